@@ -133,14 +133,14 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
                     "Excerpts move keys, and octavo does not know this model's RoPE: "
                     'read "document" in place of "excerpts".'
                 )
-            layer.rope.turn(keys, n_tokens - n_prefix - start)
+            layer.rope.turn(keys, n_tokens - n_prefix - start, layer.split)
         parts.append(rows)
         tokens.append(index.tokens[n_prefix + start : n_prefix + stop])
         n_tokens += stop - start
     joined = []
     for layer, *of_layer in zip(layers, *parts, strict=True):
         keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*of_layer, strict=True))
-        joined.append(whole_layer(keys, values, layer.window))
+        joined.append(whole_layer(keys, values, layer.window, split=layer.split))
     return LaidOut(excerpts, Index(np.concatenate(tokens), joined, n_prefix=len(tokens[0])))
 
 

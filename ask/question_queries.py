@@ -34,6 +34,8 @@ class HeadQueries:
         RoPE of the queries; None if unknown.
     softcap : float
         Soft cap of the scores; 0 for none.
+    split : int
+        The split of stored keys (see stored_rows.py).
     """
 
     head: QueryHead
@@ -42,6 +44,7 @@ class HeadQueries:
     n_before: int
     rope: Rope | None
     softcap: float
+    split: int = 0
 
     def best(
         self, keys: np.ndarray, order: np.ndarray, n_tokens: int, n_hidden: int = 0, n_piece: int = 0
@@ -67,7 +70,7 @@ class HeadQueries:
             -inf in a single piece without keys.
         """
         queries = self.queries if self.rope is None else self.rope.turned(self.queries, n_tokens - self.n_before)
-        scores = capped_scores(queries, as_floats(keys), self.softcap)
+        scores = capped_scores(queries, as_floats(keys, self.split), self.softcap)
         in_order = scores[:, np.argsort(order)[n_hidden:]]
         starts = np.arange(0, in_order.shape[1], n_piece or max(in_order.shape[1], 1))
         if not len(starts):
@@ -104,8 +107,8 @@ def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str) ->
         node = context.nodes[each.node]
         if not node.window:
             own = queries[each.node][each.kv_head, start - n_early : stop - n_early, each.member].copy()
-            rope = context.cache.layers[node.kv_layer].rope
-            made.append(HeadQueries(each, node.kv_layer, own, len(head), rope, node.softcap))
+            layer = context.cache.layers[node.kv_layer]
+            made.append(HeadQueries(each, node.kv_layer, own, len(head), layer.rope, node.softcap, layer.split))
     return made
 
 

@@ -105,7 +105,7 @@ def head_scores(llama: Llama) -> dict[QueryHead, float]:
             continue
         keys, _ = llama.context.cache.rows(node.kv_layer)
         for kv_head, of_head in enumerate(queries[number]):
-            floats = as_floats(keys[kv_head])
+            floats = as_floats(keys[kv_head], llama.context.cache.layers[node.kv_layer].split)
             for member in range(of_head.shape[1]):
                 scored = capped_scores(of_head[:, member], floats, node.softcap)
                 unseen = np.arange(len(floats)) > text.n_read + np.arange(len(second))[:, None]

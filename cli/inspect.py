@@ -117,15 +117,15 @@ def _auto_choice(n_tokens: int, has_plan: bool, kv_type: str = "f16") -> str:
 
 def describe_attention(llama: Any) -> dict[str, Any]:
     """Describe the shape of a model's attention, or return why octavo cannot compute it."""
+    from ..cpu_kernels.numba_support.shape import F16
     from ..errors import OctavoError
-    from ..runtime.document.cache_layer import CacheLayer
+    from ..runtime.cache.cache_layers import cache_layers
     from ..runtime.graph.attention_nodes import attention_nodes
 
     try:
         nodes = attention_nodes(llama._model, llama.context_params)
     except OctavoError as problem:
         return {"octavo_attention": False, "reason": str(problem)}
-    rows = [CacheLayer(node.n_kv_head, node.head_dim, node.window).row_bytes for node in nodes if node.appends]
     return {
         "octavo_attention": True,
         "heads": _distinct(node.n_head for node in nodes),
@@ -133,7 +133,7 @@ def describe_attention(llama: Any) -> dict[str, Any]:
         "group": _distinct(node.n_head // node.n_kv_head for node in nodes),
         "head_dim": _distinct(node.head_dim for node in nodes),
         "windows": [{"window": window, "layers": n} for window, n in Counter(node.window for node in nodes).items()],
-        "kv_bytes_per_token": sum(rows),
+        "kv_bytes_per_token": sum(layer.row_bytes for layer in cache_layers(nodes, F16)),
         **({"attention_layers": len(nodes), "state_bytes": _state_bytes(llama)} if _is_hybrid(llama) else {}),
     }
 

@@ -74,7 +74,7 @@ def attention_mass(layer: IndexLayer, queries: np.ndarray, softcap: float) -> np
     first = n_rows - n_queries
     mass = np.zeros(layer.mass.shape, np.float32)
     for head, of_head in enumerate(queries):
-        keys = as_floats(layer.keys[head])
+        keys = as_floats(layer.keys[head], layer.split)
         positions = layer.order[head] if layer.position == ANY_ORDER else np.arange(n_rows)
         late = np.flatnonzero(positions > first)  # not seen by all of the queries
         unseen = positions[late] > first + np.arange(n_queries)[:, None]

@@ -129,7 +129,9 @@ class HeadClusters:
     coarse_starts: np.ndarray
 
 
-def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: ClusterSettings) -> HeadClusters:
+def cluster_keys(
+    keys: np.ndarray, n_clusters: int, n_coarse: int, settings: ClusterSettings, split: int = 0
+) -> HeadClusters:
     """Cluster one head's keys by K-means, and then the clusters' mean keys.
 
     Each segment of the document is clustered alone, with its share of the clusters, so that the time grows linearly
@@ -138,9 +140,9 @@ def cluster_keys(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: Clu
     Parameters
     ----------
     keys : array, shape (n_keys, ...)
-        Stored rows.
+        Stored rows with this split.
     """
-    floats, n_segments = as_floats(keys), min(settings.n_segments(len(keys)), n_coarse)
+    floats, n_segments = as_floats(keys, split), min(settings.n_segments(len(keys)), n_coarse)
     totals = np.array([len(keys), n_clusters, n_coarse])
     bounds = totals * np.arange(n_segments + 1)[:, None] // n_segments
     orders, starts, coarse_starts = [], [0], [0]
@@ -212,23 +214,30 @@ def cluster_layers(
     n_tokens = cache.n_tail if n_tokens is None else n_tokens
     n_clusters = settings.n_clusters(n_tokens)
     clustered = [i for i in layers if n_clusters and not cache.layers[i].window and len(rows(i)[0])]
-    heads = (head for i in clustered for head in zip(*rows(i), strict=True))
+    heads = ((*head, cache.layers[i].split) for i in clustered for head in zip(*rows(i), strict=True))
     results = _sort_heads(heads, n_clusters, settings.n_coarse(n_tokens), settings, n_jobs)
     try:
         for i in layers:
             keys, values = rows(i)
             if i in clustered:
-                yield _layer_of([next(results) for _ in keys])
+                yield _layer_of([next(results) for _ in keys], cache.layers[i].split)
             else:
-                yield whole_layer(keys, values, cache.layers[i].window, n_tokens)
+                yield whole_layer(keys, values, cache.layers[i].window, n_tokens, cache.layers[i].split)
     finally:
         results.close()
 
 
 def _sort_heads(
-    heads: Iterable[Rows], n_clusters: int, n_coarse: int, settings: ClusterSettings, n_jobs: int
+    heads: Iterable[tuple[np.ndarray, np.ndarray, int]],
+    n_clusters: int,
+    n_coarse: int,
+    settings: ClusterSettings,
+    n_jobs: int,
 ) -> Generator[SortedHead, None, None]:
-    """Cluster heads and sort their rows, n_jobs at a time, each on its own thread; yield them in order."""
+    """Cluster heads and sort their rows, n_jobs at a time, each on its own thread; yield them in order.
+
+    A head is its keys, its values, and the split of its keys (see stored_rows.py).
+    """
     import sklearn.cluster  # only the threads of loaded libraries can be limited
     from joblib import Parallel, delayed
     from threadpoolctl import ThreadpoolController
@@ -236,11 +245,12 @@ def _sort_heads(
     libraries = ThreadpoolController()
     openmp, blas = (libraries.select(user_api=api) for api in ("openmp", "blas"))
 
-    def cluster_and_sort(keys: np.ndarray, values: np.ndarray) -> SortedHead:
+    def cluster_and_sort(keys: np.ndarray, values: np.ndarray, split: int) -> SortedHead:
         clustered = keys[settings.exact_first : len(keys) - settings.exact_last]
         unchecked = sklearn.config_context(assume_finite=True, skip_parameter_validation=True)  # checks take a third
         with openmp.limit(limits=1), unchecked:  # both apply to the calling thread only
-            return sort_head(keys, values, cluster_keys(clustered, n_clusters, n_coarse, settings), settings)
+            clusters = cluster_keys(clustered, n_clusters, n_coarse, settings, split)
+            return sort_head(keys, values, clusters, settings, split)
 
     with blas.limit(limits=1):
         tasks = (delayed(cluster_and_sort)(*head) for head in heads)
@@ -273,7 +283,9 @@ class SortedHead(NamedTuple):
     order: np.ndarray
 
 
-def sort_head(keys: np.ndarray, values: np.ndarray, clusters: HeadClusters, settings: ClusterSettings) -> SortedHead:
+def sort_head(
+    keys: np.ndarray, values: np.ndarray, clusters: HeadClusters, settings: ClusterSettings, split: int = 0
+) -> SortedHead:
     """Sort one head's rows, in document order, by cluster, with the rows that are always exact last."""
     n_tokens = len(keys)
     exact = np.concatenate([np.arange(settings.exact_first), np.arange(n_tokens - settings.exact_last, n_tokens)])
@@ -282,21 +294,21 @@ def sort_head(keys: np.ndarray, values: np.ndarray, clusters: HeadClusters, sett
     return SortedHead(
         keys,
         values,
-        mean_keys(keys, clusters.starts),
+        mean_keys(keys, clusters.starts, split),
         clusters.starts,
-        mean_keys(keys, clusters.starts[clusters.coarse_starts]),
+        mean_keys(keys, clusters.starts[clusters.coarse_starts], split),
         clusters.coarse_starts,
         order,
     )
 
 
-def _layer_of(heads: list[SortedHead]) -> IndexLayer:
+def _layer_of(heads: list[SortedHead], split: int) -> IndexLayer:
     """Stack heads to a layer whose mass is not measured yet."""
     arrays = SortedHead(*(np.stack(arrays_of_heads) for arrays_of_heads in zip(*heads, strict=True)))
-    return IndexLayer(position=ANY_ORDER, mass=no_mass(arrays.keys), **arrays._asdict())
+    return IndexLayer(position=ANY_ORDER, mass=no_mass(arrays.keys), split=split, **arrays._asdict())
 
 
-def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def mean_keys(keys: np.ndarray, starts: np.ndarray, split: int = 0) -> np.ndarray:
     """Compute the mean of each cluster's keys.
 
     Parameters
@@ -311,10 +323,12 @@ def mean_keys(keys: np.ndarray, starts: np.ndarray) -> np.ndarray:
     float16 array, shape (n_clusters, head_dim)
         The means; 0 for a cluster without keys.
     """
-    return mean_rows(keys, starts).astype(np.float16)
+    return mean_rows(keys, starts, split).astype(np.float16)
 
 
-def whole_layer(keys: np.ndarray, values: np.ndarray, window: int, n_tokens: int | None = None) -> IndexLayer:
+def whole_layer(
+    keys: np.ndarray, values: np.ndarray, window: int, n_tokens: int | None = None, split: int = 0
+) -> IndexLayer:
     """Return a layer that is not clustered, with its rows in order.
 
     Parameters
@@ -325,14 +339,17 @@ def whole_layer(keys: np.ndarray, values: np.ndarray, window: int, n_tokens: int
         Tokens that a sliding window shows, 0 for no window. Rows that it has left behind are dropped.
     n_tokens : int, optional
         Length of the document, if these rows are only its end.
+    split : int
+        The split of the keys (see stored_rows.py).
     """
     n_rows = keys.shape[1]
     n_shown = min(n_rows, window) if window else n_rows
     first = (n_rows if n_tokens is None else n_tokens) - n_shown
     keys, values = (np.ascontiguousarray(array[:, n_rows - n_shown :]) for array in (keys, values))
-    no_centroids, no_starts = as_floats(keys[:, :0]).astype(np.float16), np.zeros((len(keys), 1), np.int32)
+    no_centroids, no_starts = as_floats(keys[:, :0], split).astype(np.float16), np.zeros((len(keys), 1), np.int32)
     no_order = np.zeros((len(keys), 0), np.int32)
-    return IndexLayer(keys, values, first, no_centroids, no_starts, no_centroids, no_starts, no_order, no_mass(keys))
+    nothing = no_centroids, no_starts, no_centroids, no_starts, no_order
+    return IndexLayer(keys, values, first, *nothing, no_mass(keys), split=split)
 
 
 def no_mass(keys: np.ndarray) -> np.ndarray:

@@ -182,4 +182,4 @@ def cluster(
 
 def keep_whole(cache: KVCache) -> list[IndexLayer]:
     """Return the layers of a document that the cache holds, unclustered."""
-    return [whole_layer(*cache.rows(i), layer.window) for i, layer in enumerate(cache.layers)]
+    return [whole_layer(*cache.rows(i), layer.window, split=layer.split) for i, layer in enumerate(cache.layers)]

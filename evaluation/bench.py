@@ -258,7 +258,9 @@ class Bench:
     def _rows(self, depth: int, engines: list[Engine]) -> list[dict[str, Any]]:
         """Return one result for each attention of the settings."""
         layers = self.dense.llama.context.cache.layers
-        row_bytes = sum(2 * row_size(self.kv_number, layer.n_kv_head * layer.head_dim) for layer in layers)
+        widths = [n for layer in layers for n in (layer.head_dim, 0 if layer.latent else layer.shape.value_dim)]
+        heads = [layer.n_kv_head for layer in layers for _ in range(2)]
+        row_bytes = sum(row_size(self.kv_number, n * width) for n, width in zip(heads, widths, strict=True))
         mean_length = depth + _WARM_UP + (self.settings.n_decode + 1) / 2
         rows = []
         for attention in self.settings.attentions:

@@ -12,6 +12,7 @@ import llama_cpp
 import numpy as np
 from llama_cpp import _internals as internals
 
+from ..cpu_kernels.numba_support.shape import F16
 from ..errors import OctavoError
 from .cache.free_memory import check_free
 from .graph import ggml
@@ -102,7 +103,7 @@ class Embedder:
         """Make a context of llama.cpp's own attention, in place of a smaller one."""
         ours = self._llama.context
         self.close()
-        row = sum(4 * node.n_kv_head * node.head_dim for node in ours.nodes if node.appends)  # f16 keys and values
+        row = sum(node.n_kv_head * node.shape(F16).token_bytes for node in ours.nodes if node.appends)
         check_free(f"Computing an embedding of up to {n_cells:,} tokens", n_cells * row)
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_seq_max = n_cells, 1

@@ -174,9 +174,10 @@ class DropIn(llama_cpp.Llama):
         layers, at = [], 0
         for layer in cache.layers:
             rows = layer.new_rows(state.n_tokens)
-            rows.reshape(-1).view(np.uint8)[:] = np.frombuffer(state.llama_state, np.uint8)[at : at + rows.nbytes]
-            layers.append((rows[0], rows[1]))
-            at += rows.nbytes
+            for array in rows:
+                array.reshape(-1).view(np.uint8)[:] = np.frombuffer(state.llama_state, np.uint8)[at : at + array.nbytes]
+                at += array.nbytes
+            layers.append(rows)
         self._ctx.attach(None)
         self.n_tokens = 0
         data = np.frombuffer(state.llama_state, np.uint8)[n_rows:]

@@ -138,7 +138,7 @@ def _weights(layer: IndexLayer, place: int, queries: np.ndarray, softcap: float)
         rows = np.flatnonzero(np.concatenate([np.repeat(is_weighed, sizes), np.ones(len(keys) - starts[-1], bool)]))
         if not is_weighed.all():
             rest = np.logaddexp.reduce(promised[:, ~is_weighed], axis=1, keepdims=True)
-    weights = capped_scores(queries, as_floats(keys[rows]), softcap)
+    weights = capped_scores(queries, as_floats(keys[rows], layer.split), softcap)
     most = np.maximum(weights.max(axis=1, keepdims=True), rest)
     np.exp(weights - most, out=weights)
     weights /= weights.sum(axis=1, keepdims=True) + np.exp(rest - most)

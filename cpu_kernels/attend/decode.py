@@ -28,8 +28,9 @@ from ..numba_support.memory import copy_bytes, read_float
 from ..numba_support.shape import Shape
 from ..numba_support.vector import add, any_above, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
 from ..numba_support.views import array_at
-from ..rows.rotation import rotate_row
+from ..rows.rotation import rotate_value
 from ..rows.rows import add_weighted, dot_listed, load_query, query_bytes
+from ..rows.tiles import ROWS_AT_ONCE
 from ..select.scores import cap_scores
 from .partials import LOWEST_SCORE, clear_partial, largest_scores, partial_of, weight_sums, weighted_values
 from .spans import ALL_HEADS, SPAN, spans_at
@@ -75,8 +76,8 @@ def decode_scratch_bytes(shape: Shape) -> int:
 def list_rows(shape, spans, at, row, count, keys, values):
     """Write the addresses of the next rows into a list of keys and a list of values.
 
-    If the rows do not fill the lists, the list of keys continues with values, which are needed next, and the list of
-    values with copies of its last address.
+    If the rows do not fill the lists, both continue with copies of their last address: that of keys to a multiple of
+    ROWS_AT_ONCE, and then with values, which are needed next.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ def list_rows(shape, spans, at, row, count, keys, values):
     heads : int64
         ALL_HEADS, unless some of the rows belong to some query heads only.
     """
-    row_bytes = shape.row_bytes
+    key_bytes, value_bytes = shape.row_bytes, shape.value_bytes
     listed_keys = array_at(keys, (BLOCK,), np.int64)
     listed_values = array_at(values, (BLOCK,), np.int64)
     n, heads = 0, ALL_HEADS
@@ -106,21 +107,23 @@ def list_rows(shape, spans, at, row, count, keys, values):
         taken = min(count - n, span.n_rows - row)
         if span.rows == 0:
             for i in range(taken):
-                listed_keys[n + i] = span.keys + (row + i) * row_bytes
-                listed_values[n + i] = span.values + (row + i) * row_bytes
+                listed_keys[n + i] = span.keys + (row + i) * key_bytes
+                listed_values[n + i] = span.values + (row + i) * value_bytes
         else:
             numbers = array_at(span.rows + row * 4, (taken,), np.int32)
             for i in range(taken):
                 number = int64(numbers[i])
-                listed_keys[n + i] = span.keys + number * row_bytes
-                listed_values[n + i] = span.values + number * row_bytes
+                listed_keys[n + i] = span.keys + number * key_bytes
+                listed_values[n + i] = span.values + number * value_bytes
         n += taken
         row += taken
         if row == span.n_rows:
             at, row = at + 1, 0
     if 0 < n < BLOCK:  # a full list continues in the next list, right behind it
         fill_list(values, n, BLOCK)
-        copy_bytes(keys + n * 8, values, (BLOCK - n) * 8)
+        scored = -(-n // ROWS_AT_ONCE) * ROWS_AT_ONCE
+        fill_list(keys, n, scored)
+        copy_bytes(keys + scored * 8, values, (BLOCK - scored) * 8)
     return at, row, heads
 
 
@@ -231,7 +234,7 @@ def _hide_rows(spans, at, row, n, g, scores):
 def _shrink(shape, factor, partial, g, running):
     """Scale the sums of a query head to a new largest score."""
     values = weighted_values(shape, partial)[g]
-    for i in range(shape.head_dim):
+    for i in range(shape.value_dim):
         values[i] *= factor
     store(running, multiply(load(running), splat(factor)))
 
@@ -279,7 +282,8 @@ def attend_share(
             first = end
         if shape.rotated and first > max(start, 0):  # sums of rows are rotated, unlike the estimates added to them
             for g in range(shape.group):
-                rotate_row(shape, partial + g * shape.head_dim * 4, partial + g * shape.head_dim * 4)
+                own = partial + g * shape.value_dim * 4
+                rotate_value(shape, own, own)
         start -= all_rows[head]
         stop -= all_rows[head]
 
@@ -295,7 +299,7 @@ def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_st
     sinks : int64
         Address of a score for each query head, f32, or 0. It takes part in the softmax, without a value.
     out : int64
-        Address of the output of the first query head of all, (head_dim,) f32.
+        Address of the output of the first query head of all, (value_dim,) f32.
     out_stride : int64
         Bytes from one query head's output to the next.
     rest : int64
@@ -318,17 +322,17 @@ def merge_shares(shape, head, n_kv_head, partials, n_threads, sinks, out, out_st
             sink = read_float(sinks + query_head * 4)
             largest = max(largest, sink)
             total = float32(math.exp(sink - largest))
-        result = array_at(out + query_head * out_stride, (shape.head_dim,), np.float32)
-        for i in range(shape.head_dim):
+        result = array_at(out + query_head * out_stride, (shape.value_dim,), np.float32)
+        for i in range(shape.value_dim):
             result[i] = float32(0)
         for thread in range(n_threads):
             partial = partial_of(shape, partials, n_kv_head, thread, head)
             weight = float32(math.exp(largest_scores(shape, partial)[g] - largest))
             total += weight * weight_sums(shape, partial)[g]
             values = weighted_values(shape, partial)[g]
-            for i in range(shape.head_dim):
+            for i in range(shape.value_dim):
                 result[i] += weight * values[i]
-        for i in range(shape.head_dim):
+        for i in range(shape.value_dim):
             result[i] /= total
         if rest != 0:
             estimated = array_at(rest, (3, shape.group), np.float32)

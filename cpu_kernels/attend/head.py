@@ -1,7 +1,8 @@
 """Define the storage of one KV head: the HEAD record, and the chunks of its tail.
 
 A chunk is one piece of memory with CHUNK_ROWS rows: first their keys, then their values, then the extras, data that the
-head's method needs for selection. This file owns that layout; a method's file owns its extras' layout.
+head's method needs for selection. Values that are the first part of their keys have no memory of their own. This file
+owns that layout; a method's file owns its extras' layout.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ HEAD = np.dtype(
         ("n_covered", "i8"),  # counter: steps that report the share of attention they covered
         ("covered", "i8"),  # counter: these shares, in millionths
         ("softcap", "f4"),  # of the scores; 0 for none
+        ("chunked", "i4"),  # 1 if the window is a chunk: its first row is at a multiple of its length
     ],
     align=True,
 )
@@ -56,12 +58,12 @@ HEAD = np.dtype(
 
 def chunk_bytes(shape: Shape, extras_bytes: int) -> int:
     """Return the size of a chunk, a multiple of 64 bytes."""
-    return -(-(2 * CHUNK_ROWS * shape.row_bytes + extras_bytes) // 64) * 64
+    return -(-(CHUNK_ROWS * shape.token_bytes + extras_bytes) // 64) * 64
 
 
 def extras_offset(shape: Shape) -> int:
     """Return the offset of the extras in a chunk, in bytes."""
-    return 2 * CHUNK_ROWS * shape.row_bytes
+    return CHUNK_ROWS * shape.token_bytes
 
 
 @kernel
@@ -91,13 +93,13 @@ def chunk_keys(shape, chunk):
 @kernel
 def chunk_values(shape, chunk):
     """Return the address of a chunk's first value."""
-    return chunk + CHUNK_ROWS * shape.row_bytes
+    return chunk if shape.latent else chunk + CHUNK_ROWS * shape.row_bytes
 
 
 @kernel
 def chunk_extras(shape, chunk):
     """Return the address of a chunk's extras."""
-    return chunk + 2 * CHUNK_ROWS * shape.row_bytes
+    return chunk + CHUNK_ROWS * shape.token_bytes
 
 
 @kernel
@@ -109,7 +111,7 @@ def tail_key(shape, head, row):
 @kernel
 def tail_value(shape, head, row):
     """Return the address of a stored value of the tail."""
-    return chunk_values(shape, chunk_at(head, row // CHUNK_ROWS)) + row % CHUNK_ROWS * shape.row_bytes
+    return chunk_values(shape, chunk_at(head, row // CHUNK_ROWS)) + row % CHUNK_ROWS * shape.value_bytes
 
 
 @kernel

@@ -114,7 +114,7 @@ def attend_layer(
     sinks : int64
         Address of a score for each query head that takes part in the softmax without a value, or 0.
     out : int64
-        Address of the first query head's output for the first token, head_dim f32.
+        Address of the first query head's output for the first token, value_dim f32.
     token_step, head_step : int64
         Bytes to the next token's and to the next query head's output.
     """
@@ -185,7 +185,7 @@ def _select(shape, n_tokens, i, heads, work):
         n_rows += spans[s].n_rows
     write_int64(work.n_spans + i * 8, n_spans)
     write_int64(work.n_rows + i * 8, n_rows)
-    head.bytes_read += n_rows * 2 * shape.row_bytes
+    head.bytes_read += n_rows * shape.token_bytes
     if n_tokens == 1 and head.document_pages != 0:
         ask_for_rows(shape, head.document_pages, spans_address, n_spans)
 
@@ -346,15 +346,15 @@ def step_alone(shape, heads, n_kv_head, n_tokens, keys, values, softcap, work_ad
     Parameters
     ----------
     keys, values : int64
-        Addresses of the new rows, (n_kv_head, n_tokens, head_dim) f16.
+        Addresses of the new rows, (n_kv_head, n_tokens, head_dim) and (n_kv_head, n_tokens, value_dim) f16.
     out : int64
-        Address of the output, (n_tokens, query heads, head_dim) f32.
+        Address of the output, (n_tokens, query heads, value_dim) f32.
     """
-    stride = shape.head_dim * 2
+    key_step, value_step = shape.head_dim * 2, shape.value_dim * 2
     for i in range(n_kv_head):
-        first = i * n_tokens * stride
-        append_rows(shape, heads + i * _HEAD_BYTES, keys + first, stride, values + first, stride, n_tokens)
-    head_step = shape.head_dim * 4
+        key, value = keys + i * n_tokens * key_step, values + i * n_tokens * value_step
+        append_rows(shape, heads + i * _HEAD_BYTES, key, key_step, value, value_step, n_tokens)
+    head_step = shape.value_dim * 4
     token_step = n_kv_head * shape.group * head_step
     attend_layer(shape, heads, n_kv_head, n_tokens, softcap, work_address, 0, out, token_step, head_step, 0, 1)
 

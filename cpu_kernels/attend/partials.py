@@ -21,7 +21,7 @@ LOWEST_SCORE = -1e30
 @layout
 def partial_size(shape):
     """Return the number of f32 in a partial result."""
-    return shape.group * (shape.head_dim + 2)
+    return shape.group * (shape.value_dim + 2)
 
 
 @kernel
@@ -32,20 +32,20 @@ def partial_of(shape, partials, n_kv_head, thread, head):
 
 @kernel
 def weighted_values(shape, partial):
-    """View the sums of weighted values of a partial result, (group, head_dim)."""
-    return array_at(partial, (shape.group, shape.head_dim), np.float32)
+    """View the sums of weighted values of a partial result, (group, value_dim)."""
+    return array_at(partial, (shape.group, shape.value_dim), np.float32)
 
 
 @kernel
 def largest_scores(shape, partial):
     """View the largest scores of a partial result, (group,): weights are relative to them."""
-    return array_at(partial + shape.group * shape.head_dim * 4, (shape.group,), np.float32)
+    return array_at(partial + shape.group * shape.value_dim * 4, (shape.group,), np.float32)
 
 
 @kernel
 def weight_sums(shape, partial):
     """View the sums of weights of a partial result, (group,)."""
-    return array_at(partial + shape.group * (shape.head_dim + 1) * 4, (shape.group,), np.float32)
+    return array_at(partial + shape.group * (shape.value_dim + 1) * 4, (shape.group,), np.float32)
 
 
 @kernel
@@ -61,7 +61,7 @@ def clear_partial(shape, partial):
 
 @kernel
 def add_to_partial(shape, partial, g, largest, total, values):
-    """Add weighted values, (head_dim,) f32, to query head g of a partial result, by log-sum-exp.
+    """Add weighted values, (value_dim,) f32, to query head g of a partial result, by log-sum-exp.
 
     Parameters
     ----------
@@ -80,5 +80,5 @@ def add_to_partial(shape, partial, g, largest, total, values):
     new = max(highest[g], largest)
     before, factor = float32(math.exp(highest[g] - new)), float32(math.exp(largest - new))
     highest[g], totals[g] = new, totals[g] * before + total * factor
-    for i in range(shape.head_dim):
+    for i in range(shape.value_dim):
         sums[i] = sums[i] * before + values[i] * factor

@@ -50,9 +50,9 @@ def ask_for_rows(shape, pages_address, spans_address, n_spans):
     pages, spans = record_at(pages_address, PAGES), spans_at(spans_address, n_spans)
     for i in range(n_spans):
         if spans[i].rows == 0:
-            n_bytes = spans[i].n_rows * shape.row_bytes
-            _ask(pages, spans[i].keys, n_bytes)
-            _ask(pages, spans[i].values, n_bytes)
+            _ask(pages, spans[i].keys, spans[i].n_rows * shape.row_bytes)
+            if not shape.latent:
+                _ask(pages, spans[i].values, spans[i].n_rows * shape.value_bytes)
 
 
 @kernel

@@ -16,7 +16,8 @@ SPAN = np.dtype(
         ("values", "i8"),  # address of the first value
         ("n_rows", "i8"),
         ("position", "i8"),  # of the first row in the sequence, for the causal mask and the window; or ANY_ORDER
-        ("window", "i8"),  # newest rows that a token sees of a span with a position, including its own; 0 for all
+        ("window", "i8"),  # newest rows that a token sees of a span with a position, including its own; 0 for all.
+        #    Below 0: it sees the rows of its own chunk, which has as many positions and begins at a multiple of them
         ("rows", "i8"),  # 0 for a run; else address of n_rows int32: row numbers, relative to `keys` and `values`
         ("heads", "i8"),  # bit g is set if query head g of the group attends the rows; ALL_HEADS for all of them
         ("queries", "i8"),  # 0, or address of the queries for this span that replace the step's, of the same
@@ -72,8 +73,9 @@ def add_run(shape, keys, values, n_rows, position, window, spans, n_spans, heads
         return n_spans
     if n_spans > 0 and position == ANY_ORDER:
         last = spans[n_spans - 1]
-        length = last.n_rows * shape.row_bytes
-        follows = last.keys + length == keys and last.values + length == values
+        keys_end = last.keys + last.n_rows * shape.row_bytes
+        values_end = last.values + last.n_rows * shape.value_bytes
+        follows = keys_end == keys and values_end == values
         if follows and last.position == ANY_ORDER and last.rows == 0 and last.heads == heads:
             last.n_rows += n_rows
             return n_spans
@@ -140,8 +142,22 @@ def add_tail_rows(shape, head, start, stop, position, window, spans, n_spans, he
 @kernel
 def add_document_rows(shape, head, start, stop, position, spans, n_spans, heads=ALL_HEADS):
     """Append the document's rows start to stop. Return the new number of spans."""
-    keys, values = head.document_keys + start * shape.row_bytes, head.document_values + start * shape.row_bytes
-    return add_run(shape, keys, values, stop - start, position, head.window, spans, n_spans, heads)
+    keys, values = head.document_keys + start * shape.row_bytes, head.document_values + start * shape.value_bytes
+    return add_run(shape, keys, values, stop - start, position, window_of(head), spans, n_spans, heads)
+
+
+@kernel
+def window_of(head):
+    """Return the window of a head, as in SPAN."""
+    return -head.window if head.chunked != 0 else head.window
+
+
+@kernel
+def oldest_seen(position, window):
+    """Return the oldest position in the window of a token at a position; a window of 0 shows all positions."""
+    if window < 0:
+        return position // -window * -window
+    return position - window + 1 if window > 0 else 0
 
 
 @kernel
@@ -150,4 +166,4 @@ def first_visible_row(head, n_tokens, window):
 
     It is negative if the window starts before the tail; a window of 0 shows all rows.
     """
-    return head.n_tail - n_tokens - window + 1 if window > 0 else -head.tail_position
+    return oldest_seen(head.tail_position + head.n_tail - n_tokens, window) - head.tail_position

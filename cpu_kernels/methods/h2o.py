@@ -163,7 +163,8 @@ def _close_gaps(shape, head, rows):
 def _move(shape, head, source, target):
     """Copy row `source` of the tail to row `target`."""
     copy_bytes(tail_key(shape, head, target), tail_key(shape, head, source), shape.row_bytes)
-    copy_bytes(tail_value(shape, head, target), tail_value(shape, head, source), shape.row_bytes)
+    if not shape.latent:
+        copy_bytes(tail_value(shape, head, target), tail_value(shape, head, source), shape.value_bytes)
     positions, attention = _positions_and_attention(shape, head, source // CHUNK_ROWS)
     to_positions, to_attention = _positions_and_attention(shape, head, target // CHUNK_ROWS)
     to_positions[target % CHUNK_ROWS] = positions[source % CHUNK_ROWS]

@@ -14,7 +14,7 @@ relative to the chunk's largest score, and a table of the largest scores and of 
 table into factors of the weights, and sets the weights of exact rows to 0.
 
 Selection reads (n_codes + 1) / 2 bytes of each row with a code, 2 * head_dim for each block, and the codebooks and mean
-values of codes: 8 * CODES * head_dim.
+values of codes: 4 * CODES * (head_dim + value_dim).
 """
 
 from __future__ import annotations
@@ -198,7 +198,8 @@ def select_coded(shape, head_address, query, n_tokens, spans_address):
     if n_tokens > 1 or n_blocks == 0:
         return _select_all(shape, head_address, query, n_tokens, spans_address)
     end = n_blocks * BLOCK_ROWS
-    head.bytes_read += end * (state.n_codes + 1) // 2 + n_blocks * 2 * shape.head_dim + 8 * CODES * shape.head_dim
+    head.bytes_read += end * (state.n_codes + 1) // 2 + n_blocks * 2 * shape.head_dim
+    head.bytes_read += 4 * CODES * (shape.head_dim + shape.value_dim)
     if not _weigh_chunks(shape, head):  # attend to everything, so that a NaN reaches the output
         return _select_all(shape, head_address, query, n_tokens, spans_address)
     _sum_shares(shape, head)
@@ -326,12 +327,12 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
     room, floats = stack_bytes(shape.group * CODES * LANES * 4), stack_floats(shape)
     _sum_by_code(shape, head, state, first, stop, room)
     sums = array_at(room, (shape.group, CODES), np.float32)
-    means = array_at(head.state + VALUES, (shape.head_dim, CODES), np.float32)
-    values = array_at(floats, (shape.group, shape.head_dim), np.float32)
-    totals = array_at(floats + shape.group * shape.head_dim * 4, (shape.group,), np.float32)
+    means = array_at(head.state + VALUES, (shape.value_dim, CODES), np.float32)
+    values = array_at(floats, (shape.group, shape.value_dim), np.float32)
+    totals = array_at(floats + shape.group * shape.value_dim * 4, (shape.group,), np.float32)
     for g in range(shape.group):
         totals[g] = sum_floats(room + g * CODES * 4, CODES)
-        for i in range(shape.head_dim):
+        for i in range(shape.value_dim):
             values[g, i] = float32(0)
             for code in range(CODES):
                 values[g, i] += sums[g, code] * means[i, code]

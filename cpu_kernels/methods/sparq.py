@@ -2,7 +2,7 @@
 
 A chunk's extras are
   moments : the sums of its keys' components and of their squares: (2, head_dim) f32
-  value sum : the sum of its values: (head_dim,) f32
+  value sum : the sum of its values: (value_dim,) f32
   copy : a transposed copy of its keys, in which a component's elements are adjacent (see columns.py); without it
       (HOOKS_OF_ONE_COPY) components are read from the rows, by column
 
@@ -18,7 +18,7 @@ the newest. The attention of the other rows, by their scores, can go to the mean
 
 Selection reads, for each row, 2 bytes for each component, or with q8_0 and q4_0 1 and 2 for the scale. Without the copy
 it reads the cache lines that hold the components. Each chunk whose spread is measured adds 8 * head_dim bytes, and each
-chunk of the mean value 4 * head_dim.
+chunk of the mean value 4 * value_dim.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from ..rows.columns import (
     scale_bytes,
     transpose_key,
 )
-from ..rows.rows import widen_row
+from ..rows.rows import widen_row, widen_value
 from ..select.components import choose_apart as choose_components_apart
 from ..select.components import choose_together, list_chosen, weigh
 from ..select.scores import (
@@ -95,7 +95,7 @@ MEASURED_CHUNKS = 8
 
 def moments_bytes(shape: Shape) -> int:
     """Return the size of a chunk's extras without a copy of the keys: moments and the sum of the values."""
-    return 3 * 4 * shape.head_dim
+    return 4 * (2 * shape.head_dim + shape.value_dim)
 
 
 def extras_bytes(shape: Shape) -> int:
@@ -111,32 +111,32 @@ def moments_of(shape, chunk):
 
 @kernel
 def value_sum_of(shape, chunk):
-    """View the sum of a chunk's values, (head_dim,) f32."""
-    return array_at(chunk_extras(shape, chunk) + 8 * shape.head_dim, (shape.head_dim,), np.float32)
+    """View the sum of a chunk's values, (value_dim,) f32."""
+    return array_at(chunk_extras(shape, chunk) + 8 * shape.head_dim, (shape.value_dim,), np.float32)
 
 
 @kernel
 def copy_address(shape, chunk):
     """Return the address of a chunk's transposed copy."""
-    return chunk_extras(shape, chunk) + 12 * shape.head_dim
+    return chunk_extras(shape, chunk) + 4 * (2 * shape.head_dim + shape.value_dim)
 
 
 @kernel
 def append_to_sums(shape, head_address, start, stop):
     """Add stored rows to the sums of their chunks: an `append` hook (see hooks.py)."""
     head, floats = head_at(head_address), stack_floats(shape)
-    row_floats = array_at(floats, (shape.head_dim,), np.float32)
+    row_floats = array_at(floats, (shape.longest,), np.float32)
     for row in range(start, stop):
         chunk = chunk_at(head, row // CHUNK_ROWS)
         moments, value_sum = moments_of(shape, chunk), value_sum_of(shape, chunk)
         if row % CHUNK_ROWS == 0:
-            fill(chunk_extras(shape, chunk), 0, 3 * shape.head_dim, float32(0))
+            fill(chunk_extras(shape, chunk), 0, 2 * shape.head_dim + shape.value_dim, float32(0))
         widen_row(shape, tail_key(shape, head, row), floats)
         for i in range(shape.head_dim):
             moments[0, i] += row_floats[i]
             moments[1, i] += row_floats[i] * row_floats[i]
-        widen_row(shape, tail_value(shape, head, row), floats)
-        for i in range(shape.head_dim):
+        widen_value(shape, tail_value(shape, head, row), floats)
+        for i in range(shape.value_dim):
             value_sum[i] += row_floats[i]
     return 0
 
@@ -307,7 +307,7 @@ def _bytes_of_sums(shape, head):
     if uses_spread(state):
         n_bytes += measured_chunks(head)[0] * shape.head_dim * 8
     if state.reallocates != 0:
-        n_bytes += count_chunks(head) * shape.head_dim * 4
+        n_bytes += count_chunks(head) * shape.value_dim * 4
     return n_bytes
 
 
@@ -328,7 +328,7 @@ def _select(shape, head_address, query, n_tokens, spans_address, n_bytes):
         _keep_everything(shape, head)
         return select_all(shape, head_address, query, n_tokens, spans_address)
     n_recent = min(state.n_recent, end)
-    n_rows = max(state.n_rows, (state.n_bytes - n_bytes) // (2 * shape.row_bytes), n_recent)
+    n_rows = max(state.n_rows, (state.n_bytes - n_bytes) // shape.token_bytes, n_recent)
     if state.n_own_components > 0:
         return _select_apart(shape, head, n_rows, n_recent, spans)
     n_selected, listed = list_best(shape, head, end, n_recent, n_rows), list_address(shape, head)
@@ -384,8 +384,8 @@ def _kept_shares(shape, head):
 
 @kernel
 def _mean_value(shape, head):
-    """View the mean of all values, (head_dim,) f32, behind the shares."""
-    return array_at(importance_address(head) + shape.group * 4, (shape.head_dim,), np.float32)
+    """View the mean of all values, (value_dim,) f32, behind the shares."""
+    return array_at(importance_address(head) + shape.group * 4, (shape.value_dim,), np.float32)
 
 
 @kernel
@@ -403,14 +403,14 @@ def _keep_mean(shape, head, sums):
     for g in range(shape.group):
         kept[g] = sums[0, g] / sums[1, g]
     n_chunks = count_chunks(head)
-    for i in range(shape.head_dim):
+    for i in range(shape.value_dim):
         mean[i] = float32(0)
     for number in range(n_chunks):
         value_sum = value_sum_of(shape, chunk_at(head, number))
-        for i in range(shape.head_dim):
+        for i in range(shape.value_dim):
             mean[i] += value_sum[i]
     factor = float32(1) / float32(head.n_tail)
-    for i in range(shape.head_dim):
+    for i in range(shape.value_dim):
         mean[i] *= factor
 
 
@@ -426,8 +426,8 @@ def reallocate(shape, head_address, out, out_stride):
     shares, mean = _kept_shares(shape, head), _mean_value(shape, head)
     for g in range(shape.group):
         if shares[g] < 1:
-            result = array_at(out + g * out_stride, (shape.head_dim,), np.float32)
-            for i in range(shape.head_dim):
+            result = array_at(out + g * out_stride, (shape.value_dim,), np.float32)
+            for i in range(shape.value_dim):
                 result[i] = shares[g] * result[i] + (float32(1) - shares[g]) * mean[i]
     return 0
 

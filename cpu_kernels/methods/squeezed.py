@@ -28,7 +28,8 @@ The items of the head's scratch are clusters (see cluster_items.py).
 By the rule ESTIMATE, the mean values of clusters that are not selected estimate their attention (see cluster_means.py),
 which log-sum-exp merges with the attended rows.
 
-Selection reads 2 * head_dim bytes for each centroid, and the estimate head_dim + 4 more, and 4 * head_dim for a spread.
+Selection reads 2 * head_dim bytes for each centroid, and the estimate value_dim + 4 more, and 4 * head_dim for a
+spread.
 """
 
 from __future__ import annotations

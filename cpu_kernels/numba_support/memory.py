@@ -204,12 +204,12 @@ def stack_bytes(typing: Any, n_bytes: Any) -> Any:
 
 @intrinsic
 def stack_floats(typing: Any, shape: Any) -> Any:
-    """Allocate (2 * group + 4) * head_dim + 32 f32 on the stack of the calling function, as `stack_bytes` does."""
+    """Allocate (2 * group + 4) * longest + 32 f32 on the stack of the calling function, as `stack_bytes` does."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         own, constant = ShapeParts(builder, args[0]), partial(ir.Constant, ir.IntType(64))
         rows = builder.add(builder.mul(own.group(), constant(2)), constant(4))
-        floats = builder.add(builder.mul(rows, own.head_dim()), constant(32))
+        floats = builder.add(builder.mul(rows, own.longest()), constant(32))
         return stack_of(builder, builder.mul(floats, constant(4)))
 
     return types.int64(SHAPE), generate

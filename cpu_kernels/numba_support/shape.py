@@ -35,9 +35,10 @@ NIBBLES = 32
 #: Elements of a row of bf16 in an AMX tile.
 AMX_DEPTH = 32
 
-#: Numbers of the formats in a kernel, and where a shape's int64 has them and the group. head_dim is in the lowest bits.
+#: Numbers of the formats in a kernel, and where a shape's int64 has its fields. head_dim is in the lowest bits.
 _FORMATS = {F16: 0, Q8_0: 1, Q4_0: 2}
-_FORMAT_BIT, _GROUP_BIT, _FIELD = 32, 16, 0xFFFF
+_GROUP_BIT, _FORMAT_BIT, _VALUE_BIT, _LATENT_BIT = 16, 32, 40, 56
+_FIELD, _FORMAT_FIELD = 0xFFFF, 0xFF
 
 
 @dataclass(frozen=True)
@@ -47,28 +48,59 @@ class Shape:
     Parameters
     ----------
     head_dim : int
-        Elements of a key or value row, a multiple of 8.
+        Elements of a key, a multiple of 8.
     group : int
         Query heads that share a KV head.
     kv_type : str
         Storage format of keys and values, F16, Q8_0 or Q4_0 (see rows.py).
+    value_dim : int
+        Elements of a value, a multiple of 8. 0, the default, becomes head_dim.
+    latent : bool
+        Whether a value is the first part of its key, as in multi-head latent attention. Only the key is stored then.
     """
 
     head_dim: int
     group: int
     kv_type: str = F16
+    value_dim: int = 0
+    latent: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value_dim", self.value_dim or self.head_dim)
 
     @property
     def packed(self) -> int:
         """Return the int64 that a kernel gets."""
-        return self.head_dim | self.group << _GROUP_BIT | _FORMATS[self.kv_type] << _FORMAT_BIT
+        keys = self.head_dim | self.group << _GROUP_BIT | _FORMATS[self.kv_type] << _FORMAT_BIT
+        return keys | self.value_dim << _VALUE_BIT | self.latent << _LATENT_BIT
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of one stored key or value."""
+        """Return the bytes of one stored key."""
         if self.kv_type == Q4_0:
             return self.head_dim // 2 + 2 * -(-self.head_dim // NIBBLES)
-        return self.head_dim + 4 if self.kv_type == Q8_0 else 2 * self.head_dim
+        scales = 8 if self.latent else 4
+        return self.head_dim + scales if self.kv_type == Q8_0 else 2 * self.head_dim
+
+    @property
+    def value_bytes(self) -> int:
+        """Return the bytes from one stored value to the next."""
+        return self.row_bytes if self.latent else Shape(self.value_dim, self.group, self.kv_type).row_bytes
+
+    @property
+    def token_bytes(self) -> int:
+        """Return the bytes of one stored key and its value."""
+        return self.row_bytes if self.latent else self.row_bytes + self.value_bytes
+
+    @property
+    def value_elements(self) -> int:
+        """Return the elements of the stored row that holds a value."""
+        return self.head_dim if self.latent else self.value_dim
+
+    @property
+    def longest(self) -> int:
+        """Return the elements of a key or of a value, whichever is longer."""
+        return max(self.head_dim, self.value_dim)
 
     @property
     def quantised(self) -> bool:
@@ -86,22 +118,27 @@ class Shape:
 
         Kernels ask for `HAS_AMX and shape.on_amx`: without AMX, Numba then leaves out what follows.
         """
-        return HAS_AMX and self.head_dim % AMX_DEPTH == 0
+        return HAS_AMX and (self.head_dim | self.value_dim) % AMX_DEPTH == 0
 
     @property
     def on_words(self) -> bool:
         """Return whether rough products of prefill use int16."""
-        return HAS_AVX2 and not self.on_amx and self.head_dim % LANES == 0
+        return HAS_AVX2 and not self.on_amx and (self.head_dim | self.value_dim) % LANES == 0
 
     @property
     def of_halves(self) -> Shape:
-        """Return the shape of rows that are always f16, such as centroids."""
+        """Return the shape of keys that are always f16, such as centroids."""
         return Shape(self.head_dim, self.group)
 
     @property
+    def of_values(self) -> Shape:
+        """Return the shape of rows as long as a value that stand alone, in the storage format."""
+        return Shape(self.value_dim, self.group, self.kv_type)
+
+    @property
     def of_bytes(self) -> Shape:
-        """Return the shape of rows that are always q8_0, such as mean values."""
-        return Shape(self.head_dim, self.group, Q8_0)
+        """Return the shape of values that are always q8_0, such as mean values."""
+        return Shape(self.value_dim, self.group, Q8_0)
 
     @property
     def of_pairs(self) -> Shape:
@@ -153,8 +190,21 @@ class ShapeParts:
     def group(self) -> Any:
         return self._and(self.builder.lshr(self.packed, _constant(_GROUP_BIT)), _FIELD)
 
+    def value_dim(self) -> Any:
+        return self._and(self.builder.lshr(self.packed, _constant(_VALUE_BIT)), _FIELD)
+
+    def latent(self) -> Any:
+        return self.builder.icmp_signed("!=", self._and(self.packed, 1 << _LATENT_BIT), _constant(0))
+
+    def longest(self) -> Any:
+        head_dim, value_dim = self.head_dim(), self.value_dim()
+        return self.builder.select(self.builder.icmp_signed("<", head_dim, value_dim), value_dim, head_dim)
+
+    def value_elements(self) -> Any:
+        return self.builder.select(self.latent(), self.head_dim(), self.value_dim())
+
     def _is(self, kv_type: str) -> Any:
-        number = self.builder.lshr(self.packed, _constant(_FORMAT_BIT))
+        number = self._and(self.builder.lshr(self.packed, _constant(_FORMAT_BIT)), _FORMAT_FIELD)
         return self.builder.icmp_signed("==", number, _constant(_FORMATS[kv_type]))
 
     def quantised(self) -> Any:
@@ -163,15 +213,27 @@ class ShapeParts:
     def rotated(self) -> Any:
         return self._is(Q4_0)
 
-    def row_bytes(self) -> Any:
-        builder, head_dim = self.builder, self.head_dim()
-        blocks = builder.lshr(builder.add(head_dim, _constant(NIBBLES - 1)), _constant(5))
-        nibbles = builder.add(builder.lshr(head_dim, _constant(1)), builder.shl(blocks, _constant(1)))
-        halves, bytes_ = builder.shl(head_dim, _constant(1)), builder.add(head_dim, _constant(4))
+    def _stored_bytes(self, n_elements: Any, scales: Any) -> Any:
+        builder = self.builder
+        blocks = builder.lshr(builder.add(n_elements, _constant(NIBBLES - 1)), _constant(5))
+        nibbles = builder.add(builder.lshr(n_elements, _constant(1)), builder.shl(blocks, _constant(1)))
+        halves, bytes_ = builder.shl(n_elements, _constant(1)), builder.add(n_elements, scales)
         return builder.select(self._is(F16), halves, builder.select(self._is(Q8_0), bytes_, nibbles))
 
+    def row_bytes(self) -> Any:
+        return self._stored_bytes(self.head_dim(), self.builder.select(self.latent(), _constant(8), _constant(4)))
+
+    def value_bytes(self) -> Any:
+        own = self._stored_bytes(self.value_dim(), _constant(4))
+        return self.builder.select(self.latent(), self.row_bytes(), own)
+
+    def token_bytes(self) -> Any:
+        both = self.builder.add(self.row_bytes(), self.value_bytes())
+        return self.builder.select(self.latent(), self.row_bytes(), both)
+
     def _divides(self, number: int) -> Any:
-        return self.builder.icmp_signed("==", self._and(self.packed, number - 1), _constant(0))
+        elements = self.builder.or_(self.head_dim(), self.value_dim())
+        return self.builder.icmp_signed("==", self._and(elements, number - 1), _constant(0))
 
     def on_amx(self) -> Any:
         return self._divides(AMX_DEPTH) if HAS_AMX else ir.Constant(ir.IntType(1), 0)
@@ -181,20 +243,34 @@ class ShapeParts:
             return ir.Constant(ir.IntType(1), 0)
         return self.builder.and_(self.builder.not_(self.on_amx()), self._divides(LANES))
 
+    def _of_rows(self, n_elements: Any, number: Any) -> Any:
+        """Return the shape of rows of as many elements, whose format has a number."""
+        builder = self.builder
+        group, format_ = (
+            builder.shl(x, _constant(bit)) for x, bit in ((self.group(), _GROUP_BIT), (number, _FORMAT_BIT))
+        )
+        lengths = builder.or_(n_elements, builder.shl(n_elements, _constant(_VALUE_BIT)))
+        return builder.or_(lengths, builder.or_(group, format_))
+
     def of_halves(self) -> Any:
-        return self._and(self.packed, (1 << _FORMAT_BIT) - 1)
+        return self._of_rows(self.head_dim(), _constant(_FORMATS[F16]))
+
+    def of_values(self) -> Any:
+        number = self._and(self.builder.lshr(self.packed, _constant(_FORMAT_BIT)), _FORMAT_FIELD)
+        return self._of_rows(self.value_dim(), number)
 
     def of_bytes(self) -> Any:
-        return self.builder.or_(self.of_halves(), _constant(_FORMATS[Q8_0] << _FORMAT_BIT))
+        return self._of_rows(self.value_dim(), _constant(_FORMATS[Q8_0]))
 
     def of_pairs(self) -> Any:
-        return self.builder.add(self.of_halves(), self.head_dim())
+        return self._of_rows(self.builder.shl(self.head_dim(), _constant(1)), _constant(_FORMATS[F16]))
 
 
 _TYPES: dict[str, Any] = {
-    **dict.fromkeys(("head_dim", "group", "row_bytes"), types.int64),
-    **dict.fromkeys(("quantised", "rotated", "on_amx", "on_words"), types.boolean),
-    **dict.fromkeys(("of_halves", "of_bytes", "of_pairs"), SHAPE),
+    **dict.fromkeys(("head_dim", "group", "value_dim", "value_elements", "longest"), types.int64),
+    **dict.fromkeys(("row_bytes", "value_bytes", "token_bytes"), types.int64),
+    **dict.fromkeys(("latent", "quantised", "rotated", "on_amx", "on_words"), types.boolean),
+    **dict.fromkeys(("of_halves", "of_values", "of_bytes", "of_pairs"), SHAPE),
 }
 
 
@@ -227,7 +303,8 @@ def shape_of_halves(typing: Any, head_dim: Any, group: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         head_dim, group = args
-        return builder.or_(head_dim, builder.shl(group, _constant(_GROUP_BIT)))
+        lengths = builder.or_(head_dim, builder.shl(head_dim, _constant(_VALUE_BIT)))
+        return builder.or_(lengths, builder.shl(group, _constant(_GROUP_BIT)))
 
     return SHAPE(types.int64, types.int64), generate
 

@@ -4,8 +4,9 @@ A tile is a number of query rows (tokens times group) of one KV head. Keys and v
 all queries of the tile, which multiply them strip by strip (strips.py). Rows of q4_0 stay rotated: the queries of the
 tile are rotated before, and its output is rotated back.
 
-The lower bound is arithmetic: 4 * head_dim operations for each pair of a query and a row that it sees. With AMX each
-operation takes three products of bf16, or one if blocks of keys are left out anyway; exp takes as long as either.
+The lower bound is arithmetic: 2 * (head_dim + value_dim) operations for each pair of a query and a row that it sees.
+With AMX each operation takes three products of bf16, or one if blocks of keys are left out anyway; exp takes as long as
+either.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from numba import float32
 
 from ..attend.head import ANY_ORDER
+from ..attend.spans import oldest_seen
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import HAS_AMX
 from ..numba_support.memory import read_float
@@ -87,12 +89,12 @@ def attend_tile(
     scratch : int64
         Address of `tile_scratch_size` f32.
     out : int64
-        Address of the output of the group's first query head for the first token, (head_dim,) f32.
+        Address of the output of the group's first query head for the first token, (value_dim,) f32.
     token_step, head_step : int64
         Bytes from there to the next token's output, and to the next query head's.
     """
     room, size = scratch_parts(shape, scratch), most_queries(shape)
-    head_dim, group = shape.head_dim, shape.group
+    head_dim, value_dim, group = shape.head_dim, shape.value_dim, shape.group
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
     first_group, last_group = group_of(position, first_row // group), group_of(position, last_token - position)
@@ -115,9 +117,9 @@ def attend_tile(
                 block = span.position + row
                 if block > last_token:
                     break
-                if window > 0 and block + n - 1 <= first_token - window:
+                if block + n - 1 < oldest_seen(first_token, window):
                     continue
-                masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
+                masked = block + n - 1 > first_token or block < oldest_seen(last_token, window)
             if not any_chosen(chosen, n_blocks, first_group, last_group, number):
                 continue
             load_keys(shape, span.keys, span.rows, row, n, rough, room)
@@ -143,9 +145,9 @@ def attend_tile(
     for r in range(n_rows):
         token, g = (first_row + r) // group, (first_row + r) % group
         factor = _normaliser(largest[r], totals[r], sinks, g)
-        sums = array_at(sums_of(shape, r, room), (head_dim,), np.float32)
-        result = array_at(out + token * token_step + g * head_step, (head_dim,), np.float32)
-        for i in range(head_dim):
+        sums = array_at(sums_of(shape, r, room), (value_dim,), np.float32)
+        result = array_at(out + token * token_step + g * head_step, (value_dim,), np.float32)
+        for i in range(value_dim):
             result[i] = sums[i] * factor
 
 

@@ -178,20 +178,20 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
     Parameters
     ----------
     values : int64
-        Address of (2, head_dim, rows of a block) bf16, highs and lows (see `split_values`).
+        Address of (2, value_dim, rows of a block) bf16, highs and lows (see `split_values`).
     weights : int64
         Address of (2, rows of a block / 2, STRIP, 2) bf16, highs and lows (see `split_pairs`).
     n_steps : int64
         Steps of DEPTH rows.
     sums : int64
-        Address of (head_dim, STRIP) f32.
+        Address of (value_dim, STRIP) f32.
     rough : bool
         Whether to multiply highs only.
     """
 
     def write(builder: Any, shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any, rough: Any) -> None:
-        head_dim, rows = ShapeParts(builder, shape).head_dim(), _SUMS * STRIP
-        lows = builder.mul(head_dim, constant(2 * rows)), constant(rows // 2 * _ROW_BYTES)
+        value_dim, rows = ShapeParts(builder, shape).value_dim(), _SUMS * STRIP
+        lows = builder.mul(value_dim, constant(2 * rows)), constant(rows // 2 * _ROW_BYTES)
 
         def write_tiles(start: Any, n_tiles: int) -> None:
             first = builder.add(values, builder.mul(start, constant(STRIP * 2 * rows)))
@@ -207,7 +207,7 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
             for i in range(n_tiles):
                 _store_tile(builder, i, own, i * STRIP * _ROW_BYTES)
 
-        cover_evenly(builder, builder.udiv(head_dim, constant(STRIP)), _SUMS, write_tiles)
+        cover_evenly(builder, builder.udiv(value_dim, constant(STRIP)), _SUMS, write_tiles)
 
     return types.void(SHAPE, types.int64, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
 
@@ -303,14 +303,14 @@ def round_pairs(typing: Any, even: Any, odd: Any, highs: Any) -> Any:
 
 @intrinsic
 def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any, rough: Any) -> Any:
-    """Transpose a block of rows, and split it into bf16.
+    """Transpose a block of values, and split it into bf16.
 
     Parameters
     ----------
     floats : int64
-        Address of (rows of a block, head_dim) f32.
+        Address of (rows of a block, value_dim) f32.
     values : int64
-        Address of (2, head_dim, rows of a block) bf16: highs and lows.
+        Address of (2, value_dim, rows of a block) bf16: highs and lows.
     n_steps : int64
         Steps of DEPTH rows.
     rough : bool
@@ -318,23 +318,23 @@ def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any
     """
 
     def write(builder: Any, shape: Any, floats: Any, values: Any, n_steps: Any, rough: Any) -> None:
-        head_dim, row_bytes = ShapeParts(builder, shape).head_dim(), 2 * _SUMS * STRIP
-        n_columns, step_bytes = builder.udiv(head_dim, constant(LANES)), builder.mul(head_dim, constant(DEPTH * 4))
+        value_dim, row_bytes = ShapeParts(builder, shape).value_dim(), 2 * _SUMS * STRIP
+        n_columns, step_bytes = builder.udiv(value_dim, constant(LANES)), builder.mul(value_dim, constant(DEPTH * 4))
         for n in _halves(builder, rough):
             with cgutils.for_range(builder, n_steps) as step, cgutils.for_range(builder, n_columns) as at:
                 source = builder.add(floats, builder.mul(step.index, step_bytes))
                 source = builder.add(source, builder.mul(at.index, constant(LANES * 4)))
                 target = builder.add(values, builder.mul(at.index, constant(LANES * row_bytes)))
                 target = builder.add(target, builder.mul(step.index, constant(2 * DEPTH)))
-                targets = [target, builder.add(target, builder.mul(head_dim, constant(row_bytes)))]
-                _split_square(Emit(builder), head_dim, source, targets[:n], row_bytes)
+                targets = [target, builder.add(target, builder.mul(value_dim, constant(row_bytes)))]
+                _split_square(Emit(builder), value_dim, source, targets[:n], row_bytes)
 
     return types.void(SHAPE, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
 
 
-def _split_square(emit: Emit, head_dim: Any, source: Any, targets: list[Any], row_bytes: int) -> None:
-    """Transpose DEPTH rows of LANES f32, from rows of head_dim, and split them into rows of one or two targets."""
-    step, split = emit.builder.shl(head_dim, constant(2)), []
+def _split_square(emit: Emit, value_dim: Any, source: Any, targets: list[Any], row_bytes: int) -> None:
+    """Transpose DEPTH rows of LANES f32, from rows of value_dim, and split them into rows of one or two targets."""
+    step, split = emit.builder.shl(value_dim, constant(2)), []
     for _ in range(DEPTH):
         split.append(_split(emit, emit.load_float(source)))
         source = emit.builder.add(source, step)

@@ -114,16 +114,16 @@ def value_tile(typing: Any, shape: Any, weights: Any, values: Any, n_rows: Any, 
     weights : int64
         Address of the first of these queries in the first row of (n_rows, TILE) f32.
     values : int64
-        Address of (n_rows, head_dim) f32.
+        Address of (n_rows, value_dim) f32.
     out : int64
-        Address of (TILE_ROWS, head_dim) f32.
+        Address of (TILE_ROWS, value_dim) f32.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         shape, weights, values, n_rows, out = args
-        head_dim = ShapeParts(builder, shape).head_dim()
-        write = _adder(builder, out, head_dim)
-        products(builder, weights, (constant(1), constant(TILE)), values, n_rows, head_dim, write)
+        value_dim = ShapeParts(builder, shape).value_dim()
+        write = _adder(builder, out, value_dim)
+        products(builder, weights, (constant(1), constant(TILE)), values, n_rows, value_dim, write)
         return context.get_dummy_value()
 
     return types.void(SHAPE, types.int64, types.int64, types.int64, types.int64), generate

@@ -162,25 +162,25 @@ def value_words(
     factors : int64
         Address of a factor for each query, (TILE_ROWS,) f32.
     values : int64
-        Address of (n_pairs, head_dim, 2) int16.
+        Address of (n_pairs, value_dim, 2) int16.
     scales : int64
-        Address of the scale of each column, (head_dim,) f32.
+        Address of the scale of each column, (value_dim,) f32.
     out : int64
-        Address of (TILE_ROWS, head_dim) f32.
+        Address of (TILE_ROWS, value_dim) f32.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         shape, weights, factors, values, scales, n_pairs, out = args
-        head_dim = ShapeParts(builder, shape).head_dim()
+        value_dim = ShapeParts(builder, shape).value_dim()
 
         def write(emit: Emit, i: int, column: Any, total: Any) -> None:
             own = _scaled(emit, total, emit.load_scalar(factors, i), emit.load_float(scales, column))
-            place = builder.add(builder.mul(head_dim, constant(i)), column)
+            place = builder.add(builder.mul(value_dim, constant(i)), column)
             emit.store(builder.fadd(emit.load_float(out, place), own), out, place)
 
         if HAS_AVX2:
             steps = (constant(1), constant(TILE))
-            products(builder, weights, steps, values, n_pairs, head_dim, write, _add_pairs)
+            products(builder, weights, steps, values, n_pairs, value_dim, write, _add_pairs)
         return context.get_dummy_value()
 
     return types.void(SHAPE, *[types.int64] * 6), generate

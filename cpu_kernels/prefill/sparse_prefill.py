@@ -25,6 +25,7 @@ from numba import float32, int64
 
 from ..attend.head import ANY_ORDER
 from ..attend.partials import LOWEST_SCORE
+from ..attend.spans import oldest_seen
 from ..numba_support.compile import kernel, layout
 from ..numba_support.machine_features import HAS_AMX, LANES
 from ..numba_support.memory import copy_bytes
@@ -143,11 +144,11 @@ def sample_tile(
             number += 1
             masked, block = False, span.position + row
             if span.position != ANY_ORDER:
-                if block > last_token or (window > 0 and block + n - 1 <= first_token - window):
+                if block > last_token or block + n - 1 < oldest_seen(first_token, window):
                     fill(place, 0, size, float32(0))
                     fill(place + half, 0, size, float32(LOWEST_SCORE))
                     continue
-                masked = block + n - 1 > first_token or (window > 0 and block <= last_token - window)
+                masked = block + n - 1 > first_token or block < oldest_seen(last_token, window)
             load_keys(shape, span.keys, span.rows, row, n, True, room)
             for strip in range(0, n_rows, strip_queries(shape)):
                 score_strip_of(shape, strip, n, True, room)

@@ -12,6 +12,7 @@ import numpy as np
 from numba import float32, int64
 
 from ..attend.partials import LOWEST_SCORE
+from ..attend.spans import oldest_seen
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import HAS_AMX, LANES
 from ..numba_support.shape import AMX_DEPTH
@@ -28,8 +29,8 @@ from ..numba_support.vector import (
     store,
 )
 from ..numba_support.views import array_at
-from ..rows.rotation import rotate_row
-from ..rows.rows import widen_stored_row
+from ..rows.rotation import rotate_row, rotate_value
+from ..rows.rows import widen_stored_row, widen_stored_value
 from ..select.scores import fill
 from .bf16_tiles import STRIP, add_strip, round_pairs, score_strip, split_keys, split_pairs, split_values, split_weights
 from .f32_tiles import TILE, TILE_ROWS, score_tile, value_tile
@@ -88,29 +89,42 @@ def start_softmax(shape, first_row, n_rows, position, room):
         largest[r] = float32(LOWEST_SCORE)
         totals[r] = float32(0)
         newest[r] = float32(token)
-    fill(room.sums, 0, size * shape.head_dim, float32(0))
+    fill(room.sums, 0, size * shape.value_dim, float32(0))
 
 
 @kernel
-def _widen_rows(shape, base, listed, row, n, floats):
-    """Convert n rows of a span, from its row `row` on, to f32."""
-    numbers = array_at(listed + row * 4, (n,), np.int32)
+def _number(listed, row):
+    """Return the number of a span's row `row`: of a run, or of a list."""
+    return row if listed == 0 else int64(array_at(listed + row * 4, (1,), np.int32)[0])
+
+
+@kernel
+def _widen_keys(shape, base, listed, row, n, floats):
+    """Convert n keys of a span, from its row `row` on, to f32."""
     for r in range(n):
-        number = row + r if listed == 0 else int64(numbers[r])
-        widen_stored_row(shape, base + number * shape.row_bytes, floats + r * shape.head_dim * 4)
+        place = base + _number(listed, row + r) * shape.row_bytes
+        widen_stored_row(shape, place, floats + r * shape.head_dim * 4)
+
+
+@kernel
+def _widen_values(shape, base, listed, row, n, floats):
+    """Convert n values of a span, from its row `row` on, to f32."""
+    for r in range(n):
+        place = base + _number(listed, row + r) * shape.value_bytes
+        widen_stored_value(shape, place, floats + r * shape.value_dim * 4)
 
 
 @kernel
 def load_keys(shape, base, listed, row, n, rough, room):
     """Load a block of keys."""
     if shape.on_words and rough:
-        _widen_rows(shape, base, listed, row, n, room.widened)
+        _widen_keys(shape, base, listed, row, n, room.widened)
         round_keys(shape, room.widened, n, room.keys, room.key_scales)
         return
     if not shape.on_amx:
-        _widen_rows(shape, base, listed, row, n, room.keys)
+        _widen_keys(shape, base, listed, row, n, room.keys)
         return
-    _widen_rows(shape, base, listed, row, n, room.widened)
+    _widen_keys(shape, base, listed, row, n, room.widened)
     lows = room.keys + BLOCK * shape.head_dim * 2
     for r in range(n):  # scores of the rows after them are computed, but not read
         offset = r * shape.head_dim * 2
@@ -121,17 +135,17 @@ def load_keys(shape, base, listed, row, n, rough, room):
 def load_values(shape, base, listed, row, n, rough, room):
     """Load a block of values."""
     if shape.on_words and rough:
-        _widen_rows(shape, base, listed, row, n, room.widened)
-        fill(room.widened, n * shape.head_dim, (n + n % 2) * shape.head_dim, float32(0))
-        rows, columns = n + n % 2, shape.head_dim
+        _widen_values(shape, base, listed, row, n, room.widened)
+        fill(room.widened, n * shape.value_dim, (n + n % 2) * shape.value_dim, float32(0))
+        rows, columns = n + n % 2, shape.value_dim
         round_columns(room.widened, rows, columns, LARGEST_VALUE, room.values, room.value_scales, room.row)
         return
     if not shape.on_amx:
-        _widen_rows(shape, base, listed, row, n, room.values)
+        _widen_values(shape, base, listed, row, n, room.values)
         return
-    _widen_rows(shape, base, listed, row, n, room.widened)
+    _widen_values(shape, base, listed, row, n, room.widened)
     n_steps = -(-n // AMX_DEPTH)
-    fill(room.widened, n * shape.head_dim, n_steps * AMX_DEPTH * shape.head_dim, float32(0))
+    fill(room.widened, n * shape.value_dim, n_steps * AMX_DEPTH * shape.value_dim, float32(0))
     split_values(shape, room.widened, room.values, n_steps, rough)
 
 
@@ -173,9 +187,9 @@ def mask_strip(shape, strip, n, position, window, room):
         for q in range(0, width, LANES):
             place = room.scores + (r * width + q) * 4
             store(place, keep_at_most(load(place), own, load(newest + q * 4)))
-        if window > 0:
+        if window != 0:
             for q in range(width):
-                if own <= positions[q] - float32(window):
+                if position + r < oldest_seen(int64(positions[q]), window):
                     scores[r, q] = float32(-np.inf)
 
 
@@ -305,29 +319,29 @@ def sum_strip(shape, n, room, largest_address, sums_address):
 @kernel
 def shrink_strip(shape, strip, room):
     """Scale the weighted values to the new largest scores."""
-    width, head_dim = strip_queries(shape), shape.head_dim
-    place, shrinks = room.sums + strip * head_dim * 4, array_at(room.shrinks, (width,), np.float32)
+    width, value_dim = strip_queries(shape), shape.value_dim
+    place, shrinks = room.sums + strip * value_dim * 4, array_at(room.shrinks, (width,), np.float32)
     if HAS_AMX and shape.on_amx:
         factors = load(room.shrinks)
-        for i in range(head_dim):
+        for i in range(value_dim):
             own = place + i * STRIP * 4
             store(own, multiply(load(own), factors))
         return
-    sums = array_at(place, (width, head_dim), np.float32)
+    sums = array_at(place, (width, value_dim), np.float32)
     for q in range(width):
-        for i in range(head_dim):
+        for i in range(value_dim):
             sums[q, i] *= shrinks[q]
 
 
 @kernel
 def add_values(shape, strip, n, n_rows, rough, room):
     """Add the weighted values of a block to the sums of a strip."""
-    sums = room.sums + strip * shape.head_dim * 4
+    sums = room.sums + strip * shape.value_dim * 4
     if HAS_AMX and shape.on_amx:
         add_strip(shape, room.values, room.weights, -(-n // AMX_DEPTH), sums, rough)
         return
     for r in range(0, min(n_rows - strip, TILE), TILE_ROWS):
-        own = sums + r * shape.head_dim * 4
+        own = sums + r * shape.value_dim * 4
         if shape.on_words and rough:
             weights, factors, n_pairs = room.weights + r * 4, room.factors + r * 4, (n + 1) // 2
             value_words(shape, weights, factors, room.values, room.value_scales, n_pairs, own)
@@ -338,13 +352,13 @@ def add_values(shape, strip, n, n_rows, rough, room):
 @kernel
 def sums_of(shape, r, room):
     """Return the address of the weighted values of query r, rotated back."""
-    row = room.sums + r * shape.head_dim * 4
+    row = room.sums + r * shape.value_dim * 4
     if HAS_AMX and shape.on_amx:
-        sums = array_at(room.sums + r // STRIP * STRIP * shape.head_dim * 4, (shape.head_dim, STRIP), np.float32)
-        own = array_at(room.row, (shape.head_dim,), np.float32)
-        for i in range(shape.head_dim):
+        sums = array_at(room.sums + r // STRIP * STRIP * shape.value_dim * 4, (shape.value_dim, STRIP), np.float32)
+        own = array_at(room.row, (shape.value_dim,), np.float32)
+        for i in range(shape.value_dim):
             own[i] = sums[i, r % STRIP]
         row = room.row
     if shape.rotated:
-        rotate_row(shape, row, row)
+        rotate_value(shape, row, row)
     return row

@@ -56,12 +56,13 @@ class _Scratch(NamedTuple):
 
     queries: int  # strip by strip (head_dim, strip); with AMX see `split_pairs`, rough ones `round_columns`
     keys: int  # (BLOCK, head_dim); with AMX see `split_keys`, rough ones `round_keys`
-    values: int  # (BLOCK, head_dim); with AMX see `split_values`, rough ones `round_columns`
-    widened: int  # (BLOCK, head_dim), or (head_dim, strip): rows to split for AMX, or to round
-    sums: int  # strip by strip (strip, head_dim): weighted values of each query; with AMX (head_dim, strip)
+    values: int  # (BLOCK, value_dim); with AMX see `split_values`, rough ones `round_columns`
+    widened: int  # (BLOCK, the longer of both), or (head_dim, strip): rows to split for AMX, or to round
+    sums: int  # strip by strip (strip, value_dim): weighted values of each query; with AMX (value_dim, strip). Or
+    #    queries, (tile, head_dim), before they are loaded
     scores: int  # (BLOCK, strip): of a block's keys with the queries of a strip, then weights
     weights: int  # (BLOCK, strip): weights that are split for AMX, or rounded
-    query_scales: int  # (tile,): of rough queries, with `key_scales` (BLOCK,), `value_scales` (head_dim,)
+    query_scales: int  # (tile,): of rough queries, with `key_scales` (BLOCK,), `value_scales` (value_dim,)
     key_scales: int
     value_scales: int
     factors: int  # (strip,): of rough weights
@@ -69,7 +70,7 @@ class _Scratch(NamedTuple):
     totals: int  # (tile,): its sum of weights
     newest: int  # (tile,): the position of its token, the newest that it sees
     shrinks: int  # (strip,): factors that scale sums to a new largest score
-    row: int  # (head_dim,): sums of one query; (strip,): memory to round in
+    row: int  # (the longer of head_dim and value_dim,): one query or its sums; (strip,): memory to round in
     configuration: int  # AMX's earlier configuration
     end: int
 
@@ -77,24 +78,23 @@ class _Scratch(NamedTuple):
 @layout
 def scratch_parts(shape, scratch):
     """Return the addresses of the parts of a thread's scratch."""
-    matrix_bytes, block_bytes = most_queries(shape) * shape.head_dim * 4, BLOCK * shape.head_dim * 4
     row_bytes, strip_bytes = most_queries(shape) * 4, BLOCK * strip_queries(shape) * 4
-    keys = scratch + matrix_bytes
-    values = keys + block_bytes
-    widened = values + block_bytes
-    sums = widened + block_bytes
-    scores = sums + matrix_bytes
+    keys = scratch + most_queries(shape) * shape.head_dim * 4
+    values = keys + BLOCK * shape.head_dim * 4
+    widened = values + BLOCK * shape.value_dim * 4
+    sums = widened + BLOCK * shape.longest * 4
+    scores = sums + most_queries(shape) * shape.longest * 4
     weights = scores + strip_bytes
     query_scales = weights + strip_bytes
     key_scales = query_scales + row_bytes
     value_scales = key_scales + BLOCK * 4
-    factors = value_scales + shape.head_dim * 4
+    factors = value_scales + shape.value_dim * 4
     largest = factors + strip_queries(shape) * 4
     totals = largest + row_bytes
     newest = totals + row_bytes
     shrinks = newest + row_bytes
     row = shrinks + strip_queries(shape) * 4
-    configuration = row + max(shape.head_dim, strip_queries(shape)) * 4
+    configuration = row + max(shape.longest, strip_queries(shape)) * 4
     end = configuration + CONFIGURATION_BYTES
     return _Scratch(
         scratch,

@@ -15,7 +15,7 @@ def append_rows(shape, head_address, keys, key_stride, values, value_stride, n_t
     Parameters
     ----------
     keys, values : int64
-        Addresses of the first row's head_dim f16, as llama.cpp computes them.
+        Addresses of the first key's head_dim f16 and of the first value's value_dim, as llama.cpp computes them.
     key_stride, value_stride : int64
         Bytes from one row to the next.
     """
@@ -23,7 +23,8 @@ def append_rows(shape, head_address, keys, key_stride, values, value_stride, n_t
     first = head.n_tail - n_tokens
     for token in range(n_tokens):
         _store(shape, keys + token * key_stride, tail_key(shape, head, first + token))
-        _store(shape, values + token * value_stride, tail_value(shape, head, first + token))
+        if not shape.latent:
+            _store(shape.of_values, values + token * value_stride, tail_value(shape, head, first + token))
     if head.append != 0:
         call_native(head.append, head_address, first, head.n_tail, 0)
 

@@ -82,10 +82,10 @@ def transpose_key(shape, key, copy, within):
         _transpose(array_at(key, (shape.head_dim,), np.int16), first, within)
         return
     floats = stack_floats(shape)
-    if shape.rotated:
+    if shape.rotated or shape.latent:  # one scale for the whole key
         widen_row(shape, key, floats)
         key = floats + shape.head_dim * 4
-        scale = quantise(shape, floats, key)
+        scale = quantise(shape.head_dim, floats, key)
     else:
         scale = read_float(key + shape.head_dim)
     _transpose(array_at(key, (shape.head_dim,), np.int8), first, within)

@@ -13,7 +13,7 @@ from numba.core import cgutils
 
 from ..numba_support.machine_features import LANES
 from ..numba_support.shape import NIBBLES
-from ..numba_support.vector import FLOAT, INT32, Emit, accumulators, constant, cover_evenly
+from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover_evenly
 from .q4_0 import PAIRS, load_codes, load_last_codes, load_scales, multiply_codes
 from .q8_0 import BYTE_BLOCKS, add_products, load_scale, scores_of_products, sums_of_bytes
 from .tiles import HEADS_AT_ONCE, Sizes, for_columns
@@ -65,8 +65,8 @@ def _multiply_halves(builder: Any, head_dim: Any, queries: list[Any], rows: list
     return [builder.load(total) for total in totals]
 
 
-def _multiply_bytes(builder: Any, head_dim: Any, queries: list[Any], rows: list[Any]) -> list[Any]:
-    """Multiply int8 queries and q8_0 rows: return an int32 vector for each query and row, to be added up later."""
+def _multiply_bytes(builder: Any, n: Any, queries: list[Any], rows: list[Any]) -> list[Any]:
+    """Multiply n int8 of queries and rows: return an int32 vector for each query and row, to be added up later."""
     emit, widest = Emit(builder), BYTE_BLOCKS[0]
     sums = ir.VectorType(INT32, sums_of_bytes(widest))
     totals = [cgutils.alloca_once(builder, sums) for _ in range(len(queries) * len(rows))]
@@ -81,12 +81,12 @@ def _multiply_bytes(builder: Any, head_dim: Any, queries: list[Any], rows: list[
                 place = totals[g * len(rows) + r]
                 builder.store(add_products(emit, key, own, builder.load(place)), place)
 
-    with cgutils.for_range(builder, builder.sdiv(head_dim, constant(widest))) as loop:
+    with cgutils.for_range(builder, builder.sdiv(n, constant(widest))) as loop:
         add_block(builder.mul(loop.index, constant(widest)), widest)
     for length in BYTE_BLOCKS[1:]:
-        left = builder.and_(head_dim, constant(length))
+        left = builder.and_(n, constant(length))
         with builder.if_then(builder.icmp_signed("!=", left, constant(0)), likely=False):
-            add_block(builder.and_(head_dim, constant(-2 * length)), length)
+            add_block(builder.and_(n, constant(-2 * length)), length)
     return [builder.load(total) for total in totals]
 
 
@@ -106,15 +106,28 @@ def _score_floats(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stri
 
 
 def _score_bytes(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any) -> None:
-    """Write the scores of q8_0 rows."""
-    emit, head_dim = Emit(builder), sizes.head_dim
-    scales = [load_scale(emit, head_dim, row) for row in rows]
+    """Write the scores of q8_0 rows: the sums of those of their parts, if they are latent keys."""
+    parts, latent = sizes.parts, sizes.parts.latent()
+    with cgutils.for_range(builder, builder.add(constant(1), builder.zext(latent, INT64))) as loop:
+        first = builder.icmp_signed("==", loop.index, constant(0))
+        of_first = builder.select(latent, parts.value_dim(), sizes.head_dim)
+        start = builder.select(first, constant(0), of_first)
+        length = builder.select(first, of_first, builder.sub(sizes.head_dim, of_first))
+        _score_part(builder, sizes, rows, scores, stride, (loop.index, start, length))
+
+
+def _score_part(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any, part: tuple[Any, ...]) -> None:
+    """Write the scores of a part of q8_0 rows: its number, first column and length. Add them to those of the first."""
+    emit, head_dim, (number, column, length) = Emit(builder), sizes.head_dim, part
+    is_first = builder.icmp_signed("==", number, constant(0))
+    scales = [load_scale(emit, head_dim, row, number) for row in rows]
     at_once = min(len(rows), sums_of_bytes(BYTE_BLOCKS[0]))
+    rows = [builder.add(row, column) for row in rows]
 
     def write(first: Any, n: int) -> None:
-        start = builder.add(sizes.query, builder.mul(first, head_dim))
+        start = builder.add(sizes.query, builder.add(builder.mul(first, head_dim), column))
         queries = [builder.add(start, builder.mul(head_dim, constant(g))) for g in range(n)]
-        products = _multiply_bytes(builder, head_dim, queries, rows)
+        products = _multiply_bytes(builder, length, queries, rows)
         for g in range(n):
             own, head = products[g * len(rows) : (g + 1) * len(rows)], builder.add(first, constant(g))
             place = builder.mul(stride, head)
@@ -123,8 +136,10 @@ def _score_bytes(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, strid
                 row_scales = ir.Constant(ir.VectorType(FLOAT, at_once), ir.Undefined)
                 for i, scale in enumerate(scales[r : r + at_once]):
                     row_scales = builder.insert_element(row_scales, scale, ir.Constant(INT32, i))
-                scored = scores_of_products(emit, sizes, head, sums, row_scales)
-                emit.store(scored, scores, builder.add(place, constant(r)))
+                scored = scores_of_products(emit, sizes, number, head, sums, row_scales)
+                own_place, of_rows = builder.add(place, constant(r)), Emit(builder, at_once)
+                before = builder.select(is_first, of_rows.constant(0.0), of_rows.load_float(scores, own_place))
+                emit.store(builder.fadd(before, scored), scores, own_place)
 
     cover_evenly(builder, sizes.group, HEADS_AT_ONCE, write)
 

@@ -249,7 +249,7 @@ def load_nibble_query(shape, query, room):
     scales = array_at(parts.scales, (group,), np.float32)
     for g in range(group):
         rotate_row(shape, query + g * head_dim * 4, floats)
-        scales[g] = quantise(shape, floats, floats + head_dim * 4)
+        scales[g] = quantise(head_dim, floats, floats + head_dim * 4)
         for first in range(0, head_dim, NIBBLES):
             low = first // (NIBBLES * at_once) * NIBBLES * at_once + first // NIBBLES % at_once * (NIBBLES // 2)
             high, half = low + NIBBLES // 2 * at_once, min(NIBBLES, head_dim - first) // 2

@@ -17,7 +17,7 @@ from numba.core import cgutils
 
 from ..numba_support.compile import kernel, layout
 from ..numba_support.machine_features import HAS_AVX2, LANES
-from ..numba_support.vector import INT16, INT32, Emit
+from ..numba_support.vector import INT16, INT32, Emit, constant
 from ..numba_support.views import array_at
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
@@ -30,8 +30,8 @@ VNNI_BYTES = 64 if _FEATURES.get("avx512vnni") else 32 if _FEATURES.get("avxvnni
 class QuantisedQuery(NamedTuple):
     """Addresses of the parts of a group's quantised query, which begins with (group, head_dim) int8."""
 
-    scales: int  # (group,) f32
-    offsets: int  # (group,) int32, added to a product by flipped signs
+    scales: int  # (2, group) f32: of the first part and of the second part, which only a latent key has
+    offsets: int  # (2, group) int32, added to a product by flipped signs
     end: int
 
 
@@ -39,13 +39,13 @@ class QuantisedQuery(NamedTuple):
 def quantised_query(shape, address):
     """Return the addresses of the parts of a group's quantised query."""
     scales = address + shape.group * shape.head_dim
-    offsets = scales + 4 * shape.group
-    return QuantisedQuery(scales, offsets, offsets + 4 * shape.group)
+    offsets = scales + 8 * shape.group
+    return QuantisedQuery(scales, offsets, offsets + 8 * shape.group)
 
 
-def load_scale(emit: Emit, head_dim: Any, row: Any) -> Any:
-    """Load the scale of a q8_0 row, which follows its int8."""
-    return emit.load_scalar(emit.builder.add(row, head_dim))
+def load_scale(emit: Emit, n: Any, row: Any, number: Any = 0) -> Any:
+    """Load a scale of a q8_0 row, which follows its n int8: that of the row, or of a part of a latent key."""
+    return emit.load_scalar(emit.builder.add(row, n), number)
 
 
 #: Lengths of the blocks in which int8 rows are multiplied: as many of the first as a row has, then at most one of each.
@@ -108,13 +108,15 @@ def _multiply_bytes(emit: Emit, key: Any, query: Any, total: Any) -> Any:
     return builder.add(total, pairs)
 
 
-def scores_of_products(emit: Emit, sizes: Any, g: Any, products: Any, scales: Any) -> Any:
+def scores_of_products(emit: Emit, sizes: Any, part: Any, g: Any, products: Any, scales: Any) -> Any:
     """Turn integer products into scores.
 
     Parameters
     ----------
     sizes : Sizes
         Sizes of the rows, and address of the group's quantised query (products.py).
+    part : LLVM int64
+        Number of the part of the rows.
     g : LLVM int64
         Query head inside the group.
     products : LLVM int32, or a vector of them
@@ -124,8 +126,9 @@ def scores_of_products(emit: Emit, sizes: Any, g: Any, products: Any, scales: An
     """
     builder = emit.builder
     first = builder.add(sizes.query, builder.mul(sizes.group, sizes.head_dim))  # see `quantised_query`
-    scale = emit.load_scalar(first, g)
-    offset = builder.load(emit.pointer(first, INT32, builder.add(sizes.group, g)))
+    own = builder.add(builder.mul(part, sizes.group), g)
+    scale = emit.load_scalar(first, own)
+    offset = builder.load(emit.pointer(first, INT32, builder.add(builder.shl(sizes.group, constant(1)), own)))
     if isinstance(products.type, ir.VectorType):
         scale, offset = (_repeat(emit, value, products.type.count) for value in (scale, offset))
     floats = builder.sitofp(builder.sub(products, offset), scale.type)
@@ -139,35 +142,34 @@ def _repeat(emit: Emit, value: Any, count: int) -> Any:
 
 
 @layout
-def _flipped_columns(shape):
-    """Return how many first columns of a q8_0 row are read as unsigned."""
-    return shape.head_dim // 16 * 16 if VNNI_BYTES > 0 else 0
+def _flipped_columns(n):
+    """Return how many first columns of n are read as unsigned."""
+    return n // 16 * 16 if VNNI_BYTES > 0 else 0
 
 
 @kernel
-def quantise(shape, floats, target):
-    """Convert a row to int8, so that its largest element becomes 127 or -127.
+def quantise(n, floats, target):
+    """Convert n elements to int8, so that the largest becomes 127 or -127.
 
     Parameters
     ----------
     floats : int64
-        Address of head_dim f32.
+        Address of n f32.
     target : int64
-        Address of head_dim int8.
+        Address of n int8.
 
     Returns
     -------
     float32
         The scale: an element is its int8 times the scale. NaN if an element is not finite, so that it shows in scores.
     """
-    source = array_at(floats, (shape.head_dim,), np.float32)
-    elements = array_at(target, (shape.head_dim,), np.int8)
+    source, elements = array_at(floats, (n,), np.float32), array_at(target, (n,), np.int8)
     largest, total = float32(0), float32(0)
-    for i in range(shape.head_dim):
+    for i in range(n):
         largest = max(largest, abs(source[i]))
         total += source[i] * float32(0)  # 0, or NaN
     inverse = float32(127) / largest if largest > 0 else float32(0)
-    for i in range(shape.head_dim):
+    for i in range(n):
         elements[i] = int8(np.rint(source[i] * inverse)) if total == 0 else int8(0)
     return largest / float32(127) + total
 
@@ -184,12 +186,16 @@ def quantise_query(shape, query, room):
         Address that receives the parts of `quantised_query`.
     """
     parts = quantised_query(shape, room)
-    scales = array_at(parts.scales, (shape.group,), np.float32)
-    offsets = array_at(parts.offsets, (shape.group,), np.int32)
+    scales = array_at(parts.scales, (2, shape.group), np.float32)
+    offsets = array_at(parts.offsets, (2, shape.group), np.int32)
     elements = array_at(room, (shape.group, shape.head_dim), np.int8)
     for g in range(shape.group):
-        scales[g] = quantise(shape, query + g * shape.head_dim * 4, room + g * shape.head_dim)
-        total = 0
-        for i in range(_flipped_columns(shape)):
-            total += elements[g, i]
-        offsets[g] = np.int32(128 * total)
+        part, start, stop = 0, 0, shape.value_dim if shape.latent else shape.head_dim
+        while start < shape.head_dim:
+            first = g * shape.head_dim + start
+            scales[part, g] = quantise(stop - start, query + first * 4, room + first)
+            total = 0
+            for i in range(start, start + _flipped_columns(stop - start)):
+                total += elements[g, i]
+            offsets[part, g] = np.int32(128 * total)
+            part, start, stop = 1, stop, shape.head_dim

@@ -7,7 +7,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.shape import SHAPE, ShapeParts
+from ..numba_support.compile import kernel
 from ..numba_support.vector import Emit, constant
 
 #: Elements of a vector: each block has a whole number of them.
@@ -19,25 +19,40 @@ def rotation_block(head_dim: int) -> int:
     return head_dim & -head_dim
 
 
+@kernel
+def rotate_row(shape, source, target):
+    """Rotate head_dim f32 from one address to another, perhaps the same: the two parts of a latent key apart."""
+    start, stop = 0, shape.value_dim if shape.latent else shape.head_dim
+    while start < shape.head_dim:
+        _rotate(stop - start, source + start * 4, target + start * 4)
+        start, stop = stop, shape.head_dim
+
+
+@kernel
+def rotate_value(shape, source, target):
+    """Rotate value_dim f32 as values are rotated, from one address to another, perhaps the same."""
+    _rotate(shape.value_dim, source, target)
+
+
 @intrinsic
-def rotate_row(typing: Any, shape: Any, source: Any, target: Any) -> Any:
-    """Rotate head_dim f32 from one address to another, perhaps the same."""
+def _rotate(typing: Any, n: Any, source: Any, target: Any) -> Any:
+    """Rotate n f32, a multiple of 8, from one address to another, perhaps the same."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        shape, source, target = args
-        emit, head_dim = Emit(builder, _LANES), ShapeParts(builder, shape).head_dim()
-        block = builder.and_(head_dim, builder.neg(head_dim))
-        scale, n_vectors = emit.splat(_inverse_root(builder, block)), builder.lshr(head_dim, constant(3))
+        n, source, target = args
+        emit = Emit(builder, _LANES)
+        block = builder.and_(n, builder.neg(n))
+        scale, n_vectors = emit.splat(_inverse_root(builder, block)), builder.lshr(n, constant(3))
         with cgutils.for_range(builder, n_vectors) as loop:
             column = builder.mul(loop.index, constant(_LANES))
             emit.store(_rotate_vector(emit, emit.load_float(source, column)), target, column)
-        _rotate_vectors(emit, head_dim, block, target)
+        _rotate_vectors(emit, n, block, target)
         with cgutils.for_range(builder, n_vectors) as loop:
             column = builder.mul(loop.index, constant(_LANES))
             emit.store(builder.fmul(emit.load_float(target, column), scale), target, column)
         return context.get_dummy_value()
 
-    return types.void(SHAPE, types.int64, types.int64), generate
+    return types.void(types.int64, types.int64, types.int64), generate
 
 
 def _inverse_root(builder: Any, block: Any) -> Any:
@@ -57,7 +72,7 @@ def _rotate_vector(emit: Emit, x: Any) -> Any:
     return x
 
 
-def _rotate_vectors(emit: Emit, head_dim: Any, block: Any, floats: Any) -> None:
+def _rotate_vectors(emit: Emit, n: Any, block: Any, floats: Any) -> None:
     """Add and subtract vectors of a block, at distances of one vector, of two, of four, ..."""
     builder = emit.builder
     place = cgutils.alloca_once_value(builder, constant(_LANES))
@@ -67,7 +82,7 @@ def _rotate_vectors(emit: Emit, head_dim: Any, block: Any, floats: Any) -> None:
     distance = builder.load(place)
     builder.cbranch(builder.icmp_signed("<", distance, block), mix, end)
     builder.position_at_end(mix)
-    with cgutils.for_range(builder, builder.lshr(head_dim, constant(4))) as loop:  # pairs of vectors
+    with cgutils.for_range(builder, builder.lshr(n, constant(4))) as loop:  # pairs of vectors
         along = builder.mul(loop.index, constant(_LANES))
         within = builder.and_(along, builder.sub(distance, constant(1)))
         first = builder.add(builder.shl(builder.sub(along, within), constant(1)), within)

@@ -1,11 +1,14 @@
 """Read stored rows of keys and values, and compute the two sums of attention over rows: q . k and w v.
 
-Rows have one of three formats:
-  f16 : head_dim f16
-  q8_0 : head_dim int8, then one f32, the scale of the row: an element is its int8 times the scale. (llama.cpp's q8_0
-      has a scale for each 32 elements. One for each row suffices if whole rows are multiplied.)
-  q4_0 : head_dim numbers of 4 bits, then an f16 for each 32 of them, their scale (see q4_0.py). The row is rotated
+Rows have one of three formats. A key has head_dim elements, a value value_dim:
+  f16 : the elements, f16
+  q8_0 : the elements, int8, then one f32, the scale of the row: an element is its int8 times the scale. (llama.cpp's
+      q8_0 has a scale for each 32 elements. One for each row suffices if whole rows are multiplied.)
+  q4_0 : the elements, numbers of 4 bits, then an f16 for each 32 of them, their scale (see q4_0.py). The row is rotated
       before it is rounded (see rotation.py).
+If a value is the first part of its key (a latent shape), that row is stored once. Both parts of the key are rotated
+apart, and have a scale of their own in q8_0: an f32 for the value, then one for the rest. So the value is read from the
+key's row as if it stood alone, but for the place of its scales, behind the whole key.
 A row may have any address. Queries of q8_0 and q4_0 keys also become int8 (see q8_0.py).
 
 Only this file sees rotation: `load_query` rotates queries, and widening a row restores it. Sums of stored rows stay
@@ -20,11 +23,12 @@ memory most of the time (see README.md). So a list continues, after the rows to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -45,7 +49,7 @@ from .q4_0 import (
     pack_row,
 )
 from .q8_0 import load_scale, quantise, quantise_query, quantised_query
-from .rotation import rotate_row
+from .rotation import rotate_row, rotate_value
 from .tiles import ROWS_AT_ONCE, Sizes, for_columns
 from .weighted_sums import add_rows
 
@@ -167,7 +171,7 @@ def _add_rows(
 def add_weighted(shape, weights, stride, listed, n_rows, out):
     """Add weighted rows: out[g] += sum over r of weights[g * stride + r] * value r, in stored form.
 
-    The sums of q4_0 rows are rotated: `rotate_row` turns them into sums of the values.
+    The sums of q4_0 rows are rotated: `rotate_value` turns them into sums of the values.
 
     Parameters
     ----------
@@ -178,61 +182,69 @@ def add_weighted(shape, weights, stride, listed, n_rows, out):
     listed : int64
         Address of the addresses of the rows, int64. The list continues for `rows_ahead` rows.
     out : int64
-        Address of (group, head_dim) f32.
+        Address of (group, value_dim) f32.
     """
     _add_rows(shape, rows_ahead(shape), weights, stride, listed, n_rows, out)
 
 
 @intrinsic
-def _widen(typing: Any, shape: Any, row: Any, floats: Any) -> Any:
-    """Convert a stored row to f32 in stored form."""
+def _widen(typing: Any, shape: Any, row: Any, start: Any, stop: Any, n: Any, scale: Any, floats: Any) -> Any:
+    """Convert the elements `start` to `stop` of a stored row to f32 in stored form; `n` is its number of elements.
+
+    `scale` is the number of the scale of these elements, if they are of q8_0.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        shape, row, floats = args
+        shape, row, start, stop, n, scale, floats = args
         parts = ShapeParts(builder, shape)
-        head_dim = parts.head_dim()
+
+        def widen_columns(load: Callable[[Emit, Any], Any]) -> None:
+            def widen(emit: Emit, column: Any) -> None:
+                column = builder.add(start, column)
+                emit.store(load(emit, column), floats, column)
+
+            for_columns(builder, builder.sub(stop, start), widen)
+
         with builder.if_else(parts.quantised()) as (integers, halves):
             with integers, builder.if_else(parts.rotated()) as (nibbles, bytes_):
                 with nibbles:
-                    _widen_nibbles(builder, head_dim, row, floats)
+                    _widen_nibbles(builder, start, stop, n, row, floats)
                 with bytes_:
-                    scale = load_scale(Emit(builder), head_dim, row)
-
-                    def widen_bytes(emit: Emit, column: Any) -> None:
-                        emit.store(builder.fmul(emit.load_int8(row, column), emit.splat(scale)), floats, column)
-
-                    for_columns(builder, head_dim, widen_bytes)
+                    factor = load_scale(Emit(builder), n, row, scale)
+                    widen_columns(lambda emit, column: builder.fmul(emit.load_int8(row, column), emit.splat(factor)))
             with halves:
-                for_columns(
-                    builder, head_dim, lambda emit, column: emit.store(emit.load_half(row, column), floats, column)
-                )
+                widen_columns(lambda emit, column: emit.load_half(row, column))
         return context.get_dummy_value()
 
-    return types.void(SHAPE, types.int64, types.int64), generate
+    return types.void(SHAPE, *[types.int64] * 6), generate
 
 
-def _widen_nibbles(builder: Any, head_dim: Any, row: Any, floats: Any) -> None:
-    """Write the conversion of a row of q4_0."""
-    emit, four = Emit(builder), Emit(builder, 4)
-    with cgutils.for_range(builder, builder.lshr(head_dim, constant(5))) as loop:
-        column = builder.mul(loop.index, constant(NIBBLES))
-        for i, vector in enumerate(load_nibbles(emit, head_dim, row, loop.index)):
+def _widen_nibbles(builder: Any, start: Any, stop: Any, n: Any, row: Any, floats: Any) -> None:
+    """Write the conversion of a row of q4_0, from a whole block on."""
+    emit, four, first = Emit(builder), Emit(builder, 4), builder.lshr(start, constant(5))
+    with cgutils.for_range(builder, builder.sub(builder.lshr(stop, constant(5)), first)) as loop:
+        block = builder.add(first, loop.index)
+        column = builder.mul(block, constant(NIBBLES))
+        for i, vector in enumerate(load_nibbles(emit, n, row, block)):
             emit.store(vector, floats, builder.add(column, constant(i * LANES)))
-    with cgutils.for_range(builder, count_last(builder, head_dim)) as loop:
-        places = last_columns(builder, head_dim, loop.index)
-        for place, vector in zip(places, load_last_nibbles(four, head_dim, row, loop.index), strict=True):
+    with cgutils.for_range(builder, count_last(builder, stop)) as loop:
+        places = last_columns(builder, n, loop.index)
+        for place, vector in zip(places, load_last_nibbles(four, n, row, loop.index), strict=True):
             four.store(vector, floats, place)
 
 
 @kernel
 def widen_stored_row(shape, row, floats):
-    """Convert a row to f32 in stored form: q4_0 stays rotated. The parameters are those of `widen_row`."""
-    _widen(shape, row, floats)
+    """Convert a key to f32 in stored form: q4_0 stays rotated. The parameters are those of `widen_row`."""
+    start, stop = 0, shape.value_dim if shape.latent else shape.head_dim
+    while start < shape.head_dim:
+        _widen(shape, row, start, stop, shape.head_dim, int64(start > 0), floats)
+        start, stop = stop, shape.head_dim
 
 
 @kernel
 def widen_row(shape, row, floats):
-    """Convert a stored row to f32.
+    """Convert a stored key to f32.
 
     Parameters
     ----------
@@ -241,9 +253,31 @@ def widen_row(shape, row, floats):
     floats : int64
         Address of head_dim f32.
     """
-    _widen(shape, row, floats)
+    widen_stored_row(shape, row, floats)
     if shape.rotated:
         rotate_row(shape, floats, floats)
+
+
+@kernel
+def widen_stored_value(shape, row, floats):
+    """Convert a value to f32 in stored form: q4_0 stays rotated. The parameters are those of `widen_value`."""
+    _widen(shape, row, 0, shape.value_dim, shape.value_elements, 0, floats)
+
+
+@kernel
+def widen_value(shape, row, floats):
+    """Convert a stored value to f32.
+
+    Parameters
+    ----------
+    row : int64
+        Address of the value.
+    floats : int64
+        Address of value_dim f32.
+    """
+    widen_stored_value(shape, row, floats)
+    if shape.rotated:
+        rotate_value(shape, floats, floats)
 
 
 @intrinsic
@@ -307,7 +341,7 @@ def load_query(shape, query, room):
 
 @kernel
 def quantise_halves(shape, halves, row):
-    """Convert a row of f16 to a row of q8_0 or q4_0.
+    """Convert a row of f16 to a key of q8_0 or q4_0.
 
     Parameters
     ----------
@@ -323,4 +357,8 @@ def quantise_halves(shape, halves, row):
     if shape.rotated:
         pack_row(shape, floats, row)
     else:
-        write_float(row + shape.head_dim, quantise(shape, floats, row))
+        start, stop = 0, shape.value_dim if shape.latent else shape.head_dim
+        while start < shape.head_dim:
+            scale = row + shape.head_dim + 4 * int64(start > 0)
+            write_float(scale, quantise(stop - start, floats + start * 4, row + start))
+            start, stop = stop, shape.head_dim

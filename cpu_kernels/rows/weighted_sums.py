@@ -36,7 +36,8 @@ class _Sum:
         self.builder, self.ahead = builder, ahead
         self.weights, self.stride, self.listed, n_rows, out = arguments
         self.n_rows, self.out, self.parts = n_rows, out, ShapeParts(builder, shape)
-        self.head_dim, self.group = self.parts.head_dim(), self.parts.group()
+        self.value_dim, self.group = self.parts.value_dim(), self.parts.group()
+        self.n_stored = self.parts.value_elements()
 
 
 #: Takes the address of a row, LLVM int64; returns the vectors of a tile.
@@ -70,7 +71,7 @@ def _add_tile(own: _Sum, emit: Emit, first: Any, n: int, places: list[Any], load
                 total = totals[g * len(places) + i]
                 builder.store(emit.fma(weight, value, builder.load(total)), total)
     for g, head in enumerate(heads):
-        start = builder.mul(head, own.head_dim)
+        start = builder.mul(head, own.value_dim)
         for i, column in enumerate(places):
             place = builder.add(start, column)
             total = builder.load(totals[g * len(places) + i])
@@ -96,7 +97,7 @@ def _load_bytes(own: _Sum, emit: Emit, places: list[Any]) -> _Load:
     """Return what loads vectors of a q8_0 row."""
 
     def load(row: Any) -> list[Any]:
-        scale = emit.splat(load_scale(emit, own.head_dim, row))
+        scale = emit.splat(load_scale(emit, own.n_stored, row))
         return [own.builder.fmul(emit.load_int8(row, place), scale) for place in places]
 
     return load
@@ -111,11 +112,11 @@ def _add_plain(own: _Sum, first: Any, n: int, load: Callable[[_Sum, Emit, list[A
         places = _columns_from(builder, column, count, LANES)
         _add_tile(own, emit, first, n, places, load(own, emit, places), _if_first(builder, start, lines))
 
-    cover(builder, builder.sdiv(own.head_dim, constant(LANES)), _vectors_at_once(n), write)
+    cover(builder, builder.sdiv(own.value_dim, constant(LANES)), _vectors_at_once(n), write)
     if LANES == 16:
-        rest = builder.and_(own.head_dim, constant(8))
+        rest = builder.and_(own.value_dim, constant(8))
         with builder.if_then(builder.icmp_signed("!=", rest, constant(0)), likely=False):
-            places, short = [builder.sub(own.head_dim, rest)], Emit(builder, 8)
+            places, short = [builder.sub(own.value_dim, rest)], Emit(builder, 8)
             _add_tile(own, short, first, n, places, load(own, short, places), _if_first(builder, places[0], lines))
 
 
@@ -126,7 +127,7 @@ def _if_first(builder: Any, start: Any, lines: Any) -> Any:
 
 def _add_nibbles(own: _Sum, first: Any, n: int, lines: Any) -> None:
     """Add q4_0 rows to the sums of n query heads: blocks, or their halves if a block exceeds the registers."""
-    builder, emit, head_dim = own.builder, Emit(own.builder), own.head_dim
+    builder, emit, n_stored = own.builder, Emit(own.builder), own.n_stored
     vectors = NIBBLES // LANES
     in_halves = vectors * _MOST_HEADS > ACCUMULATORS
     sizes = (1,) if in_halves else tuple(size for size in (2, 1) if size * vectors * n <= ACCUMULATORS)
@@ -138,18 +139,18 @@ def _add_nibbles(own: _Sum, first: Any, n: int, lines: Any) -> None:
             places = columns if half is None else columns[half * vectors // 2 :][: vectors // 2]
 
             def load(row: Any, half: int | None = half) -> list[Any]:
-                return [vector for block in blocks for vector in load_nibbles(emit, head_dim, row, block, half)]
+                return [vector for block in blocks for vector in load_nibbles(emit, n_stored, row, block, half)]
 
             _add_tile(own, emit, first, n, places, load, constant(0) if half else _if_first(builder, start, lines))
 
-    cover(builder, builder.lshr(head_dim, constant(5)), sizes, write)
-    with cgutils.for_range(builder, count_last(builder, head_dim)) as loop:
+    cover(builder, builder.lshr(own.value_dim, constant(5)), sizes, write)
+    with cgutils.for_range(builder, count_last(builder, own.value_dim)) as loop:
         four, i = Emit(builder, 4), loop.index
 
         def load_last(row: Any) -> list[Any]:
-            return load_last_nibbles(four, head_dim, row, i)
+            return load_last_nibbles(four, n_stored, row, i)
 
-        _add_tile(own, four, first, n, last_columns(builder, head_dim, i), load_last, constant(0))
+        _add_tile(own, four, first, n, last_columns(builder, n_stored, i), load_last, constant(0))
 
 
 def add_rows(builder: Any, shape: Any, ahead: Any, *arguments: Any) -> None:
@@ -161,7 +162,7 @@ def add_rows(builder: Any, shape: Any, ahead: Any, *arguments: Any) -> None:
         Rows from one to that which is prefetched meanwhile.
     """
     own = _Sum(builder, shape, ahead, *arguments)
-    n_lines = builder.lshr(builder.add(own.parts.row_bytes(), constant(CACHE_LINE - 1)), constant(6))
+    n_lines = builder.lshr(builder.add(own.parts.value_bytes(), constant(CACHE_LINE - 1)), constant(6))
 
     def for_tiles(add: Callable[[Any, int, Any], None]) -> None:
         def write(first: Any, n: int) -> None:

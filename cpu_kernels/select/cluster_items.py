@@ -130,7 +130,7 @@ def wanted_rows(shape, head, n_chunks, lookup_bytes):
         n_clustered += CHUNK_ROWS - chunk_starts(shape, head, chunk)[0]
     n_exact = head.n_document + head.n_tail - n_clustered
     n_bytes = state.n_bytes - (0 if state.rules & LOOKUP_APART else lookup_bytes)
-    return float32(max(n_bytes / (2 * shape.row_bytes) - n_exact, state.least_share * n_clustered))
+    return float32(max(n_bytes / shape.token_bytes - n_exact, state.least_share * n_clustered))
 
 
 @kernel

@@ -25,7 +25,7 @@ from ..numba_support.compile import kernel
 from ..numba_support.memory import stack_floats, write_float, write_int64
 from ..numba_support.views import array_at
 from ..rows.q8_0 import quantise
-from ..rows.rows import add_weighted, widen_row
+from ..rows.rows import add_weighted, widen_row, widen_value
 from .scores import LIST_ROOM, fill, list_address, rest_of, scores_address, scores_of, share_of, sum_floats
 
 _Sizes = TypeVar("_Sizes", int, np.ndarray)
@@ -34,9 +34,9 @@ _Sizes = TypeVar("_Sizes", int, np.ndarray)
 _SCALE_BYTES = 4
 
 
-def mean_value_bytes(head_dim: _Sizes) -> _Sizes:
-    """Return the bytes of one mean value, for one head_dim or for many."""
-    return head_dim + _SCALE_BYTES
+def mean_value_bytes(value_dim: _Sizes) -> _Sizes:
+    """Return the bytes of one mean value, for one value_dim or for many."""
+    return value_dim + _SCALE_BYTES
 
 
 @kernel
@@ -133,8 +133,8 @@ def add_items(shape, head_address, n, partial, part, n_parts):
         return
     head = head_at(head_address)
     rest, room = rest_of(shape, head), stack_floats(shape)
-    sums = array_at(room, (shape.group, shape.head_dim), np.float32)
-    fill(room, 0, shape.group * shape.head_dim, float32(0))
+    sums = array_at(room, (shape.group, shape.value_dim), np.float32)
+    fill(room, 0, shape.group * shape.value_dim, float32(0))
     listed, weights = list_address(shape, head) + start * 8, scores_address(head, 0) + start * 4
     add_weighted(shape.of_bytes, weights, head.scratch_items, listed, stop - start, room)
     for g in range(shape.group):
@@ -155,21 +155,21 @@ def write_mean_values(shape, rows, starts, n_clusters, values, room):
     values : int64
         Address of the mean values.
     room : int64
-        Address of 2 * head_dim f32 to work in.
+        Address of 2 * value_dim f32 to work in.
     """
-    place = room + shape.head_dim * 4
-    total, row_values = array_at(room, (shape.head_dim,), np.float32), array_at(place, (shape.head_dim,), np.float32)
+    place = room + shape.value_dim * 4
+    total, row_values = array_at(room, (shape.value_dim,), np.float32), array_at(place, (shape.value_dim,), np.float32)
     for cluster in range(n_clusters):
-        fill(room, 0, shape.head_dim, float32(0))
+        fill(room, 0, shape.value_dim, float32(0))
         for row in range(starts[cluster], starts[cluster + 1]):
-            widen_row(shape, rows + row * shape.row_bytes, place)
-            for i in range(shape.head_dim):
+            widen_value(shape, rows + row * shape.value_bytes, place)
+            for i in range(shape.value_dim):
                 total[i] += row_values[i]
         inverse = float32(1) / float32(max(starts[cluster + 1] - starts[cluster], 1))
-        for i in range(shape.head_dim):
+        for i in range(shape.value_dim):
             total[i] *= inverse
         target = values + cluster * shape.of_bytes.row_bytes
-        write_float(target + shape.head_dim, quantise(shape, room, target))
+        write_float(target + shape.value_dim, quantise(shape.value_dim, room, target))
 
 
 @kernel

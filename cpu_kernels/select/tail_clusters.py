@@ -45,7 +45,7 @@ def lookup_extras_bytes(shape: Shape) -> int:
 
 def extras_bytes(shape: Shape) -> int:
     """Return the size of a chunk's extras, including mean values and spread."""
-    return lookup_extras_bytes(shape) + CHUNK_CLUSTERS * mean_value_bytes(shape.head_dim) + 4 * shape.head_dim
+    return lookup_extras_bytes(shape) + CHUNK_CLUSTERS * mean_value_bytes(shape.value_dim) + 4 * shape.head_dim
 
 
 def order_of(shape: Shape, chunk: np.ndarray) -> np.ndarray:
@@ -90,8 +90,8 @@ def chunk_spread(shape, head, number):
 @kernel
 def _room_bytes(shape):
     """Return the size of a chunk's f16 rows, and of the working memory of `_find_clusters`."""
-    floats = (2 * CHUNK_CLUSTERS + 1) * shape.head_dim + (CHUNK_CLUSTERS + 3) * CHUNK_ROWS
-    return CHUNK_ROWS * shape.head_dim * 2 + floats * 4
+    floats = (2 * CHUNK_CLUSTERS + 1) * shape.longest + (CHUNK_CLUSTERS + 3) * CHUNK_ROWS
+    return CHUNK_ROWS * shape.longest * 2 + floats * 4
 
 
 @kernel
@@ -106,13 +106,14 @@ def cluster_chunk(shape, head, number, with_means):
     chunk = chunk_at(head, number)
     first = SINKS if number == 0 and head.tail_position == 0 else 0
     rows = stack_bytes(_room_bytes(shape))
-    room = rows + CHUNK_ROWS * shape.head_dim * 2
+    room = rows + CHUNK_ROWS * shape.longest * 2
     _normalise(shape, chunk_keys(shape, chunk), rows, room)
     labels = _find_clusters(shape_of_halves(shape.head_dim, CHUNK_CLUSTERS), rows, first, room)
     starts, order = chunk_starts(shape, head, number), _chunk_order(shape, head, number)
     _sort(labels, first, starts, order)
-    _reorder(shape, chunk_keys(shape, chunk), order, rows)
-    _reorder(shape, chunk_values(shape, chunk), order, rows)
+    _reorder(chunk_keys(shape, chunk), shape.row_bytes, order, rows)
+    if not shape.latent:
+        _reorder(chunk_values(shape, chunk), shape.value_bytes, order, rows)
     _write_means(shape, chunk_keys(shape, chunk), starts, chunk_centroids(shape, head, number), room)
     if with_means:
         values, centroids = chunk_mean_values(shape, head, number), chunk_centroids(shape, head, number)
@@ -235,11 +236,11 @@ def _sort(labels, first, starts, order):
 
 
 @kernel
-def _reorder(shape, rows, order, room):
-    """Sort a chunk's keys or values. `room` is the address of as many bytes to work in."""
-    copy_bytes(room, rows, CHUNK_ROWS * shape.row_bytes)
+def _reorder(rows, row_bytes, order, room):
+    """Sort a chunk's keys or values, of row_bytes each. `room` is the address of as many bytes to work in."""
+    copy_bytes(room, rows, CHUNK_ROWS * row_bytes)
     for row in range(CHUNK_ROWS):
-        copy_bytes(rows + row * shape.row_bytes, room + order[row] * shape.row_bytes, shape.row_bytes)
+        copy_bytes(rows + row * row_bytes, room + order[row] * row_bytes, row_bytes)
 
 
 @kernel

@@ -27,7 +27,7 @@ from ..numba_support.memory import stack_bytes, stack_floats
 from ..numba_support.shape import Shape
 from ..numba_support.vector import CACHE_LINE, prefetch_line
 from ..numba_support.views import array_at, record_at
-from ..rows.rows import narrow_row, widen_row
+from ..rows.rows import narrow_row, widen_row, widen_value
 from .codebooks import deal_columns, nearest, nearest_of_many, train
 from .product_quantisation import BLOCK_ROWS, CODES, HALF_BLOCK, block_bytes, write_codes
 from .scores import fill
@@ -47,8 +47,8 @@ KEY_SAMPLE, VALUE_SAMPLE = 2048, 1024
 #: Most rows, evenly spaced, to measure the errors of codes on.
 ERROR_SAMPLE = 256
 
-#: The longest head_dim, and the most columns of a part.
-LONGEST, MOST_COLUMNS = 512, 8
+#: The longest head_dim and value_dim, and the most columns of a part.
+LONGEST, MOST_COLUMNS = 576, 8
 
 #: Per-head state, besides rows and their extras. The record of a method that uses it begins with these fields.
 STATE = np.dtype(
@@ -60,7 +60,7 @@ STATE = np.dtype(
         ("weights", "f4", (LONGEST,)),  # of the columns, in this order
         ("errors", "f4", (LONGEST,)),  # mean squared error of the codes in each column
         ("codebooks", "f4", (CODES * LONGEST,)),
-        ("values", "f4", (CODES * LONGEST,)),  # mean values, (head_dim, CODES)
+        ("values", "f4", (CODES * LONGEST,)),  # mean values, (value_dim, CODES)
     ],
     align=True,
 )
@@ -167,13 +167,13 @@ def _deal_key(shape, head, row, first, n_columns, floats, out, stride):
 
 @kernel
 def _copy_value(shape, head, row, floats, out, stride):
-    """Write the columns of a value, `stride` f32 apart. `floats` is the address of head_dim f32 to work in."""
+    """Write the columns of a value, `stride` f32 apart. `floats` is the address of value_dim f32 to work in."""
     value, copy = (
-        array_at(floats, (shape.head_dim,), np.float32),
-        array_at(out, ((shape.head_dim - 1) * stride + 1,), np.float32),
+        array_at(floats, (shape.value_dim,), np.float32),
+        array_at(out, ((shape.value_dim - 1) * stride + 1,), np.float32),
     )
-    widen_row(shape, tail_value(shape, head, row), floats)
-    for i in range(shape.head_dim):
+    widen_value(shape, tail_value(shape, head, row), floats)
+    for i in range(shape.value_dim):
         copy[i * stride] = value[i]
 
 
@@ -227,8 +227,8 @@ def _find_codebooks(shape, head, n_rows):
     n = n_rows // step // LANES * LANES
     for i in range(n):
         _copy_value(shape, head, i * step, floats, samples + i * 4, n)
-    fill(floats, 0, head_dim, float32(1))
-    train(samples, n, head_dim, floats, head.state + VALUES, samples + n * head_dim * 4)
+    fill(floats, 0, shape.value_dim, float32(1))
+    train(samples, n, shape.value_dim, floats, head.state + VALUES, samples + n * shape.value_dim * 4)
 
 
 @kernel
@@ -257,7 +257,7 @@ def _measure_errors(shape, head, n_rows, n_codes, floats):
 def _sample_bytes(shape):
     """Return the size of the working memory to find codebooks."""
     of_keys = KEY_SAMPLE * (MOST_COLUMNS + 1) + (MOST_COLUMNS + 1) * CODES
-    of_values = (VALUE_SAMPLE + CODES) * shape.head_dim + CODES + VALUE_SAMPLE
+    of_values = (VALUE_SAMPLE + CODES) * shape.longest + CODES + VALUE_SAMPLE
     return max(of_keys, of_values) * 4
 
 
@@ -265,10 +265,10 @@ def _sample_bytes(shape):
 def _write_codes(shape, head, block):
     """Write the mean and the codes of a full block."""
     head_dim, state, floats = shape.head_dim, record_at(head.state, STATE), stack_floats(shape)
-    points, ones = stack_bytes(_sample_bytes(shape)), floats + 12 * head_dim
-    n_codes, found = state.n_codes, points + BLOCK_ROWS * head_dim * 4
+    points, ones = stack_bytes(_sample_bytes(shape)), floats + 12 * shape.longest
+    n_codes, found = state.n_codes, points + BLOCK_ROWS * shape.longest * 4
     size, codes = head_dim // n_codes, codes_of(shape, head, block, n_codes)
-    fill(ones, 0, head_dim, float32(1))
+    fill(ones, 0, shape.value_dim, float32(1))
     _find_mean(shape, head, block, floats)
     for i in range(BLOCK_ROWS):
         _deal_key(shape, head, block * BLOCK_ROWS + i, 0, head_dim, floats, points + i * 4, BLOCK_ROWS)
@@ -279,5 +279,5 @@ def _write_codes(shape, head, block):
         write_codes(codes, part, found)
     for i in range(BLOCK_ROWS):
         _copy_value(shape, head, block * BLOCK_ROWS + i, floats, points + i * 4, BLOCK_ROWS)
-    nearest_of_many(points, BLOCK_ROWS, BLOCK_ROWS, head_dim, ones, head.state + VALUES, found)
+    nearest_of_many(points, BLOCK_ROWS, BLOCK_ROWS, shape.value_dim, ones, head.state + VALUES, found)
     write_codes(codes, n_codes, found)

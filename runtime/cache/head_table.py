@@ -15,7 +15,10 @@ from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Method, Storage
 
 #: Fields of HEAD that depend on a head's layer and its method only.
-OF_THE_METHOD = ("score", "select", "finish", "append", "after_step", "estimate", "state", "window", "softcap")
+OF_THE_METHOD = (
+    *("score", "select", "finish", "append", "after_step", "estimate", "state"),
+    *("window", "chunked", "softcap"),
+)
 
 
 @dataclass
@@ -74,7 +77,7 @@ class HeadTable:
         self.assignments, self._unconnected = list(assignments), []
         self.heads[:] = 0
         self.heads["shape"] = np.array([layer.shape.packed for layer in self.layers])[self._layer_of]
-        for name in ("window", "softcap"):
+        for name in ("window", "chunked", "softcap"):
             self.heads[name] = np.array([getattr(layer, name) for layer in self.layers])[self._layer_of]
         self.served = [self._serve(a.method, a.heads, a.scale) for a in assignments]
         self.generation += 1
@@ -146,7 +149,7 @@ class HeadTable:
     @property
     def counted_row_bytes(self) -> int:
         """Return the bytes of one token in these heads."""
-        row_bytes = np.array([2 * layer.shape.row_bytes for layer in self.layers])
+        row_bytes = np.array([layer.shape.token_bytes for layer in self.layers])
         return int(row_bytes[self._layer_of][self.counted].sum())
 
     @property

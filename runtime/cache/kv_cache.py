@@ -179,7 +179,7 @@ class KVCache(Tails):
                     start = number * CHUNK_ROWS
                     first, stop = max(start, n_kept), min(start + CHUNK_ROWS, tail.n_rows)
                     keys, _ = tail.rows(first, stop)[0]
-                    rope.turn(keys, self.origin - origin)
+                    rope.turn(keys, self.origin - origin, self.layers[layer].split)
         self.origin = origin
         for served in self.served:
             served.method.move_origin(served.heads, origin)
@@ -306,7 +306,8 @@ class KVCache(Tails):
     def _map_rows(self, tail: Tail, stored: IndexLayer, head: int) -> None:
         """Make a head read a document in place, from its index."""
         tail.record["document_keys"] = stored.keys[head].ctypes.data
-        tail.record["document_values"] = stored.values[head].ctypes.data
+        values = stored.keys if stored.split else stored.values
+        tail.record["document_values"] = values[head].ctypes.data
         tail.record["n_document"], tail.record["document_position"] = stored.keys.shape[1], stored.position
         for name in tail.method.document_arrays:
             array = getattr(stored.means if name in ClusterMeans._fields else stored, name)[head]
@@ -342,8 +343,8 @@ class KVCache(Tails):
 
         Returns
         -------
-        keys, values : arrays, shape (n_kv_head, n_rows, head_dim)
-            float16; q8_0: uint8, shape (n_kv_head, n_rows, head_dim + 4); q4_0: uint16.
+        keys, values : arrays, shape (n_kv_head, n_rows, elements of a row)
+            float16, q8_0: uint8, or q4_0: uint16.
 
         Raises
         ------

@@ -10,7 +10,7 @@ from ...cpu_kernels.attend.head import CHUNK_ROWS, chunk_bytes
 from ...cpu_kernels.attend.hooks import native
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rows
-from ..document.stored_rows import row_format
+from ..document.stored_rows import rows_format
 from ..methods.method import Method
 from .cache_memory import Memory
 
@@ -39,7 +39,7 @@ class Tail:
     ) -> None:
         self.method, self.record, self.state, self.table, self.memory = method, record, state, table, memory
         self.shape, self.window = layer.shape, layer.window
-        self.format = row_format(layer.head_dim, layer.kv_type)
+        self.format = rows_format(self.shape)
         self.chunk_bytes = chunk_bytes(self.shape, method.extras_bytes(self.shape))
         self.chunks: list[np.ndarray | None] = []  # None for a dropped chunk
         record["tail_chunks"] = table.ctypes.data
@@ -106,11 +106,12 @@ class Tail:
 
     def rows(self, start: int, stop: int) -> list[Rows]:
         """Return views of the keys and values from row `start` to `stop`, chunk by chunk, in the chunk's order."""
-        dtype, n_elements = self.format
+        dtype, (n_key, n_value) = self.format
+        of_keys, of_both = CHUNK_ROWS * self.shape.row_bytes, CHUNK_ROWS * self.shape.token_bytes
         views = []
         for i in range(start // CHUNK_ROWS, -(-stop // CHUNK_ROWS)):
-            size = 2 * CHUNK_ROWS * self.shape.row_bytes
-            keys, values = self.chunk(i)[:size].view(dtype).reshape(2, CHUNK_ROWS, n_elements)
+            keys = self.chunk(i)[:of_keys].view(dtype).reshape(CHUNK_ROWS, n_key)
+            values = self.chunk(i)[of_keys:of_both].view(dtype).reshape(CHUNK_ROWS, n_value)
             within = slice(max(start - i * CHUNK_ROWS, 0), min(stop - i * CHUNK_ROWS, CHUNK_ROWS))
             views.append((keys[within], values[within]))
         return views
@@ -175,12 +176,12 @@ def joined_rows(layer: CacheLayer, tails: Sequence[Tail], parts: Sequence[tuple[
     -------
     keys, values : arrays, shape (n_heads, n_rows, elements of a row)
     """
-    joined = layer.new_rows(sum(stop - start for start, stop in parts))[:, : len(tails)]
+    all_keys, all_values = (array[: len(tails)] for array in layer.new_rows(sum(stop - start for start, stop in parts)))
     for head, tail in enumerate(tails):
         done = 0
         end = tail.n_rows
         for keys, values in (rows for a, b in parts if b > a for rows in tail.copies(end + a, end + b)):
             until = done + len(keys)
-            joined[0, head, done:until], joined[1, head, done:until] = keys, values
+            all_keys[head, done:until], all_values[head, done:until] = keys, values
             done = until
-    return joined[0], joined[1]
+    return all_keys, all_values

@@ -204,7 +204,7 @@ class CpuExecutor:
         """Compute one node's step on given inputs, on this thread alone."""
         node, n_tokens = self._nodes[number], queries.shape[1]
         self._buffers["queries"][: queries.size] = queries.reshape(-1)
-        out = np.empty((n_tokens, node.n_head, node.head_dim), np.float32)
+        out = np.empty((n_tokens, node.n_head, self._shapes[number].value_dim), np.float32)
         heads = self._cache.layer_heads(node.kv_layer).ctypes.data
         step_alone(
             self._shapes[number],

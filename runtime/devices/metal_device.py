@@ -62,7 +62,16 @@ class MetalDevice:
         params.offload_kqv = True
 
     def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """Refuse heads that are longer than the shaders allow."""
+        """Refuse attention that the shaders do not compute: long heads, unlike keys and values, windows in chunks."""
+        if any(node.latent or node.value_dim not in (0, node.head_dim) for node in nodes):
+            raise UnsupportedModel(
+                "The Metal kernels read values as long as their keys, and this model's are not: use --device cpu."
+            )
+        if any(node.chunked for node in nodes):
+            raise UnsupportedModel(
+                "The Metal kernels know windows that slide, and this model's begin at multiples of their length: use "
+                "--device cpu."
+            )
         longest = max(node.head_dim for node in nodes)
         if longest > LONGEST_HEAD:
             raise UnsupportedModel(

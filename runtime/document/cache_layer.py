@@ -8,7 +8,7 @@ import numpy as np
 
 from ...cpu_kernels.numba_support.shape import F16, Shape
 from .rotation_angles import Rope
-from .stored_rows import row_bytes, row_format
+from .stored_rows import rows_format
 
 #: Stored keys and values (see stored_rows.py).
 Rows = tuple[np.ndarray, np.ndarray]
@@ -21,13 +21,19 @@ class CacheLayer:
     Parameters
     ----------
     window : int
-        Newest rows that a token sees; 0 for all.
+        Newest rows that a token sees, or most of them, if the window is a chunk; 0 for all.
     kv_type : str
         Storage format of keys and values: F16, Q8_0 or Q4_0.
     softcap : float
         Soft cap of the scores; 0 for none. It is, like `group`, that of the first attention that reads this cache.
     rope : Rope, optional
         The rotation of keys, if octavo knows it.
+    value_dim : int
+        Elements of a value. 0, the default, is head_dim.
+    latent : bool
+        Whether a value is the first part of its key, and only keys are stored.
+    chunked : bool
+        Whether the window is a chunk: a token sees the rows from the last multiple of the window on.
     """
 
     n_kv_head: int
@@ -37,18 +43,27 @@ class CacheLayer:
     group: int = 1
     softcap: float = 0.0
     rope: Rope | None = None
+    value_dim: int = 0
+    latent: bool = False
+    chunked: bool = False
 
     @property
     def shape(self) -> Shape:
         """Return the sizes that the layer's kernels are compiled for."""
-        return Shape(self.head_dim, self.group, self.kv_type)
+        return Shape(self.head_dim, self.group, self.kv_type, self.value_dim, self.latent)
 
     @property
     def row_bytes(self) -> int:
         """Return the bytes of one token's keys and values in all heads."""
-        return 2 * self.n_kv_head * row_bytes(self.head_dim, self.kv_type)
+        return self.n_kv_head * self.shape.token_bytes
 
-    def new_rows(self, n_rows: int) -> np.ndarray:
-        """Allocate keys and values: (2, n_kv_head, n_rows, elements of a row); see stored_rows.py."""
-        dtype, n_elements = row_format(self.head_dim, self.kv_type)
-        return np.empty((2, self.n_kv_head, n_rows, n_elements), dtype)
+    @property
+    def split(self) -> int:
+        """Return the elements of a latent key that are its value; 0 if values are stored."""
+        return self.shape.value_dim if self.latent else 0
+
+    def new_rows(self, n_rows: int) -> Rows:
+        """Allocate keys and values, (n_kv_head, n_rows, elements of a row) each; see stored_rows.py."""
+        dtype, n_elements = rows_format(self.shape)
+        first = self.n_kv_head, n_rows
+        return np.empty((*first, n_elements[0]), dtype), np.empty((*first, n_elements[1]), dtype)

@@ -12,7 +12,7 @@ import numpy as np
 from ...cpu_kernels.attend.head import ANY_ORDER
 from .mapped_pages import MappedPages
 from .mean_values import ClusterMeans, cluster_means
-from .stored_rows import kv_type_of
+from .stored_rows import as_floats, kv_type_of
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class StreamingRows:
         Numbers of these heads in the layer, rising.
     n_sinks : int
         Number of rows from the document's start. The others are from its end, in order.
-    keys, values : arrays, shape (n_heads, n_rows, head_dim)
+    keys, values : arrays, shape (n_heads, n_rows, elements of a row)
         As in `IndexLayer`.
     """
 
@@ -43,9 +43,9 @@ class IndexLayer:
 
     Parameters
     ----------
-    keys, values : arrays, shape (n_kv_head, n_rows, head_dim)
-        float16; q8_0: uint8, shape (n_kv_head, n_rows, head_dim + 4); q4_0: uint16 (see rows.py). Sorted by cluster,
-        with the rows that are always exact last.
+    keys, values : arrays, shape (n_kv_head, n_rows, elements of a row)
+        float16, q8_0: uint8, or q4_0: uint16 (see stored_rows.py). Sorted by cluster, with the rows that are always
+        exact last. Values that are the first part of their keys have no elements.
     position : int
         `ANY_ORDER`; in a sliding-window layer, whose rows are in order, the position of the first row.
     centroids : float16 array, shape (n_kv_head, n_clusters, head_dim)
@@ -65,6 +65,8 @@ class IndexLayer:
         Rows of the heads that streamed while the document was read.
     known_means : ClusterMeans, optional
         The means of the clusters. By default `means` computes them.
+    split : int
+        Numbers of a key that are its value; 0 if values are stored.
     """
 
     keys: np.ndarray
@@ -78,14 +80,19 @@ class IndexLayer:
     mass: np.ndarray
     streaming: StreamingRows | None = None
     known_means: ClusterMeans | None = None
+    split: int = 0
 
     @cached_property
     def means(self) -> ClusterMeans:
         """Return the estimates of clusters that a step does not select."""
         if self.known_means is not None:
             return self.known_means
-        head_dim = self.centroids.shape[2]
-        return cluster_means(self.keys, self.values, self.cluster_starts, self.coarse_starts, head_dim)
+        return cluster_means(self.keys, self.values, self.cluster_starts, self.coarse_starts, self.split)
+
+    @property
+    def value_dim(self) -> int:
+        """Return the length of a value."""
+        return self.split or as_floats(self.values[:, :0]).shape[2]
 
     @property
     def heads(self) -> list[int]:

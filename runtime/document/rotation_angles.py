@@ -24,9 +24,9 @@ class Rope:
     frequencies: np.ndarray
     interleaved: bool
 
-    def turn(self, rows: np.ndarray, n_positions: int) -> None:
-        """Rotate stored rows in place by a number of positions, which may be negative."""
-        write_floats(rows, self.turned(as_floats(rows), n_positions))
+    def turn(self, rows: np.ndarray, n_positions: int, split: int = 0) -> None:
+        """Rotate stored rows, with this split, in place by a number of positions, which may be negative."""
+        write_floats(rows, self.turned(as_floats(rows, split), n_positions), split)
 
     def turned(self, floats: np.ndarray, n_positions: int) -> np.ndarray:
         """Return keys or queries, (..., head_dim) f32, rotated by a number of positions, which may be negative."""

@@ -1,8 +1,13 @@
 """Convert stored keys and values from and to NumPy arrays; cpu_kernels/rows/rows.py defines the formats.
 
-f16 : (..., head_dim) float16
-q8_0 : (..., head_dim + 4) uint8: head_dim int8, then an f32, the row's scale
+f16 : (..., length) float16
+q8_0 : (..., length + 4) uint8: length int8, then an f32, the row's scale
 q4_0 : (..., elements) uint16: the codes of 4 elements in each, then for each 32 elements an f16, their scale; rotated
+The length is head_dim for a key and value_dim for a value.
+
+A latent key, whose first part is its value, has a `split`, the length of that part; other rows have a split of 0. Both
+parts are rotated apart in q4_0, and have an f32 each in q8_0, the first part's first. No values are stored then: they
+are rows without elements.
 """
 
 from __future__ import annotations
@@ -21,15 +26,16 @@ _DTYPES: dict[str, np.dtype] = {F16: np.dtype(np.float16), Q8_0: np.dtype(np.uin
 _SCALE_BYTES = 4
 
 
-def row_bytes(head_dim: int, kv_type: str) -> int:
-    """Return the bytes of one stored key or value."""
-    return Shape(head_dim, 1, kv_type).row_bytes
-
-
-def row_format(head_dim: int, kv_type: str) -> tuple[np.dtype, int]:
+def row_format(length: int, kv_type: str) -> tuple[np.dtype, int]:
     """Return the type and number of a stored row's elements."""
     dtype = _DTYPES[kv_type]
-    return dtype, row_bytes(head_dim, kv_type) // dtype.itemsize
+    return dtype, Shape(length, 1, kv_type).row_bytes // dtype.itemsize
+
+
+def rows_format(shape: Shape) -> tuple[np.dtype, tuple[int, int]]:
+    """Return the type of the elements of stored rows, and their number in a key and in a value."""
+    dtype = _DTYPES[shape.kv_type]
+    return dtype, (shape.row_bytes // dtype.itemsize, (shape.token_bytes - shape.row_bytes) // dtype.itemsize)
 
 
 def kv_type_of(rows: np.ndarray) -> str:
@@ -37,54 +43,68 @@ def kv_type_of(rows: np.ndarray) -> str:
     return next(kv_type for kv_type, dtype in _DTYPES.items() if rows.dtype == dtype)
 
 
-def as_floats(rows: np.ndarray) -> np.ndarray:
-    """Return a copy of stored rows as numbers, (..., head_dim) f32."""
+def as_floats(rows: np.ndarray, split: int = 0) -> np.ndarray:
+    """Return a copy of stored rows as numbers, (..., length) f32."""
     kv_type = kv_type_of(rows)
     if kv_type == F16:
         return rows.astype(np.float32)
     if kv_type == Q4_0:
-        return rotated(_unpacked(rows))
-    scales = rows[..., -_SCALE_BYTES:].view(np.float32)
-    floats: np.ndarray = rows[..., :-_SCALE_BYTES].view(np.int8) * scales
-    return floats
+        return rotated(_unpacked(rows), split)
+    n_scales = 2 if split else 1
+    scales = np.ascontiguousarray(rows[..., -n_scales * _SCALE_BYTES :]).view(np.float32)
+    elements = rows[..., : -n_scales * _SCALE_BYTES].view(np.int8)
+    parts = [elements[..., part] * scales[..., i : i + 1] for i, part in enumerate(_parts(split))]
+    return np.concatenate(parts, axis=-1) if split else parts[0]
 
 
-def mean_rows(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _parts(split: int) -> list[slice]:
+    """Return the parts of a row: two of a latent key."""
+    return [slice(0, split), slice(split, None)] if split else [slice(None)]
+
+
+def mean_rows(rows: np.ndarray, starts: np.ndarray, split: int = 0) -> np.ndarray:
     """Compute the mean of each run of rows.
 
     Parameters
     ----------
     rows : array, shape (n_rows, ...)
-        Stored rows, or f32.
+        Stored rows with this split, or f32.
     starts : int32 array, shape (n_runs + 1,)
         Where runs start and stop.
 
     Returns
     -------
-    float32 array, shape (n_runs, head_dim)
+    float32 array, shape (n_runs, length)
         The means; 0 for an empty run.
     """
-    floats = rows if rows.dtype == np.float32 else as_floats(rows[: starts[-1]])
+    floats = rows if rows.dtype == np.float32 else as_floats(rows[: starts[-1]], split)
     means = np.empty((len(starts) - 1, floats.shape[1]), np.float32)
     mean_of_runs(floats, starts.astype(np.int32), means)
     return means
 
 
-def write_floats(rows: np.ndarray, floats: np.ndarray) -> None:
+def write_floats(rows: np.ndarray, floats: np.ndarray, split: int = 0) -> None:
     """Store numbers in rows: the inverse of `as_floats`, up to rounding."""
     kv_type = kv_type_of(rows)
     if kv_type == F16:
         rows[...] = floats
     elif kv_type == Q4_0:
-        _pack(rows, rotated(floats))
+        _pack(rows, rotated(floats, split))
     else:
-        scales = np.abs(floats).max(axis=-1, keepdims=True) / np.float32(127)
-        rows[..., :-_SCALE_BYTES] = np.rint(floats / np.where(scales > 0, scales, 1)).astype(np.int8).view(np.uint8)
-        rows[..., -_SCALE_BYTES:] = scales.astype(np.float32).view(np.uint8)
+        length = floats.shape[-1]
+        for i, part in enumerate(_parts(split)):
+            own = floats[..., part]
+            scales = np.abs(own).max(axis=-1, keepdims=True) / np.float32(127)
+            elements = np.rint(own / np.where(scales > 0, scales, 1)).astype(np.int8)
+            rows[..., :length][..., part] = elements.view(np.uint8)
+            place = length + i * _SCALE_BYTES
+            rows[..., place : place + _SCALE_BYTES] = scales.astype(np.float32).view(np.uint8)
 
 
-def rotated(floats: np.ndarray) -> np.ndarray:
-    """Rotate rows of floats, (..., head_dim), as cpu_kernels/rows/rotation.py does. Two rotations cancel."""
+def rotated(floats: np.ndarray, split: int = 0) -> np.ndarray:
+    """Rotate rows of floats, (..., length), as cpu_kernels/rows/rotation.py does. Two rotations cancel."""
+    if split:
+        return np.concatenate([rotated(floats[..., part]) for part in _parts(split)], axis=-1)
     block, distance = rotation_block(floats.shape[-1]), 1
     while distance < block:
         pairs = floats.reshape(*floats.shape[:-1], floats.shape[-1] // (2 * distance), 2, distance)

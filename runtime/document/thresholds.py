@@ -198,7 +198,7 @@ def _thresholds(
     if how.threshold == "global":
         thresholds, together = np.ones((n_heads, len(shares))), _AllHeads()
         for head in heads:
-            together.add(importance_of(head), head.layer.keys[0, 0].nbytes)
+            together.add(importance_of(head), _token_bytes(head.layer))
         thresholds[[head.in_cache for head in heads]] = together.thresholds(shares)
         return shares, thresholds
     if how.queries == "each":
@@ -209,7 +209,7 @@ def _thresholds(
         return shares, thresholds
     thresholds, selected, total = np.ones((0, 0)), np.zeros(1), 0
     for head in heads:
-        found, row_bytes = importance_of(head), head.layer.keys[0, 0].nbytes
+        found, row_bytes = importance_of(head), _token_bytes(head.layer)
         sizes = np.broadcast_to(found.sizes, found.each.shape)
         of_head = _quantiles(found.mean[None], sizes.mean(axis=0), shares[shares > 0] * found.n_rows / len(found.each))
         of_head = np.concatenate(
@@ -220,6 +220,11 @@ def _thresholds(
         selected = selected + row_bytes * _n_above(found.each, sizes, of_head)
         total += row_bytes * found.n_rows
     return selected / total, thresholds
+
+
+def _token_bytes(layer: IndexLayer) -> int:
+    """Return the bytes of a key and its value in one head."""
+    return int(layer.keys[0, 0].nbytes + layer.values[0, 0].nbytes)
 
 
 def _heads(nodes: Sequence[NodeQueries]) -> Iterator[_Head]:

@@ -20,7 +20,7 @@ from ...cpu_kernels.numba_support.shape import Shape
 from ...errors import OctavoError
 from ..document.rotation_angles import Rope
 from . import ggml
-from .rope_nodes import rope_of
+from .rope_nodes import origin, rope_of
 
 _LOG_LEVEL_ERROR = 4  # enum ggml_log_level
 
@@ -39,7 +39,7 @@ class AttentionNode:
     Parameters
     ----------
     window : int
-        Newest rows that a token sees, including its own; 0 for all.
+        Newest rows that a token sees, including its own, or most of them, if the window is a chunk; 0 for all.
     scale : float
         Factor of the scores.
     softcap : float
@@ -50,6 +50,12 @@ class AttentionNode:
         Whether it is the first in the graph to read that cache, and so stores the batch's keys and values.
     rope : Rope or None
         The rotation of its queries and keys; None if octavo does not know it.
+    value_dim : int
+        Elements of a value. 0, the default, is head_dim.
+    latent : bool
+        Whether a value is the first part of its key, as in multi-head latent attention.
+    chunked : bool
+        Whether the window is a chunk: a token sees the rows from the last multiple of the window on.
     """
 
     head_dim: int
@@ -61,10 +67,13 @@ class AttentionNode:
     kv_layer: int
     appends: bool
     rope: Rope | None = None
+    value_dim: int = 0
+    latent: bool = False
+    chunked: bool = False
 
     def shape(self, kv_type: str) -> Shape:
         """Return the sizes that its kernels are compiled for."""
-        return Shape(self.head_dim, self.n_head // self.n_kv_head, kv_type)
+        return Shape(self.head_dim, self.n_head // self.n_kv_head, kv_type, self.value_dim, self.latent)
 
 
 def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionNode]:
@@ -85,14 +94,14 @@ def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionN
     OctavoError
         octavo cannot compute one of them.
     """
-    metadata = model.metadata()
-    name = metadata.get("general.architecture", "unknown")
+    name = model.metadata().get("general.architecture", "unknown")
     refuse_memory(model.model, name)
-    if llama_cpp.llama_model_is_hybrid(model.model) and f"{name}.attention.indexer.head_count" in metadata:
-        raise OctavoError(f"'{name}' models choose the keys that they read by an indexer of its own. {_WAY_OUT}")
     window = llama_cpp.llama_model_n_swa(model.model)
     if window <= _LONGEST_PROBE:
         return _probe(model, params, name)
+    across = _probe(model, params, name, window - 2, 4)  # the border of a chunk
+    if any(node.window for node in across):
+        return across
     with _with_window(model, name) as narrow:
         if llama_cpp.llama_model_n_swa(narrow.model) != _NARROW:  # the architecture sets its window in another way
             return _probe(model, params, name)
@@ -118,21 +127,31 @@ def _load(path: str, params: Any) -> internals.LlamaModel:
     return internals.LlamaModel(path_model=path, params=params, verbose=False)
 
 
-def _probe(model: internals.LlamaModel, params: Any, name: str) -> list[AttentionNode]:
-    """Make llama.cpp build the graph of a batch that is longer than the model's windows, and read it."""
+def _probe(
+    model: internals.LlamaModel, params: Any, name: str, first: int = 0, n_tokens: int = 0
+) -> list[AttentionNode]:
+    """Make llama.cpp build the graph of a batch, and read it.
+
+    Parameters
+    ----------
+    first : int
+        Position of the first token.
+    n_tokens : int
+        Number of tokens; 0 for more than the model's windows.
+    """
     operations = ggml.check_layout()
     nodes: list[AttentionNode] = []
     caches: dict[int, int] = {}
     problems: list[Exception] = []
     n_swa = llama_cpp.llama_model_n_swa(model.model)
-    n_tokens = n_swa + 2 if n_swa > 0 else 2
+    n_tokens = n_tokens or (n_swa + 2 if n_swa > 0 else 2)
 
     @llama_cpp.ggml_backend_sched_eval_callback
     def look(address: int, ask: bool, _: Any) -> bool:
         tensor = ggml.Tensor.from_address(address)
         if ask and tensor.op == operations.flash_attention and not problems:
             try:
-                nodes.append(_read_node(tensor, caches, n_tokens, n_swa, name))
+                nodes.append(_read_node(tensor, caches, first + np.arange(n_tokens), n_swa, name))
             except OctavoError as problem:
                 problems.append(problem)
         return not ask
@@ -148,7 +167,7 @@ def _probe(model: internals.LlamaModel, params: Any, name: str) -> list[Attentio
     params.cb_eval, params.abort_callback = look, abort
     with silent_llama_cpp(), closing(internals.LlamaContext(model=model, params=params, verbose=False)) as context:
         batch = internals.LlamaBatch(n_tokens=n_tokens, embd=0, n_seq_max=1, verbose=False)
-        batch.set_batch([0] * n_tokens, 0, False)
+        batch.set_batch([0] * n_tokens, first, False)
         llama_cpp.llama_decode(context.ctx, batch.batch)
         batch.close()
     if problems:
@@ -197,21 +216,23 @@ def silent_llama_cpp() -> Iterator[list[str]]:
         llama_cpp.llama_log_set(llama_log_callback, None)
 
 
-def _read_node(node: Any, caches: dict[int, int], n_tokens: int, n_swa: int, name: str) -> AttentionNode:
+def _read_node(node: Any, caches: dict[int, int], positions: np.ndarray, n_swa: int, name: str) -> AttentionNode:
     """Describe an attention node before it is computed. caches : the numbers of the caches so far, by address"""
     q, k, v = (node.src[i].contents for i in range(3))
     scale, max_bias, softcap = (ctypes.c_float * 3).from_buffer(node.op_params)
     head_dim, n_head, n_kv_head = q.ne[0], q.ne[2], k.ne[2]
-    if reason := _obstacle(q, k, v, max_bias):
+    mask = node.src[3].contents
+    if reason := _obstacle(q, k, v, mask, max_bias):
         raise OctavoError(f"octavo cannot compute the attention of '{name}' models: {reason}. {_WAY_OUT}")
     cache = ctypes.addressof(k.view_src.contents)
     appends = cache not in caches
     kv_layer = caches.setdefault(cache, len(caches))
-    window = _window(node.src[3].contents, n_tokens, n_swa, name)
-    return AttentionNode(head_dim, n_head, n_kv_head, window, scale, softcap, kv_layer, appends, rope_of(q))
+    window, chunked = _window(mask, positions, n_swa, name)
+    first, rest = (head_dim, n_head, n_kv_head, window, scale, softcap), (v.ne[0], _is_latent(k, v), chunked)
+    return AttentionNode(*first, kv_layer, appends, rope_of(q), *rest)
 
 
-def _obstacle(q: Any, k: Any, v: Any, max_bias: float) -> str:
+def _obstacle(q: Any, k: Any, v: Any, mask: Any, max_bias: float) -> str:
     """Return why octavo cannot compute an attention of these tensors; "" if it can."""
     head_dim, n_head, n_kv_head = q.ne[0], q.ne[2], k.ne[2]
     if max_bias > 0:
@@ -220,24 +241,41 @@ def _obstacle(q: Any, k: Any, v: Any, max_bias: float) -> str:
         return "it is block-sparse: each KV head chooses the blocks of keys that it reads"
     if not (k.view_src and v.view_src) or k.type != ggml.TYPE_F16 or v.type != ggml.TYPE_F16:
         return "it has no KV cache, as in encoders and diffusion models, where each token sees the whole text"
-    if ctypes.addressof(k.view_src.contents) == ctypes.addressof(v.view_src.contents):
-        return "it is multi-head latent attention, whose values are a part of its keys"
-    if v.ne[0] != head_dim:
-        return f"its keys have {k.ne[0]} numbers and its values {v.ne[0]}, and octavo's cache has rows of one length"
-    if head_dim % 8:
-        return f"its heads have {head_dim} numbers, and octavo's kernels read multiples of 8"
+    if ggml.operation_name(origin(mask).op) != "NONE":
+        return "an indexer chooses the keys that each token reads"
+    if _is_latent(k, v) and (k.data != v.data or v.ne[0] > head_dim):
+        return "its values are a part of its keys, but not the first"
+    if head_dim % 8 or v.ne[0] % 8:
+        own = f"{head_dim} numbers" if v.ne[0] == head_dim else f"keys of {head_dim} numbers and values of {v.ne[0]}"
+        return f"its heads have {own}, and octavo's kernels read multiples of 8"
     if n_head % n_kv_head or v.ne[2] != n_kv_head:
         return f"its {n_head} query heads do not share {n_kv_head} heads of keys and {v.ne[2]} of values evenly"
     return ""
 
 
-def _window(mask: Any, n_tokens: int, n_swa: int, name: str) -> int:
-    """Return the window of a causal mask, 0 for none. mask : (n_tokens, n_cells) f16, -inf for hidden cells"""
+def _is_latent(k: Any, v: Any) -> bool:
+    """Return whether values are views of the keys."""
+    return ctypes.addressof(k.view_src.contents) == ctypes.addressof(v.view_src.contents)
+
+
+def _window(mask: Any, positions: np.ndarray, n_swa: int, name: str) -> tuple[int, bool]:
+    """Return the window of a causal mask, 0 for none, and whether it is a chunk.
+
+    Parameters
+    ----------
+    mask : ggml.Tensor
+        (n_tokens, n_cells) f16, -inf for hidden cells.
+    positions : int array, shape (n_tokens,)
+        Position of each token; the first cells have the same.
+    """
+    n_tokens = len(positions)
     seen = ggml.strided(mask, np.float16, (n_tokens, n_tokens), (2 * mask.ne[0], 2)) > -1
-    row, column = np.arange(n_tokens)[:, None], np.arange(n_tokens)[None]
+    row, column = positions[:, None], positions[None]
     causal = column <= row
     if np.array_equal(seen, causal):
-        return 0
+        return 0, False
     if np.array_equal(seen, causal & (row - column < n_swa)):
-        return n_swa
+        return n_swa, False
+    if np.array_equal(seen, causal & (row // n_swa == column // n_swa)):
+        return n_swa, True
     raise OctavoError(f"octavo does not know the attention pattern of '{name}' models. {_WAY_OUT}")

@@ -18,13 +18,30 @@ _NORM, _NEOX = 0, 2
 
 def rope_of(queries: Any) -> Rope | None:
     """Return the rotation of an attention node's queries; None if octavo does not know it."""
-    node = queries
-    while (operation := _name(node)) in _TRANSPARENT:
-        node = node.src[0].contents
+    node = origin(queries)
+    operation = _name(node)
     if operation == "ROPE":
         return _read(node)
+    if operation == "CONCAT":
+        return _of_parts(node.src[0].contents, node.src[1].contents)
     is_projection = operation == "MUL_MAT" or (operation == "ADD" and _name(node.src[0].contents) == "MUL_MAT")
     return Rope(np.zeros(0), interleaved=False) if is_projection else None
+
+
+def origin(node: Any) -> Any:
+    """Return the node that computed another one's numbers."""
+    while _name(node) in _TRANSPARENT:
+        node = node.src[0].contents
+    return node
+
+
+def _of_parts(first: Any, second: Any) -> Rope | None:
+    """Return the rotation of queries of two parts, of which only the second turns, as in latent attention."""
+    ropes = rope_of(first), rope_of(second)
+    if ropes[0] is None or ropes[1] is None or len(ropes[0].frequencies) or not ropes[1].interleaved:
+        return None
+    still = np.zeros(first.ne[0] // 2)  # pairs that stay
+    return Rope(np.concatenate([still, ropes[1].frequencies]), interleaved=True)
 
 
 def _name(node: Any) -> str:

@@ -94,14 +94,24 @@ class Heads:
         return np.array([shape.group for shape in self.shapes], np.int64)
 
     @cached_property
+    def value_dim(self) -> np.ndarray:
+        """Return the length of each head's values."""
+        return np.array([shape.value_dim for shape in self.shapes], np.int64)
+
+    @cached_property
     def row_bytes(self) -> np.ndarray:
-        """Return the bytes of a key in each head; values take the same."""
+        """Return the bytes of a key in each head."""
         return np.array([shape.row_bytes for shape in self.shapes], np.int64)
 
     @cached_property
+    def token_bytes(self) -> np.ndarray:
+        """Return the bytes of a key and its value in each head."""
+        return np.array([shape.token_bytes for shape in self.shapes], np.int64)
+
+    @cached_property
     def counted_bytes(self) -> np.ndarray:
-        """Return the bytes of a key in each head, 0 for sliding heads, which budgets do not count."""
-        return np.where(self.get("window") > 0, 0, self.row_bytes)
+        """Return the bytes of a key and its value in each head, 0 for sliding heads, which budgets do not count."""
+        return np.where(self.get("window") > 0, 0, self.token_bytes)
 
     @property
     def n_chunks(self) -> int:

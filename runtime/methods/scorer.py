@@ -54,7 +54,7 @@ class ScorerMethod(Method):
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
         """Return the bytes of the scores as a share of those of all rows."""
-        share: np.ndarray = self.item_bytes(heads) / (self.item_rows * 2 * heads.row_bytes)
+        share: np.ndarray = self.item_bytes(heads) / (self.item_rows * heads.token_bytes)
         return share
 
     def n_items(self, heads: Heads) -> int:

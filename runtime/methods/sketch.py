@@ -66,8 +66,8 @@ class Sketch(Method):
         """Return the bytes of codes, means and codebooks as a share of those of all rows."""
         n_blocks, head_dim = _n_blocks(n_tokens), heads.head_dim
         n_bytes = n_blocks * BLOCK_ROWS * (head_dim // self.columns + 1) / 2
-        n_bytes += n_blocks * 2 * head_dim + (8 * CODES * head_dim if n_blocks else 0)
-        share: np.ndarray = n_bytes / (2 * heads.row_bytes * n_tokens)
+        n_bytes += n_blocks * 2 * head_dim + (4 * CODES * (head_dim + heads.value_dim) if n_blocks else 0)
+        share: np.ndarray = n_bytes / (heads.token_bytes * n_tokens)
         return share
 
     def least_selected(self, index: Index | None, n_tokens: int) -> float:

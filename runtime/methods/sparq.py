@@ -113,7 +113,7 @@ class SparQ(ScorerMethod):
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
         """Return the share of the components and the chunks' sums."""
         n_bytes = self.item_bytes(heads) + self._sums(heads, n_tokens) / n_tokens
-        share: np.ndarray = n_bytes / (2 * heads.row_bytes)
+        share: np.ndarray = n_bytes / heads.token_bytes
         return share
 
     def extras_bytes(self, shape: Shape) -> int:
@@ -121,8 +121,8 @@ class SparQ(ScorerMethod):
         return moments_bytes(shape) if self.layout == ONE else extras_bytes(shape)
 
     def n_items(self, heads: Heads) -> int:
-        """Return the number of rows to score in one head. `reallocate` needs room for head_dim and group numbers."""
-        return max(super().n_items(heads), padded(int((heads.head_dim + heads.group).max())))
+        """Return the number of rows to score in one head. `reallocate` needs room for value_dim and group numbers."""
+        return max(super().n_items(heads), padded(int((heads.value_dim + heads.group).max())))
 
     def start(self, heads: Heads, index: Index | None) -> None:
         """Choose the rules."""
@@ -132,7 +132,7 @@ class SparQ(ScorerMethod):
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Turn the budget into numbers of components and rows."""
-        state, row = heads.state, 2 * heads.row_bytes
+        state, row = heads.state, heads.token_bytes
         budget = np.minimum(self.budget * heads.scale, 1.0) * row
         n_components = self._components(heads, budget, n_tokens)
         lookup = self._lookup(heads, n_components) + self._sums(heads, n_tokens) / n_tokens
@@ -158,7 +158,7 @@ class SparQ(ScorerMethod):
             left = budget - (2 * self.k * heads.row_bytes + self._sums(heads, n_tokens)) / n_tokens
             n = left / CACHE_LINE if self.layout == ONE else (left - _scales(heads)) / _element(heads)
         elif self.layout == ONE:
-            n = budget / (2 * heads.row_bytes) * heads.head_dim
+            n = budget / heads.token_bytes * heads.head_dim
         else:
             n = (budget / 2 - _scales(heads)) / _element(heads)
         counts: np.ndarray = np.clip(np.rint(n), 1, heads.head_dim)
@@ -176,7 +176,9 @@ class SparQ(ScorerMethod):
         """Return the bytes of moments and of sums of values that a step reads."""
         measured = min(max(n_tokens // CHUNK_ROWS, 1), MEASURED_CHUNKS) if SPREAD in self._rules else 0
         n_chunks = -(-n_tokens // CHUNK_ROWS)
-        n_bytes: np.ndarray = heads.head_dim * (8 * measured + 4 * n_chunks * heads.state["reallocates"])
+        n_bytes: np.ndarray = (
+            8 * measured * heads.head_dim + 4 * n_chunks * heads.state["reallocates"] * heads.value_dim
+        )
         return n_bytes
 
     def _selectors(self, heads: Heads) -> np.ndarray:

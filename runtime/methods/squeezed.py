@@ -161,7 +161,7 @@ class Squeezed(Method):
         n_bytes = (self.looked_up(index) + n_chunks * CHUNK_CLUSTERS) * self.centroid_bytes(heads)
         if self.estimates:
             n_bytes += (n_chunks + (self.levels if self.looked_up(index) else 0)) * 4 * heads.head_dim
-        share: np.ndarray = (n_exact + n_bytes / (2 * heads.row_bytes)) / n_tokens
+        share: np.ndarray = (n_exact + n_bytes / heads.token_bytes) / n_tokens
         return share
 
     def centroid_bytes(self, heads: Heads) -> np.ndarray:
@@ -171,7 +171,7 @@ class Squeezed(Method):
 
     def mean_value_bytes(self, heads: Heads) -> np.ndarray:
         """Return the bytes that each head reads to estimate a cluster."""
-        n_bytes = mean_value_bytes(heads.head_dim) if self.estimates else np.zeros_like(heads.head_dim)
+        n_bytes = mean_value_bytes(heads.value_dim) if self.estimates else np.zeros_like(heads.value_dim)
         return np.array(n_bytes, np.int64)
 
     def looked_up(self, index: Index | None) -> float:
@@ -220,7 +220,7 @@ class Squeezed(Method):
         if self.curve_of(index) is not None:
             return
         n_rows = (self.tokens or self.budget * n_tokens) * heads.scale
-        heads.state["n_bytes"] = np.where(n_rows < n_tokens, np.rint(2 * n_rows * heads.row_bytes), -1)
+        heads.state["n_bytes"] = np.where(n_rows < n_tokens, np.rint(n_rows * heads.token_bytes), -1)
         heads.state["least_share"] = self.least_share(n_tokens)
 
     def set_thresholds(self, heads: Heads, curve: ThresholdCurve, shares: np.ndarray) -> None:
@@ -234,7 +234,7 @@ class Squeezed(Method):
     def shares_of(self, heads: Heads, index: Index, curve: ThresholdCurve) -> np.ndarray:
         """Return each head's share of a document's bytes that a step reads: the budget, or that of the tokens."""
         if not self.tokens:
-            read = self.looked_up(index) * self.mean_value_bytes(heads) / (2 * heads.row_bytes * len(index.tokens))
+            read = self.looked_up(index) * self.mean_value_bytes(heads) / (heads.token_bytes * len(index.tokens))
             shares = self.budget * heads.scale
             return np.where(shares < 1, np.maximum(shares - read, curve.least), shares)
         rows, n_tokens = self.tokens * heads.scale, len(index.tokens)

@@ -16,7 +16,7 @@ from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from ..document.index import Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
 from ..document.mean_values import ClusterMeans
-from ..document.stored_rows import row_format
+from ..document.stored_rows import row_format, rows_format
 
 
 class ImpossibleError(ValueError):
@@ -67,9 +67,10 @@ def check_fits(index: Index, layers: Sequence[CacheLayer], n_vocab: int) -> None
     try:
         _demand(len(index.layers) == len(layers) and int(index.tokens.max()) < n_vocab, "layers or tokens")
         for stored, layer in zip(index.layers, layers, strict=True):
-            rows = stored.keys if len(stored.keys) or not stored.streaming else stored.streaming.keys
-            dtype, length = row_format(layer.head_dim, layer.kv_type)
-            _demand((rows.dtype, rows.shape[2], stored.n_kv_head) == (dtype, length, layer.n_kv_head), "heads")
+            rows = stored if len(stored.keys) or not stored.streaming else stored.streaming
+            dtype, lengths = rows_format(layer.shape)
+            _demand((rows.keys.dtype, stored.n_kv_head) == (dtype, layer.n_kv_head), "heads")
+            _demand((rows.keys.shape[2], rows.values.shape[2], stored.split) == (*lengths, layer.split), "heads")
             _demand(stored.centroids.shape[2] == layer.head_dim, "centroids")
             n_tokens, n_rows = len(index.tokens), stored.keys.shape[1]
             shown = {n_tokens, layer.window, layer.window - 1} if layer.window else {n_tokens}
@@ -83,7 +84,8 @@ def check_layer(layer: IndexLayer, n_tokens: int) -> None:
     keys, in_order = layer.keys, layer.position != ANY_ORDER
     _demand(keys.ndim == 3 and keys.dtype in (np.float16, np.uint8, np.uint16), "keys")
     n_heads, n_rows = keys.shape[:2]
-    _expect(layer.values, keys.dtype, keys.shape, "values")
+    _demand(layer.values.ndim == 3 and layer.split >= 0, "values")
+    _expect(layer.values, keys.dtype, (n_heads, n_rows, 0 if layer.split else layer.values.shape[2]), "values")
     _demand(layer.centroids.ndim == 3 and layer.coarse_centroids.ndim == 3, "centroids")
     n_clusters, head_dim = layer.centroids.shape[1:]
     n_coarse = layer.coarse_centroids.shape[1]
@@ -102,7 +104,7 @@ def check_layer(layer: IndexLayer, n_tokens: int) -> None:
     if layer.streaming is not None:
         _check_streaming(layer.streaming, layer, n_tokens)
     if layer.known_means is not None:
-        _check_means(layer.known_means, n_heads, n_clusters, n_coarse, head_dim)
+        _check_means(layer.known_means, layer)
 
 
 def _check_starts(starts: np.ndarray, n_heads: int, n_runs: int, n_items: int, what: str) -> None:
@@ -126,13 +128,15 @@ def _check_streaming(streaming: StreamingRows, layer: IndexLayer, n_tokens: int)
     _demand(keys.ndim == 3 and keys.dtype == layer.keys.dtype, "streaming_keys")
     n_rows = keys.shape[1]
     _expect(keys, layer.keys.dtype, (len(heads), n_rows, layer.keys.shape[2]), "streaming_keys")
-    _expect(streaming.values, keys.dtype, keys.shape, "streaming_values")
+    _expect(streaming.values, keys.dtype, (len(heads), n_rows, layer.values.shape[2]), "streaming_values")
     _demand(0 <= streaming.n_sinks <= n_rows <= n_tokens, "streaming_sinks")
 
 
-def _check_means(means: ClusterMeans, n_heads: int, n_clusters: int, n_coarse: int, head_dim: int) -> None:
+def _check_means(means: ClusterMeans, layer: IndexLayer) -> None:
     """Check the means of clusters."""
-    dtype, length = row_format(head_dim, Q8_0)
+    n_heads, n_clusters, head_dim = layer.centroids.shape
+    n_coarse = layer.coarse_centroids.shape[1]
+    dtype, length = row_format(layer.value_dim, Q8_0)
     _expect(means.mean_values, dtype, (n_heads, n_clusters, length), "mean_values")
     _expect(means.coarse_mean_values, dtype, (n_heads, n_coarse, length), "coarse_mean_values")
     _expect(means.spread, np.float32, (n_heads, head_dim), "spread")

@@ -62,9 +62,9 @@ MEANS = "means.safetensors"
 #: Arrays of a layer with positions of others: they are copied, so that they cannot change after the check.
 _SMALL = ("cluster_starts", "coarse_starts", "order")
 
-#: Fields of `IndexLayer` that a layer's file does not hold directly: a number, one measured later, one with arrays of
-#: its own, and one with a file of its own.
-_NUMBER, _MEASURED, _STREAMING, _MEANS = "position", "mass", "streaming", "known_means"
+#: Fields of `IndexLayer` that a layer's file does not hold directly: two numbers, one measured later, one with arrays
+#: of its own, and one with a file of its own.
+_NUMBER, _SPLIT, _MEASURED, _STREAMING, _MEANS = "position", "split", "mass", "streaming", "known_means"
 
 
 def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Index, dict[str, Any]]:
@@ -159,9 +159,11 @@ def layer_path(folder: Path, i: int) -> Path:
 
 def write_layer(folder: Path, i: int, layer: IndexLayer) -> None:
     """Write one layer without its mass, which is measured after all layers are clustered."""
-    names = [field.name for field in fields(layer) if field.name not in (_NUMBER, _MEASURED, _STREAMING, _MEANS)]
-    arrays = {name: getattr(layer, name) for name in names}
+    apart = _NUMBER, _SPLIT, _MEASURED, _STREAMING, _MEANS
+    arrays = {field.name: getattr(layer, field.name) for field in fields(layer) if field.name not in apart}
     arrays |= streaming_arrays(layer.streaming)
+    if layer.split:
+        arrays |= {_SPLIT: np.array([layer.split], np.int64)}
     write_arrays(layer_path(folder, i), {**arrays, _NUMBER: np.array([layer.position], np.int64)})
 
 
@@ -201,10 +203,11 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
     """
     arrays = map_arrays(layer_path(folder, i))
     position, streaming = int(arrays.pop(_NUMBER)[0]), take_streaming(arrays)
+    split = int(arrays.pop(_SPLIT, np.zeros(1, np.int64))[0])
     if mass is None:
         mass = np.zeros(arrays["keys"].shape[:2], np.float32)
     arrays |= {name: _private(arrays[name]) for name in _SMALL}
-    return IndexLayer(position=position, mass=mass, streaming=streaming, known_means=None, **arrays)
+    return IndexLayer(position=position, mass=mass, streaming=streaming, known_means=None, split=split, **arrays)
 
 
 def read_tokens(folder: Path) -> np.ndarray:

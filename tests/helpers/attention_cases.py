@@ -12,9 +12,9 @@ from helpers.kernel_inputs import (
     halves,
     normal,
     random_pieces,
-    read_rows,
+    read_pair,
     relative_error,
-    store_rows,
+    store_pair,
 )
 
 from octavo.cpu_kernels.attend.decode import attend_share, decode_scratch_bytes, merge_shares
@@ -35,14 +35,15 @@ def span_array(spans):
 class Decode:
     """One token's attention over pieces of the rows of some KV heads.
 
-    query : (n_kv_head * group, head_dim) f32    keys, values : for each KV head (n_rows, head_dim)
+    query : (n_kv_head * group, head_dim) f32    keys, values : for each KV head (n_rows, head_dim or value_dim)
     pieces : for each KV head, ranges (runs) and arrays of row numbers (lists); None attends each row once
     heads : for each KV head, bits of the query heads that attend each piece; None is all
     """
 
     def __init__(self, shape, query, keys, values, pieces=None, softcap=0.0, sinks=None, heads=None):
         self.shape, self.query, self.softcap, self.sinks = shape, query, np.float32(softcap), sinks
-        self.keys, self.values = ([store_rows(shape, rows) for rows in kind] for kind in (keys, values))
+        pairs = [store_pair(shape, *of_head) for of_head in zip(keys, values, strict=True)]
+        self.keys, self.values = ([pair[i] for pair in pairs] for i in (0, 1))
         self.pieces = pieces or [[range(len(rows))] for rows in keys]
         self.heads = heads or [[ALL_HEADS] * len(own) for own in self.pieces]
         self._spans = [
@@ -58,8 +59,9 @@ class Decode:
     def start(self, n_threads):
         self._partials = Room(4 * n_threads * len(self.keys) * partial_size(self.shape))
         self._scratch = [Room(decode_scratch_bytes(self.shape)) for _ in range(n_threads)]
-        self._out = Room(self.query.nbytes)
-        self.out = self._out.floats(*self.query.shape)
+        size = len(self.query), self.shape.value_dim
+        self._out = Room(4 * size[0] * size[1])
+        self.out = self._out.floats(*size)
 
     def attend(self, ith, n_threads):
         attend_share(
@@ -98,7 +100,7 @@ class Decode:
     def attended(self, head):
         """The rows of a KV head in the order of its pieces: keys and values."""
         numbers = np.concatenate([*map(np.asarray, self.pieces[head]), []]).astype(int)
-        return tuple(read_rows(self.shape, kind[head])[numbers] for kind in (self.keys, self.values))
+        return tuple(rows[numbers] for rows in read_pair(self.shape, self.keys[head], self.values[head]))
 
     def visible(self, head):
         """Which query heads of a KV head attend each row in the order of its pieces: (group, n_rows) bool."""
@@ -113,7 +115,7 @@ class Decode:
             query = LoadedQuery(self.shape, self.query[own]).floats if loaded else self.query[own]
             sinks = self.sinks[own] if self.sinks is not None else None
             if self.n_rows[head] == 0 and sinks is None:
-                results.append(np.full((group, self.shape.head_dim), np.nan))
+                results.append(np.full((group, self.shape.value_dim), np.nan))
                 continue
             options = {"softcap": float(self.softcap), "sinks": sinks, "visible": self.visible(head)}
             results.append(oracle.attention(query, *self.attended(head), **options))
@@ -128,7 +130,7 @@ def random_decode(rng, shape, n_rows, n_cuts=0, spread=0.3, some_heads=False, **
 
     some_heads : whether pieces are of some query heads only, each at random; the longest piece is of all
     """
-    keys, values = ([halves(rng, n, shape.head_dim) for n in n_rows] for _ in range(2))
+    keys, values = ([halves(rng, n, length) for n in n_rows] for length in (shape.head_dim, shape.value_dim))
     query = normal(rng, len(n_rows) * shape.group, shape.head_dim, spread=spread)
     pieces = [random_pieces(rng, n, n_cuts) for n in n_rows] if n_cuts else None
     if some_heads:
@@ -147,7 +149,7 @@ def random_heads(rng, group, pieces):
 class Prefill:
     """A batch's attention on one KV head: a document in any order, and a tail in order, the batch's tokens its last.
 
-    query : (n_tokens, group, head_dim) f32    keys, values : (n_document + n_tail, head_dim)
+    query : (n_tokens, group, head_dim) f32    keys, values : (n_document + n_tail, head_dim or value_dim)
     position : of the first row of the tail    cuts : rows of the tail where a new span starts
     pieces : of the document's rows, runs and lists; None attends each once
     """
@@ -168,7 +170,7 @@ class Prefill:
     ):
         self.shape, self.query, self.n_document, self.position = shape, query, n_document, position
         self.window, self.softcap, self.sinks = window, np.float32(softcap), sinks
-        self.keys, self.values = store_rows(shape, keys), store_rows(shape, values)
+        self.keys, self.values = store_pair(shape, keys, values)
         self.pieces = pieces if pieces is not None else [range(n_document)]
         bounds = sorted({n_document, len(keys), *(n_document + cut for cut in cuts)})
         self.n_tail = len(keys) - n_document
@@ -183,9 +185,9 @@ class Prefill:
         return self.position + self.n_tail - len(self.query)
 
     def run(self):
-        n_tokens, group, head_dim = self.query.shape
-        room = Room(4 * n_tokens * (group + 1) * (head_dim + 3))
-        with_gaps = room.floats(n_tokens, group + 1, head_dim + 3)
+        (n_tokens, group, _), value_dim = self.query.shape, self.shape.value_dim
+        room = Room(4 * n_tokens * (group + 1) * (value_dim + 3))
+        with_gaps = room.floats(n_tokens, group + 1, value_dim + 3)
         for first, n_rows in tiles(self.shape, n_tokens):
             scratch = Room(4 * tile_scratch_size(self.shape))
             attend_tile(
@@ -209,14 +211,14 @@ class Prefill:
             scratch.check()
         room.check()
         assert np.isnan(with_gaps[:, group]).all(), "written between the heads"
-        assert np.isnan(with_gaps[:, :, head_dim:]).all(), "written between the heads"
-        return with_gaps[:, :group, :head_dim]
+        assert np.isnan(with_gaps[:, :, value_dim:]).all(), "written between the heads"
+        return with_gaps[:, :group, :value_dim]
 
     def expected(self):
         n_tokens, group, _ = self.query.shape
         document = np.concatenate([*map(np.asarray, self.pieces), []]).astype(int)
         numbers = np.concatenate([document, np.arange(self.n_document, self.n_document + self.n_tail)])
-        keys, values = (read_rows(self.shape, kind)[numbers] for kind in (self.keys, self.values))
+        keys, values = (rows[numbers] for rows in read_pair(self.shape, self.keys, self.values))
         positions = self.position + np.arange(self.n_tail)
         visible = oracle.visible(self.first_token + np.arange(n_tokens), positions, self.window)
         visible = np.hstack([np.ones((n_tokens, len(document)), bool), visible])
@@ -235,7 +237,8 @@ class Prefill:
 
 def random_prefill(rng, shape, n_tokens, n_past=0, n_document=0, spread=0.3, **options):
     query = normal(rng, n_tokens, shape.group, shape.head_dim, spread=spread)
-    keys, values = (halves(rng, n_document + n_past + n_tokens, shape.head_dim) for _ in range(2))
+    n_rows = n_document + n_past + n_tokens
+    keys, values = (halves(rng, n_rows, length) for length in (shape.head_dim, shape.value_dim))
     return Prefill(shape, query, keys, values, n_document, **options)
 
 
@@ -250,11 +253,11 @@ def attend_spans(shape, queries, spans, position, softcap=0.0):
 
     position : of the first token
     """
-    n_tokens, group, head_dim = queries.shape
-    out, softcap = Room(queries.nbytes), np.float32(softcap)
+    (n_tokens, group, _), value_dim = queries.shape, shape.value_dim
+    out, softcap = Room(4 * n_tokens * group * value_dim), np.float32(softcap)
     if n_tokens > 1:
         scratch = Room(4 * tile_scratch_size(shape))
-        steps = group * head_dim * 4, head_dim * 4
+        steps = group * value_dim * 4, value_dim * 4
         for first, n_rows in tiles(shape, n_tokens):
             attend_tile(
                 shape,
@@ -278,7 +281,7 @@ def attend_spans(shape, queries, spans, position, softcap=0.0):
         counts = np.array([len(spans)], np.int64), spans["n_rows"].sum(keepdims=True)
         places = address(spans), len(spans), *map(address, counts)
         attend_share(shape, address(queries), 1, *places, softcap, scratch.address, partials.address, 0, 1)
-        merge_shares(shape, 0, 1, partials.address, 1, 0, out.address, head_dim * 4, 0)
+        merge_shares(shape, 0, 1, partials.address, 1, 0, out.address, value_dim * 4, 0)
     for room in (out, scratch):
         room.check()
-    return out.floats(*queries.shape)
+    return out.floats(n_tokens, group, value_dim)

@@ -7,10 +7,11 @@ def random_rows(cache, n_rows, seed=0):
     """Keys and values of each layer: any bytes, of q8_0 rows even in their scales."""
     rng = np.random.default_rng(seed)
     layers = []
-    for shape in cache.layers:
-        rows = shape.new_rows(n_rows)
-        rows[...] = rng.integers(0, 256, rows.shape)
-        layers.append((rows[0], rows[1]))
+    for layer in cache.layers:
+        rows = layer.new_rows(n_rows)
+        for array in rows:
+            array[...] = rng.integers(0, 256, array.shape)
+        layers.append(rows)
     return layers
 
 

@@ -30,7 +30,8 @@ class Clustered(Head):
         n_document = len(keys) - n_tail
         n_chunks = -(-n_tail // CHUNK_ROWS)
         n_items = padded(n_clusters) + padded(len(coarse)) + ITEMS_STEP * n_chunks
-        super().__init__(shape, keys, normal(rng, *keys.shape), n_document, n_items, method=squeezed2, **fields)
+        values = normal(rng, len(keys), shape.value_dim)
+        super().__init__(shape, keys, values, n_document, n_items, method=squeezed2, **fields)
         self.centroids = before_a_hole(self._means(self.starts))
         self.coarse_centroids = before_a_hole(self._means(self.starts[self.coarse_starts]))
         self.set(

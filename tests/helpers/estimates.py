@@ -7,22 +7,22 @@ from octavo.cpu_kernels.attend import partials as layout
 
 
 def estimated(head, hook, n_parts=1):
-    """The partial results of a hook's shares: a list of (values (group, head_dim), largest scores, sums of weights)."""
-    group, head_dim = head.shape.group, head.shape.head_dim
+    """The partial results of a hook's shares: (values (group, value_dim), largest scores, sums of weights) of each."""
+    group, value_dim = head.shape.group, head.shape.value_dim
     partials = []
     for part in range(n_parts):
         room = Room(4 * layout.partial_size(head.shape))
         layout.clear_partial(head.shape, room.address)
         hook(head.shape, head.address, room.address, part, n_parts)
         room.check()
-        sums = room.view(np.float32, group * (head_dim + 2)).astype(np.float64)
-        values, largest, totals = np.split(sums, [group * head_dim, group * (head_dim + 1)])
-        partials.append((values.reshape(group, head_dim), largest, totals))
+        sums = room.view(np.float32, group * (value_dim + 2)).astype(np.float64)
+        values, largest, totals = np.split(sums, [group * value_dim, group * (value_dim + 1)])
+        partials.append((values.reshape(group, value_dim), largest, totals))
     return partials
 
 
 def merged(head, query, attended, partials, softcap=0.0):
-    """The output of rows and partial results: (group, head_dim). attended : (group, n_rows) bool"""
+    """The output of rows and partial results: (group, value_dim). attended : (group, n_rows) bool"""
     scores = query.astype(np.float64) @ head.keys.T.astype(np.float64)
     scores = softcap * np.tanh(scores / softcap) if softcap else scores
     scores = np.where(attended, scores, -np.inf)

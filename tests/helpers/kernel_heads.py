@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from helpers import oracle
-from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, store_rows
+from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, split_of, store_pair
 
 from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
 from octavo.cpu_kernels.attend.spans import SPAN
@@ -24,8 +24,16 @@ def page_bounds(keys):
 
 
 def read_in_f32(shape, stored):
-    """What stored rows stand for, f64, but rotated back in f32, to the last bit as kernels do it."""
-    return as_floats(stored.view(np.uint16)).astype(np.float64) if shape.kv_type == Q4_0 else read_rows(shape, stored)
+    """What stored keys stand for, f64, but rotated back in f32, to the last bit as kernels do it."""
+    if shape.kv_type != Q4_0:
+        return read_rows(shape, stored)
+    return as_floats(stored.view(np.uint16), split_of(shape)).astype(np.float64)
+
+
+def read_pair_in_f32(shape, keys, values):
+    """As `read_pair`, but rotated back in f32."""
+    floats = read_in_f32(shape, keys)
+    return floats, floats[:, : shape.value_dim] if shape.latent else read_in_f32(shape.of_values, values)
 
 
 def transposed(shape, stored):
@@ -88,7 +96,7 @@ ONE_COPY = SimpleNamespace(STATE=sparq.STATE, HOOKS=sparq.HOOKS_OF_ONE_COPY, ext
 
 def extras_of(method, shape, stored_keys, stored_values):
     """The extras of one chunk that a method's `append` hook makes of stored rows: a list of arrays."""
-    keys, values = (read_in_f32(shape, stored) for stored in (stored_keys, stored_values))
+    keys, values = read_pair_in_f32(shape, stored_keys, stored_values)
     if method is quest:
         return [page_bounds(keys)]
     if method in (sparq, ONE_COPY):
@@ -100,7 +108,8 @@ def extras_of(method, shape, stored_keys, stored_values):
 class Head:
     """A KV head: its rows, numbered from 0, are those of the document and then those of the tail.
 
-    keys, values : (n_rows, head_dim)    n_document : how many of them are the document's
+    keys : (n_rows, head_dim)    values : (n_rows, value_dim); by default the first columns of the keys
+    n_document : how many of them are the document's
     method : kernel module whose STATE and extras it has; None for neither
     fields : values of its HEAD record or of its state
     n_items : number of items that fit its scratch; None for one item a row in chunks
@@ -112,8 +121,8 @@ class Head:
         self.shape, self.n_document, self.n_tail = shape, n_document, len(keys) - n_document
         self.method = method
         self._extras_bytes = method.extras_bytes(shape) if hasattr(method, "extras_bytes") else 0
-        stored = [store_rows(shape, rows) for rows in (keys, keys if values is None else values)]
-        self.keys, self.values = (read_in_f32(shape, rows) for rows in stored)
+        stored = store_pair(shape, keys, keys[:, : shape.value_dim] if values is None else values)
+        self.keys, self.values = read_pair_in_f32(shape, *stored)
         self.document = [before_a_hole(rows[:n_document]) for rows in stored]
         self._tail(*(rows[n_document:] for rows in stored))
         self.record = np.zeros(1, HEAD)
@@ -145,7 +154,7 @@ class Head:
 
     def _tail(self, keys, values):
         """Lay the tail out in chunks; what no row fills is poisoned."""
-        self._value_offset = CHUNK_ROWS * self.shape.row_bytes
+        self._value_offset = 0 if self.shape.latent else CHUNK_ROWS * self.shape.row_bytes
         self._extras_offset = extras_offset(self.shape)
         size = chunk_bytes(self.shape, self._extras_bytes)
         self.chunks = []
@@ -212,7 +221,7 @@ class Head:
         for first_key, first_value, first, n_rows in places:
             within, rest = divmod(int(keys) - first_key, row_bytes)
             if rest == 0 and 0 <= within < n_rows:
-                assert values == first_value + within * row_bytes, "values of other rows"
+                assert values == first_value + within * self.shape.value_bytes, "values of other rows"
                 return first, first + within, first + n_rows - 1
         raise AssertionError("a span lies nowhere in the head")
 
@@ -248,7 +257,7 @@ def random_head(rng, shape, n_document, n_tail, **fields):
     n_rows = n_document + n_tail
     drift = np.repeat(normal(rng, -(-n_rows // 8), shape.head_dim), 8, axis=0)[:n_rows]
     keys = normal(rng, n_rows, shape.head_dim, spread=0.5) + drift
-    return Head(shape, keys, normal(rng, n_rows, shape.head_dim), n_document, **fields)
+    return Head(shape, keys, normal(rng, n_rows, shape.value_dim), n_document, **fields)
 
 
 def head_with_constant_components(rng, shape, n_rows, **fields):

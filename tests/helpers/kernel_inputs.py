@@ -68,6 +68,26 @@ FEW = [
 ]
 
 
+#: Keys and values of different lengths, and latent keys, whose first part is the value.
+UNLIKE = [
+    Shape(96, 3, F16, 64),
+    Shape(40, 5, F16, 72),
+    Shape(192, 4, F16, 128),
+    Shape(72, 2, Q8_0, 40),
+    Shape(64, 3, Q8_0, 96),
+    Shape(96, 4, Q4_0, 64),
+    Shape(40, 2, Q4_0, 72),
+    Shape(96, 17, F16, 64, latent=True),
+    Shape(576, 20, F16, 512, latent=True),
+    Shape(72, 3, Q8_0, 40, latent=True),
+    Shape(576, 16, Q8_0, 512, latent=True),
+    Shape(96, 2, Q4_0, 64, latent=True),
+    Shape(320, 33, Q4_0, 256, latent=True),
+]
+_NAMES = [f"{shape.head_dim}-{shape.value_dim}-{shape.group}-{shape.kv_type}" for shape in UNLIKE]
+UNLIKE = [pytest.param(shape, id=name + "-latent" * shape.latent) for shape, name in zip(UNLIKE, _NAMES, strict=True)]
+
+
 def normal(rng, *shape, spread=1.0, dtype=np.float32):
     return (rng.standard_normal(shape) * spread).astype(dtype)
 
@@ -133,13 +153,33 @@ def before_a_hole(array):
 # Rows as they are stored.
 
 
+def split_of(shape):
+    """The columns of a latent key that are its value; 0 for other rows."""
+    return shape.value_dim if shape.latent else 0
+
+
+def store_pair(shape, keys, values):
+    """Keys and values as they are stored; the same array if values are the first part of their keys."""
+    stored = store_rows(shape, keys)
+    return stored, stored if shape.latent else store_rows(shape.of_values, values)
+
+
+def read_pair(shape, keys, values):
+    """What stored keys and values stand for, f64."""
+    floats = read_rows(shape, keys)
+    return floats, floats[:, : shape.value_dim] if shape.latent else read_rows(shape.of_values, values)
+
+
 def store_rows(shape, floats):
-    """Rows, (n, head_dim) of any float, as they are stored: (n, row_bytes) uint8, just before a hole."""
+    """Keys, (n, head_dim) of any float, as they are stored: (n, row_bytes) uint8, just before a hole."""
     if shape.kv_type == F16:
         return before_a_hole(np.ascontiguousarray(floats, np.float16).view(np.uint8))
     if shape.kv_type == Q4_0:
-        return before_a_hole(oracle.pack(np.asarray(floats, np.float64)))
+        return before_a_hole(oracle.pack(np.asarray(floats, np.float64), split_of(shape)))
     floats = np.asarray(floats, np.float32)
+    if shape.latent:  # two rows, whose scales come last
+        parts = [store_rows(Shape(p.shape[1], 1, Q8_0), p) for p in np.split(floats, [shape.value_dim], axis=1)]
+        return before_a_hole(np.hstack([*(p[:, :-4] for p in parts), *(p[:, -4:] for p in parts)]))
     finite = np.isfinite(floats).all(axis=1, keepdims=True)
     scales = np.where(
         finite, np.abs(floats).max(axis=1, keepdims=True, initial=0) / np.float32(127), np.float32(np.nan)
@@ -151,17 +191,23 @@ def store_rows(shape, floats):
 def read_as_stored(shape, stored):
     """As `read_rows`, but rotated as the rows are stored."""
     floats = read_rows(shape, stored)
-    return oracle.rotate(floats) if shape.kv_type == Q4_0 else floats
+    return oracle.rotate(floats, split_of(shape)) if shape.kv_type == Q4_0 else floats
 
 
 def read_rows(shape, stored):
-    """What stored rows stand for: (n, head_dim) f64."""
+    """What stored keys stand for: (n, head_dim) f64."""
     if shape.kv_type == F16:
         return np.ascontiguousarray(stored).view(np.float16).astype(np.float64)
     if shape.kv_type == Q4_0:
-        return oracle.rotate(oracle.unpack(stored, shape.head_dim))
+        return oracle.rotate(oracle.unpack(stored, shape.head_dim), split_of(shape))
     elements = np.ascontiguousarray(stored[:, : shape.head_dim]).view(np.int8)
-    return elements * np.ascontiguousarray(stored[:, shape.head_dim :]).view(np.float32).astype(np.float64)
+    scales = np.ascontiguousarray(stored[:, shape.head_dim :]).view(np.float32).astype(np.float64)
+    return elements * _by_column(shape, scales)
+
+
+def _by_column(shape, scales):
+    """The scale of each column of rows with one scale, or with one for each part."""
+    return np.repeat(scales, [shape.value_dim, shape.head_dim - shape.value_dim], axis=1) if shape.latent else scales
 
 
 class LoadedQuery:
@@ -180,7 +226,8 @@ class LoadedQuery:
             return
         size = shape.group * shape.head_dim
         elements = self._room.view(np.int8, shape.group, shape.head_dim)
-        self.scales = self._room.view(np.float32, shape.group, 1, at=size)
+        scales = self._room.view(np.float32, 2, shape.group, at=size).T
+        self.scales = _by_column(shape, scales) if shape.latent else scales[:, :1]
         self.floats = elements * self.scales.astype(np.float64)
 
     def _read_nibble_query(self, shape):
@@ -190,7 +237,7 @@ class LoadedQuery:
         elements = elements.swapaxes(2, 3).reshape(shape.group, len(blocks), 2, NIBBLES // 2)
         parts = [elements[:, i, :, : length // 2].reshape(shape.group, -1) for i, (_, length) in enumerate(blocks)]
         self.scales = self._room.view(np.float32, shape.group, 1, at=q4_0.nibble_query(shape, 0).scales)
-        self.floats = oracle.rotate(np.hstack(parts) * self.scales.astype(np.float64))
+        self.floats = oracle.rotate(np.hstack(parts) * self.scales.astype(np.float64), split_of(shape))
 
 
 def list_of_addresses(shape, stored, numbers):
@@ -230,8 +277,7 @@ class SpanOf:
         if listed:
             self._numbers = before_a_hole(np.asarray(piece, np.int64).astype(np.int32) - np.int32(base))
             listed = address(self._numbers)
-        offset = first * keys.strides[0]
-        place = address(keys) + offset, address(values) + offset
+        place = address(keys) + first * keys.strides[0], address(values) + first * values.strides[0]
         self.record = (*place, len(piece), position, window, listed, heads, 0)
 
 

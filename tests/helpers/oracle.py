@@ -27,8 +27,13 @@ def capped(scores, softcap):
 
 
 def visible(query_positions, row_positions, window=0):
-    """Which rows each query sees: none that come after it, and of a window only the newest, itself included."""
+    """Which rows each query sees: none that come after it, and of a window only the newest, itself included.
+
+    A window below 0 is a chunk: a query sees the rows whose positions have the same quotient by its length.
+    """
     distance = query_positions[:, None] - row_positions[None, :]
+    if window < 0:
+        return (distance >= 0) & (query_positions[:, None] // -window == row_positions[None, :] // -window)
     return (distance >= 0) & (distance < window) if window else distance >= 0
 
 
@@ -183,11 +188,14 @@ def lloyd(points, n_centroids, weights, n_rounds):
     return centroids
 
 
-def rotate(rows):
+def rotate(rows, split=0):
     """Rows times the Hadamard matrix of each block of 2 ** k elements, the most that divides a row: (n, head_dim).
 
     Element i, j of the matrix is 1 or -1, by whether i and j have an even or an odd number of bits in common.
+    split : columns of the first part of latent keys, whose parts are rotated apart; 0 for other rows
     """
+    if split:
+        return np.hstack([rotate(rows[:, :split]), rotate(rows[:, split:])])
     head_dim = rows.shape[-1]
     size = head_dim & -head_dim
     signs = np.array([[(-1.0) ** (i & j).bit_count() for j in range(size)] for i in range(size)])
@@ -195,9 +203,9 @@ def rotate(rows):
         return (rows.reshape(-1, head_dim // size, size) @ signs / np.sqrt(size)).reshape(rows.shape)
 
 
-def pack(rows):
+def pack(rows, split=0):
     """Rows, (n, head_dim) f64, as q4_0 stores them, with the scales of least error last: (n, bytes) uint8."""
-    rotated, codes, scales = rotate(rows), [], []
+    rotated, codes, scales = rotate(rows, split), [], []
     for first in range(0, rows.shape[1], 32):
         block = rotated[:, first : first + 32]
         finite = np.isfinite(block).all(axis=1, keepdims=True)

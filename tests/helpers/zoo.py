@@ -67,16 +67,38 @@ _LONGER_HEADS = {  # where no window slides
     "rope.dimension_count_swa": 64,
 }
 
-#: Architectures that need something of their own: windows by layer, shared caches, low soft-caps.
+#: Latent attention: query heads share one key, of a latent and a rotated part; the latent part is the value.
+_LATENT = {
+    "experts": True,
+    "attention.kv_lora_rank": 512,
+    "attention.key_length": 576,
+    "attention.value_length": 512,
+    "attention.key_length_mla": 192,
+    "attention.value_length_mla": 128,
+    "rope.dimension_count": 64,
+}
+
+_SHORTER_LATENT = {"attention.kv_lora_rank": 256, "attention.key_length": 320, "attention.value_length": 256}
+
+#: Architectures that need something of their own: windows by layer, shared caches, low soft-caps, keys and values of
+#: different lengths, latent attention, windows that are chunks.
 SPECIAL: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": ("64x2", {"attn_logit_softcapping": 2.0}),
     "gemma3n": ("64x2", {"n_layer": 24, "calm": True}),
     "gemma4": ("64x2", _GEMMA4),
     "gemma4/longer heads": ("64x2", _GEMMA4 | _LONGER_HEADS),
+    "deepseek2": ("128x8", _LATENT),
     "granite_swa": ("80x2", _SLIDES),
     "hrm_text": ("64x1", {"n_layer": 6, "hrm.layers_per_stack": 1, "hrm.h_cycles": 2, "hrm.l_cycles": 2}),
+    "llama4": ("64x2", {"experts": True, "n_layer": 4}),
     "maple": ("128x4", {"experts": True, "swiglu_clamp_exp": 7.0, **_SLIDES}),
     "mimo2": ("64x2", {"experts": True, **_SLIDES}),
+    "mimo2/shorter values": (
+        "64x2",
+        {"experts": True, "attention.key_length": 72, "attention.value_length": 64, **_SLIDES},
+    ),
+    "minicpm3": ("64x1", {"attention.key_length": 96, "attention.value_length": 64, "rope.dimension_count": 32}),
+    "mistral4": ("128x8", _LATENT | _SHORTER_LATENT),
     "muse-glimmer": ("64x12", _SLIDES),
     "spark2_5": ("256x2", _SLIDES),
     "step35": ("64x2", {"experts": True, **_SLIDES}),
@@ -93,11 +115,24 @@ FURTHER = {
 
 _HYBRID = {"attention.head_count": [2, 0], "attention.head_count_kv": [2, 0]}
 
+_ONE_HEAD = _LATENT | {"n_head": 1, "n_kv_head": 1, "head_dim": 128}
+_LATENT_HYBRID = _ONE_HEAD | {"attention.head_count": [1, 0], "attention.head_count_kv": [1, 0]}
+_SITU = {"activation.situ_beta": 4.0, "activation.situ_linear_beta": 25.0}
+
 #: Hybrid models: layers of attention among recurrent ones.
 HYBRID: dict[str, dict[str, Any]] = {
+    "bailingmoe3": {
+        **_LATENT_HYBRID,
+        "kda.gate_lower_bound": -5.0,
+        "rope.dimension_sections": [8, 12, 12, 0],
+        "swiglu_clamp_exp": [0.0, 4.0],
+        "swiglu_clamp_shexp": [0.0, 5.0],
+    },
     "falcon-h1": {},
     "granitehybrid": _HYBRID,
     "jamba": _HYBRID,
+    "kimi-k3": _LATENT_HYBRID | _SITU | {"kda.gate_lower_bound": -5.0, "attn_res.block_size": 12},
+    "kimi-linear": _LATENT_HYBRID,
     "lfm2": _HYBRID | {"attention.sliding_window": 0},
     "lfm2/one slides": {
         "n_layer": 3,
@@ -124,22 +159,10 @@ RUN: dict[str, dict[str, Any]] = {
     **{name: SHAPES[shape] for shape, names in DENSE.items() for name in names.split()},
     **{name: SHAPES[shape] | {"experts": True} for shape, names in WITH_EXPERTS.items() for name in names.split()},
     **{f"llama/{name}": shape for name, shape in FURTHER.items()},
-    **{name: SHAPES[shape] | options for name, (shape, options) in SPECIAL.items()},
+    **{name: (SHAPES | FURTHER)[shape] | options for name, (shape, options) in SPECIAL.items()},
     **{name: SHAPES["64x1"] | options for name, options in HYBRID.items()},
 }
 
-_LATENT = {
-    "experts": True,
-    "n_head": 1,
-    "n_kv_head": 1,
-    "head_dim": 128,
-    "attention.kv_lora_rank": 512,
-    "attention.key_length": 576,
-    "attention.value_length": 512,
-    "attention.key_length_mla": 192,
-    "attention.value_length_mla": 128,
-    "rope.dimension_count": 64,
-}
 _INDEXER = {
     "attention.indexer.head_count": 64,
     "attention.indexer.key_length": 128,
@@ -158,8 +181,6 @@ _HYPER = {
     "expert_weights_norm": True,
     "swiglu_clamp_exp": 10.0,
 }
-_LATENT_HYBRID = _LATENT | {"attention.head_count": [1, 0], "attention.head_count_kv": [1, 0]}
-_SITU = {"activation.situ_beta": 4.0, "activation.situ_linear_beta": 25.0}
 _DEEPSEEK4 = {
     **_INDEXER,
     **_HYPER,
@@ -201,44 +222,20 @@ _WITHOUT_CACHE = "bert dream eurobert gemma-embedding llada llama-embed modern-b
 #: Architectures that octavo refuses, by a part of the sentence.
 REFUSED: dict[str, dict[str, dict[str, Any]]] = {
     "their state is all they keep": {"mamba": {}, "mamba2": {}, "rwkv7": _RANKS},
-    "by an indexer of its own": {"deepseek4": _DEEPSEEK4},
     "(ALiBi)": {"bloom": {}, "jais": {}, "mpt": {}, "refact": {}},
-    "multi-head latent attention": {
-        "bailingmoe3": {
-            **_LATENT_HYBRID,
-            "kda.gate_lower_bound": -5.0,
-            "rope.dimension_sections": [8, 12, 12, 0],
-            "swiglu_clamp_exp": [0.0, 4.0],
-            "swiglu_clamp_shexp": [0.0, 5.0],
-        },
-        "kimi-k3": _LATENT_HYBRID | _SITU | {"kda.gate_lower_bound": -5.0, "attn_res.block_size": 12},
-        "kimi-linear": _LATENT_HYBRID,
-        "deepseek2": _LATENT,
-        "deepseek32": _LATENT | _INDEXER,
-        "dots3note": _LATENT | _INDEXER | _LATENT_SLIDING,
-        "glm-dsa": _LATENT | _INDEXER,
-        "hy_v4": _LATENT | _INDEXER | _HYPER | {"attention.indexer.types": [1, 0]},
-        "mistral4": _LATENT,
+    "an indexer chooses the keys": {
+        "deepseek4": _DEEPSEEK4,
+        "deepseek32": _ONE_HEAD | _INDEXER,
+        "dots3note": _ONE_HEAD | _INDEXER | _LATENT_SLIDING,
+        "glm-dsa": _ONE_HEAD | _INDEXER,
+        "hy_v4": _ONE_HEAD | _INDEXER | _HYPER | {"attention.indexer.types": [1, 0]},
     },
     "it has no KV cache": {
         **{name: {} for name in _WITHOUT_CACHE.split()},
         **{name: {"experts": True} for name in ("llada-moe", "rnd1")},
     },
     "it is block-sparse": {"minimax-m3": _BLOCKS},
-    "its keys have 72 numbers and its values 64": {
-        "mimo2": {"experts": True, "attention.key_length": 72, "attention.value_length": 64, **_SLIDES}
-    },
-    "its keys have 96 numbers and its values 64": {
-        "minicpm3": {
-            "n_head": 4,
-            "n_kv_head": 4,
-            "attention.key_length": 96,
-            "attention.value_length": 64,
-            "rope.dimension_count": 32,
-        }
-    },
     "its heads have 36 numbers": {"qwen3": {"head_dim": 36}},
-    "does not know the attention pattern": {"llama4": {"experts": True, "n_layer": 4}},
     "without flash attention": {"grok": {"experts": True}},
 }
 

@@ -18,8 +18,8 @@ SPLITS = {"two batches": [64, 26], "other splits": [40, 1, 1, 7, 41], "one at a 
 #: some hybrid models those two modes differ by more than this.
 SAME = 0.004
 #: What `make test` runs: one of each kind, on shapes that other tests compile kernels for.
-SHORT = {"llama", "gpt2", "cohere2", "gemma2", "gemma3n", "gemma4", "gpt-oss", "mimo2", "olmo2"}
-SHORT |= {"lfm2/one slides", "qwen35"}
+SHORT = {"llama", "gpt2", "cohere2", "gemma2", "gemma3n", "gemma4", "gpt-oss", "olmo2"}
+SHORT |= {"deepseek2", "llama4", "mimo2/shorter values", "minicpm3", "lfm2/one slides", "qwen35", "kimi-linear"}
 
 
 def in_short_run(names, short):
@@ -81,6 +81,21 @@ def test_attention_matters_to_these_logits(models, expected):
     """So wrong attention would show: other tokens at the beginning change the logits at the end."""
     changed = logits_after(models[0], [[7] * 40 + TOKENS[40:]])
     assert np.abs(changed - expected[0]).max() > 10 * SAME * expected[0].std()
+
+
+@pytest.mark.slow
+def test_logits_are_those_of_llama_cpp_where_a_chunk_ends(tmp_path):
+    """Llama 4's chunks have 8,192 tokens, whatever the file says."""
+    path = zoo.write_model(tmp_path / "model.gguf", "llama4", **zoo.RUN["llama4"])
+    options = {"n_ctx": 8448, "n_batch": 512, "n_threads": 2}
+    tokens = np.random.default_rng(3).integers(0, 256, 8300).tolist()
+    theirs = llama_cpp.Llama(str(path), swa_full=True, verbose=False, **options)
+    ours = octavo.Llama(path, device="cpu", **options)
+    assert {(node.window, node.chunked) for node in ours.context.nodes} == {(8192, True), (0, False)}
+    for sizes in ([8300], [8190, 1, 1, 1, 1, 106]):
+        bounds = [0, *itertools.accumulate(sizes)]
+        logits = [logits_after(model, [tokens[a:b] for a, b in itertools.pairwise(bounds)]) for model in (ours, theirs)]
+        assert_same(logits[0], [logits[1]] * 2)
 
 
 REFUSED = [(name, reason) for reason, names in zoo.REFUSED.items() for name in names]

@@ -15,6 +15,7 @@ from helpers.kernel_inputs import (
     SAME,
     SHAPE,
     THREADS,
+    UNLIKE,
     LoadedQuery,
     Room,
     SpanOf,
@@ -36,7 +37,7 @@ from octavo.cpu_kernels.attend.decode import BLOCK, list_rows
 from octavo.cpu_kernels.attend.head import ANY_ORDER
 from octavo.cpu_kernels.numba_support.memory import barrier
 
-SHAPES = shapes(FEW)
+SHAPES = shapes(FEW) + UNLIKE
 N_ROWS = [1, 7, 8, 9, 61, 63, 64, 65, 127, 128, 129, 700]
 
 

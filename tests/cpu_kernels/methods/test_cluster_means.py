@@ -8,7 +8,7 @@ from helpers import oracle
 from helpers.clustered_heads import Clustered, between, kept_clusters
 from helpers.estimates import estimated, merged
 from helpers.kernel_heads import queries_of
-from helpers.kernel_inputs import EACH, SHAPE, address, before_a_hole, read_rows, shapes
+from helpers.kernel_inputs import EACH, SHAPE, UNLIKE, address, before_a_hole, read_pair, shapes, split_of
 
 from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import squeezed, squeezed2
@@ -36,10 +36,12 @@ class Estimated(Clustered):
         super().__init__(rng, shape, sizes, n_exact, n_tail, coarse, rules=rules, **fields)
         for i, chunk in enumerate(self.chunks[: self.n_clustered]):  # clustering has sorted their rows
             own = slice(self.n_document + i * CHUNK_ROWS, self.n_document + (i + 1) * CHUNK_ROWS)
-            keys, values = chunk.bytes[: self._extras_offset].reshape(2, CHUNK_ROWS, -1)
-            self.keys[own], self.values[own] = read_rows(shape, keys), read_rows(shape, values)
+            at = self._value_offset
+            keys = chunk.view(np.uint8, CHUNK_ROWS, shape.row_bytes)
+            values = chunk.view(np.uint8, CHUNK_ROWS, shape.value_bytes, at=at)
+            self.keys[own], self.values[own] = read_pair(shape, keys, values)
         keys, values = (self.stored(rows)[None] for rows in self.document)
-        means = cluster_means(keys, values, self.starts[None], self.coarse_starts[None], shape.head_dim)
+        means = cluster_means(keys, values, self.starts[None], self.coarse_starts[None], split_of(shape))
         self.means = {name: before_a_hole(array[0]) for name, array in means._asdict().items()}
         self.set(**{name: address(array) for name, array in self.means.items()})
 
@@ -49,10 +51,10 @@ class Estimated(Clustered):
 
     def tail_means(self):
         """The mean values of the tail's clusters, and a spread for each."""
-        values, spreads = np.zeros((0, self.shape.head_dim)), np.zeros((0, self.shape.head_dim))
+        values, spreads = np.zeros((0, self.shape.value_dim)), np.zeros((0, self.shape.head_dim))
         for extras in self._extras():
             own = extras[lookup_extras_bytes(self.shape) :]
-            size = CHUNK_CLUSTERS * (self.shape.head_dim + 4)
+            size = CHUNK_CLUSTERS * (self.shape.value_dim + 4)
             rows = as_floats(np.ascontiguousarray(own[:size].reshape(CHUNK_CLUSTERS, -1)))
             spread = np.ascontiguousarray(own[size : size + 4 * self.shape.head_dim]).view(np.float32)
             values, spreads = np.vstack([values, rows]), np.vstack([spreads, np.tile(spread, (CHUNK_CLUSTERS, 1))])
@@ -124,14 +126,14 @@ def assert_near(actual, expected):
 # Means.
 
 
-@pytest.mark.parametrize("shape", WITH_Q4_0)
+@pytest.mark.parametrize("shape", WITH_Q4_0 + UNLIKE)
 def test_means_are_those_of_the_rows(shape):
     head = Estimated(np.random.default_rng(0), shape)
     tail_values, tail_spreads = head.tail_means()
     values, n = np.vstack([as_floats(head.means["mean_values"]), tail_values]), len(head.sizes)
     rows = head.clusters()
     for own, value in zip(rows, values, strict=True):
-        mean = head.values[own].mean(axis=0) if len(own) else np.zeros(shape.head_dim)
+        mean = head.values[own].mean(axis=0) if len(own) else np.zeros(shape.value_dim)
         np.testing.assert_allclose(value, mean, atol=np.abs(mean).max() / 250 + 1e-6)
     for first, stop, spread in [(0, n, head.means["spread"]), (n, n + CHUNK_CLUSTERS, tail_spreads[0])]:
         apart = [head.keys[own] - head.keys[own].mean(axis=0) for own in rows[first:stop] if len(own)]
@@ -141,19 +143,19 @@ def test_means_are_those_of_the_rows(shape):
 def test_means_of_hostile_rows():
     keys, none = np.full((1, 4, 8), 1e4, np.float16), np.zeros((1, 0, 8), np.float16)
     starts = np.array([[0, 0, 2, 4]], np.int32)
-    means = cluster_means(keys, np.zeros_like(keys), starts, np.array([[0, 3]], np.int32), 8)
+    means = cluster_means(keys, np.zeros_like(keys), starts, np.array([[0, 3]], np.int32))
     assert all((as_floats(array) if array.dtype == np.uint8 else array).max() == 0 for array in means)
-    empty = cluster_means(none, none, np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int32), 8)
+    empty = cluster_means(none, none, np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int32))
     assert [array.shape for array in empty] == [(1, 0, 12), (1, 8), (1, 0, 12), (1, 8)]
     keys[0, 3, 2] = np.nan
-    shown = as_floats(cluster_means(keys, keys, starts, np.array([[0, 3]], np.int32), 8).mean_values[0])
+    shown = as_floats(cluster_means(keys, keys, starts, np.array([[0, 3]], np.int32)).mean_values[0])
     assert np.isnan(shown).any(axis=1).tolist() == [False, False, True]
 
 
 # What a step adds.
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES + UNLIKE)
 @pytest.mark.parametrize("softcap", [0.0, 2.0])
 @pytest.mark.parametrize("rules", [0, BY_HEAD, EXACT_TAIL])
 @pytest.mark.parametrize("n_parts", [1, 3])
@@ -169,7 +171,7 @@ def test_clusters_that_are_not_selected_are_estimated(shape, softcap, rules, n_p
         assert head.covered(query[0], softcap) == pytest.approx(covered, abs=1e-4)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES + UNLIKE)
 @pytest.mark.parametrize("softcap", [0.0, 2.0])
 def test_coarse_clusters_that_are_not_kept_are_estimated_as_a_whole(shape, softcap):
     rng = np.random.default_rng(2)

@@ -21,13 +21,16 @@ def chunks_of(n_rows):
     n_tail=st.integers(1, 3 * CHUNK_ROWS + 10),
     n_tokens=st.integers(1, 300),
     window=st.sampled_from([0, 1, 2, 100, 255, 256, 257, 600]),
+    chunked=st.booleans(),
 )
-def test_dense_selects_the_tail_that_the_first_token_may_see(shape, n_tail, n_tokens, window):
+def test_dense_selects_the_tail_that_the_first_token_may_see(shape, n_tail, n_tokens, window, chunked):
     n_tokens, rng = min(n_tokens, n_tail), np.random.default_rng(0)
-    head = Head(shape, halves(rng, n_tail, 64), window=window)
+    head = Head(shape, halves(rng, n_tail, 64), window=window, chunked=chunked)
     spans = head.select(select_all, queries_of(rng, shape, n_tokens), chunks_of(n_tail) + 2)
     first_token = n_tail - n_tokens
     first = max(0, first_token - window + 1) if window else 0
+    if chunked and window:
+        window, first = -window, first_token // window * window
     assert head.rows(spans) == list(range(first, n_tail))
     assert (spans["position"] != ANY_ORDER).all()
     assert (spans["window"] == window).all()
@@ -41,6 +44,17 @@ def test_dense_selects_a_document_as_one_span(shape, n_tail):
     spans = head.select(select_all, queries_of(rng, shape), chunks_of(n_tail) + 2)
     assert head.rows(spans) == list(range(16 + n_tail))
     assert spans["position"].tolist() == [ANY_ORDER, *range(16, 16 + n_tail, CHUNK_ROWS)]
+
+
+@pytest.mark.parametrize(("n_tail", "n_tokens"), [(1, 1), (20, 1), (20, 20), (21, 1), (300, 270), (300, 290)])
+def test_dense_selects_what_a_chunk_still_shows_of_a_document(n_tail, n_tokens):
+    """The document had 100 tokens and keeps the newest 50 in this layer, whose chunks have 60."""
+    rng = np.random.default_rng(2)
+    head = random_head(rng, SHAPE, 50, n_tail, document_position=50, window=60, chunked=1)
+    spans = head.select(select_all, queries_of(rng, SHAPE, n_tokens), 4)
+    oldest = (100 + n_tail - n_tokens) // 60 * 60  # of the first token
+    assert head.rows(spans) == list(range(oldest - 50, 50 + n_tail))
+    assert (spans["window"] == -60).all()
 
 
 @pytest.mark.parametrize(("n_tail", "n_tokens"), [(1, 1), (3, 1), (3, 3), (49, 1), (50, 1), (51, 1), (300, 280)])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import oracle
 from helpers.kernel_heads import Head, assert_largest, queries_of, random_head
-from helpers.kernel_inputs import EACH, QUANTISED, SHAPE, shapes
+from helpers.kernel_inputs import EACH, QUANTISED, SHAPE, UNLIKE, shapes
 from helpers.sketched_heads import (
     SKETCH,
     attended,
@@ -50,14 +50,14 @@ def decoded(head):
     size = head_dim // n_codes
     numbers, means = stored_codes(head, int(head.state["n_coded"][0]))
     codebooks, weights = field(head, "codebooks", n_codes, size, CODES), field(head, "weights", n_codes, size)
-    order, values = field(head, "order", head_dim), field(head, "values", head_dim, CODES)
+    order, values = field(head, "order", head_dim), field(head, "values", head.shape.value_dim, CODES)
     assert (np.sort(order) == np.arange(head_dim)).all()
     n, keys = len(numbers), means.copy()
     rest = (head.keys[:n] - means)[:, order].reshape(n, n_codes, size)
     for part in range(n_codes):
         assert_nearest(numbers[:, part], rest[:, part], codebooks[part].T, weights[part])
         keys[:, order[part * size : (part + 1) * size]] += codebooks[part].T[numbers[:, part]]
-    assert_nearest(numbers[:, n_codes], head.values[:n], values.T, np.ones(head_dim))
+    assert_nearest(numbers[:, n_codes], head.values[:n], values.T, np.ones(head.shape.value_dim))
     return keys, values.T[numbers[:, n_codes]]
 
 
@@ -140,7 +140,7 @@ def test_errors_are_those_of_the_codes(shape):
 # Selection and estimate.
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES + UNLIKE)
 @pytest.mark.parametrize("n_parts", [1, 3])
 def test_the_output_is_what_exact_and_estimated_rows_give(shape, n_parts):
     rng = np.random.default_rng(3)

@@ -11,6 +11,7 @@ from helpers.kernel_inputs import (
     ROTATED,
     SAME_IN_BATCHES,
     SHAPE,
+    UNLIKE,
     halves,
     normal,
     random_pieces,
@@ -25,7 +26,7 @@ from hypothesis import strategies as st
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from octavo.cpu_kernels.prefill.tile_scratch import most_queries
 
-SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0), (64, 2, Q4_0)])
+SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0), (64, 2, Q4_0)]) + UNLIKE
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -40,11 +41,11 @@ def test_prefill_of_lists_and_runs_equals_that_of_their_rows(shape):
     rng = np.random.default_rng(13)
     for n_cuts in (1, 5, 40):
         prefill = random_prefill(rng, shape, 20, 5, 200, position=200, pieces=random_pieces(rng, 200, n_cuts))
-        assert prefill.error() < SAME_IN_BATCHES, n_cuts
+        assert prefill.error() < 1.5 * SAME_IN_BATCHES, n_cuts
 
 
 @pytest.mark.parametrize("shape", EACH)
-@pytest.mark.parametrize("window", [1, 2, 31, 64, 65, 1000])
+@pytest.mark.parametrize("window", [1, 2, 31, 64, 65, 1000, -1, -31, -64, -100, -1000])
 @pytest.mark.parametrize("n_past", [0, 1, 64, 200])
 def test_prefill_inside_a_window(shape, n_past, window):
     assert random_prefill(np.random.default_rng(13), shape, 70, n_past, window=window).error() < SAME_IN_BATCHES

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from helpers import oracle
 from helpers.kernel_inputs import (
     EACH,
     FEW,
     QUANTISED,
     ROTATED,
     SHAPE,
+    UNLIKE,
     LoadedQuery,
     Room,
     address,
@@ -15,16 +17,18 @@ from helpers.kernel_inputs import (
     list_of_addresses,
     normal,
     read_as_stored,
+    read_pair,
     read_rows,
     relative_error,
     shapes,
+    store_pair,
     store_rows,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from octavo.cpu_kernels.numba_support.shape import Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import q8_0, rows
 
 SHAPES = shapes(FEW)
@@ -56,7 +60,7 @@ def assert_scores(scores, queries, keys):
     assert (np.abs(scores - queries @ keys.T) / lengths).max(initial=0.0) < 1e-6
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES + UNLIKE)
 def test_dot_scores_each_row_for_each_head(shape):
     rng = np.random.default_rng(0)
     loaded = LoadedQuery(shape, normal(rng, shape.group, shape.head_dim))
@@ -65,7 +69,7 @@ def test_dot_scores_each_row_for_each_head(shape):
         assert_scores(dot(shape, loaded, keys, n_rows, 53), loaded.floats, read_rows(shape, keys))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES + UNLIKE)
 def test_dot_scores_listed_rows_in_any_order(shape):
     rng = np.random.default_rng(1)
     loaded = LoadedQuery(shape, normal(rng, shape.group, shape.head_dim))
@@ -155,17 +159,19 @@ def test_dot_passes_on_a_query_that_is_not_finite_in_its_head_alone(shape, value
 # Sums of values.
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES + UNLIKE)
 def test_add_weighted_adds_to_what_is_there(shape):
     rng = np.random.default_rng(4)
-    values = store_rows(shape, normal(rng, 40, shape.head_dim))
+    pair = store_pair(shape, normal(rng, 40, shape.head_dim), normal(rng, 40, shape.value_dim))
+    values, floats = pair[1], read_pair(shape, *pair)[1]
+    as_stored = oracle.rotate(floats) if shape.kv_type == Q4_0 else floats
     for n_rows in (0, 1, 7, 8, 9, 33):
         numbers, stride = rng.integers(0, 40, n_rows), n_rows + 3
-        weights, before = normal(rng, shape.group, stride), normal(rng, shape.group, shape.head_dim)
+        weights, before = normal(rng, shape.group, stride), normal(rng, shape.group, shape.value_dim)
         listed, out = list_of_addresses(shape, values, numbers), Room(filled=before)
         rows.add_weighted(shape, address(weights), stride, address(listed), n_rows, out.address)
         out.check()
-        expected = before + weights[:, :n_rows].astype(np.float64) @ read_as_stored(shape, values)[numbers]
+        expected = before + weights[:, :n_rows].astype(np.float64) @ as_stored[numbers]
         assert relative_error(out.floats(*before.shape), expected) < 1e-5
 
 
@@ -187,14 +193,32 @@ def test_add_weighted_passes_on_a_nan(shape, kind):
     assert (np.isnan(out.floats(3, 64)) == expected).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", SHAPES + UNLIKE)
 def test_a_widened_row_equals_the_stored_one(shape):
-    stored = store_rows(shape, normal(np.random.default_rng(6), 1, shape.head_dim))
-    floats = Room(4 * shape.head_dim)
-    rows.widen_row(shape, address(stored), floats.address)
-    floats.check()
-    expected = read_rows(shape, stored)[0].astype(np.float32)
-    np.testing.assert_allclose(floats.floats(), expected, rtol=0, atol=1e-6 if shape.kv_type == Q4_0 else 0)
+    rng = np.random.default_rng(6)
+    pair = store_pair(shape, normal(rng, 1, shape.head_dim), normal(rng, 1, shape.value_dim))
+    expected = read_pair(shape, *pair)
+    for widen, stored, floats in zip((rows.widen_row, rows.widen_value), pair, expected, strict=True):
+        room = Room(4 * floats.shape[1])
+        widen(shape, address(stored), room.address)
+        room.check()
+        atol = 1e-6 if shape.kv_type == Q4_0 else 0
+        np.testing.assert_allclose(room.floats(), floats[0].astype(np.float32), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("shape", [shape for shape in UNLIKE if shape.values[0].kv_type != F16])
+def test_each_part_of_a_latent_key_is_stored_apart(shape):
+    """The other part may be a thousand times as large."""
+    halves = normal(np.random.default_rng(7), 1, shape.head_dim, dtype=np.float16)
+    halves[:, shape.value_dim :] *= 1000
+    row = Room(shape.row_bytes)
+    rows.quantise_halves(shape, address(halves), row.address)
+    row.check()
+    stored = row.bytes[None]
+    np.testing.assert_allclose(read_rows(shape, stored), read_rows(shape, store_rows(shape, halves)), atol=1e-4)
+    if shape.latent:
+        error = np.abs(read_rows(shape, stored) - halves.astype(np.float64))[:, : shape.value_dim]
+        assert error.max() < (0.02 if shape.kv_type == Q8_0 else 0.7)
 
 
 # q8_0 rows.
@@ -203,7 +227,7 @@ def test_a_widened_row_equals_the_stored_one(shape):
 def quantise(shape, floats):
     """Return the elements and the scale that `quantise` makes of a row of f32."""
     target = Room(shape.head_dim)
-    scale = q8_0.quantise(shape, address(floats), target.address)
+    scale = q8_0.quantise(shape.head_dim, address(floats), target.address)
     target.check()
     return target.view(np.int8).astype(np.int64), scale
 

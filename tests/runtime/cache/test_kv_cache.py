@@ -159,9 +159,10 @@ def test_moments_are_those_of_the_rows_that_stay(kv_type, n_left):
 
     def append(n_rows, mean):
         rows = layer.new_rows(n_rows)
-        stored = store_rows(shape, normal(rng, rows[..., 0].size, 64) + mean)
-        rows[...] = stored.view(rows.dtype).reshape(rows.shape)
-        cache.append_rows([(rows[0], rows[1])])
+        for array in rows:
+            stored = store_rows(shape, normal(rng, array[..., 0].size, 64) + mean)
+            array[...] = stored.view(array.dtype).reshape(array.shape)
+        cache.append_rows([rows])
 
     append(400, mean=50)
     cache.truncate(n_left)
@@ -260,10 +261,12 @@ def test_there_is_room_for_every_span(cache):
 
 
 def test_the_type_of_an_array_says_how_its_rows_are_stored():
-    shapes = {kv_type: [layer.new_rows(5) for layer in new_cache(kv_type).layers] for kv_type in (F16, Q8_0, Q4_0)}
-    assert [rows.shape for rows in shapes[F16]] == [(2, 2, 5, 64), (2, 3, 5, 8), (2, 1, 5, 80)]
-    assert [rows.shape for rows in shapes[Q8_0]] == [(2, 2, 5, 68), (2, 3, 5, 12), (2, 1, 5, 84)]
-    assert [rows.shape for rows in shapes[Q4_0]] == [(2, 2, 5, 18), (2, 3, 5, 3), (2, 1, 5, 23)]
+    kept = {kv_type: [layer.new_rows(5) for layer in new_cache(kv_type).layers] for kv_type in (F16, Q8_0, Q4_0)}
+    assert all(keys.shape == values.shape for of_type in kept.values() for keys, values in of_type)
+    shapes = {kv_type: [keys for keys, _ in of_type] for kv_type, of_type in kept.items()}
+    assert [rows.shape for rows in shapes[F16]] == [(2, 5, 64), (3, 5, 8), (1, 5, 80)]
+    assert [rows.shape for rows in shapes[Q8_0]] == [(2, 5, 68), (3, 5, 12), (1, 5, 84)]
+    assert [rows.shape for rows in shapes[Q4_0]] == [(2, 5, 18), (3, 5, 3), (1, 5, 23)]
     assert {rows.dtype for rows in shapes[F16]} == {np.dtype(np.float16)}
     assert {rows.dtype for rows in shapes[Q8_0]} == {np.dtype(np.uint8)}
     assert {rows.dtype for rows in shapes[Q4_0]} == {np.dtype(np.uint16)}

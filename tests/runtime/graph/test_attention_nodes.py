@@ -9,7 +9,6 @@ import octavo
 @pytest.mark.parametrize(
     ("architecture", "reason"),
     [
-        ("deepseek2", "it is multi-head latent attention"),
         ("bloom", "it adds a bias to scores that grows with the distance (ALiBi)"),
         ("mamba", "models keep a recurrent state"),
         ("bert", "it has no KV cache, as in encoders"),
