@@ -12,7 +12,7 @@
    (n_cells, n_kv_head, head_dim).
 6. After all keys, the values of each layer, in the same way if they are not transposed.
 7. If they are transposed: the type (i32), the bytes of an element (u32), the elements of a row (u32), and the values,
-   (n_kv_head, head_dim, n_cells).
+   (n_kv_head, head_dim, n_cells). Values that are the first part of their keys are not written.
 8. In a hybrid model, the recurrent state follows, as llama.cpp writes it alone, without another header.
 9. Sliding-window layers have a second cache, with a state of its own, which this module does not write.
 
@@ -43,7 +43,6 @@ _SEQUENCE = [("sequence", np.int32)]
 #: llama.cpp's rope types with positions in several dimensions.
 _SEVERAL_DIMENSIONS = {llama_cpp.LLAMA_ROPE_TYPE_MROPE, llama_cpp.LLAMA_ROPE_TYPE_IMROPE}
 _ITEM_BYTES = 2  # f16
-_LAYER_HEADER_BYTES = 12
 
 
 def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
@@ -98,29 +97,29 @@ def sequence_state(cache: KVCache, transposed: bool, tokens: np.ndarray | None =
         cells["token"] = tokens
     head = struct.pack("=IiII", MAGIC, 0, 1, n_cells) + cells.tobytes()
     head += struct.pack("=II", transposed, len(cache.layers))
-    widths = [layer.n_kv_head * layer.head_dim for layer in cache.layers]
-    sizes = [_LAYER_HEADER_BYTES + n_cells * width * _ITEM_BYTES for width in widths]  # of keys, and of values
-    state = np.empty(len(head) + 2 * sum(sizes), np.uint8)
-    state[: len(head)] = np.frombuffer(head, np.uint8)
-    for_keys = len(head)
-    for_values = for_keys + sum(sizes)
-    for layer, (width, size) in enumerate(zip(widths, sizes, strict=True)):
-        keys, values = cache.rows(layer)
-        row_header = struct.pack("=iQ", ggml.TYPE_F16, width * _ITEM_BYTES)
-        _write_layer(state[for_keys : for_keys + size], row_header, keys.transpose(1, 0, 2))
-        place = state[for_values : for_values + size]
-        if transposed:
-            _write_layer(place, struct.pack("=iII", ggml.TYPE_F16, _ITEM_BYTES, width), values.transpose(0, 2, 1))
-        else:
-            _write_layer(place, row_header, values.transpose(1, 0, 2))
-        for_keys, for_values = for_keys + size, for_values + size
-    return state
+    parts = [np.frombuffer(head, np.uint8)]
+    parts += [_rows_in_order(cache.rows(i)[0]) for i in range(len(cache.layers))]
+    for i, layer in enumerate(cache.layers):
+        if not layer.latent:
+            values = cache.rows(i)[1]
+            parts.append(_transposed_rows(values) if transposed else _rows_in_order(values))
+    return np.concatenate(parts)
 
 
-def _write_layer(place: np.ndarray, header: bytes, rows: np.ndarray) -> None:
-    """Write one layer's keys or values: f16 rows, in the order of the state."""
-    place[: len(header)] = np.frombuffer(header, np.uint8)
-    place[len(header) :].view(np.float16).reshape(rows.shape)[...] = rows
+def _rows_in_order(rows: np.ndarray) -> np.ndarray:
+    """Return one layer's keys or values, (n_kv_head, n_cells, length) f16, by rule 5 as bytes."""
+    header = struct.pack("=iQ", ggml.TYPE_F16, rows.shape[0] * rows.shape[2] * _ITEM_BYTES)
+    return _bytes_of(header, rows.transpose(1, 0, 2))
+
+
+def _transposed_rows(rows: np.ndarray) -> np.ndarray:
+    """Return one layer's values by rule 7 as bytes."""
+    header = struct.pack("=iII", ggml.TYPE_F16, _ITEM_BYTES, rows.shape[0] * rows.shape[2])
+    return _bytes_of(header, rows.transpose(0, 2, 1))
+
+
+def _bytes_of(header: bytes, rows: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.frombuffer(header, np.uint8), np.ascontiguousarray(rows).view(np.uint8).ravel()])
 
 
 def refuse_windows(llama: Llama) -> None:

@@ -74,8 +74,7 @@ def random_layer(shape: CacheLayer, n_tokens: int, settings: ClusterSettings, rn
     """
     n_clustered, n_clusters = settings.n_clustered(n_tokens), settings.n_clusters(n_tokens)
     n_coarse = settings.n_coarse(n_tokens)
-    keys = np.empty((shape.n_kv_head, n_tokens, shape.head_dim), np.float16)
-    values = np.empty_like(keys)
+    keys, values = shape.new_rows(n_tokens)
     centroids = np.empty((shape.n_kv_head, n_clusters, shape.head_dim), np.float16)
     starts = np.empty((shape.n_kv_head, n_clusters + 1), np.int32)
     coarse_centroids = np.empty((shape.n_kv_head, n_coarse, shape.head_dim), np.float16)
@@ -88,7 +87,7 @@ def random_layer(shape: CacheLayer, n_tokens: int, settings: ClusterSettings, rn
         rows *= _NOISE
         rows[:n_clustered] += _SPREAD * centers[clusters]
         keys[head] = rows
-        values[head] = rng.standard_normal((n_tokens, shape.head_dim), np.float32)
+        values[head] = rng.standard_normal(values[head].shape, np.float32)
         centroids[head] = mean_keys(keys[head], starts[head])
         coarse_centroids[head] = mean_keys(keys[head], starts[head][coarse_starts])
     return IndexLayer(
@@ -101,4 +100,5 @@ def random_layer(shape: CacheLayer, n_tokens: int, settings: ClusterSettings, rn
         np.tile(coarse_starts, (shape.n_kv_head, 1)),
         np.tile(np.arange(n_tokens, dtype=np.int32), (shape.n_kv_head, 1)),
         no_mass(keys),
+        split=shape.split,
     )

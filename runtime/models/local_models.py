@@ -26,7 +26,7 @@ _MODEL_LAYER = "application/vnd.ollama.image.model"
 _NOT_RUN = {
     "ssm.conv_kernel": "it keeps a recurrent state",
     "wkv.head_size": "it keeps a recurrent state",
-    "attention.kv_lora_rank": "its attention is latent",
+    "attention.indexer.top_k": "an indexer chooses the keys that it reads",
     "attention.max_alibi_bias": "it has no positions but a bias",
 }
 

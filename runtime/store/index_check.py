@@ -89,6 +89,7 @@ def check_layer(layer: IndexLayer, n_tokens: int) -> None:
     _demand(layer.centroids.ndim == 3 and layer.coarse_centroids.ndim == 3, "centroids")
     n_clusters, head_dim = layer.centroids.shape[1:]
     n_coarse = layer.coarse_centroids.shape[1]
+    _demand(layer.split <= head_dim, "values")
     _expect(layer.centroids, np.float16, (n_heads, n_clusters, head_dim), "centroids")
     _expect(layer.coarse_centroids, np.float16, (n_heads, n_coarse, head_dim), "coarse_centroids")
     _expect(layer.mass, np.float32, (n_heads, n_rows), "mass")

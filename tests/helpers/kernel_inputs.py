@@ -68,6 +68,9 @@ FEW = [
 ]
 
 
+#: Heads of 512, as Gemma 4 has.
+LONG = [(512, 8, F16), (512, 2, Q8_0), (512, 2, Q4_0)]
+
 #: Keys and values of different lengths, and latent keys, whose first part is the value.
 UNLIKE = [
     Shape(96, 3, F16, 64),

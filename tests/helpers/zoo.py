@@ -67,6 +67,15 @@ _LONGER_HEADS = {  # where no window slides
     "rope.dimension_count_swa": 64,
 }
 
+_HEADS_OF_512 = {
+    "attention.key_length": 512,
+    "attention.value_length": 512,
+    "rope.dimension_count": 512,
+    "attention.key_length_swa": 256,
+    "attention.value_length_swa": 256,
+    "rope.dimension_count_swa": 256,
+}
+
 #: Latent attention: query heads share one key, of a latent and a rotated part; the latent part is the value.
 _LATENT = {
     "experts": True,
@@ -88,6 +97,7 @@ SPECIAL: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma4": ("64x2", _GEMMA4),
     "gemma4/longer heads": ("64x2", _GEMMA4 | _LONGER_HEADS),
     "deepseek2": ("128x8", _LATENT),
+    "gemma4/heads of 512": ("64x2", _GEMMA4 | _HEADS_OF_512),
     "granite_swa": ("80x2", _SLIDES),
     "hrm_text": ("64x1", {"n_layer": 6, "hrm.layers_per_stack": 1, "hrm.h_cycles": 2, "hrm.l_cycles": 2}),
     "llama4": ("64x2", {"experts": True, "n_layer": 4}),

@@ -10,6 +10,7 @@ from helpers.kernel_inputs import (
     EACH,
     FEW,
     HOSTILE_SCORES,
+    LONG,
     QUANTISED,
     ROTATED,
     SAME,
@@ -37,7 +38,7 @@ from octavo.cpu_kernels.attend.decode import BLOCK, list_rows
 from octavo.cpu_kernels.attend.head import ANY_ORDER
 from octavo.cpu_kernels.numba_support.memory import barrier
 
-SHAPES = shapes(FEW) + UNLIKE
+SHAPES = shapes([*FEW, *LONG]) + UNLIKE
 N_ROWS = [1, 7, 8, 9, 61, 63, 64, 65, 127, 128, 129, 700]
 
 

@@ -7,6 +7,7 @@ from helpers.attention_cases import Decode, Prefill, random_prefill
 from helpers.kernel_inputs import (
     EACH,
     HOSTILE_SCORES,
+    LONG,
     QUANTISED,
     ROTATED,
     SAME_IN_BATCHES,
@@ -26,7 +27,7 @@ from hypothesis import strategies as st
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from octavo.cpu_kernels.prefill.tile_scratch import most_queries
 
-SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0), (64, 2, Q4_0)]) + UNLIKE
+SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0), (64, 2, Q4_0), *LONG]) + UNLIKE
 
 
 @pytest.mark.parametrize("shape", SHAPES)

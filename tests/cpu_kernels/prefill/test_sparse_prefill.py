@@ -22,7 +22,7 @@ from octavo.cpu_kernels.attend.layer import WORK, attend_batch, choose_in_layer,
 from octavo.cpu_kernels.attend.partials import partial_size
 from octavo.cpu_kernels.attend.spans import SPAN
 from octavo.cpu_kernels.methods import dense
-from octavo.cpu_kernels.numba_support.shape import Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.cpu_kernels.prefill.sparse_prefill import (
     FEWEST_BLOCKS,
     QUERY_TOKENS,
@@ -87,9 +87,9 @@ class Batch:
         work["queries"], work["span_capacity"], work["scratch_bytes"] = address(self.queries), CAPACITY, size
         work["covers"], work["most_blocks"] = self.covers, n_blocks
         work["sample_bytes"], work["chosen_bytes"] = per_head["samples"], per_head["chosen"]
-        out = Room(4 * n_tokens * n_heads * shape.head_dim)
+        out = Room(4 * n_tokens * n_heads * shape.value_dim)
         rooms["out"] = out
-        steps = n_heads * shape.head_dim * 4, shape.head_dim * 4
+        steps = n_heads * shape.value_dim * 4, shape.value_dim * 4
 
         choose = native(choose_in_layer).address
 
@@ -107,7 +107,7 @@ class Batch:
             rows = rooms["chosen"].view(np.uint8, N_KV_HEAD, per_head["chosen"])[:, : len(self.groups) * own]
             assert set(np.unique(rows)) <= {0, 1}
             self.chosen = rows.reshape(N_KV_HEAD, len(self.groups), own) == 1
-        return out.floats(n_tokens, n_heads, shape.head_dim)
+        return out.floats(n_tokens, n_heads, shape.value_dim)
 
     def visible(self, tokens):
         return oracle.visible(self.first + tokens, np.arange(self.n_rows), self.window)
@@ -163,7 +163,9 @@ def threshold(shares, missing):
     return candidates[enough[0]] if len(enough) else 0.0
 
 
-SHAPES = [SHAPE, OF_WORDS, pytest.param(ROTATED, marks=pytest.mark.slow)]
+#: Values shorter or longer than keys, or their first part.
+OTHERS = [Shape(96, 2, F16, 64), Shape(64, 2, Q8_0, 96), Shape(96, 3, F16, 64, latent=True)]
+SHAPES = [SHAPE, OF_WORDS, *OTHERS, pytest.param(ROTATED, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("n_threads", THREADS)

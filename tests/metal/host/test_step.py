@@ -262,6 +262,18 @@ def test_what_metal_does_not_have_is_refused(tiny_model, metal):
     llama.eval(TOKENS[20:40])
 
 
+def test_latent_attention_runs_on_the_cpu_unless_metal_was_asked_for(tmp_path, metal, monkeypatch):
+    from helpers import tiny_models
+
+    model = tiny_models.write_model(tmp_path / "latent.gguf", "deepseek2", n_layer=1)
+    with pytest.raises(OctavoError, match="read values as long as their keys, and this model's are not: use --device"):
+        new_llama(model)
+    on_a_mac(monkeypatch)
+    llama = octavo.Llama(model, n_ctx=512, n_threads=2)
+    assert llama.context.device.name == "cpu"
+    assert metal.runs == []
+
+
 def test_a_model_with_longer_heads_runs_on_the_cpu_unless_metal_was_asked_for(tmp_path, metal, monkeypatch):
     from helpers import tiny_models
 

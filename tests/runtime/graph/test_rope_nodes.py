@@ -36,6 +36,19 @@ def test_a_query_is_turned_to_another_position(tmp_path, architecture, way):
     assert np.abs(first - later).max() > 0.1 * np.abs(later).max()
 
 
+@pytest.mark.parametrize("way", STRETCHED)
+def test_only_the_second_part_of_a_latent_query_is_turned(tmp_path, way):
+    model = tiny_models.write_model(tmp_path / "model.gguf", "deepseek2", n_layer=2)
+    llama = octavo.Llama(model, n_ctx=512, n_threads=2, **STRETCHED[way])
+    first, later = (queries_at(llama, position)[0].reshape(-1, 96) for position in (FIRST, LATER))
+    rope = llama.context.nodes[0].rope
+    assert (rope.frequencies[:32] == 0).all()
+    turned = papers.rope(first, LATER - FIRST, rope.frequencies, rope.interleaved)
+    np.testing.assert_allclose(turned, later, atol=1e-4 * np.abs(later).max())
+    np.testing.assert_array_equal(first[:, :64], later[:, :64])
+    assert np.abs(first - later)[:, 64:].max() > 0.1 * np.abs(later[:, 64:]).max()
+
+
 #: What rounding costs an element, of rows whose largest are about 3.
 ROUNDED = {F16: 4e-3, Q8_0: 0.08, Q4_0: 0.8}
 
