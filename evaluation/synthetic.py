@@ -74,7 +74,8 @@ def random_layer(shape: CacheLayer, n_tokens: int, settings: ClusterSettings, rn
     """
     n_clustered, n_clusters = settings.n_clustered(n_tokens), settings.n_clusters(n_tokens)
     n_coarse = settings.n_coarse(n_tokens)
-    keys, values = shape.new_rows(n_tokens)
+    lengths = shape.head_dim, 0 if shape.latent else shape.shape.value_dim
+    keys, values = (np.empty((shape.n_kv_head, n_tokens, length), np.float16) for length in lengths)
     centroids = np.empty((shape.n_kv_head, n_clusters, shape.head_dim), np.float16)
     starts = np.empty((shape.n_kv_head, n_clusters + 1), np.int32)
     coarse_centroids = np.empty((shape.n_kv_head, n_coarse, shape.head_dim), np.float16)

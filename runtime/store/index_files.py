@@ -13,7 +13,8 @@
    verified_checksums.py requires it. File names that rules 1 and 8 do not define, links and pipes are refused.
 5. A layer's file holds the arrays of `IndexLayer` (runtime/document/index.py) under their names, `position` as one I64,
    and all but `mass`. Rows are sorted by cluster, and clusters by coarse cluster; a layer without clusters has empty
-   arrays of centroids. `order` has each sorted row's position in the document.
+   arrays of centroids. `order` has each sorted row's position in the document. If values are the first part of their
+   keys, `values` has rows without elements, and `split` their length (one I64).
 6. `document.safetensors` holds the `tokens`, and the measurements on the last tokens after all layers are clustered:
    `mass.N` of cached layer N. Where there are clusters, it also holds the last tokens' queries, `queries.I` (F16), for
    each attention node whose layer has clusters: `query_layers` has the cached layer that the node attends to, and
