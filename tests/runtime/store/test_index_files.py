@@ -245,7 +245,8 @@ def test_rule_5_a_layers_file_holds_its_arrays_sorted_by_cluster_and_coarse_clus
     for i in range(3):
         arrays = arrays_of(index)[f"layer-00{i}.safetensors"]
         assert arrays["position"].tolist() == [ANY_ORDER]
-        assert {field.name for field in fields(IndexLayer)} == arrays.keys() | {"mass", "streaming", "known_means", "split"}
+        others = {"mass", "streaming", "known_means", "split"}
+        assert {field.name for field in fields(IndexLayer)} == arrays.keys() | others
         assert arrays["order"].shape == (2, len(tokens))
         for starts, coarse_starts in zip(arrays["cluster_starts"], arrays["coarse_starts"], strict=True):
             assert (starts[0], starts[-1]) == (0, SETTINGS.n_clustered(len(tokens)))
