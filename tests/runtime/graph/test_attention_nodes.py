@@ -10,7 +10,7 @@ import octavo
     ("architecture", "reason"),
     [
         ("bloom", "it adds a bias to scores that grows with the distance (ALiBi)"),
-        ("mamba", "models keep a recurrent state"),
+        ("mamba", "models have none: their state is all they keep"),
         ("bert", "it has no KV cache, as in encoders"),
         ("t5", "models have an encoder"),
     ],
