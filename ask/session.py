@@ -204,7 +204,7 @@ class Session:
                 yield from parts or [Part("")]
                 if reason != "interrupted":
                     break
-            yield from text.rest()
+            yield from text.rest() or [Part("")]  # at least one piece, also of an empty answer
             self._check_document()
         finally:
             generated.close()

@@ -15,10 +15,14 @@ from ..progress import Progress
 from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.document.index import IndexLayer, KeptState
 from ..runtime.llama import Llama
+from ..runtime.sequences.recurrent import STATE_HEADER_BYTES
 
 #: Standard deviations of a centroid's components, and of a key's components around them. With queries of unit variance
 #: scores then spread as in real models: a tenth of the keys gets most of the attention.
 _SPREAD, _NOISE = 2.0, 0.5
+
+#: The place of the last token's position in a recurrent state of llama.cpp: behind its header and a number of cells.
+_POSITION = slice(STATE_HEADER_BYTES + 4, STATE_HEADER_BYTES + 8)
 
 
 def fill_at_random(
@@ -46,7 +50,7 @@ def fill_at_random(
     for shape in shapes:
         layers.append(random_layer(shape, len(tokens), settings, rng))
         progress.advance(1)
-    states = [KeptState(len(tokens), _some_state(llama))] if llama.context.is_hybrid else []
+    states = [_some_state(llama, len(tokens))] if llama.context.is_hybrid else []
     llama.extend(tokens, [(layer.keys, layer.values) for layer in layers], states)
     more = tokens[: min(settings.exact_last, llama.n_ctx() - len(tokens))]
     with llama.context.captured_queries(len(more)) as queries:
@@ -55,13 +59,15 @@ def fill_at_random(
     return queries, layers
 
 
-def _some_state(llama: Llama) -> np.ndarray:
-    """Return a recurrent state of a hybrid model, which is empty before and after."""
+def _some_state(llama: Llama, n_tokens: int) -> KeptState:
+    """Return a recurrent state of a hybrid model as that after n_tokens tokens. The model is empty before and after."""
     llama.read([0])
     state = llama.context.state()
     assert state is not None
     llama.reset()
-    return state.data
+    data = state.data.copy()
+    data[_POSITION].view(np.int32)[0] = n_tokens - 1
+    return KeptState(n_tokens, data)
 
 
 def random_layer(shape: CacheLayer, n_tokens: int, settings: ClusterSettings, rng: np.random.Generator) -> IndexLayer:
