@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
+from .architectures import obstacle
 from .gguf_header import header_values
 
 #: Prefixes of the names of other programs' models.
@@ -21,14 +22,6 @@ OLLAMA, LM_STUDIO, LLAMA_CPP = "ollama:", "lmstudio:", "llama.cpp:"
 #: Parts of ollama's model names besides the name itself.
 _REGISTRY, _LIBRARY, _TAG = "registry.ollama.ai", "library", "latest"
 _MODEL_LAYER = "application/vnd.ollama.image.model"
-
-#: Parts of header keys that reveal features octavo does not run, and the names of these.
-_NOT_RUN = {
-    "ssm.conv_kernel": "it keeps a recurrent state",
-    "wkv.head_size": "it keeps a recurrent state",
-    "attention.indexer.top_k": "an indexer chooses the keys that it reads",
-    "attention.max_alibi_bias": "it has no positions but a bias",
-}
 
 
 @dataclass(frozen=True)
@@ -76,12 +69,7 @@ def describe(path: Path) -> Described:
 def _problem(architecture: str, values: dict[str, Any]) -> str:
     if values.get("general.type", "model") != "model" or architecture in ("clip", ""):
         return "it is not a language model"
-    for part, problem in _NOT_RUN.items():
-        if values.get(f"{architecture}.{part}"):
-            return problem
-    if values.get(f"{architecture}.attention.causal") is False:
-        return "it is an encoder"
-    return ""
+    return obstacle(architecture, values)
 
 
 def local_models() -> list[LocalModel]:

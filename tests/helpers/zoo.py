@@ -341,8 +341,7 @@ def write_model(
     `metadata` adds to the common metadata, without the architecture's name. A `calm` model adds
     less in each layer: in deep ones with random weights rounding errors grow otherwise.
     """
-    merged = common_metadata(n_layer, n_head, n_kv_head, head_dim) | (moe_metadata() if experts else {})
-    merged |= metadata
+    merged = _merged(n_layer, n_head, n_kv_head, head_dim, experts) | metadata
     tiny_models.write_gguf(path, architecture, merged, {})
     rng = np.random.default_rng(seed)
     tensors = {name: draw(name, shape, rng).astype(dtype) for name, shape, dtype in wanted_tensors(path)}
@@ -351,6 +350,27 @@ def write_model(
             if ".post_" in name or "altup_" in name:
                 tensors[name] *= 0.3
     return tiny_models.write_gguf(path, architecture, merged, tensors, chat_template=chat_template)
+
+
+def write_header(
+    path: Path,
+    architecture: str,
+    *,
+    n_layer: int = 2,
+    n_head: int = 2,
+    n_kv_head: int = 2,
+    head_dim: int = 64,
+    experts: bool = False,
+    calm: bool = False,
+    **metadata: Any,
+) -> Path:
+    """Write the header of such a model alone."""
+    merged = _merged(n_layer, n_head, n_kv_head, head_dim, experts) | metadata
+    return tiny_models.write_gguf(path, architecture, merged, {})
+
+
+def _merged(n_layer: int, n_head: int, n_kv_head: int, head_dim: int, experts: bool) -> dict[str, Any]:
+    return common_metadata(n_layer, n_head, n_kv_head, head_dim) | (moe_metadata() if experts else {})
 
 
 def wanted_tensors(path: Path) -> list[tuple[str, tuple[int, ...], Any]]:

@@ -11,6 +11,7 @@ import pytest
 from helpers import zoo
 
 import octavo
+from octavo.runtime.models.local_models import describe
 
 TOKENS = np.random.default_rng(2).integers(0, 256, 90).tolist()  # more than the models' window of 32
 SPLITS = {"two batches": [64, 26], "other splits": [40, 1, 1, 7, 41], "one at a time": [1] * 90}
@@ -100,6 +101,18 @@ def test_logits_are_those_of_llama_cpp_where_a_chunk_ends(tmp_path):
 
 
 REFUSED = [(name, reason) for reason, names in zoo.REFUSED.items() for name in names]
+
+
+@pytest.mark.parametrize("name", zoo.RUN)
+def test_the_list_of_models_says_that_octavo_runs_these(tmp_path, name):
+    path = zoo.write_header(tmp_path / "model.gguf", name.partition("/")[0], **zoo.RUN[name])
+    assert describe(path).problem == ""
+
+
+@pytest.mark.parametrize(("architecture", "reason"), REFUSED)
+def test_the_list_of_models_says_why_octavo_does_not_run_these(tmp_path, architecture, reason):
+    path = zoo.write_header(tmp_path / "model.gguf", architecture, **zoo.REFUSED[reason][architecture])
+    assert reason.replace("their state is all they keep", "a recurrent state is all it keeps") in describe(path).problem
 
 
 @pytest.mark.parametrize(("architecture", "reason"), REFUSED)
