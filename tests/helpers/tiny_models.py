@@ -329,7 +329,8 @@ def t5(size: Size) -> Recipe:
 
 
 RUN = {"llama": llama, "qwen2": qwen2, "qwen3": qwen3, "gemma2": gemma2, "gemma3": gemma3, "gpt-oss": gpt_oss}
-REFUSED = {"mamba": mamba, "bloom": bloom, "bert": bert, "deepseek2": deepseek2, "t5": t5}
+REFUSED = {"mamba": mamba, "bloom": bloom, "bert": bert, "t5": t5}
+LATENT = {"deepseek2": deepseek2}
 
 
 def write_model(
@@ -358,7 +359,7 @@ def write_model(
     if n_embd is None:
         n_embd = n_head * head_dim if architecture in HEADS_FILL_EMBEDDING else 128
     size = Size(n_layer, n_head, n_kv_head, head_dim, n_embd, n_ff, n_ctx_train, window)
-    recipe = (RUN | REFUSED)[architecture](size)
+    recipe = (RUN | REFUSED | LATENT)[architecture](size)
     rng = np.random.default_rng(seed)
     tensors = {name: draw(rng).astype(np.float32) for name, draw in all_tensors(recipe, n_layer).items()}
     metadata = common_metadata(size) | recipe.metadata | ({} if pooling is None else {"pooling_type": pooling})

@@ -247,7 +247,7 @@ def test_models_are_listed_with_what_their_headers_say(kept):
 
 def test_encoders_are_not_run_and_decoders_that_pool_are(tmp_path):
     encoder = tiny_models.write_model(tmp_path / "bert.gguf", "bert")
-    assert describe(encoder).problem == "it is an encoder"
+    assert describe(encoder).problem == "it has no KV cache: each token sees the whole text"
     decoder = tiny_models.write_model(tmp_path / "embedder.gguf", "qwen3", pooling=3)
     assert describe(decoder).problem == ""
 

@@ -115,7 +115,7 @@ def test_headers_that_lie_are_told(path, name):
     assert str(problem.value).endswith("Download it again, or give another with -m.")
 
 
-@pytest.mark.parametrize("architecture", [*tiny_models.RUN, *tiny_models.REFUSED])
+@pytest.mark.parametrize("architecture", [*tiny_models.RUN, *tiny_models.REFUSED, *tiny_models.LATENT])
 def test_models_pass(path, architecture):
     check_gguf(tiny_models.write_model(path, architecture))
 
