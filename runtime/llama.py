@@ -14,6 +14,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
+from ..cpu_kernels.numba_support.compile import compiled_before
 from ..errors import OctavoError
 from .cache.cache_layers import cache_layers
 from .chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
@@ -124,6 +125,8 @@ class Llama(DropIn):
         if native:
             self._load(path, arguments)
             return
+        if not compiled_before():
+            chosen_device.compile_ahead(())  # while the model is loaded
         try:
             self._load(path, chosen_device.model_arguments(arguments))
             self._use_own_context(kv_type, n_ctx, chosen_device)

@@ -21,14 +21,13 @@ from ..attend.hooks import native
 from .compile import keeps_kernels
 from .kernel_cache import kernel_folder, version_of
 
-_running: list[subprocess.Popen[bytes]] = []
-
-#: What background processes said that they have compiled.
-_compiled: set[bytes] = set()
+#: The process, while one runs, and the functions that it has been asked for and has not yet said to be compiled.
+_running: list[subprocess.Popen[str]] = []
+_awaited: set[str] = set()
 
 
 def compile_ahead(functions: Iterable[Any]) -> None:
-    """Compile functions in the background, unless it was done before.
+    """Compile functions in the background, unless it was done before, after those that are being compiled there.
 
     Parameters
     ----------
@@ -37,47 +36,66 @@ def compile_ahead(functions: Iterable[Any]) -> None:
         they are needed.
     """
     names = list(dict.fromkeys((each.__module__, each.__name__) for each in functions))
-    job = json.dumps(names)
     version = version_of([Path(sys.modules[module].__file__ or "") for module, _ in names])
-    done = kernel_folder() / f"compiled-{hashlib.sha256(f'{job}{version}'.encode()).hexdigest()[:16]}"
+    job = hashlib.sha256(f"{json.dumps(names)}{version}".encode()).hexdigest()[:16]
+    done = kernel_folder() / f"compiled-{job}"
     if (
         not keeps_kernels() or done.exists() or getattr(sys, "frozen", False)
     ):  # a frozen application cannot start an interpreter
         return
-    command = [sys.executable, "-P", "-m", __name__, job, str(done)]
-    quiet: dict[str, Any] = dict.fromkeys(("stdin", "stderr"), subprocess.DEVNULL)
-    _running.append(subprocess.Popen(command, stdout=subprocess.PIPE, **quiet))
+    if not _running:
+        command = [sys.executable, "-P", "-m", __name__]
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+        _running.append(subprocess.Popen(command, **pipes, stderr=subprocess.DEVNULL, text=True))
+    told = _running[0].stdin
+    assert told is not None
+    with suppress(BrokenPipeError):  # it has ended: what it has not compiled is compiled when it is needed
+        told.write(json.dumps([names, str(done)]) + "\n")
+        told.flush()
+        _awaited.update(_described(*each) for each in names)
+
+
+def _described(module: str, name: str) -> str:
+    return f"{module}.{name}"
 
 
 def wait(function: Any = None) -> None:
-    """Wait until the background processes have compiled a function, or end if it is not given.
+    """Wait until the background process has compiled a function, or ends, with all compiled, if it is not given.
 
     The cache lacks kernels that failed there, or were stopped.
     """
-    name = b"" if function is None else f"{function.__name__}\n".encode()
     for process in list(_running):
+        assert process.stdin is not None
         assert process.stdout is not None
-        while name not in _compiled and (line := process.stdout.readline()):
-            _compiled.add(line)
-        if name in _compiled:
-            return
-        process.wait()
-        _running.remove(process)
+        if function is None:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        while function is None or _described(function.__module__, function.__name__) in _awaited:
+            line = process.stdout.readline()
+            _awaited.discard(line.rstrip())
+            if not line:
+                process.wait()
+                process.stdout.close()
+                _running.clear()
+                _awaited.clear()
+                return
 
 
-def main(job: str, done: str) -> None:
-    """Compile the functions of `compile_ahead`, and leave a mark."""
+def main() -> None:
+    """Compile the functions of each call of `compile_ahead`, a line of the input, and leave a mark after each."""
     os.nice(5)  # the model is reading
-    for module, name in json.loads(job):
-        function = getattr(import_module(module), name)
-        if hasattr(function, "py_func"):
-            native(function)
-        else:
-            function()
-        with suppress(BrokenPipeError):  # who started this may have ended: the next one finds what is compiled
-            print(name, flush=True)
-    Path(done).touch()
+    for line in sys.stdin:
+        names, done = json.loads(line)
+        for module, name in names:
+            function = getattr(import_module(module), name)
+            if hasattr(function, "py_func"):
+                native(function)
+            else:
+                function()
+            with suppress(BrokenPipeError):  # who started this may have ended: the next one finds what is compiled
+                print(_described(module, name), flush=True)
+        Path(done).touch()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -8,6 +8,7 @@ import pytest
 
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.numba_support import background_compile, kernel_cache
+from octavo.cpu_kernels.numba_support.machine import cpu_name
 
 
 @pytest.fixture
@@ -33,23 +34,35 @@ def test_kernels_are_compiled_in_the_background_once(folder):
     assert not background_compile._running
 
 
-def test_a_function_that_was_waited_for_is_not_waited_for_again(folder, monkeypatch):
-    talks = "print('first', flush=True); import time; time.sleep(60)"
-    talking = subprocess.Popen([sys.executable, "-c", talks], stdout=subprocess.PIPE)
+def test_only_what_is_wanted_is_waited_for_and_once(folder, monkeypatch):
+    talks = f"print('{__name__}.first', flush=True); import time; time.sleep(60)"
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    talking = subprocess.Popen([sys.executable, "-c", talks], **pipes, text=True)
     monkeypatch.setattr(background_compile, "_running", [talking])
-    monkeypatch.setattr(background_compile, "_compiled", set())
+    monkeypatch.setattr(background_compile, "_awaited", {f"{__name__}.first", f"{__name__}.second"})
 
     def first():
         pass
 
     started = time.monotonic()
-    for _ in range(2):
-        background_compile.wait(first)
+    for function in (first, first, select_all):  # the last one was not asked for
+        background_compile.wait(function)
     assert time.monotonic() - started < 30
     assert talking.poll() is None
     talking.kill()
     background_compile.wait()
     assert not background_compile._running
+
+
+def test_one_process_compiles_all_that_is_asked_for(folder):
+    background_compile.compile_ahead([select_all])
+    first = background_compile._running[0]
+    background_compile.compile_ahead([select_all, cpu_name])
+    assert background_compile._running == [first]
+    background_compile.wait(cpu_name)
+    assert first.poll() is None
+    background_compile.wait()
+    assert len(list(folder.glob("compiled-*"))) == 2
 
 
 def test_what_failed_is_tried_again(folder, monkeypatch):
