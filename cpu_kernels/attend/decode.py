@@ -20,9 +20,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import float32, int64
+from numba import float32, int64, types
 
-from ..numba_support.compile import kernel, layout
+from ..numba_support.compile import kernel, late_stage, layout
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import copy_bytes, read_float
 from ..numba_support.shape import Shape
@@ -33,7 +33,7 @@ from ..rows.rows import add_weighted, dot_listed, load_query, query_bytes
 from ..rows.tiles import ROWS_AT_ONCE
 from ..select.scores import cap_scores
 from .partials import LOWEST_SCORE, clear_partial, largest_scores, partial_of, weight_sums, weighted_values
-from .spans import ALL_HEADS, SPAN, spans_at
+from .spans import ALL_HEADS, SPAN, spans_at, spans_to_fill
 
 #: Rows of a block: their scores, keys and values stay in the L1 cache, or long rows in the L2 cache.
 BLOCK = 64
@@ -174,7 +174,7 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
         after_at, after_row, next_heads = list_rows(
             shape, spans, next_at, next_row, n_next, room.next_keys, room.next_values
         )
-        _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial)
+        _attend_block(shape, query, room, n, softcap, spans_address, at, row, heads, partial)
         copy_bytes(room.keys, room.next_keys, 2 * _LIST_BYTES)
         at, row, next_at, next_row = next_at, next_row, after_at, after_row
         n, heads = n_next, next_heads
@@ -183,10 +183,11 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
 
 
 @kernel
-def _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial):
+def _attend_block(shape, query, room, n, softcap, spans_address, at, row, heads, partial):
     """Add the n listed rows, at most BLOCK, to a partial result, and their weights to the running sums.
 
-    The rows start at `row` of span `at`. If `heads` is not ALL_HEADS, some belong to some query heads only.
+    The rows start at `row` of span `at` of the SPAN records at an address. If `heads` is not ALL_HEADS, some belong to
+    some query heads only.
     """
     largest = largest_scores(shape, partial)
     scores = array_at(room.scores, (shape.group, BLOCK), np.float32)
@@ -198,7 +199,7 @@ def _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial
             scores[g, i] = float32(-np.inf)
         cap_scores(own_scores, n, softcap)
         if heads != ALL_HEADS:
-            _hide_rows(spans, at, row, n, g, scores[g])
+            _hide_rows(spans_address, at, row, n, g, own_scores)
         before = splat(largest[g])
         highest = before
         for i in range(0, padded, LANES):
@@ -217,9 +218,10 @@ def _attend_block(shape, query, room, n, softcap, spans, at, row, heads, partial
     add_weighted(shape, room.scores, BLOCK, room.values, n, partial)
 
 
-@kernel
-def _hide_rows(spans, at, row, n, g, scores):
+@late_stage(*[types.int64] * 6)
+def _hide_rows(spans_address, at, row, n, g, scores_address):
     """Set query head g's scores to -inf for those of n rows, from a row of a span on, whose span it does not attend."""
+    spans, scores = spans_to_fill(spans_address), array_at(scores_address, (n,), np.float32)
     start = 0
     while start < n:
         span = spans[at]

@@ -11,10 +11,11 @@ pages that no recent step has selected.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, uint16
+from numba import int64, types, uint16
 
-from ..numba_support.compile import kernel
+from ..numba_support.compile import kernel, late_stage
 from ..numba_support.memory import call_native
+from ..numba_support.shape import SHAPE
 from ..numba_support.views import array_at, record_at
 from .spans import spans_at
 
@@ -38,7 +39,7 @@ LATELY = 8
 _WILL_NEED = 3
 
 
-@kernel
+@late_stage(SHAPE, *[types.int64] * 3)
 def ask_for_rows(shape, pages_address, spans_address, n_spans):
     """Ask the system for the pages of the rows in a head's spans, except those selected recently.
 

@@ -8,9 +8,13 @@ on disk. A large function that many kernels call is a `stage`: it is compiled on
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import functools
+import os
 import re
+import threading
+import traceback
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,15 +22,12 @@ from typing import Any
 
 import llvmlite.binding
 import numba
+from llvmlite import ir
 from numba import types
-from numba.core import event, sigutils, typed_passes, untyped_passes
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, Flags, compile_extra
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager
-from numba.core.registry import CPUDispatcher
-from numba.extending import models, register_model, typeof_impl
+from numba.core.typing.templates import make_concrete_template
+from numba.extending import lower_builtin, models, register_model, typeof_impl
 
+from .drafts import Drafts
 from .kernel_cache import folder_of, is_usable, keep_kernels, kernel_folder
 from .shape import SHAPE, Shape
 
@@ -57,70 +58,6 @@ def _is_kept(function: Callable[..., Any]) -> bool:
     return keeps_kernels()
 
 
-class _Draft(JITCodeLibrary):
-    """The code of one function, neither optimised nor emitted: its callers link it."""
-
-    def _optimize_functions(self, module: Any) -> None:
-        module.data_layout = self._codegen._data_layout
-
-    def finalize(self) -> None:
-        """Leave the code as it is, and the functions that it calls to the caller."""
-        self._raise_if_finalized()
-        self._finalized = True
-
-
-class _Drafting(CompilerBase):
-    """The passes of Numba's compiler that kernels need: they have no closures, `with` blocks, or array expressions."""
-
-    def define_pipelines(self) -> list[PassManager]:
-        """Return the passes."""
-        passes = PassManager("draft")
-        for each in (
-            untyped_passes.TranslateByteCode,
-            untyped_passes.FixupArgs,
-            untyped_passes.IRProcessing,
-            untyped_passes.RewriteSemanticConstants,
-            untyped_passes.DeadBranchPrune,
-            untyped_passes.ReconstructSSA,
-            typed_passes.NopythonTypeInference,
-            typed_passes.PreLowerStripPhis,
-            typed_passes.IRLegalization,
-            typed_passes.NativeLowering,
-            typed_passes.NoPythonBackend,
-        ):
-            passes.add_pass(each, each.__name__)
-        passes.finalize()
-        return [passes]
-
-
-class _Drafts(CPUDispatcher):
-    """Draft a function for the types with which kernels call it."""
-
-    def compile(self, signature: Any) -> Any:
-        """Return a key by which Numba finds the draft for a signature."""
-        with global_compiler_lock:
-            arguments, return_type = sigutils.normalize_signature(signature)
-            made = self.overloads.get(tuple(arguments))
-            if made is None:
-                with event.trigger_event("numba:compile", data={"dispatcher": self, "args": arguments}):
-                    made = self._draft(arguments, return_type)
-                self.overloads[tuple(arguments)] = made
-        return made.entry_point
-
-    def _draft(self, arguments: Any, return_type: Any) -> Any:
-        flags, target = Flags(), self.targetdescr.target_context
-        self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
-        flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-        library = _Draft(target.codegen(), self.py_func.__qualname__)
-        made = compile_extra(
-            self.targetdescr.typing_context, target, self.py_func, arguments, return_type, flags, {}, library, _Drafting
-        )
-        made.library._ensure_finalized()
-        key, libraries = object(), [library, *library._linking_libraries]  # LLVM links a function after its callers
-        target.insert_user_function(key, made.fndesc, libraries)
-        return made._replace(entry_point=key)
-
-
 class Kernel:
     """A function that kernels call, and Python too: Numba compiles it for Python when that happens first."""
 
@@ -129,9 +66,9 @@ class Kernel:
         self.py_func = function
 
     @cached_property
-    def drafts(self) -> _Drafts:
+    def drafts(self) -> Drafts:
         """Return what compiles it for other kernels."""
-        return _Drafts(self.py_func, targetoptions={"nopython": True, **_OPTIONS}, pipeline_class=_Drafting)
+        return Drafts(self.py_func, targetoptions={"nopython": True, **_OPTIONS})
 
     @cached_property
     def for_python(self) -> Any:
@@ -179,7 +116,10 @@ def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 _SYMBOL = "octavo.stage${}.{}$"
 _A_SYMBOL = re.compile(rb"octavo\.stage\$[\w.]+\$")
 
-_stages: dict[str, Stage] = {}
+_stages: dict[str, Stage | LateStage] = {}
+
+#: Seconds after which a callback has surely returned.
+_AFTER_CALLBACK = 0.1
 
 _C_TYPES: dict[Any, Any] = {
     types.int64: ctypes.c_int64,
@@ -216,9 +156,16 @@ class Stage(types.ExternalFunction):
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function from Python."""
-        prototype = ctypes.CFUNCTYPE(_C_TYPES[self.sig.return_type], *[_C_TYPES[each] for each in self.sig.args])
-        values = [each.packed if isinstance(each, Shape) else each for each in arguments]
-        return prototype(self._native.address)(*values)
+        return _prototype(self.sig)(self._native.address)(*_c_values(arguments))
+
+
+def _prototype(signature: Any) -> Any:
+    """Return the ctypes type of a function."""
+    return ctypes.CFUNCTYPE(_C_TYPES[signature.return_type], *[_C_TYPES[each] for each in signature.args])
+
+
+def _c_values(arguments: tuple[Any, ...]) -> list[Any]:
+    return [each.packed if isinstance(each, Shape) else each for each in arguments]
 
 
 register_model(Stage)(models.OpaqueModel)
@@ -232,6 +179,77 @@ def stage(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 @typeof_impl.register(Stage)
 def _type_of_stage(function: Stage, _context: Any) -> Any:
     return function
+
+
+class LateStage:
+    """A stage that many a run never calls: it is compiled when it is called for the first time.
+
+    Compiled code finds its address in a cell. At first that is the address of a Python function, which compiles the
+    stage, puts the new address in its place, and calls it.
+    """
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func, self.signature = function, types.void(*arguments)
+        self.symbol = _SYMBOL.format(function.__module__, function.__name__)
+        _stages[self.symbol] = self
+
+    @cached_property
+    def _cell(self) -> ctypes.c_void_p:
+        """Return the cell, whose address LLVM knows from now on."""
+        self._compiler = _prototype(self.signature)(self._compile_and_call)
+        cell = ctypes.cast(self._compiler, ctypes.c_void_p)
+        llvmlite.binding.add_symbol(self.symbol, ctypes.addressof(cell))
+        return cell
+
+    def bind(self) -> None:
+        """Make the cell known: before the code of a caller is linked."""
+        assert self._cell
+
+    def _compile_and_call(self, *arguments: Any) -> None:
+        """Compile the stage and call it: a callback, which kernels cannot do without and which cannot raise."""
+        try:
+            self(*arguments)
+        except KeyboardInterrupt:  # in the main thread: once more, and then let Python have it outside of this callback
+            threading.Timer(_AFTER_CALLBACK, _thread.interrupt_main).start()
+            self._compile_and_call(*arguments)
+        except BaseException:
+            traceback.print_exc()
+            os.abort()
+
+    @cached_property
+    def native(self) -> Any:
+        """Return the compiled function, and let callers find it from now on."""
+        native = native_callback(self.signature)(self.py_func)
+        self._cell.value = native.address
+        return native
+
+    @cached_property
+    def type(self) -> Any:
+        """Return the Numba type of the stage, and tell Numba how to call it."""
+        self.bind()
+        lower_builtin(self, *self.signature.args)(self._write_call)
+        return types.Function(make_concrete_template(self.symbol, self, [self.signature]))
+
+    def _write_call(self, context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        function = ir.FunctionType(ir.VoidType(), [each.type for each in arguments]).as_pointer()
+        cell = builder.module.globals.get(self.symbol) or ir.GlobalVariable(builder.module, function, self.symbol)
+        builder.call(builder.load(cell), arguments)
+        return context.get_dummy_value()
+
+    def __call__(self, *arguments: Any) -> None:
+        """Call the function from Python."""
+        _prototype(self.signature)(self.native.address)(*_c_values(arguments))
+
+
+def late_stage(*arguments: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that makes a function of arguments of these types, which returns nothing, a late stage."""
+    return lambda function: LateStage(function, arguments)
+
+
+@typeof_impl.register(LateStage)
+def _type_of_late_stage(function: LateStage, _context: Any) -> Any:
+    return function.type
 
 
 def bind_stages(code: bytes) -> None:

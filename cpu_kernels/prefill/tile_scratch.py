@@ -21,6 +21,8 @@ _AMX_TILE, _WIDENING = 512, 64
 #: Most queries of a tile with rough int16 products, because keys and values are rounded for each tile.
 _WORD_TILE = 256
 
+_MOST_COST = np.iinfo(np.int64).max
+
 
 @layout
 def most_queries(shape):
@@ -35,7 +37,7 @@ def tile_queries(shape, n_rows, n_kv_head, n_threads):
     """Return the queries of a tile, such that threads that take tiles in turn end soonest."""
     width = strip_queries(shape)
     n_strips, most = -(-n_rows // width), most_queries(shape) // width
-    best, least = most, np.iinfo(np.int64).max
+    best, least = most, _MOST_COST
     for n_tiles in range(-(-n_strips // most), n_strips + 1):
         own = -(-n_strips // n_tiles)
         turns = -(-n_kv_head * -(-n_strips // own) // n_threads)

@@ -90,8 +90,18 @@ def _multiply_bytes(builder: Any, n: Any, queries: list[Any], rows: list[Any]) -
     return [builder.load(total) for total in totals]
 
 
-def _score_floats(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any) -> None:
-    """Write the scores of f16 rows."""
+def score_halves(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any) -> None:
+    """Write the scores of f16 rows: scores[g * stride + r] = query[g] . rows[r] for each query head g of the group.
+
+    Parameters
+    ----------
+    rows : list of LLVM int64
+        Addresses of ROWS_AT_ONCE rows.
+    scores : LLVM int64
+        Address of the scores, f32.
+    stride : LLVM int64
+        Elements from the scores of one query head to those of the next.
+    """
 
     def write(first: Any, n: int) -> None:
         start = builder.add(sizes.query, builder.mul(first, builder.mul(sizes.head_dim, constant(4))))
@@ -105,8 +115,8 @@ def _score_floats(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stri
     cover_evenly(builder, sizes.group, HEADS_AT_ONCE, write)
 
 
-def _score_bytes(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any) -> None:
-    """Write the scores of q8_0 rows: the sums of those of their parts, if they are latent keys."""
+def score_bytes(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any) -> None:
+    """Write the scores of q8_0 rows, the sums of those of their parts if they are latent keys: see `score_halves`."""
     parts, latent = sizes.parts, sizes.parts.latent()
     with cgutils.for_range(builder, builder.add(constant(1), builder.zext(latent, INT64))) as loop:
         first = builder.icmp_signed("==", loop.index, constant(0))
@@ -144,8 +154,8 @@ def _score_part(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride
     cover_evenly(builder, sizes.group, HEADS_AT_ONCE, write)
 
 
-def _score_nibbles(builder: Any, sizes: Any, rows: list[Any], scores: Any, stride: Any) -> None:
-    """Write the scores of q4_0 rows, as `score_rows` does."""
+def score_nibbles(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any) -> None:
+    """Write the scores of q4_0 rows: see `score_halves`."""
     if not PAIRS:
         _score_blocks(builder, sizes, rows, scores, stride, 1)
         return
@@ -225,25 +235,3 @@ def _sum_blocks(emit: Emit, vectors: list[Any], steps: list[int]) -> Any:
     for step in left:
         total = builder.add(total, emit.shuffle(total, total, [lane ^ step for lane in lanes]))
     return total
-
-
-def score_rows(builder: Any, sizes: Sizes, rows: list[Any], scores: Any, stride: Any) -> None:
-    """Write scores[g * stride + r] = query[g] . rows[r] for each query head g of the group.
-
-    Parameters
-    ----------
-    rows : list of LLVM int64
-        Addresses of ROWS_AT_ONCE rows.
-    scores : LLVM int64
-        Address of the scores, f32.
-    stride : LLVM int64
-        Elements from the scores of one query head to those of the next.
-    """
-    with builder.if_else(sizes.parts.quantised()) as (integers, floats):
-        with integers, builder.if_else(sizes.parts.rotated()) as (nibbles, bytes_):
-            with nibbles:
-                _score_nibbles(builder, sizes, rows, scores, stride)
-            with bytes_:
-                _score_bytes(builder, sizes, rows, scores, stride)
-        with floats:
-            _score_floats(builder, sizes, rows, scores, stride)

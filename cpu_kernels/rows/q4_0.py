@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import float32, int8, int32, uint8
+from numba import float32, int8, int32, types, uint8
 from numba.core import cgutils
 
-from ..numba_support.compile import kernel, layout
+from ..numba_support.compile import kernel, late_stage, layout
 from ..numba_support.machine_features import HAS_AVX2
 from ..numba_support.memory import stack_floats, write_half
-from ..numba_support.shape import NIBBLES
+from ..numba_support.shape import NIBBLES, SHAPE
 from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, Emit, constant, parts
 from ..numba_support.views import array_at
 from .q8_0 import VNNI_BYTES, quantise
@@ -230,7 +230,7 @@ def nibble_query(shape, address):
     return NibbleQuery(starts, scales, scales + 4 * shape.group)
 
 
-@kernel
+@late_stage(SHAPE, types.int64, types.int64)
 def load_nibble_query(shape, query, room):
     """Rotate a group's query and convert it to int8.
 

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import float32, int8
+from numba import float32, int8, types
 from numba.core import cgutils
 
-from ..numba_support.compile import kernel, layout
+from ..numba_support.compile import kernel, late_stage, layout
 from ..numba_support.machine_features import HAS_AVX2, LANES
+from ..numba_support.shape import SHAPE
 from ..numba_support.vector import INT16, INT32, Emit, constant
 from ..numba_support.views import array_at
 
@@ -174,7 +175,7 @@ def quantise(n, floats, target):
     return largest / float32(127) + total
 
 
-@kernel
+@late_stage(SHAPE, types.int64, types.int64)
 def quantise_query(shape, query, room):
     """Convert a group's query to int8, and compute the effect of flipped signs on its products.
 

@@ -7,7 +7,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import kernel
+from ..numba_support.compile import kernel, late_stage
+from ..numba_support.shape import SHAPE
 from ..numba_support.vector import Emit, constant
 
 #: Elements of a vector: each block has a whole number of them.
@@ -22,16 +23,22 @@ def rotation_block(head_dim: int) -> int:
 @kernel
 def rotate_row(shape, source, target):
     """Rotate head_dim f32 from one address to another, perhaps the same: the two parts of a latent key apart."""
-    start, stop = 0, shape.value_dim if shape.latent else shape.head_dim
-    while start < shape.head_dim:
-        _rotate(stop - start, source + start * 4, target + start * 4)
-        start, stop = stop, shape.head_dim
+    _rotate_parts(shape, shape.head_dim, source, target)
 
 
 @kernel
 def rotate_value(shape, source, target):
     """Rotate value_dim f32 as values are rotated, from one address to another, perhaps the same."""
-    _rotate(shape.value_dim, source, target)
+    _rotate_parts(shape, shape.value_dim, source, target)
+
+
+@late_stage(SHAPE, *[types.int64] * 3)
+def _rotate_parts(shape, n, source, target):
+    """Rotate the n f32 of a key or of a value from one address to another, perhaps the same."""
+    start, stop = 0, shape.value_dim if shape.latent else n
+    while start < n:
+        _rotate(stop - start, source + start * 4, target + start * 4)
+        start, stop = stop, n
 
 
 @intrinsic

@@ -32,13 +32,13 @@ from numba import int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import kernel, layout, stage
+from ..numba_support.compile import kernel, late_stage, layout, stage
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import stack_bytes, stack_floats, write_float
 from ..numba_support.shape import NIBBLES, SHAPE, ShapeParts
 from ..numba_support.vector import CACHE_LINE, HALF, INT64, Emit, constant
 from ..numba_support.views import array_at
-from .products import score_rows
+from .products import score_bytes, score_halves, score_nibbles
 from .q4_0 import (
     count_last,
     last_columns,
@@ -51,7 +51,7 @@ from .q4_0 import (
 from .q8_0 import load_scale, quantise, quantise_query, quantised_query
 from .rotation import rotate_row, rotate_value
 from .tiles import ROWS_AT_ONCE, Sizes, for_columns
-from .weighted_sums import add_rows
+from .weighted_sums import add_bytes, add_halves, add_nibbles
 
 #: Distance in bytes of prefetching from computing.
 AHEAD = 3072
@@ -67,22 +67,28 @@ def rows_ahead(shape):
     return min(most, max(8, AHEAD // shape.row_bytes))
 
 
-@intrinsic
-def _score_listed(typing: Any, shape: Any, ahead: Any, query: Any, listed: Any, scores: Any, stride: Any) -> Any:
-    """Score the first ROWS_AT_ONCE rows of a list."""
+def _scorer(write: Callable[..., None]) -> Any:
+    """Make the intrinsic that scores the first ROWS_AT_ONCE rows of a list, by what writes it for their format."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        shape, ahead, query, listed, scores, stride = args
-        emit, numbers = Emit(builder), [constant(r) for r in range(ROWS_AT_ONCE)]
+    @intrinsic
+    def score_listed(typing: Any, shape: Any, ahead: Any, query: Any, listed: Any, scores: Any, stride: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            shape, ahead, query, listed, scores, stride = args
+            emit, numbers = Emit(builder), [constant(r) for r in range(ROWS_AT_ONCE)]
 
-        def row(r: Any) -> Any:
-            return builder.load(emit.pointer(listed, INT64, r))
+            def row(r: Any) -> Any:
+                return builder.load(emit.pointer(listed, INT64, r))
 
-        _prefetch(emit, shape, [row(builder.add(ahead, r)) for r in numbers])
-        score_rows(builder, Sizes(builder, shape, query), [row(r) for r in numbers], scores, stride)
-        return context.get_dummy_value()
+            _prefetch(emit, shape, [row(builder.add(ahead, r)) for r in numbers])
+            write(builder, Sizes(builder, shape, query), [row(r) for r in numbers], scores, stride)
+            return context.get_dummy_value()
 
-    return types.void(SHAPE, *[types.int64] * 5), generate
+        return types.void(SHAPE, *[types.int64] * 5), generate
+
+    return score_listed
+
+
+_score_halves, _score_bytes, _score_nibbles = (_scorer(each) for each in (score_halves, score_bytes, score_nibbles))
 
 
 def _prefetch(emit: Emit, shape: Any, rows: list[Any]) -> None:
@@ -98,8 +104,27 @@ def _prefetch(emit: Emit, shape: Any, rows: list[Any]) -> None:
 @stage(types.void(SHAPE, *[types.int64] * 6))
 def _dot_ahead(shape, ahead, query, listed, n_rows, scores, stride):
     """Do what `dot_listed` does, with a list that continues for `ahead` rows."""
+    if shape.rotated:
+        _dot_nibbles(shape, ahead, query, listed, n_rows, scores, stride)
+    elif shape.quantised:
+        _dot_bytes(shape, ahead, query, listed, n_rows, scores, stride)
+    else:
+        for row in range(0, n_rows, ROWS_AT_ONCE):
+            _score_halves(shape, ahead, query, listed + row * 8, scores + row * 4, stride)
+
+
+@late_stage(SHAPE, *[types.int64] * 6)
+def _dot_bytes(shape, ahead, query, listed, n_rows, scores, stride):
+    """Do what `_dot_ahead` does for q8_0."""
     for row in range(0, n_rows, ROWS_AT_ONCE):
-        _score_listed(shape, ahead, query, listed + row * 8, scores + row * 4, stride)
+        _score_bytes(shape, ahead, query, listed + row * 8, scores + row * 4, stride)
+
+
+@late_stage(SHAPE, *[types.int64] * 6)
+def _dot_nibbles(shape, ahead, query, listed, n_rows, scores, stride):
+    """Do what `_dot_ahead` does for q4_0."""
+    for row in range(0, n_rows, ROWS_AT_ONCE):
+        _score_nibbles(shape, ahead, query, listed + row * 8, scores + row * 4, stride)
 
 
 @kernel
@@ -154,17 +179,23 @@ def dot(shape, query, rows, n_rows, scores, stride):
                     target[i] = own[g, i]
 
 
-@intrinsic
-def _add_rows(
-    typing: Any, shape: Any, ahead: Any, weights: Any, stride: Any, listed: Any, n_rows: Any, out: Any
-) -> Any:
-    """Do what `add_weighted` does."""
+def _adder(write: Callable[..., None]) -> Any:
+    """Make the intrinsic that does what `add_weighted` does, by what writes it for a format."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        add_rows(builder, *args)
-        return context.get_dummy_value()
+    @intrinsic
+    def add_rows(
+        typing: Any, shape: Any, ahead: Any, weights: Any, stride: Any, listed: Any, n_rows: Any, out: Any
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            write(builder, *args)
+            return context.get_dummy_value()
 
-    return types.void(SHAPE, *[types.int64] * 6), generate
+        return types.void(SHAPE, *[types.int64] * 6), generate
+
+    return add_rows
+
+
+_add_halves, _add_bytes, _add_nibbles = (_adder(each) for each in (add_halves, add_bytes, add_nibbles))
 
 
 @stage(types.void(SHAPE, *[types.int64] * 5))
@@ -184,36 +215,59 @@ def add_weighted(shape, weights, stride, listed, n_rows, out):
     out : int64
         Address of (group, value_dim) f32.
     """
-    _add_rows(shape, rows_ahead(shape), weights, stride, listed, n_rows, out)
+    if shape.rotated:
+        _add_weighted_nibbles(shape, weights, stride, listed, n_rows, out)
+    elif shape.quantised:
+        _add_weighted_bytes(shape, weights, stride, listed, n_rows, out)
+    else:
+        _add_halves(shape, rows_ahead(shape), weights, stride, listed, n_rows, out)
+
+
+@late_stage(SHAPE, *[types.int64] * 5)
+def _add_weighted_bytes(shape, weights, stride, listed, n_rows, out):
+    """Do what `add_weighted` does for q8_0."""
+    _add_bytes(shape, rows_ahead(shape), weights, stride, listed, n_rows, out)
+
+
+@late_stage(SHAPE, *[types.int64] * 5)
+def _add_weighted_nibbles(shape, weights, stride, listed, n_rows, out):
+    """Do what `add_weighted` does for q4_0."""
+    _add_nibbles(shape, rows_ahead(shape), weights, stride, listed, n_rows, out)
 
 
 @intrinsic
-def _widen(typing: Any, shape: Any, row: Any, start: Any, stop: Any, n: Any, scale: Any, floats: Any) -> Any:
-    """Convert the elements `start` to `stop` of a stored row to f32 in stored form; `n` is its number of elements.
+def _widen_halves(typing: Any, n: Any, row: Any, floats: Any) -> Any:
+    """Convert the first n elements of an f16 row to f32."""
 
-    `scale` is the number of the scale of these elements, if they are of q8_0.
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        n, row, floats = args
+        for_columns(builder, n, lambda emit, column: emit.store(emit.load_half(row, column), floats, column))
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3), generate
+
+
+@intrinsic
+def _widen_codes(typing: Any, shape: Any, row: Any, start: Any, stop: Any, n: Any, scale: Any, floats: Any) -> Any:
+    """Convert the elements `start` to `stop` of a row of q8_0 or q4_0 to f32, in stored form.
+
+    `n` is the row's number of elements, and `scale` the number of the scale of these elements, if they are of q8_0.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         shape, row, start, stop, n, scale, floats = args
         parts = ShapeParts(builder, shape)
+        with builder.if_else(parts.rotated()) as (nibbles, bytes_):
+            with nibbles:
+                _widen_nibbles(builder, start, stop, n, row, floats)
+            with bytes_:
+                factor = load_scale(Emit(builder), n, row, scale)
 
-        def widen_columns(load: Callable[[Emit, Any], Any]) -> None:
-            def widen(emit: Emit, column: Any) -> None:
-                column = builder.add(start, column)
-                emit.store(load(emit, column), floats, column)
+                def widen_bytes(emit: Emit, column: Any) -> None:
+                    column = builder.add(start, column)
+                    emit.store(builder.fmul(emit.load_int8(row, column), emit.splat(factor)), floats, column)
 
-            for_columns(builder, builder.sub(stop, start), widen)
-
-        with builder.if_else(parts.quantised()) as (integers, halves):
-            with integers, builder.if_else(parts.rotated()) as (nibbles, bytes_):
-                with nibbles:
-                    _widen_nibbles(builder, start, stop, n, row, floats)
-                with bytes_:
-                    factor = load_scale(Emit(builder), n, row, scale)
-                    widen_columns(lambda emit, column: builder.fmul(emit.load_int8(row, column), emit.splat(factor)))
-            with halves:
-                widen_columns(lambda emit, column: emit.load_half(row, column))
+                for_columns(builder, builder.sub(stop, start), widen_bytes)
         return context.get_dummy_value()
 
     return types.void(SHAPE, *[types.int64] * 6), generate
@@ -236,10 +290,19 @@ def _widen_nibbles(builder: Any, start: Any, stop: Any, n: Any, row: Any, floats
 @kernel
 def widen_stored_row(shape, row, floats):
     """Convert a key to f32 in stored form: q4_0 stays rotated. The parameters are those of `widen_row`."""
-    start, stop = 0, shape.value_dim if shape.latent else shape.head_dim
-    while start < shape.head_dim:
-        _widen(shape, row, start, stop, shape.head_dim, int64(start > 0), floats)
-        start, stop = stop, shape.head_dim
+    if shape.quantised:
+        _widen_quantised(shape, row, shape.head_dim, shape.head_dim, floats)
+    else:
+        _widen_halves(shape.head_dim, row, floats)
+
+
+@late_stage(SHAPE, *[types.int64] * 4)
+def _widen_quantised(shape, row, n_stored, n, floats):
+    """Convert the first n of a row's n_stored elements, a key or a value of q8_0 or q4_0, to f32 in stored form."""
+    start, stop = 0, shape.value_dim if shape.latent else n
+    while start < n:
+        _widen_codes(shape, row, start, stop, n_stored, int64(start > 0), floats)
+        start, stop = stop, n
 
 
 @kernel
@@ -261,7 +324,10 @@ def widen_row(shape, row, floats):
 @kernel
 def widen_stored_value(shape, row, floats):
     """Convert a value to f32 in stored form: q4_0 stays rotated. The parameters are those of `widen_value`."""
-    _widen(shape, row, 0, shape.value_dim, shape.value_elements, 0, floats)
+    if shape.quantised:
+        _widen_quantised(shape, row, shape.value_elements, shape.value_dim, floats)
+    else:
+        _widen_halves(shape.value_dim, row, floats)
 
 
 @kernel
@@ -339,7 +405,7 @@ def load_query(shape, query, room):
     return room
 
 
-@kernel
+@late_stage(SHAPE, types.int64, types.int64)
 def quantise_halves(shape, halves, row):
     """Convert a row of f16 to a key of q8_0 or q4_0.
 

@@ -153,28 +153,31 @@ def _add_nibbles(own: _Sum, first: Any, n: int, lines: Any) -> None:
         _add_tile(own, four, first, n, last_columns(builder, n_stored, i), load_last, constant(0))
 
 
-def add_rows(builder: Any, shape: Any, ahead: Any, *arguments: Any) -> None:
-    """Write what `add_weighted` computes (rows.py), given its arguments.
-
-    Parameters
-    ----------
-    ahead : LLVM int64
-        Rows from one to that which is prefetched meanwhile.
-    """
-    own = _Sum(builder, shape, ahead, *arguments)
+def _add_rows(builder: Any, arguments: tuple[Any, ...], add: Callable[[_Sum, Any, int, Any], None]) -> None:
+    """Write a sum for tiles of query heads; `add` takes the arguments of `_add_nibbles`."""
+    own = _Sum(builder, *arguments)
     n_lines = builder.lshr(builder.add(own.parts.value_bytes(), constant(CACHE_LINE - 1)), constant(6))
 
-    def for_tiles(add: Callable[[Any, int, Any], None]) -> None:
-        def write(first: Any, n: int) -> None:
-            add(first, n, _if_first(builder, first, n_lines))
+    def write(first: Any, n: int) -> None:
+        add(own, first, n, _if_first(builder, first, n_lines))
 
-        cover_evenly(builder, own.group, _MOST_HEADS, write)
+    cover_evenly(builder, own.group, _MOST_HEADS, write)
 
-    with builder.if_else(own.parts.quantised()) as (integers, floats):
-        with integers, builder.if_else(own.parts.rotated()) as (nibbles, bytes_):
-            with nibbles:
-                for_tiles(lambda first, n, lines: _add_nibbles(own, first, n, lines))
-            with bytes_:
-                for_tiles(lambda first, n, lines: _add_plain(own, first, n, _load_bytes, lines))
-        with floats:
-            for_tiles(lambda first, n, lines: _add_plain(own, first, n, _load_floats, lines))
+
+def add_halves(builder: Any, *arguments: Any) -> None:
+    """Write what `add_weighted` computes of f16 rows (rows.py).
+
+    The arguments are the shape, `ahead`, the rows from one to that which is prefetched meanwhile, and those of
+    `add_weighted` after the shape: LLVM int64.
+    """
+    _add_rows(builder, arguments, lambda own, first, n, lines: _add_plain(own, first, n, _load_floats, lines))
+
+
+def add_bytes(builder: Any, *arguments: Any) -> None:
+    """Write what `add_weighted` computes of q8_0 rows: see `add_halves`."""
+    _add_rows(builder, arguments, lambda own, first, n, lines: _add_plain(own, first, n, _load_bytes, lines))
+
+
+def add_nibbles(builder: Any, *arguments: Any) -> None:
+    """Write what `add_weighted` computes of q4_0 rows: see `add_halves`."""
+    _add_rows(builder, arguments, _add_nibbles)
