@@ -14,7 +14,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-from ..cpu_kernels.numba_support.compile import compiled_before
+from ..cpu_kernels.numba_support import compile as compiling
 from ..errors import OctavoError
 from .cache.cache_layers import cache_layers
 from .chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
@@ -125,7 +125,7 @@ class Llama(DropIn):
         if native:
             self._load(path, arguments)
             return
-        if not compiled_before():
+        if not compiling.compiled_before():
             chosen_device.compile_ahead(())  # while the model is loaded
         try:
             self._load(path, chosen_device.model_arguments(arguments))

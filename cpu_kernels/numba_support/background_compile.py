@@ -83,7 +83,7 @@ def wait(function: Any = None) -> None:
 
 def main() -> None:
     """Compile the functions of each call of `compile_ahead`, a line of the input, and leave a mark after each."""
-    os.nice(5)  # the model is reading
+    first = True
     for line in sys.stdin:
         names, done = json.loads(line)
         for module, name in names:
@@ -94,6 +94,9 @@ def main() -> None:
                 function()
             with suppress(BrokenPipeError):  # who started this may have ended: the next one finds what is compiled
                 print(_described(module, name), flush=True)
+            if first:  # what follows is needed later than what the model computes meanwhile
+                os.nice(5)
+                first = False
         Path(done).touch()
 
 

@@ -13,9 +13,11 @@ import ctypes
 import functools
 import os
 import re
+import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -181,6 +183,22 @@ def _type_of_stage(function: Stage, _context: Any) -> Any:
     return function
 
 
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """In the main thread, let a Ctrl-C wait until a callback has returned: ctypes would drop it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed:
+            threading.Timer(_AFTER_CALLBACK, _thread.interrupt_main).start()
+
+
 class LateStage:
     """A stage that many a run never calls: it is compiled when it is called for the first time.
 
@@ -209,10 +227,8 @@ class LateStage:
     def _compile_and_call(self, *arguments: Any) -> None:
         """Compile the stage and call it: a callback, which kernels cannot do without and which cannot raise."""
         try:
-            self(*arguments)
-        except KeyboardInterrupt:  # in the main thread: once more, and then let Python have it outside of this callback
-            threading.Timer(_AFTER_CALLBACK, _thread.interrupt_main).start()
-            self._compile_and_call(*arguments)
+            with _interrupted_later():
+                self(*arguments)
         except BaseException:
             traceback.print_exc()
             os.abort()
