@@ -12,7 +12,6 @@ the folder is not writable, or not the user's alone, kernels are compiled for th
 
 from __future__ import annotations
 
-import ast
 import fcntl
 import hashlib
 import os
@@ -24,6 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any, ClassVar
 
 import platformdirs
@@ -39,6 +39,10 @@ _KEPT = 3
 
 #: Names of the folders of octavo 0.3 and before.
 _OLD_NAME = re.compile(r"[0-9a-f]{16}")
+
+#: An import: its module, and the names, which may be in parentheses. Finding some more files does no harm.
+_IMPORT = re.compile(r"^\s*from\s+([.\w]+)\s+import\s+(\((?:[^)#]|#.*)*\)|.*)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
 
 _CHECKSUM_BYTES = 32
 
@@ -86,31 +90,33 @@ def _code_in(path: Path) -> str:
 def _imports_of(path: Path) -> list[Path]:
     """Return the files of this package that a file imports."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            first, *rest = (node.module or "").split(".")
-            if node.level:
-                base = path.parents[node.level - 1].joinpath(first, *rest)
-            elif first == "octavo":
-                base = _PACKAGE.joinpath(*rest)
-            else:
-                continue
-            found += [base.with_suffix(".py"), *(base / f"{each.name}.py" for each in node.names)]
+    for module, names in _IMPORT.findall(path.read_text("utf-8")):
+        place = module.lstrip(".")
+        level = len(module) - len(place)
+        if level:
+            base = path.parents[level - 1].joinpath(*place.split("."))
+        elif place.split(".")[0] == "octavo":
+            base = _PACKAGE.joinpath(*place.split(".")[1:])
+        else:
+            continue
+        found += [base.with_suffix(".py"), *(base / f"{each}.py" for each in _WORD.findall(names))]
     return [each for each in found if each.is_file()]
 
 
 def code_of(source: str) -> str:
-    """Return a module's syntax tree without docstrings: equal for sources that differ only in comments and layout."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(body := getattr(node, "body", None), list):
-            node.body = [each for each in body if not _is_string(each)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
+    """Return a module's bytecode without docstrings: equal for sources that differ only in comments and layout."""
+    return repr(_described(compile(source, "", "exec", dont_inherit=True, optimize=2)))
 
 
-def _is_string(node: ast.AST) -> bool:
-    """Return whether a statement is only a string, such as a docstring."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _described(constant: object) -> object:
+    """Return what a constant of compiled code is, without the places of code, the same in each process."""
+    if isinstance(constant, frozenset):
+        return sorted(map(repr, constant))
+    if not isinstance(constant, CodeType):
+        return constant
+    names = constant.co_names, constant.co_varnames, constant.co_freevars, constant.co_cellvars
+    arguments = constant.co_argcount, constant.co_posonlyargcount, constant.co_kwonlyargcount, constant.co_flags
+    return constant.co_code, names, arguments, [_described(each) for each in constant.co_consts]
 
 
 @cache
