@@ -274,6 +274,17 @@ def cover_evenly(builder: Any, count: Any, most: int, write: Callable[[Any, int]
     builder.position_at_end(end)
 
 
+def cover_rest(builder: Any, columns: Any, write: Callable[[Emit, Any], None]) -> None:
+    """Write code for the last 8 of a row's columns, a multiple of 8, if vectors of 16 leave them.
+
+    `write` takes a writer of vectors of 8, and the first column, LLVM int64.
+    """
+    if LANES == 16:
+        rest = builder.and_(columns, constant(8))
+        with builder.if_then(builder.icmp_signed("!=", rest, constant(0)), likely=False):
+            write(Emit(builder, 8), builder.sub(columns, rest))
+
+
 def parts(total: int, most: int) -> list[range]:
     """Split range(total) into as few parts as possible, of nearly equal length."""
     count = -(-total // most)

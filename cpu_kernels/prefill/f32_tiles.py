@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from ..numba_support.machine_features import LANES
 from ..numba_support.shape import SHAPE, ShapeParts
-from ..numba_support.vector import Emit, accumulators, constant, cover_evenly
+from ..numba_support.vector import Emit, accumulators, constant, cover_evenly, cover_rest
 
 #: Query rows (tokens times group) of a prefill tile, and rows in the block of keys that is widened at a time.
 TILE = 64
@@ -21,9 +21,6 @@ TILE_ROWS = 4
 
 #: Most vectors of such a row that are computed at once: TILE_ROWS times as many accumulators fit in registers.
 _TILE_VECTORS = 4 if LANES == 16 else 2
-
-#: A row may end with as many elements, fewer than a vector.
-_LEAST = 8
 
 
 def products(
@@ -75,10 +72,7 @@ def products(
         write_tile(Emit(builder), builder.mul(start, constant(LANES)), vectors)
 
     cover_evenly(builder, builder.udiv(columns, constant(LANES)), _TILE_VECTORS, write_tile_of_vectors)
-    if LANES > _LEAST:
-        rest = builder.and_(columns, constant(_LEAST))
-        with builder.if_then(builder.icmp_unsigned("!=", rest, constant(0))):
-            write_tile(Emit(builder, _LEAST), builder.sub(columns, rest), 1)
+    cover_rest(builder, columns, lambda emit, first: write_tile(emit, first, 1))
 
 
 @intrinsic

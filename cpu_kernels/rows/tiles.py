@@ -12,7 +12,7 @@ from numba.core import cgutils
 
 from ..numba_support.machine_features import LANES
 from ..numba_support.shape import ShapeParts
-from ..numba_support.vector import ACCUMULATORS, Emit, constant
+from ..numba_support.vector import ACCUMULATORS, Emit, constant, cover_rest
 
 #: Rows that are scored at once: lists of rows are padded to a multiple of that.
 ROWS_AT_ONCE = 4
@@ -37,7 +37,4 @@ def for_columns(builder: Any, head_dim: Any, write: Callable[[Emit, Any], None])
     """
     with cgutils.for_range(builder, builder.sdiv(head_dim, constant(LANES))) as loop:
         write(Emit(builder), builder.mul(loop.index, constant(LANES)))
-    if LANES == 16:
-        rest = builder.and_(head_dim, constant(8))
-        with builder.if_then(builder.icmp_signed("!=", rest, constant(0)), likely=False):
-            write(Emit(builder, 8), builder.sub(head_dim, constant(8)))
+    cover_rest(builder, head_dim, write)

@@ -21,6 +21,7 @@ from ..numba_support.vector import (
     constant,
     cover,
     cover_evenly,
+    cover_rest,
 )
 from .q4_0 import count_last, last_columns, load_last_nibbles, load_nibbles
 from .q8_0 import load_scale
@@ -113,11 +114,11 @@ def _add_plain(own: _Sum, first: Any, n: int, load: Callable[[_Sum, Emit, list[A
         _add_tile(own, emit, first, n, places, load(own, emit, places), _if_first(builder, start, lines))
 
     cover(builder, builder.sdiv(own.value_dim, constant(LANES)), _vectors_at_once(n), write)
-    if LANES == 16:
-        rest = builder.and_(own.value_dim, constant(8))
-        with builder.if_then(builder.icmp_signed("!=", rest, constant(0)), likely=False):
-            places, short = [builder.sub(own.value_dim, rest)], Emit(builder, 8)
-            _add_tile(own, short, first, n, places, load(own, short, places), _if_first(builder, places[0], lines))
+
+    def write_rest(short: Emit, column: Any) -> None:
+        _add_tile(own, short, first, n, [column], load(own, short, [column]), _if_first(builder, column, lines))
+
+    cover_rest(builder, own.value_dim, write_rest)
 
 
 def _if_first(builder: Any, start: Any, lines: Any) -> Any:
