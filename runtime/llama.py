@@ -309,9 +309,8 @@ class Llama(DropIn):
 
     def compile_ahead(self, attention: Attention, n_tokens: int) -> None:
         """Compile the kernels that an attention needs over a document of n_tokens tokens, in the background."""
-        context = self.context
-        resolved = attention.resolve_for(n_tokens, self._on_metal, context.kv_type)
-        context.device.compile_ahead(assign(resolved, context.cache.layers))
+        resolved = attention.resolve_for(n_tokens, self._on_metal, self.context.kv_type)
+        self.context.device.compile_ahead(assign(resolved, self.context.cache.layers))
 
     def switch(self, sequence: TokenSequence) -> None:
         """Compute another sequence from the next step on (see sequences/pool.py)."""
