@@ -12,6 +12,7 @@ the folder is not writable, or not the user's alone, kernels are compiled for th
 
 from __future__ import annotations
 
+import dis
 import fcntl
 import hashlib
 import os
@@ -26,6 +27,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, ClassVar
 
+import numpy as np
 import platformdirs
 from blake3 import blake3
 from numba.core import caching
@@ -43,6 +45,9 @@ _OLD_NAME = re.compile(r"[0-9a-f]{16}")
 #: An import: its module, and the names, which may be in parentheses. Finding some more files does no harm.
 _IMPORT = re.compile(r"^\s*from\s+([.\w]+)\s+import\s+(\((?:[^)#]|#.*)*\)|.*)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
+
+#: The instruction that does nothing. Python puts one in the place of each docstring that it leaves out.
+_NOP = dis.opmap["NOP"]
 
 _CHECKSUM_BYTES = 32
 
@@ -116,7 +121,9 @@ def _described(constant: object) -> object:
         return constant
     names = constant.co_names, constant.co_varnames, constant.co_freevars, constant.co_cellvars
     arguments = constant.co_argcount, constant.co_posonlyargcount, constant.co_kwonlyargcount, constant.co_flags
-    return constant.co_code, names, arguments, [_described(each) for each in constant.co_consts]
+    instructions = np.frombuffer(constant.co_code, np.uint8).reshape(-1, 2)
+    code = instructions[instructions[:, 0] != _NOP].tobytes()
+    return code, names, arguments, [_described(each) for each in constant.co_consts]
 
 
 @cache

@@ -173,6 +173,13 @@ def test_comments_and_docstrings_are_no_code(source, same):
     assert (code_of(source) == code_of('"""Says."""\ndef f(x):\n    return x + 1\n')) == same
 
 
+def test_docstrings_of_classes_and_in_closures_are_no_code():
+    plain = "class A:\n    x = 1\n    def f(self):\n        return lambda: self\n"
+    described = plain.replace(":\n", ":\n    'Say.'\n", 1).replace("self):\n", "self):\n        'Say.'\n")
+    assert described.count("Say") == 2
+    assert code_of(described) == code_of(plain)
+
+
 def test_a_users_own_method_is_kept_by_its_code_and_by_that_of_octavo(tmp_path):
     path = tmp_path / "knorm.py"
     path.write_text("from octavo.cpu_kernels.rows.rows import dot\n")
