@@ -28,7 +28,7 @@ STATE = np.dtype(
         ("frequencies", "i8"),  # address of n_pairs f64: radians by which RoPE rotates a pair for each position
         ("n_pairs", "i8"),
         ("interleaved", "i8"),  # whether pair j is the elements 2 j and 2 j + 1; else it is j and n_pairs + j
-        ("chunked", "i8"),  # 1: tokens of a batch see all of it that came before them, and n_recent rows before it
+        ("whole_batch", "i8"),  # 1: tokens of a batch see all of it that came before them, and n_recent rows before it
     ]
 )
 
@@ -37,9 +37,9 @@ STATE = np.dtype(
 def select_recent(shape, head_address, query, n_tokens, spans_address):
     """Select the sinks, and for each token its newest rows: a `select` hook (see hooks.py).
 
-    A batch attends to the same stored rows as its tokens would one by one, unless it is `chunked`: then all its tokens
-    see the same rows before it (DuoAttention, Xiao et al. 2024, section 2.3). A window that grows with the sequence
-    may reach farther back than the window before.
+    A batch attends to the same stored rows as its tokens would one by one, unless `whole_batch` is set: then all its
+    tokens see the same rows before it (DuoAttention, Xiao et al. 2024, section 2.3). A window that grows with the
+    sequence may reach farther back than the window before.
     """
     head, spans = head_at(head_address), spans_to_fill(spans_address)
     state = record_at(head.state, STATE)
@@ -50,7 +50,7 @@ def select_recent(shape, head_address, query, n_tokens, spans_address):
         if state.n_turned > 0:
             _turn_queries(shape, head, state, query, n_tokens)
             spans[0].queries = head.scratch
-    if state.chunked and n_tokens > 1:
+    if state.whole_batch and n_tokens > 1:
         first = max(n_sinks, head.n_dropped, head.n_tail - n_tokens - state.n_recent)
         return add_tail(shape, head, first, 0, spans, n_spans)
     first = max(n_sinks, head.n_dropped, first_visible_row(head, n_tokens, state.n_recent))

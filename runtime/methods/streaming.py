@@ -98,7 +98,7 @@ class Streaming(Window):
         n_new = n_tokens - (heads.get("tail_position") + heads.get("n_tail"))
         state["n_sinks"], state["n_recent"] = self.sinks, n_recent
         state["n_turned"] = np.where(is_far & (state["n_pairs"] > 0), n_new, 0)
-        state["chunked"] = self.prefill == CHUNK
+        state["whole_batch"] = self.prefill == CHUNK
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Show everything to a prompt if `prefill` is "full"."""
@@ -117,4 +117,4 @@ class Streaming(Window):
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
         """Return the number of sink rows and recent rows that each head sees."""
-        return heads.state["n_sinks"], heads.state["n_recent"] + heads.state["chunked"]
+        return heads.state["n_sinks"], heads.state["n_recent"] + heads.state["whole_batch"]

@@ -101,8 +101,8 @@ def logits_after(llama):
 
 
 def attached_logits(llama, document, attention, budget=1.0):
-    llama.set_attention(attention, budget)
     llama.reset()
+    llama.set_attention(attention, budget)
     llama.attach(document)
     return logits_after(llama)
 

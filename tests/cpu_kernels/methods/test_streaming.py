@@ -134,7 +134,7 @@ def test_each_token_attends_its_sinks_and_its_newest_rows(shape, n_rows, n_token
 def test_a_chunk_sees_the_sinks_the_recent_rows_and_itself(n_rows, n_tokens, n_sinks, n_recent, seed):
     n_tokens, rng = min(n_tokens, n_rows), np.random.default_rng(seed)
     n_dropped = max(0, n_rows - n_tokens - n_recent) // CHUNK_ROWS * CHUNK_ROWS  # all that the chunk does not need
-    head = streaming_head(rng, SHAPE, n_rows, n_sinks, n_recent, n_dropped, chunked=1)
+    head = streaming_head(rng, SHAPE, n_rows, n_sinks, n_recent, n_dropped, whole_batch=1)
     queries = queries_of(rng, SHAPE, n_tokens)
     expected = papers.duo_chunk(n_rows, n_tokens, n_sinks, n_recent)
     mask = np.array([np.isin(np.arange(n_rows), rows) for rows in expected])

@@ -32,9 +32,9 @@ SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0), (64, 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_prefill_is_causal_attention(shape):
-    rng = np.random.default_rng(12)
+    rng, most = np.random.default_rng(12), SAME_IN_BATCHES * max(1, shape.head_dim / 256) ** 0.5
     for n_tokens, n_past in [(1, 0), (2, 1), (7, 0), (8, 64), (9, 63), (33, 100), (65, 0), (130, 61)]:
-        assert random_prefill(rng, shape, n_tokens, n_past).error() < SAME_IN_BATCHES, (n_tokens, n_past)
+        assert random_prefill(rng, shape, n_tokens, n_past).error() < most, (n_tokens, n_past)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
