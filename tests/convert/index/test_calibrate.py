@@ -224,7 +224,8 @@ def test_nodes_that_share_a_cache_add_to_one_mass_and_windows_have_none():
     queries = [normal(rng, 1, 10, GROUP, HEAD_DIM, spread=0.4) for _ in range(3)]
     nodes = [SimpleNamespace(kv_layer=i, softcap=0.0) for i in (0, 1, 0)]
     caches = [CacheLayer(1, HEAD_DIM, window) for window in (0, 20)]
-    llama = SimpleNamespace(context=SimpleNamespace(nodes=nodes, cache=SimpleNamespace(layers=caches)))
+    context = SimpleNamespace(nodes=nodes, cache=SimpleNamespace(layers=caches), state=lambda: None)
+    llama = SimpleNamespace(context=context)
     layers = [whole_layer(rows, rows, cache.window) for cache in caches]
     for _ in range(2):  # what was measured before does not count
         document = calibrate(llama, layers, queries, list(range(50)))
