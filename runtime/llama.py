@@ -202,7 +202,6 @@ class Llama(DropIn):
             verbose=self.verbose,
         )
         self._ctx: Any = self._stack.enter_context(contextlib.closing(context))
-        self._is_hybrid = False  # or `reset` would clear the recurrent states of all sequences
         if self._lora_adapter is not None:
             adapters = (llama_cpp.llama_adapter_lora_p_ctypes * 1)(self._lora_adapter)
             llama_cpp.llama_set_adapters_lora(self._ctx.ctx, adapters, 1, (ctypes.c_float * 1)(self.lora_scale))
@@ -400,10 +399,12 @@ class Llama(DropIn):
 
     def reset(self) -> None:
         """Forget all tokens, an attached document too."""
-        super().reset()
-        if isinstance(self._ctx, Context):
-            self.context.attach(None)
-            self._follow(None)
+        if not isinstance(self._ctx, Context):
+            super().reset()
+            return
+        self.n_tokens, self._requires_eval = 0, True  # the base class would clear the states of all sequences
+        self.context.attach(None)
+        self._follow(None)
 
     def rewind(self, n_tokens: int) -> None:
         """Forget all but the first n_tokens tokens; read evicted tokens again if they are needed.
