@@ -135,7 +135,9 @@ DAY = datetime(2026, 5, 31)
 @pytest.fixture
 def llama(name, vocabulary):
     """What a prompt needs of a model."""
-    return SimpleNamespace(chat_template=template_of(name), tokenize=vocabulary.tokenize)
+    llama = SimpleNamespace(chat_template=template_of(name), tokenize=vocabulary.tokenize)
+    llama.prompt = lambda at=None: Prompt(llama, True, "", None, at)
+    return llama
 
 
 @cache
