@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -103,8 +104,11 @@ class Pieces:
     def states(self, n_tokens: int, reused: KnownRows | None) -> list[KeptState]:
         """Return the recurrent state after n_tokens tokens, if it is known; keep one of another index."""
         of_reused = () if reused is None else reused.states
-        known = [*of_reused, *read_states(self._folder, checked=True)]
-        found = [state for state in known if state.n_tokens == n_tokens]
+        found = [state for state in of_reused if state.n_tokens == n_tokens]
+        if not found and state_path(self._folder, n_tokens).exists():  # compares no other state with its checksum
+            with suppress(DamagedError, KeyError):
+                arrays = map_arrays(state_path(self._folder, n_tokens), checked=True)
+                found = [KeptState(n_tokens, arrays["state"])]
         if found and self._is_kept(n_tokens):
             write_state(self._folder, found[0])
         return found[:1]

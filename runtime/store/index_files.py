@@ -284,18 +284,12 @@ def write_state(folder: Path, state: KeptState) -> None:
     write_arrays(state_path(folder, state.n_tokens), {"state": state.data})
 
 
-def read_states(folder: Path, checked: bool = False) -> list[KeptState]:
-    """Open the recurrent states in a folder by mmap, in rising order, without damaged ones.
-
-    Parameters
-    ----------
-    checked : bool
-        Whether to compare them with their checksums.
-    """
+def read_states(folder: Path) -> list[KeptState]:
+    """Open the recurrent states in a folder by mmap, in rising order, without damaged ones."""
     states = []
     for path in sorted(folder.glob("state-*.safetensors")):
         with suppress(DamagedError, KeyError, ValueError):
-            states.append(KeptState(int(path.stem.removeprefix("state-")), map_arrays(path, checked=checked)["state"]))
+            states.append(KeptState(int(path.stem.removeprefix("state-")), map_arrays(path)["state"]))
     return states
 
 
