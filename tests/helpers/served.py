@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -68,11 +69,24 @@ class Served:
         return file
 
     def wait_until_idle(self) -> None:
-        """Wait until no request is worked on."""
-        engine, late = self.server.engine, time.monotonic() + 30
-        while (engine.n_running or engine.n_waiting) and time.monotonic() < late:
+        """Wait until no request is worked on, as its engine's thread sees it: others see its turns half done."""
+        engine, late, counts = self.server.engine, time.monotonic() + 30, [1]
+        while counts[-1] and time.monotonic() < late:
+            asyncio.run(engine.run(lambda: counts.append(engine.n_running + engine.n_waiting)))
             time.sleep(0.02)
-        assert engine.n_running + engine.n_waiting == 0
+        assert counts[-1] == 0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the engine wait."""
+        go_on = threading.Event()
+        waiting = threading.Thread(target=lambda: asyncio.run(self.server.engine.run(lambda: go_on.wait(60))))
+        waiting.start()
+        try:
+            yield
+        finally:
+            go_on.set()
+            waiting.join()
 
 
 @contextmanager
