@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from numba import int64
 
-from ..numba_support.compile import native_callback
+from ..numba_support.compile import native_call
 from .head import shape_of
 
 #: The signature of every hook as a native function.
@@ -58,10 +58,6 @@ class Hooks(NamedTuple):
 def native(hook: Any) -> Any:
     """Compile a hook as a native function of four int64: the address of a HEAD record, and the hook's other arguments.
 
-    Numba finds a compiled function in its cache on disk by its file, its name, and its closure. A closure over the hook
-    itself would never be found again, because it holds a compiled function. So the native function is written here as
-    source text, in the name of the hook's file, and finds the hook among the globals of that file.
-
     Parameters
     ----------
     hook : kernel
@@ -72,9 +68,5 @@ def native(hook: Any) -> Any:
     numba.core.ccallback.CFunc
         Its `address` goes into a HEAD record; its `ctypes` can be called from Python.
     """
-    function = hook.py_func
-    name, arguments = function.__name__, ", ".join("abcd"[: function.__code__.co_argcount - 1])
-    source = f"def native_{name}(a, b, c, d):\n    return {name}(shape_of(a), {arguments})\n"
-    made: dict[str, Any] = {**function.__globals__, "shape_of": shape_of}
-    exec(compile(source, function.__code__.co_filename, "exec"), made)
-    return native_callback(SIGNATURE)(made[f"native_{name}"])
+    arguments = ", ".join("abcd"[: hook.py_func.__code__.co_argcount - 1])
+    return native_call(SIGNATURE, hook, f"shape_of(a), {arguments}", shape_of=shape_of)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..attend.hooks import native
-from .compile import keeps_kernels
+from .compile import LateStage, keeps_kernels
 from .kernel_cache import kernel_folder, version_of
 
 #: The process, while one runs, and the functions that it has been asked for and has not yet said to be compiled.
@@ -32,8 +32,8 @@ def compile_ahead(functions: Iterable[Any]) -> None:
     Parameters
     ----------
     functions : iterable
-        Hooks (hooks.py), or module-level functions that compile kernels when they are called, in the order in which
-        they are needed.
+        Hooks (hooks.py), late stages, or module-level functions that compile kernels when they are called, in the
+        order in which they are needed.
     """
     names = list(dict.fromkeys((each.__module__, each.__name__) for each in functions))
     version = version_of([Path(sys.modules[module].__file__ or "") for module, _ in names])
@@ -53,6 +53,17 @@ def compile_ahead(functions: Iterable[Any]) -> None:
         told.write(json.dumps([names, str(done)]) + "\n")
         told.flush()
         _awaited.update(_described(*each) for each in names)
+
+
+def compiled(function: Any) -> Any:
+    """Return what a function is when it is compiled, for C: its `address` is the function pointer.
+
+    If the background process has been asked for it, wait until it is compiled there.
+    """
+    wait(function)
+    if isinstance(function, LateStage):
+        return function.native
+    return native(function) if hasattr(function, "py_func") else function()
 
 
 def _described(module: str, name: str) -> str:
@@ -83,15 +94,13 @@ def wait(function: Any = None) -> None:
 
 def main() -> None:
     """Compile the functions of each call of `compile_ahead`, a line of the input, and leave a mark after each."""
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]  # to look for it takes Numba a third of a second
     first = True
     for line in sys.stdin:
         names, done = json.loads(line)
         for module, name in names:
             function = getattr(import_module(module), name)
-            if hasattr(function, "py_func"):
-                native(function)
-            else:
-                function()
+            compiled(function)
             with suppress(BrokenPipeError):  # who started this may have ended: the next one finds what is compiled
                 print(_described(module, name), flush=True)
             if first:  # what follows is needed later than what the model computes meanwhile

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import llvmlite.binding
@@ -114,6 +115,36 @@ def native_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
+def native_call(signature: Any, function: Kernel, arguments: str | None = None, **found: Any) -> Any:
+    """Compile a call of a kernel for C, so that the kernel itself is only drafted.
+
+    Numba finds a compiled function in its cache on disk by its file, its name, and its closure. A closure over a kernel
+    would never be found again, because it holds a compiled function. So the call is written here as source text, in the
+    name of the function's file, and finds the function among the globals of that file.
+
+    Parameters
+    ----------
+    signature : Numba signature
+        Of the call. Its parameters are named a, b, c and so on.
+    function : Kernel
+        A module-level function.
+    arguments : str, optional
+        What it is called with, as source text. Without it, the parameters.
+    **found
+        What this text names besides the parameters.
+
+    Returns
+    -------
+    numba.core.ccallback.CFunc
+        Its `address` is the function pointer.
+    """
+    name, parameters = function.py_func.__name__, ", ".join(ascii_lowercase[: len(signature.args)])
+    source = f"def native_{name}({parameters}):\n    return {name}({arguments or parameters})\n"
+    made: dict[str, Any] = {**function.py_func.__globals__, name: function, **found}
+    exec(compile(source, function.py_func.__code__.co_filename, "exec"), made)
+    return native_callback(signature)(made[f"native_{name}"])
+
+
 #: How compiled code names a stage. Names may follow each other without a gap.
 _SYMBOL = "octavo.stage${}.{}$"
 _A_SYMBOL = re.compile(rb"octavo\.stage\$[\w.]+\$")
@@ -143,7 +174,7 @@ class Stage(types.ExternalFunction):
     @cached_property
     def _native(self) -> Any:
         """Return the compiled function, whose address LLVM knows from now on."""
-        native = native_callback(self.sig)(self.py_func)
+        native = native_call(self.sig, Kernel(self.py_func))
         llvmlite.binding.add_symbol(self.symbol, native.address)
         return native
 
@@ -236,7 +267,7 @@ class LateStage:
     @cached_property
     def native(self) -> Any:
         """Return the compiled function, and let callers find it from now on."""
-        native = native_callback(self.signature)(self.py_func)
+        native = native_call(self.signature, Kernel(self.py_func))
         self._cell.value = native.address
         return native
 

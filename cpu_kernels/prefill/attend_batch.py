@@ -14,14 +14,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import float32
+from numba import float32, types
 
 from ..attend.head import ANY_ORDER
-from ..attend.spans import oldest_seen
-from ..numba_support.compile import kernel
+from ..attend.spans import oldest_seen, spans_at
+from ..numba_support.compile import kernel, late_stage
 from ..numba_support.machine_features import HAS_AMX
 from ..numba_support.memory import read_float
-from ..numba_support.shape import Shape
+from ..numba_support.shape import SHAPE, Shape
 from ..numba_support.views import array_at
 from ..select.scores import cap_scores
 from .bf16_tiles import enter_tiles, leave_tiles
@@ -47,15 +47,14 @@ def tile_scratch_size(shape: Shape) -> int:
     return n_bytes // 4
 
 
-@kernel
+@late_stage(SHAPE, *[types.int64] * 8, types.float32, *[types.int64] * 5)
 def attend_tile(
     shape,
     first_row,
     n_rows,
-    n_tokens,
     query,
     position,
-    spans,
+    spans_address,
     n_spans,
     chosen,
     n_blocks,
@@ -76,8 +75,8 @@ def attend_tile(
         Address of (n_tokens * group, head_dim) f32, scaled. Rows of a token are adjacent.
     position : int64
         Position of the first token of the batch.
-    spans : SPAN array
-        Spans of the KV head. Spans with positions are sorted by position.
+    spans_address : int64
+        Address of n_spans SPAN records, those of the KV head. Spans with positions are sorted by position.
     chosen : int64
         Address of n_blocks bytes for each group of tokens: whether it reads a block (sparse_prefill.py). 0 to read all.
     n_blocks : int64
@@ -93,7 +92,7 @@ def attend_tile(
     token_step, head_step : int64
         Bytes from there to the next token's output, and to the next query head's.
     """
-    room, size = scratch_parts(shape, scratch), most_queries(shape)
+    spans, room, size = spans_at(spans_address, n_spans), scratch_parts(shape, scratch), most_queries(shape)
     head_dim, value_dim, group = shape.head_dim, shape.value_dim, shape.group
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
@@ -108,7 +107,7 @@ def attend_tile(
         span = spans[i]
         own = span.queries if span.queries != 0 else query
         if own != loaded:
-            load_queries(shape, own + first_row * head_dim * 4, n_rows, rough, room)
+            load_queries(shape, own + first_row * head_dim * 4, n_rows, rough, scratch)
             loaded = own
         window = span.window
         for row in range(0, span.n_rows, BLOCK):
@@ -122,8 +121,8 @@ def attend_tile(
                 masked = block + n - 1 > first_token or block < oldest_seen(last_token, window)
             if not any_chosen(chosen, n_blocks, first_group, last_group, number):
                 continue
-            load_keys(shape, span.keys, span.rows, row, n, rough, room)
-            load_values(shape, span.values, span.rows, row, n, rough, room)
+            load_keys(shape, span.keys, span.rows, row, n, rough, scratch)
+            load_values(shape, span.values, span.rows, row, n, rough, scratch)
             for strip in range(0, n_rows, strip_queries(shape)):
                 last_row = min(strip + strip_queries(shape), n_rows) - 1
                 first = group_of(position, (first_row + strip) // group)

@@ -130,7 +130,7 @@ def sample_tile(
         copy_bytes(room.sums + r * head_dim * 4, query + (token * group + row % group) * head_dim * 4, head_dim * 4)
     if HAS_AMX and shape.on_amx:
         enter_tiles(room.configuration)
-    load_queries(shape, room.sums, n_rows, True, room)
+    load_queries(shape, room.sums, n_rows, True, scratch)
     first_token, last_token = int64(newest[0]), int64(newest[0])
     for r in range(n_rows):
         first_token, last_token = min(first_token, int64(newest[r])), max(last_token, int64(newest[r]))
@@ -149,7 +149,7 @@ def sample_tile(
                     fill(place + half, 0, size, float32(LOWEST_SCORE))
                     continue
                 masked = block + n - 1 > first_token or block < oldest_seen(last_token, window)
-            load_keys(shape, span.keys, span.rows, row, n, True, room)
+            load_keys(shape, span.keys, span.rows, row, n, True, scratch)
             for strip in range(0, n_rows, strip_queries(shape)):
                 score_strip_of(shape, strip, n, True, room)
                 cap_scores(room.scores, n * strip_queries(shape), softcap)

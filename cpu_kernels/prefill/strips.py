@@ -2,20 +2,20 @@
 
 A row of scores holds one key's scores with all queries of a strip, so that the softmax needs no sums across lanes. Both
 matrix products run on register tiles: of f32 (f32_tiles.py), or of bf16 if the CPU has AMX (bf16_tiles.py). If
-attention is approximate anyway, they are `rough`: of one bf16 instead of two, or of int16 (int16_tiles.py). The layout
-of a thread's scratch (tile_scratch.py) depends on that; only this file knows it.
+attention is approximate anyway, they are `rough`: of one bf16 instead of two, or of int16 (word_strips.py). The layout
+of a thread's scratch (tile_scratch.py) depends on that; only these files know it.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, int64
+from numba import float32, int64, types
 
 from ..attend.partials import LOWEST_SCORE
 from ..attend.spans import oldest_seen
-from ..numba_support.compile import kernel
+from ..numba_support.compile import kernel, late_stage
 from ..numba_support.machine_features import HAS_AMX, LANES
-from ..numba_support.shape import AMX_DEPTH
+from ..numba_support.shape import AMX_DEPTH, SHAPE
 from ..numba_support.vector import (
     add,
     any_above,
@@ -34,23 +34,21 @@ from ..rows.rows import widen_stored_row, widen_stored_value
 from ..select.scores import fill
 from .bf16_tiles import STRIP, add_strip, round_pairs, score_strip, split_keys, split_pairs, split_values, split_weights
 from .f32_tiles import TILE, TILE_ROWS, score_tile, value_tile
-from .int16_tiles import (
-    LARGEST_VALUE,
-    LARGEST_WEIGHT,
-    largest_word,
-    round_columns,
-    round_keys,
-    score_words,
-    store_pairs,
-    value_words,
+from .tile_scratch import BLOCK, most_queries, scratch_parts, strip_queries
+from .word_strips import (
+    add_values_words,
+    load_key_words,
+    load_query_words,
+    load_value_words,
+    score_strip_words,
+    weigh_strip_words,
 )
-from .tile_scratch import BLOCK, most_queries, strip_queries
 
 
-@kernel
-def load_queries(shape, query, n_rows, rough, room):
+@late_stage(SHAPE, types.int64, types.int64, types.boolean, types.int64)
+def load_queries(shape, query, n_rows, rough, scratch):
     """Transpose the queries of each strip, rotated as the keys are. The last strip is padded with 0."""
-    width, head_dim = strip_queries(shape), shape.head_dim
+    room, width, head_dim = scratch_parts(shape, scratch), strip_queries(shape), shape.head_dim
     in_words = shape.on_words and rough
     for strip in range(0, n_rows, width):
         place = room.queries + strip * head_dim * 4
@@ -73,8 +71,7 @@ def load_queries(shape, query, n_rows, rough, room):
                 even, highs = floats + i * STRIP * 4, place + i * STRIP * 2
                 split_pairs(load(even), load(even + STRIP * 4), highs, highs + head_dim * STRIP * 2)
         elif in_words:
-            scales = room.query_scales + strip * 4
-            round_columns(floats, head_dim, width, largest_word(shape), place, scales, room.row)
+            load_query_words(shape, strip, scratch)
 
 
 @kernel
@@ -114,12 +111,13 @@ def _widen_values(shape, base, listed, row, n, floats):
         widen_stored_value(shape, place, floats + r * shape.value_dim * 4)
 
 
-@kernel
-def load_keys(shape, base, listed, row, n, rough, room):
+@late_stage(SHAPE, *[types.int64] * 4, types.boolean, types.int64)
+def load_keys(shape, base, listed, row, n, rough, scratch):
     """Load a block of keys."""
+    room = scratch_parts(shape, scratch)
     if shape.on_words and rough:
         _widen_keys(shape, base, listed, row, n, room.widened)
-        round_keys(shape, room.widened, n, room.keys, room.key_scales)
+        load_key_words(shape, n, scratch)
         return
     if not shape.on_amx:
         _widen_keys(shape, base, listed, row, n, room.keys)
@@ -131,14 +129,13 @@ def load_keys(shape, base, listed, row, n, rough, room):
         split_keys(shape, room.widened + 2 * offset, room.keys + offset, lows + offset, rough)
 
 
-@kernel
-def load_values(shape, base, listed, row, n, rough, room):
+@late_stage(SHAPE, *[types.int64] * 4, types.boolean, types.int64)
+def load_values(shape, base, listed, row, n, rough, scratch):
     """Load a block of values."""
+    room = scratch_parts(shape, scratch)
     if shape.on_words and rough:
         _widen_values(shape, base, listed, row, n, room.widened)
-        fill(room.widened, n * shape.value_dim, (n + n % 2) * shape.value_dim, float32(0))
-        rows, columns = n + n % 2, shape.value_dim
-        round_columns(room.widened, rows, columns, LARGEST_VALUE, room.values, room.value_scales, room.row)
+        load_value_words(shape, n, scratch)
         return
     if not shape.on_amx:
         _widen_values(shape, base, listed, row, n, room.values)
@@ -153,10 +150,7 @@ def load_values(shape, base, listed, row, n, rough, room):
 def score_strip_of(shape, strip, n, rough, room):
     """Compute scores[r] = keys[r] . queries for n rows of keys, and perhaps some more, which are not read."""
     if shape.on_words and rough:
-        for row in range(0, n, TILE_ROWS):
-            keys, scores = room.keys + row * shape.head_dim * 2, room.scores + row * TILE * 4
-            queries, query_scales = room.queries + strip * shape.head_dim * 4, room.query_scales + strip * 4
-            score_words(shape, keys, room.key_scales + row * 4, queries, query_scales, scores)
+        score_strip_words(shape, strip, n, room.queries)
         return
     score_block(shape, room.keys, room.queries + strip * shape.head_dim * 4, n, rough, room.scores)
 
@@ -201,9 +195,20 @@ def weigh_strip(shape, strip, n, rough, room):
     """
     if HAS_AMX and shape.on_amx:
         return _weigh_on_amx(shape, strip, n, rough, room)
-    if shape.on_words and rough:
-        return _weigh_in_words(shape, strip, n, room)
     width, rose = strip_queries(shape), False
+    if shape.on_words and rough:
+        weigh_strip_words(shape, strip, n, room.queries)
+    else:
+        _weigh(shape, strip, n, room)
+    shrinks = array_at(room.shrinks, (width,), np.float32)
+    for q in range(width):
+        rose |= shrinks[q] != float32(1)
+    return rose
+
+
+@kernel
+def _weigh(shape, strip, n, room):
+    width = strip_queries(shape)
     highest, totals = room.largest + strip * 4, room.totals + strip * 4
     for q in range(0, width, LANES):
         before = load(highest + q * 4)
@@ -220,38 +225,6 @@ def weigh_strip(shape, strip, n, rough, room):
             total = add(total, weight)
         store(totals + q * 4, total)
         store(highest + q * 4, largest)
-    shrinks = array_at(room.shrinks, (width,), np.float32)
-    for q in range(width):
-        rose |= shrinks[q] != float32(1)
-    return rose
-
-
-@kernel
-def _weigh_in_words(shape, strip, n, room):
-    """Do what `weigh_strip` does, with weights in int16, relative to the block's own largest score."""
-    width, rose = strip_queries(shape), False
-    step, scale = width * 4, splat(float32(LARGEST_WEIGHT))
-    fill(room.scores, n * width, (n + n % 2) * width, float32(-np.inf))
-    for q in range(0, width, LANES):
-        first = room.scores + q * 4
-        own = splat(float32(LOWEST_SCORE))
-        for at in range(first, first + n * step, step):
-            own = maximum(own, load(at))
-        total = splat(float32(0))
-        for r in range(0, n, 2):
-            even, odd = exp_roughly(load(first + r * step), own), exp_roughly(load(first + (r + 1) * step), own)
-            store_pairs(even, odd, scale, room.weights + (r // 2 * width + q) * 4)
-            total = add(total, add(even, odd))
-        highest, totals = room.largest + (strip + q) * 4, room.totals + (strip + q) * 4
-        before = load(highest)
-        largest = maximum(before, own)
-        shrink, factor = exp_difference(before, largest), exp_difference(own, largest)
-        store(room.shrinks + q * 4, shrink)
-        store(room.factors + q * 4, multiply(factor, splat(float32(1 / LARGEST_WEIGHT))))
-        store(totals, add(multiply(load(totals), shrink), multiply(total, factor)))
-        store(highest, largest)
-        rose |= any_above(largest, before)
-    return rose
 
 
 @kernel
@@ -340,13 +313,11 @@ def add_values(shape, strip, n, n_rows, rough, room):
     if HAS_AMX and shape.on_amx:
         add_strip(shape, room.values, room.weights, -(-n // AMX_DEPTH), sums, rough)
         return
+    if shape.on_words and rough:
+        add_values_words(shape, strip, n, n_rows, room.queries)
+        return
     for r in range(0, min(n_rows - strip, TILE), TILE_ROWS):
-        own = sums + r * shape.value_dim * 4
-        if shape.on_words and rough:
-            weights, factors, n_pairs = room.weights + r * 4, room.factors + r * 4, (n + 1) // 2
-            value_words(shape, weights, factors, room.values, room.value_scales, n_pairs, own)
-        else:
-            value_tile(shape, room.scores + r * 4, room.values, n, own)
+        value_tile(shape, room.scores + r * 4, room.values, n, sums + r * shape.value_dim * 4)
 
 
 @kernel

@@ -8,11 +8,11 @@ effect of near ties matters little.
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, int64
+from numba import float32, int64, types
 
-from ..numba_support.compile import kernel
+from ..numba_support.compile import kernel, late_stage
 from ..numba_support.machine_features import HAS_AMX, LANES
-from ..numba_support.shape import Shape
+from ..numba_support.shape import SHAPE, Shape
 from ..numba_support.vector import CACHE_LINE, add, load, maximum, select_above, splat, store
 from ..numba_support.views import array_at
 from ..prefill.bf16_tiles import CONFIGURATION_BYTES, enter_tiles, leave_tiles, round_pairs, split_keys
@@ -42,21 +42,19 @@ def improve_centroids(rows: np.ndarray, centroids: np.ndarray, n_iterations: int
     n_floats = n_strips * width * (head_dim + 2) + len(padded) * (head_dim + 1) + max(BLOCK, head_dim) * width
     scratch = np.empty(4 * n_floats + CONFIGURATION_BYTES + CACHE_LINE, np.uint8)
     start = -(-scratch.ctypes.data // CACHE_LINE) * CACHE_LINE
-    _improve(shape, np.ascontiguousarray(rows), padded, len(centroids), n_iterations, start)
+    rows, sizes = np.ascontiguousarray(rows), np.empty(len(padded), np.int64)
+    places = [array.ctypes.data for array in (rows, padded, sizes)]
+    improve(shape, n_rows, n_blocks * BLOCK, len(centroids), n_iterations, *places, start)
     centroids[:] = padded[: len(centroids)]
 
 
-def compile_improvement() -> None:
-    """Compile `improve_centroids`."""
-    one_row = np.zeros((1, 8), np.float32)
-    improve_centroids(one_row, one_row.copy(), 1)
-
-
-@kernel
-def _improve(shape, rows, centroids, n_clusters, n_iterations, scratch):
-    """Do what `improve_centroids` does, with centroids padded to whole blocks, and with scratch at an address."""
-    n_rows, head_dim = rows.shape
-    width = strip_queries(shape)
+@late_stage(SHAPE, *[types.int64] * 8)
+def improve(shape, n_rows, n_padded_centroids, n_clusters, n_iterations, rows_at, centroids_at, sizes_at, scratch):
+    """Do what `improve_centroids` does, with centroids padded to whole blocks, and with memory at addresses."""
+    head_dim, width = shape.head_dim, strip_queries(shape)
+    rows = array_at(rows_at, (n_rows, head_dim), np.float32)
+    centroids = array_at(centroids_at, (n_padded_centroids, head_dim), np.float32)
+    sizes = array_at(sizes_at, (n_padded_centroids,), np.int64)
     n_padded = -(-n_rows // width) * width
     queries = scratch + CONFIGURATION_BYTES
     best = queries + n_padded * head_dim * 4
@@ -66,7 +64,6 @@ def _improve(shape, rows, centroids, n_clusters, n_iterations, scratch):
     scores = biases + len(centroids) * 4
     _load_rows(shape, rows, queries, scores)
     label_of = array_at(labels, (n_padded,), np.float32)
-    sizes = np.empty(len(centroids), np.int64)
     for _ in range(n_iterations):
         if HAS_AMX and shape.on_amx:
             enter_tiles(scratch)

@@ -11,14 +11,16 @@ import llama_cpp
 import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
-from ...cpu_kernels.attend.hooks import native
 from ...cpu_kernels.attend.layer import WORK, choose_in_layer, scratch_bytes, step_alone
 from ...cpu_kernels.attend.partials import partial_size
 from ...cpu_kernels.attend.spans import SPAN
 from ...cpu_kernels.numba_support import background_compile
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
+from ...cpu_kernels.prefill.attend_batch import attend_tile
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
+from ...cpu_kernels.prefill.strips import load_keys, load_queries, load_values
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
+from ...cpu_kernels.prefill.word_strips import WORD_STAGES
 from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory, Memory
 from ..cache.kv_cache import KVCache
@@ -55,7 +57,8 @@ class CpuDevice:
     def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
         """Compile the methods' hooks, and other kernels that are needed after the first tokens, in this order."""
         hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
-        background_compile.compile_ahead([hook.compiled_token, *hooks, choose_in_layer, kmeans.compile_improvement])
+        first, last = [attend_tile, load_values, hook.compiled_token], kmeans.improve
+        background_compile.compile_ahead([*first, *WORD_STAGES, choose_in_layer, *hooks, last])
 
     def new_memory(self) -> CpuMemory:
         """Return memory for one context."""
@@ -151,7 +154,9 @@ class CpuExecutor:
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         if self._work["covers"][0] > 0:
             self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short block
-            self._layers["choose"] = native(choose_in_layer).address
+            for stage in WORD_STAGES:
+                background_compile.compiled(stage)
+            self._layers["choose"] = background_compile.compiled(choose_in_layer).address
         self._connect(n_tokens)
         self._layers["together"] = self._work["arrived"] = self.step["next_layer"] = 0
 
@@ -183,9 +188,10 @@ class CpuExecutor:
         """Set the address of the function that attends a token, or a batch, in layers that lack it."""
         name, compiled = ("run_token", hook.compiled_token) if n_tokens == 1 else ("run_batch", hook.compiled_batch)
         if not self._layers[name].any():
-            if compiled is hook.compiled_token:
-                background_compile.wait(compiled)
-            self._layers[name] = compiled().address
+            self._layers[name] = background_compile.compiled(compiled).address
+            if n_tokens > 1:
+                for stage in (load_queries, load_keys, load_values, attend_tile):
+                    background_compile.compiled(stage)
 
     def _make_room_for_blocks(self, n_blocks: int) -> None:
         """Allocate memory to choose among so many blocks of keys in each head, and some more."""
