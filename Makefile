@@ -25,8 +25,12 @@ demo: $(VENV)/ready
 PROCESSES ?= 2
 PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
+# Of tests with many cases this draws a few: SEED draws others, and test-all runs them all, each night.
+CASES ?= 4
+SEED  ?= 0
+
 test: $(VENV)/ready
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" --cases=$(CASES) --case-seed=$(SEED)
 
 test-all: $(VENV)/ready
 	$(PYTEST)

@@ -1,6 +1,8 @@
 """Fixtures shared by all tests. No test needs the network; caches and indexes go to temporary folders."""
 
+import random
 import signal
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,25 @@ def real_model() -> Path:
     return default_model()
 
 
+def pytest_addoption(parser):
+    parser.addoption("--cases", type=int, default=0, help="of each test marked `sampled`, run so many cases; 0: all")
+    parser.addoption("--case-seed", default="0", help="draw other cases")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Draw the cases of tests that are marked `sampled`, the same ones in each worker."""
+    n_cases, seed, cases = config.getoption("--cases"), config.getoption("--case-seed"), defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    left = set()
+    for name, own in cases.items():
+        if 0 < n_cases < len(own):
+            left.update(set(own) - set(random.Random(f"{seed} {name}").sample(own, n_cases)))
+    config.hook.pytest_deselected(items=list(left))
+    items[:] = [item for item in items if item not in left]
+
+
 def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # of a shell's background jobs: tests of Ctrl-C inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "slow: compiles or computes for minutes; `make test-all` runs it")

@@ -71,6 +71,7 @@ def test_folder_with_sources(tmp_path, model):
     )
 
 
+@pytest.mark.slow
 def test_compare_methods(tmp_path, model, monkeypatch, capsys):
     monkeypatch.setitem(os.environ, "MPLBACKEND", "agg")
     (tmp_path / "island.txt").write_text(ISLAND * 12)

@@ -8,7 +8,6 @@ on disk. A large function that many kernels call is a `stage`: it is compiled on
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import functools
 import os
@@ -227,7 +226,8 @@ def _interrupted_later() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
         if pressed:
-            threading.Timer(_AFTER_CALLBACK, _thread.interrupt_main).start()
+            main = threading.main_thread().ident
+            threading.Timer(_AFTER_CALLBACK, signal.pthread_kill, [main, signal.SIGINT]).start()
 
 
 class LateStage:

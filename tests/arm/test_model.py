@@ -14,6 +14,7 @@ def logits(model):
     return np.ctypeslib.as_array(model._ctx.get_logits_ith(-1), (model.n_vocab(),)).copy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["dense", "squeezed"])
 def test_logits_are_those_of_llama_cpp(tmp_path, attention):
     path = tiny_models.write_model(tmp_path / "model.gguf", "llama")

@@ -204,6 +204,7 @@ def test_of_one_document_nothing_has_to_be_found(folder, how, monkeypatch):
         assert collection.documents == [folder / "ship.txt"]
 
 
+@pytest.mark.slow
 def test_the_right_document_is_found(real_model, tmp_path):
     """The names differ, and nothing else."""
     filler = "The days were long, and the village went about its work as it had for years.\n"

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from octavo.ask.thought_splitter import ThoughtSplitter
 from octavo.runtime.thought_form import FORMS, Stage, ThoughtForm
 
+pytestmark = pytest.mark.sampled
+
 THINK = FORMS[-1]
 HARMONY, GEMMA, COMMAND = FORMS[:3]
 KIMI, SOLAR = (next(form for form in FORMS if form.start == start) for start in ("<|open|>think<|sep|>", "<|think|>"))

@@ -4,11 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from octavo.settings import READS
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "many_documents.py"
 
 
+@pytest.mark.slow
 def test_each_way_to_read_has_a_row(tiny_model, tmp_path):
     command = [sys.executable, SCRIPT, tmp_path, "--documents", "4", "--tokens", "300", "-m", tiny_model]
     shown = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True).stdout

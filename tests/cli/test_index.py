@@ -172,6 +172,7 @@ def wait_for(path: Path, line: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_watched_folders_are_kept_current(folder_of_documents, on_tiny, tmp_path):
     told = tmp_path / "told"
     with told.open("w") as errors:

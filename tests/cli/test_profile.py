@@ -59,6 +59,7 @@ def test_a_profile_is_made_once_and_drawn(on_tiny, tmp_path):
     assert int.from_bytes(content[16:20]) > 500  # its width
 
 
+@pytest.mark.slow
 def test_an_interrupted_profile_says_that_it_goes_on(on_tiny, monkeypatch):
     with monkeypatch.context() as patch:
         progress = Recorded(at=9)  # two texts are read, and four trials done

@@ -75,6 +75,7 @@ def records_of(folder):
     return sorted(json.dumps(record) for record in own)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_changes_nothing(dask_cluster, llama, alone, tmp_path):
     notices = []
 
@@ -138,6 +139,7 @@ def ignore(*arguments):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [5, 9, 20, 40, 60])
 def test_an_interrupted_evaluation_goes_on_elsewhere(llama, alone, tmp_path, at):
     with pytest.raises(KeyboardInterrupt):

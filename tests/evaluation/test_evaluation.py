@@ -114,6 +114,7 @@ def test_measured_again_it_is_the_same(measured, task, llama, tmp_path):
     assert timeless(evaluate(llama, tmp_path, task, **MIXED)) == timeless(measured[1])
 
 
+@pytest.mark.slow
 def test_an_interrupted_evaluation_goes_on_to_the_same_result(measured, task, llama, tmp_path):
     whole = Recorded()
     evaluate(llama, tmp_path / "whole", task, whole, **MIXED)

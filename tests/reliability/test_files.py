@@ -22,6 +22,8 @@ from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST, read_manifest, save_manifest
 from octavo.runtime.store.plan import Plan, read_plan
 
+pytestmark = pytest.mark.sampled
+
 REFUSED, SAME, LOADED, CRASHED = "a sentence", "the same result", "loaded", "a crash or a traceback"
 
 #: Clusters in so short a text that every byte of its index can be tried.

@@ -22,6 +22,8 @@ from octavo.runtime.store import files
 from octavo.runtime.store.index_files import open_index
 from octavo.settings import Sampling
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.fixture
 def on_tiny(tiny_model, tmp_path):
@@ -35,6 +37,7 @@ def document(tmp_path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_builds_that_are_ended_go_on(document, on_tiny, tmp_path, amount, tally, number):
     """At random moments; afterwards the index is that of a build that nothing ended."""
@@ -58,6 +61,7 @@ def test_builds_that_are_ended_go_on(document, on_tiny, tmp_path, amount, tally,
         tally(f"a build ended by {number.name}, twice", "the index of an undisturbed build")
 
 
+@pytest.mark.slow
 def test_processes_that_index_ask_and_remove_at_once(document, on_tiny, amount, tally):
     for race in range(amount(30, 2)):
         document.write_text(SENTENCES * 40 + f"Race {race}.")
@@ -76,6 +80,7 @@ def test_processes_that_index_ask_and_remove_at_once(document, on_tiny, amount, 
         tally("three processes that index, ask or remove one document at once", "no error")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [errno.ENOSPC, errno.EIO, errno.EACCES], ids=lambda number: errno.errorcode[number])
 def test_disks_that_fail_at_each_step(llama, index, tmp_path, monkeypatch, amount, tally, problem):
     """Of each call that writes, one after another: a sentence, and the next build goes on."""

@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
+import pytest
 from helpers.command_line import SENTENCES
 from helpers.served import serving
 
@@ -131,6 +132,7 @@ def measures(most_files=0):
     return used.rss - used.shared, process.num_fds()
 
 
+@pytest.mark.slow
 def test_a_server_under_load(tiny_model, tmp_path, monkeypatch, amount, tally):
     """Memory and open files stay flat, nothing goes on, and the answer is the same afterwards."""
     monkeypatch.setattr(sequences, "_MOST_IDLE", amount(64, 4))  # memory grows until there are as many

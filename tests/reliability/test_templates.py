@@ -6,6 +6,8 @@ from helpers import tiny_models
 import octavo
 from octavo.runtime.models import model_file
 
+pytestmark = pytest.mark.sampled
+
 _EACH = "{% for m in messages %}"
 _END = "{% endfor %}"
 

@@ -17,6 +17,8 @@ from octavo.runtime.sequences.pool import SequencePool
 from octavo.runtime.store.index_files import open_index
 from octavo.settings import Sampling
 
+pytestmark = pytest.mark.sampled
+
 TOKENS = np.random.default_rng(4).integers(0, 256, 200).tolist()
 GREEDY = Sampling(max_tokens=8, temperature=0)
 #: In standard deviations of the logits: the same tokens in other batches, or beside other sequences.

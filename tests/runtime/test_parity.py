@@ -10,6 +10,8 @@ from helpers import tiny_models
 import octavo
 from octavo.runtime.document.stored_rows import as_floats
 
+pytestmark = pytest.mark.sampled
+
 MODELS = {name: (name, {"n_layer": 6 if name == "gemma3" else 3}) for name in tiny_models.RUN}
 MODELS["llama-mha"] = ("llama", {"n_kv_head": 4})
 MODELS["llama-head-dim-80"] = ("llama", {"head_dim": 80})

@@ -76,6 +76,7 @@ def test_ctrl_c_in_an_answer_tells_its_client(start, stream):
     assert "Traceback" not in process.said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_upload_that_was_being_read_is_read_after_a_restart(start, number):
     process = start()
@@ -91,6 +92,7 @@ def test_an_upload_that_was_being_read_is_read_after_a_restart(start, number):
     assert [(each["id"], each["filename"], each["status"]) for each in found] == [(file["id"], "a.txt", "processed")]
 
 
+@pytest.mark.slow
 def test_two_servers_share_a_library(start):
     one, other = start(), start()
     file = one.upload("a.txt", TEXT)

@@ -86,6 +86,7 @@ def assert_same(made, alone):
         assert contents(folder) == contents(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "fetched"])
 def test_a_worker_that_is_killed_costs_nothing(
     dask_cluster, folder, alone, tiny_model, tmp_path, monkeypatch, is_shared
@@ -132,6 +133,7 @@ def test_documents_that_fail_do_not_stop_the_others(dask_cluster, folder, tiny_m
     assert "but this context holds 20,000" in made[1].problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "fetched"])
 def test_parts_of_a_long_document_are_those_that_are_made_without_a_cluster(
     dask_cluster, folder, tiny_model, tmp_path, monkeypatch, is_shared

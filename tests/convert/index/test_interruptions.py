@@ -18,6 +18,8 @@ from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST
 from octavo.runtime.store.model_library import hash_text
 
+pytestmark = pytest.mark.sampled
+
 # Interruptions.
 
 

@@ -167,6 +167,7 @@ def test_heads_are_found_again_if_their_file_is_of_no_use(llama, tmp_path, damag
     assert json.loads(path.read_text()) == content
 
 
+@pytest.mark.slow
 def test_a_real_model_has_few_heads_that_retrieve(real_model):
     llama = Llama(real_model, n_ctx=2048, n_threads=2)
     scores = sorted(head_scores(llama).values())

@@ -75,6 +75,7 @@ class Killing(Silent):
             self._killer.kill()
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_changes_nothing(dask_cluster, llama, alone, tmp_path):
     notices, library = [], Library.of(llama.model_path, tmp_path)
     workers = trial_workers(dask_cluster.scheduler_address, llama, library, ModelSettings(n_threads=1), notices.append)
@@ -99,6 +100,7 @@ class Here:
             yield name, {"result": json.loads(json.dumps(self._work.do(json.loads(json.dumps(message_of(name))))))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [10, 14, 25, 30])
 def test_an_interrupted_profile_goes_on_elsewhere(llama, alone, tmp_path, at):
     with pytest.raises(KeyboardInterrupt):

@@ -20,6 +20,8 @@ from octavo.runtime.methods.method import Storage
 from octavo.runtime.store.model_library import Library
 from octavo.runtime.store.plan import read_plan
 
+pytestmark = pytest.mark.sampled
+
 METHODS = ["h2o", "quest"]
 SETTINGS = ProfileSettings(texts=2, tokens=1024, rounds=2, sinks=16, recent=32)
 

@@ -38,6 +38,8 @@ from octavo.cpu_kernels.attend.decode import BLOCK, list_rows
 from octavo.cpu_kernels.attend.head import ANY_ORDER
 from octavo.cpu_kernels.numba_support.memory import barrier
 
+pytestmark = pytest.mark.sampled
+
 SHAPES = shapes([*FEW, *LONG]) + UNLIKE
 N_ROWS = [1, 7, 8, 9, 61, 63, 64, 65, 127, 128, 129, 700]
 

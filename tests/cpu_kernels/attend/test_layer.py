@@ -28,6 +28,8 @@ from octavo.cpu_kernels.attend.spans import SPAN
 from octavo.cpu_kernels.methods import dense, h2o, quest, sparq, squeezed, squeezed2, streaming
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 
+pytestmark = pytest.mark.sampled
+
 N_KV_HEAD, CAPACITY = 3, 40
 
 #: The methods, and what their heads' state says.

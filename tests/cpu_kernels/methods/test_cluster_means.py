@@ -18,6 +18,8 @@ from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, look
 from octavo.runtime.document.mean_values import cluster_means
 from octavo.runtime.document.stored_rows import as_floats, row_format
 
+pytestmark = pytest.mark.sampled
+
 FEW = [(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)]
 SHAPES, WITH_Q4_0 = (shapes(few, groups=(1, 2, 4, 8, 16)) for few in (FEW, [*FEW, (64, 2, Q4_0)]))
 SIZES, COARSE = [5, 1, 0, 30, 12, 2, 0, 9, 1, 17, 3, 0], [2, 0, 4, 1, 5]

@@ -31,6 +31,8 @@ from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_c
 from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.select.tail_clusters import RECENT
 
+pytestmark = pytest.mark.sampled
+
 SAVED = np.load(Path(__file__).parents[2] / "data" / "smollm2.npz")
 N_ROWS, N_QUERIES = 700, 8
 SCALE = 8  # the square root of a head's 64: kernels take scaled queries, papers do not

@@ -27,6 +27,8 @@ from octavo.cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
 from octavo.cpu_kernels.select.scores import rest_of
 from octavo.cpu_kernels.select.tail_codes import BLOCKS, ERROR_SAMPLE, RECENT, TRAINED
 
+pytestmark = pytest.mark.sampled
+
 FEW = [(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)]
 SHAPES, WITH_Q4_0 = (shapes(few, groups=(1, 2, 4, 8, 16)) for few in (FEW, [*FEW, (64, 2, Q4_0)]))
 

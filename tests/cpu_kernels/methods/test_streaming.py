@@ -123,6 +123,7 @@ def test_each_token_attends_its_sinks_and_its_newest_rows(shape, n_rows, n_token
     assert relative_error(attend(head, queries), expected_output(head, queries, mask, n_tokens == 1)) < 5 * SAME
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     n_rows=st.integers(2, 3 * CHUNK_ROWS + 10),

@@ -11,6 +11,8 @@ import pytest
 from octavo.cpu_kernels.numba_support import kernel_cache
 from octavo.cpu_kernels.numba_support.kernel_cache import code_of
 
+pytestmark = pytest.mark.sampled
+
 PACKAGE = Path(__file__).parents[3]
 
 #: Runs a kernel in a new process: prints its result, how often it came from the disk, and whether kernels are kept.

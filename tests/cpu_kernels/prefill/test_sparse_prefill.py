@@ -32,6 +32,8 @@ from octavo.cpu_kernels.prefill.sparse_prefill import (
 )
 from octavo.cpu_kernels.prefill.tile_scratch import BLOCK, strip_queries
 
+pytestmark = pytest.mark.sampled
+
 N_KV_HEAD, CAPACITY = 2, 60
 N_ROWS = FEWEST_BLOCKS * BLOCK + 330
 BORDERLINE = 1e-4  # of a share: f32 sums, and products of bf16 where there is AMX

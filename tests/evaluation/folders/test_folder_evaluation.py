@@ -28,6 +28,7 @@ def evaluation(reader, tiny_model, tmp_path):
     return lambda: FolderEvaluation(reader, library, TASK, settings, Silent(), lambda said: None)
 
 
+@pytest.mark.slow
 def test_each_way_answers_all_questions(evaluation, tmp_path):
     result = evaluation().run()
     rows = {row["way"]: row for row in result["results"]}

@@ -17,6 +17,8 @@ from octavo.evaluation.tasks.task_data import NOVEL
 from octavo.evaluation.tasks.text_scores import recall
 from octavo.evaluation.tasks.variable_tracking import VariableTracking
 
+pytestmark = pytest.mark.sampled
+
 DEPTH = 3000
 RULER = (
     SingleNiah(),

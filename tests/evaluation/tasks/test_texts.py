@@ -17,6 +17,8 @@ from octavo.evaluation.tasks.qa import QA, read_articles
 from octavo.evaluation.tasks.repetition import Repetition
 from octavo.evaluation.tasks.task_data import ARTICLES, NOVEL
 
+pytestmark = pytest.mark.sampled
+
 DEPTH = 3000
 BY_NAME = {"ids": lambda task: task.name}
 

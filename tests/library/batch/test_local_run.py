@@ -98,6 +98,7 @@ def test_a_process_that_dies_is_followed_by_another(documents, job, monkeypatch)
     assert len(killed) == 1
 
 
+@pytest.mark.slow
 def test_a_document_whose_process_dies_again_and_again_is_told(documents, job, monkeypatch):
     def die(self, document, receive, do=WorkerProcess.do):
         if document["path"].endswith("b.txt"):

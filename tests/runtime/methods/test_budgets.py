@@ -29,6 +29,8 @@ from octavo.runtime.methods.budgets import scaled
 from octavo.runtime.process.interruption import Interruption
 from octavo.runtime.store.plan import Plan
 
+pytestmark = pytest.mark.sampled
+
 N_LAYERS, GROUP = 30, 2
 DEPTHS = [700, 4000]
 BUDGETS = [0.5, 0.25, 0.125]

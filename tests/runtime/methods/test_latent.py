@@ -15,6 +15,8 @@ from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.store.index_files import open_index
 
+pytestmark = pytest.mark.sampled
+
 TYPES = {F16: llama_cpp.GGML_TYPE_F16, Q8_0: llama_cpp.GGML_TYPE_Q8_0, Q4_0: llama_cpp.GGML_TYPE_Q4_0}
 LATENT, ROTATED, LAYERS = 64, 32, 3
 ROW_BYTES = {F16: 192, Q8_0: 104, Q4_0: 54}

@@ -12,6 +12,8 @@ from octavo.errors import OctavoError
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.plan import Plan
 
+pytestmark = pytest.mark.sampled
+
 SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three
 METHODS = ["streaming", "window", "h2o", "quest", "sparq", "squeezed", "squeezed2", "sketch"]
 COMPOSED = ["duo", "duo+quest", "duo+squeezed", "plan+h2o", "plan+duo+sparq", "plan"]

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 import octavo
 from octavo.runtime.store.index_files import open_index
 
+pytestmark = pytest.mark.sampled
+
 SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three
 METHODS = [
     "dense",

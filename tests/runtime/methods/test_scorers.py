@@ -8,6 +8,8 @@ from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.runtime.methods import METHODS, method_class
 from octavo.runtime.methods.scorer import ScorerMethod
 
+pytestmark = pytest.mark.sampled
+
 SCORERS = [name for name in METHODS if issubclass(method_class(name), ScorerMethod)]
 
 

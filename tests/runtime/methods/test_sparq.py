@@ -14,6 +14,8 @@ from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.method import Heads
 from octavo.runtime.methods.sparq import LEAST_ROWS, SparQ
 
+pytestmark = pytest.mark.sampled
+
 SHAPES = [Shape(head_dim, group, kv) for head_dim in (64, 80, 128, 256) for group in (1, 4) for kv in (F16, Q8_0, Q4_0)]
 DEPTHS = [600, 2_000, 8_000, 30_000]
 

@@ -14,6 +14,8 @@ from octavo.runtime.cache import kv_cache
 from octavo.runtime.context import ENDLESS
 from octavo.runtime.graph import attention_nodes as nodes
 
+pytestmark = pytest.mark.sampled
+
 SAME = 0.02  # as in test_on_models.py
 TOKENS = np.random.default_rng(8).integers(32, 127, 2000).tolist()
 Q8_0, Q4_0 = {"type_k": 8, "type_v": 8}, {"type_k": 2, "type_v": 2}

@@ -11,6 +11,8 @@ from octavo import OctavoError
 from octavo.runtime.query_recorder import QueryHead, Recorder
 from octavo.runtime.sequences.pool import SequencePool
 
+pytestmark = pytest.mark.sampled
+
 LENGTHS = [3, 300, 70, 500]
 STEPS = [[5 + 7 * step + number for step in range(6)] for number in range(len(LENGTHS))]
 
