@@ -1,6 +1,6 @@
 """Time the attention kernels alone, over random keys and values, against the memory bandwidth of the same minute.
 
-A measurement is a pass over many layers, about 1 GiB of keys and values, so that no layer finds the last one's rows in
+A measurement is a pass over many layers, about 512 MiB of keys and values, so that no layer finds the last one's rows in
 a processor's cache. All threads take part, as in a model's layers. Passes alternate with passes that only read. Times
 and shares of the bandwidth are medians.
 """
@@ -43,7 +43,7 @@ SPARSE_SHAPES = ((64, 1), (64, 4), (128, 4))
 #: Share of the rows that sparse kernels attend.
 KEPT = 1 / 8
 
-_BYTES = 1 << 30
+_BYTES = 1 << 29
 _REPEATS = 7
 
 #: Time of a case over that of its passes, as measured on 2 cores.

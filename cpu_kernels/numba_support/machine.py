@@ -18,7 +18,7 @@ from .memory import barrier
 from .vector import add, load, splat, sum_of
 
 #: Bytes that all threads read together: far more than a laptop's caches hold.
-_BYTES = 1 << 30
+_BYTES = 1 << 29
 
 
 @kernel
@@ -66,7 +66,7 @@ def seconds_together(pool: ThreadPoolExecutor, n_threads: int, work: Callable[[i
 
 
 class ReadTest:
-    """Read 1 GiB of memory, in equal parts, on all threads of a pool."""
+    """Read 512 MiB of memory, in equal parts, on all threads of a pool."""
 
     def __init__(self, pool: ThreadPoolExecutor, n_threads: int) -> None:
         self._pool, self._n_threads = pool, n_threads
