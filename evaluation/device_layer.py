@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..convert.clusters import ClusterSettings
@@ -31,6 +33,7 @@ class DeviceLayer:
         memory = device.new_memory()
         self.cache = KVCache([layer], n_ctx, [Assignment(method, heads, np.ones(len(heads)))], memory)
         node = AttentionNode(layer.head_dim, layer.n_kv_head * layer.group, layer.n_kv_head, 0, 1.0, 0.0, 0, True)
+        node = replace(node, value_dim=layer.value_dim, latent=layer.latent)
         arguments = self.cache, memory, [node], layer.kv_type, n_ubatch, 1, Interruption()
         self.attention = device.new_executor(*arguments)
 

@@ -1,8 +1,8 @@
 """Time the attention kernels alone, over random keys and values, against the memory bandwidth of the same minute.
 
-A measurement is a pass over many layers, about 512 MiB of keys and values, so that no layer finds the last one's rows in
-a processor's cache. All threads take part, as in a model's layers. Passes alternate with passes that only read. Times
-and shares of the bandwidth are medians.
+A measurement is a pass over many layers, about 512 MiB of keys and values, so that no layer finds the last one's rows
+in a processor's cache. All threads take part, as in a model's layers. Passes alternate with passes that only read.
+Times and shares of the bandwidth are medians.
 """
 
 from __future__ import annotations
