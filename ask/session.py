@@ -17,6 +17,7 @@ from ..runtime.chat_template import TemplateError
 from ..runtime.llama import Llama
 from ..runtime.process.threads import release_threads
 from ..runtime.query_recorder import Recorder
+from ..runtime.sequences.sequence import n_common
 from ..runtime.store.model_library import Library
 from ..runtime.thought_form import Stage, Thoughts
 from ..settings import Sampling
@@ -315,10 +316,7 @@ class Session:
         if self._history is not None and self.prompt.has_template:
             with suppress(TemplateError):
                 tokens = self._history.tokens(self.prompt)
-                n_most = min(len(tokens) - 1, llama.n_tokens - self.n_document)
-                read = llama.input_ids[self.n_document : self.n_document + n_most]
-                differs = np.flatnonzero(read != np.asarray(tokens[:n_most], np.intc))
-                n_same = int(differs[0]) if len(differs) else n_most
+                n_same = n_common(llama.sequence.tokens[self.n_document :], tokens[:-1])
                 return tokens[n_same:], self.n_document + n_same
         is_first = llama.n_tokens == self.n_document
         asked = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)

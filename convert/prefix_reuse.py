@@ -14,6 +14,7 @@ from ..cpu_kernels.attend.head import ANY_ORDER
 from ..errors import OctavoError
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer, KeptState, last_state
+from ..runtime.sequences.sequence import n_common
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import dateless_head
@@ -109,9 +110,7 @@ def known_rows(
             continue
         own = manifest["head"]
         old = tokens[len(own) :]
-        n = min(len(old), len(new))
-        differs = np.flatnonzero(old[:n] != new[:n])
-        n_same = len(own) + min(int(differs[0]) if len(differs) else n, n - n_last)
+        n_same = len(own) + min(n_common(old, new), len(old) - n_last, len(new) - n_last)
         n_same -= n_same % step
         if n_same > 0 and (n_same, own == head) > best:
             best, found = (n_same, own == head), (path, own)

@@ -17,7 +17,7 @@ from ..errors import OctavoError
 from .context import Context
 from .document.index import KeptState
 from .methods.attention import Attention
-from .sequences.sequence import TokenSequence
+from .sequences.sequence import TokenSequence, n_common
 
 
 class PromptTooLong(OctavoError, ValueError):
@@ -90,8 +90,7 @@ class DropIn(llama_cpp.Llama):
         """Go back to where tokens continue, if a recurrent state was kept there: the base class cannot."""
         if not isinstance(self._ctx, Context) or not self._ctx.is_hybrid:
             return
-        differs = np.flatnonzero(self.input_ids[: self.n_tokens][: len(tokens)] != tokens[: self.n_tokens])
-        n_same = int(differs[0]) if len(differs) else min(self.n_tokens, len(tokens))
+        n_same = n_common(self.sequence.tokens, tokens)
         if n_same == len(tokens) and (n_same < self.n_tokens or self._requires_eval):
             n_same -= 1  # a token to predict from
         n_usable = self.sequence.usable(n_same)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,3 +64,10 @@ class TokenSequence:
         if state is None or (n_tokens == self.n_tokens and not state.is_lost):
             return n_tokens
         return state.last(n_tokens).n_tokens
+
+
+def n_common(tokens: np.ndarray | Sequence[int], others: np.ndarray | Sequence[int]) -> int:
+    """Return the length of the longest common prefix of two lists of tokens."""
+    n = min(len(tokens), len(others))
+    differs = np.flatnonzero(np.asarray(tokens[:n]) != np.asarray(others[:n]))
+    return int(differs[0]) if len(differs) else n

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...ask.conversation import Conversation, read_conversation, write_conversation
 from ...errors import OctavoError
+from ...runtime.sequences.sequence import n_common
 
 _log = logging.getLogger(__name__)
 
@@ -156,10 +157,3 @@ class PromptCache:
 def holds(prompt: CachedPrompt, other: CachedPrompt) -> bool:
     """Return whether a prompt begins with all of another one."""
     return prompt.follows == other.follows and n_common(prompt.tokens, other.tokens) == len(other.tokens)
-
-
-def n_common(tokens: np.ndarray, others: np.ndarray) -> int:
-    """Return the length of the common prefix."""
-    n = min(len(tokens), len(others))
-    differs = np.flatnonzero(tokens[:n] != others[:n])
-    return int(differs[0]) if len(differs) else n

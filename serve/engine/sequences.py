@@ -18,11 +18,11 @@ from ...runtime.document.index import KeptState
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import Attention
 from ...runtime.sequences.pool import SequencePool
-from ...runtime.sequences.sequence import TokenSequence
+from ...runtime.sequences.sequence import TokenSequence, n_common
 from ..http.api_error import RequestError
 from ..library.open_document import Opened
 from ..library.served_library import ServedLibrary
-from .prompt_cache import PromptCache, n_common
+from .prompt_cache import PromptCache
 from .running_request import RunningRequest
 
 _log = logging.getLogger(__name__)

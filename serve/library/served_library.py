@@ -25,12 +25,12 @@ from ...errors import OctavoError
 from ...library import catalogue
 from ...library.batch.job import Job
 from ...runtime.llama import Llama
+from ...runtime.sequences.sequence import n_common
 from ...runtime.store.files import PARTIAL, make_private
 from ...runtime.store.index_files import open_index
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
 from ...settings import PREFILLS
-from ..engine.prompt_cache import n_common
 from ..http.api_error import RequestError
 from .open_document import OpenDocument
 from .served_document import ReadDocument
