@@ -10,15 +10,11 @@ writes such a model.
 from __future__ import annotations
 
 import argparse
-import json
-import re
-import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
-from serving import _answers, _call, _document, _process
+from servers import MODES, Server, first_tokens, llama_server, octavo_server
 
 from octavo.cli.render import markdown_table
 from octavo.cpu_kernels.numba_support.machine import cpu_name
@@ -27,13 +23,13 @@ from octavo.runtime.models.find_model import default_model
 _ANSWER = 32
 
 
-def turns(port: int, text: str) -> list[str]:
+def turns(server: Server, text: str) -> list[str]:
     """Have a conversation of two turns; return the second one's prompt tokens, computed tokens, and seconds of both."""
     messages, seconds = [{"role": "user", "content": f"{text}\n\nWho is Emma?"}], []
     for question in ("And who is Harriet?", ""):
         body = {"model": "any", "messages": messages, "max_tokens": _ANSWER, "temperature": 0, "cache_prompt": True}
         start = time.perf_counter()
-        answer: dict[str, Any] = _call(port, "POST", "/v1/chat/completions", json.dumps(body).encode())
+        answer = server.send("/v1/chat/completions", body)
         seconds.append(f"{time.perf_counter() - start:.1f}")
         messages += [answer["choices"][0]["message"], {"role": "user", "content": question}]
     usage = answer["usage"]
@@ -51,19 +47,13 @@ def main() -> None:
     arguments = parser.parse_args()
     model, n_ctx, rows = arguments.model or default_model(), 2 * arguments.tokens, []
     with tempfile.TemporaryDirectory() as folder:
-        log, text = Path(folder) / "log", _document(model, Path(folder), arguments.tokens)
-        command = [sys.executable, "-m", "octavo", "serve", "-m", model, "-c", n_ctx, "-t", arguments.threads]
-        command += ["--port", 0, "--index-dir", folder, "--prompt-cache", 0]
-        with _process(command, log):
-            while not (found := re.search(r"Serving .* at http://[\w.]+:(\d+)", log.read_text())):
-                time.sleep(0.2)
-            rows.append(["octavo", *turns(int(found[1]), text)])
-        for mode in ("on", "off") if arguments.llama_server else ():
-            command = [arguments.llama_server, "-m", model, "-c", n_ctx, "-np", 1, "-fa", mode, "--port", 18080]
-            with _process([*command, "-t", arguments.threads, "-tb", arguments.threads, "--no-warmup"], log):
-                while not _answers(18080):
-                    time.sleep(0.2)
-                rows.append([f"llama.cpp, flash attention {mode}", *turns(18080, text)])
+        told = model, Path(folder), n_ctx, arguments.threads
+        text = first_tokens(model, Path(folder), arguments.tokens)
+        with octavo_server(*told) as server:
+            rows.append(["octavo", *turns(server, text)])
+        for mode in MODES if arguments.llama_server else ():
+            with llama_server(arguments.llama_server, *told, mode, "-np", 1) as server:
+                rows.append([f"llama.cpp, flash attention {mode}", *turns(server, text)])
     print(f"{cpu_name()}, {arguments.threads} threads")
     print(markdown_table(["server", "second prompt", "computed", "first turn s", "second turn s"], rows))
 

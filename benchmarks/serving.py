@@ -15,9 +15,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +26,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from servers import MODES, Server, first_tokens, llama_server, octavo_server
 
 from octavo.cli.render import markdown_table
 from octavo.cpu_kernels.numba_support.machine import cpu_name
@@ -45,28 +45,16 @@ _N_CTX = 8192
 
 
 @dataclass(frozen=True)
-class Server:
-    """A running server.
+class DocumentServer(Server):
+    """A running server that has read the document.
 
     Parameters
     ----------
-    port : int
-        Port to listen at.
-    process : subprocess.Popen
-        Its process.
     body : callable
-        Returns the body of a request with a question.
+        Returns the body of a request with a question about it.
     """
 
-    port: int
-    process: subprocess.Popen[bytes]
     body: Callable[[str], dict[str, Any]]
-
-    @property
-    def peak_mb(self) -> float:
-        """Return the peak resident memory in MB, mapped files included."""
-        [line] = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
-        return int(line) * 1024 / 1e6
 
 
 @dataclass(frozen=True)
@@ -116,68 +104,50 @@ def main() -> None:
 
 def _servers(
     stack: ExitStack, model: Path, folder: Path, n_at_once: int, arguments: argparse.Namespace
-) -> Iterator[tuple[str, Server]]:
+) -> Iterator[tuple[str, DocumentServer]]:
     """Start the servers."""
-    yield "octavo", stack.enter_context(octavo_server(model, folder, n_at_once, arguments))
-    for mode in ("on", "off") if arguments.llama_server else ():
-        server = stack.enter_context(llama_server(model, folder, n_at_once, mode, arguments))
+    yield "octavo", stack.enter_context(octavo_with_document(model, folder, n_at_once, arguments))
+    for mode in MODES if arguments.llama_server else ():
+        server = stack.enter_context(llama_with_document(model, folder, n_at_once, mode, arguments))
         yield f"llama.cpp, flash attention {mode}", server
 
 
-def _document(model: Path, folder: Path, n_tokens: int) -> str:
-    """Return the first tokens of the novel that octavo ships."""
-    path = folder / "novel.txt"
-    if not path.exists():
-        from octavo.runtime.llama import Llama
-
-        vocabulary = Llama(model, n_ctx=512)
-        tokens = vocabulary.tokenize(read_utf8(SHIPPED_NOVEL).encode())[:n_tokens]
-        path.write_bytes(vocabulary.detokenize(tokens))
-        vocabulary.close()
-    return path.read_text("utf-8", "ignore")
-
-
 @contextmanager
-def octavo_server(model: Path, folder: Path, n_at_once: int, arguments: argparse.Namespace) -> Iterator[Server]:
+def octavo_with_document(
+    model: Path, folder: Path, n_at_once: int, arguments: argparse.Namespace
+) -> Iterator[DocumentServer]:
     """Start octavo's server, which reads the document if it has not read it before."""
-    text = _document(model, folder, arguments.tokens)
-    command = [str(Path(sys.executable).with_name("octavo")), "serve", "-m", model, "-c", _N_CTX, "-t"]
-    command += [arguments.threads, "--port", 0, "--parallel", n_at_once, "--index-dir", folder, "--prompt-cache", 0]
-    with _process(command, folder / "octavo.log") as process:
-        while not (found := re.search(r"Serving .* at http://[\w.]+:(\d+)", (folder / "octavo.log").read_text())):
-            time.sleep(0.2)
-        port = int(found[1])
+    text = first_tokens(model, folder, arguments.tokens)
+    with octavo_server(model, folder, _N_CTX, arguments.threads, "--parallel", n_at_once) as server:
         form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="novel.txt"\r\n\r\n'
         body = form + text.encode() + b"\r\n--b--\r\n"
-        file = _call(port, "POST", "/v1/files", body, "multipart/form-data; boundary=b")
+        file = server.call("POST", "/v1/files", body, "multipart/form-data; boundary=b")
         while file["status"] == "processing":
             time.sleep(1)
-            file = _call(port, "GET", f"/v1/files/{file['id']}")
+            file = server.call("GET", f"/v1/files/{file['id']}")
         assert file["status"] == "processed", file
-        yield Server(port, process, lambda question: {"document": file["id"], "messages": _said(question)})
+        asks = {"document": file["id"]}
+        yield DocumentServer(**vars(server), body=lambda question: {**asks, "messages": _said(question)})
 
 
 @contextmanager
-def llama_server(
+def llama_with_document(
     model: Path, folder: Path, n_at_once: int, mode: str, arguments: argparse.Namespace
-) -> Iterator[Server]:
+) -> Iterator[DocumentServer]:
     """Start llama.cpp's server, with the document in each slot."""
-    text = _document(model, folder, arguments.tokens)
-    port = 18080 + (mode == "on")
-    command = [arguments.llama_server, "-m", model, "-c", _N_CTX * n_at_once, "-np", n_at_once, "-fa", mode, "--port"]
-    command += [port, "-t", arguments.threads, "-tb", arguments.threads, "--cache-reuse", 256]
-    command += ["--slot-save-path", folder, "--no-warmup"]
-    with _process(command, folder / "llama.log") as process:
-        while not _answers(port):
-            time.sleep(0.2)
-        server = Server(port, process, lambda question: {"cache_prompt": True, "messages": _said(text, question)})
+    text, n_ctx = first_tokens(model, folder, arguments.tokens), _N_CTX * n_at_once
+    further = ["-np", n_at_once, "--cache-reuse", 256, "--slot-save-path", folder]
+    program, threads = arguments.llama_server, arguments.threads
+    with llama_server(program, model, folder, n_ctx, threads, mode, *further) as started:
+        server = DocumentServer(
+            **vars(started), body=lambda question: {"cache_prompt": True, "messages": _said(text, question)}
+        )
         saved = f"slot-{mode}"
         if not (folder / saved).exists():
-            body = {**server.body("Why?"), "id_slot": 0, "max_tokens": 1}
-            _call(port, "POST", "/v1/chat/completions", json.dumps(body).encode())
-            _call(port, "POST", "/slots/0?action=save", json.dumps({"filename": saved}).encode())
+            server.send("/v1/chat/completions", {**server.body("Why?"), "id_slot": 0, "max_tokens": 1})
+            server.send("/slots/0?action=save", {"filename": saved})
         for slot in range(n_at_once):
-            _call(port, "POST", f"/slots/{slot}?action=restore", json.dumps({"filename": saved}).encode())
+            server.send(f"/slots/{slot}?action=restore", {"filename": saved})
         yield server
 
 
@@ -185,41 +155,14 @@ def _said(*parts: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": "\n\n".join(parts)}]
 
 
-@contextmanager
-def _process(command: Sequence[Any], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server inside a `with` block."""
-    with log.open("w") as told, subprocess.Popen([*map(str, command)], stdout=told, stderr=told) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-
-
-def _answers(port: int) -> bool:
-    """Return whether a server answers, and has loaded its model."""
-    try:
-        return "error" not in _call(port, "GET", "/health")
-    except OSError:
-        return False
-
-
-def _call(port: int, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> Any:
-    """Return a server's answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-    connection.request(method, path, body, {"Content-Type": kind})
-    answer = json.loads(connection.getresponse().read())
-    connection.close()
-    return answer
-
-
-def ask_all(server: Server, n_at_once: int, n_answer: int, number: int) -> list[Answer]:
+def ask_all(server: DocumentServer, n_at_once: int, n_answer: int, number: int) -> list[Answer]:
     """Ask this round's questions, all at once."""
     questions = [f"What does the text say of {_SUBJECTS[i % 16]} in chapter {number + 2}?" for i in range(n_at_once)]
     with ThreadPoolExecutor(n_at_once) as pool:
         return list(pool.map(lambda question: ask(server, question, n_answer), questions))
 
 
-def gap_row(name: str, server: Server, arguments: argparse.Namespace) -> list[str]:
+def gap_row(name: str, server: DocumentServer, arguments: argparse.Namespace) -> list[str]:
     """Return a line of the second table."""
     novel, n_characters = read_utf8(SHIPPED_NOVEL), 4 * arguments.prompt
     alone, gaps, together, only = [], [], [], []
@@ -235,7 +178,7 @@ def gap_row(name: str, server: Server, arguments: argparse.Namespace) -> list[st
     return [name, *(f"{statistics.median(values):.2f}" for values in (alone, gaps, together, only))]
 
 
-def ask(server: Server, question: str, n_answer: int, messages: list[dict[str, str]] | None = None) -> Answer:
+def ask(server: DocumentServer, question: str, n_answer: int, messages: list[dict[str, str]] | None = None) -> Answer:
     """Ask a question, or send messages; the answer has at least n_answer tokens."""
     asked = {"messages": messages} if messages else server.body(question)
     body = {**asked, "model": "any", "max_tokens": n_answer, "temperature": 0, "stream": True}
