@@ -322,15 +322,29 @@ def moe_metadata() -> dict[str, Any]:
     }
 
 
-def write_model(
-    path: Path,
-    architecture: str,
+def metadata_of(
     *,
     n_layer: int = 2,
     n_head: int = 2,
     n_kv_head: int = 2,
     head_dim: int = 64,
     experts: bool = False,
+    **metadata: Any,
+) -> dict[str, Any]:
+    """Return the common metadata of a model, and `metadata` besides, without the architecture's name."""
+    common = common_metadata(n_layer, n_head, n_kv_head, head_dim)
+    return common | (moe_metadata() if experts else {}) | metadata
+
+
+def write_header(path: Path, architecture: str, *, calm: bool = False, **metadata: Any) -> Path:
+    """Write the header of such a model alone; `calm` changes nothing in it."""
+    return tiny_models.write_gguf(path, architecture, metadata_of(**metadata), {})
+
+
+def write_model(
+    path: Path,
+    architecture: str,
+    *,
     calm: bool = False,
     seed: int = 0,
     chat_template: str | None = None,
@@ -338,39 +352,17 @@ def write_model(
 ) -> Path:
     """Write a tiny model of an architecture with random weights.
 
-    `metadata` adds to the common metadata, without the architecture's name. A `calm` model adds
-    less in each layer: in deep ones with random weights rounding errors grow otherwise.
+    `metadata` is as in `metadata_of`. A `calm` model adds less in each layer: in deep ones with random weights
+    rounding errors grow otherwise.
     """
-    merged = _merged(n_layer, n_head, n_kv_head, head_dim, experts) | metadata
-    tiny_models.write_gguf(path, architecture, merged, {})
+    write_header(path, architecture, **metadata)
     rng = np.random.default_rng(seed)
     tensors = {name: draw(name, shape, rng).astype(dtype) for name, shape, dtype in wanted_tensors(path)}
     if calm:
         for name in tensors:
             if ".post_" in name or "altup_" in name:
                 tensors[name] *= 0.3
-    return tiny_models.write_gguf(path, architecture, merged, tensors, chat_template=chat_template)
-
-
-def write_header(
-    path: Path,
-    architecture: str,
-    *,
-    n_layer: int = 2,
-    n_head: int = 2,
-    n_kv_head: int = 2,
-    head_dim: int = 64,
-    experts: bool = False,
-    calm: bool = False,
-    **metadata: Any,
-) -> Path:
-    """Write the header of such a model alone."""
-    merged = _merged(n_layer, n_head, n_kv_head, head_dim, experts) | metadata
-    return tiny_models.write_gguf(path, architecture, merged, {})
-
-
-def _merged(n_layer: int, n_head: int, n_kv_head: int, head_dim: int, experts: bool) -> dict[str, Any]:
-    return common_metadata(n_layer, n_head, n_kv_head, head_dim) | (moe_metadata() if experts else {})
+    return tiny_models.write_gguf(path, architecture, metadata_of(**metadata), tensors, chat_template=chat_template)
 
 
 def wanted_tensors(path: Path) -> list[tuple[str, tuple[int, ...], Any]]:
