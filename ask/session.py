@@ -19,11 +19,11 @@ from ..runtime.process.threads import release_threads
 from ..runtime.query_recorder import Recorder
 from ..runtime.sequences.sequence import n_common
 from ..runtime.store.model_library import Library
-from ..runtime.thought_form import Stage, Thoughts
+from ..runtime.thought_form import Thoughts
 from ..settings import Sampling
-from .answer import Answer, FinishReason, Meter, Text
+from .answer import Answer
 from .conversation import Conversation, Turn, read_conversation, write_conversation
-from .draws import Draws
+from .draws import DrawnAnswer
 from .history import History
 from .passages import Passage, TokenText
 from .thinking import Thinking
@@ -128,8 +128,8 @@ class Session:
     def stream(self, question: str) -> Generator[str, None, None]:
         """Answer a question piece by piece, without the model's thoughts.
 
-        After the last piece, `answer` holds the whole answer. If the caller stops before, the pieces that it took stay
-        in the conversation.
+        After the last piece, `answer` holds the whole answer. If the caller stops earlier, the pieces that it took
+        stay in the conversation.
 
         Parameters
         ----------
@@ -139,13 +139,12 @@ class Session:
         Yields
         ------
         str
-            The next piece of the answer's text, which may be empty: so it is while the model thinks.
+            The next piece of the answer's text. It may be empty, as while the model thinks.
 
         Raises
         ------
         OctavoError
-            When the first piece is taken: the question is empty or no longer fits the context, or the session is
-            closed.
+            The question is empty or no longer fits the context, or the session is closed. The first piece raises it.
         """
         return _without_thoughts(self.stream_parts(question))
 
@@ -163,66 +162,27 @@ class Session:
         """Yield the parts for `stream_parts`."""
         self._check_document()
         unread, tokens = self._unread, self._question_tokens(question)
-        turn = Turn(question, self.llama.n_tokens, unread)
-        llama, sampling, thoughts = self.llama, self.sampling, self._thoughts if self.prompt.has_template else None
-        room = min(llama.longest - llama.n_tokens - len(tokens), llama.n_ctx())
-        budget = self.thinking.budget(room, sampling.max_tokens)
-        if thoughts is not None and budget == 0 and thoughts.stage_after(llama, tokens) is Stage.THOUGHT:
-            tokens += thoughts.closing
-            room -= len(thoughts.closing)
-        start = llama.n_tokens + len(tokens)
+        llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
+        drawn = DrawnAnswer(llama, self.sampling, self.prompt, self.thinking, tokens, self._recorder)
         self.answer, self._last = None, turn
         llama.context.keep_state()
-        recorder = self._recorder
-        if recorder is not None:
-            recorder.clear()
-        stage = Stage.ANSWER if thoughts is None else thoughts.stage_after(llama, tokens)
-        text = Text(self.prompt.stops, not self.prompt.has_template, thoughts, stage)
-        meter, draws, drawn = Meter(llama, len(tokens)), Draws(llama, sampling, tokens), list[tuple[int, bytes]]()
-        reason: FinishReason = "interrupted"
-        generated, was_cut, in_answer = iter(draws), False, False
+        if self._recorder is not None:
+            self._recorder.clear()
         try:
-            for token in generated:
-                meter.count()
-                ends = llama.ends(token) and not text.is_tag(token)
-                parts = [] if ends else text.add(piece := llama.piece(token), token)
-                if recorder is not None and (meter.n_tokens == 1 or text.in_answer != in_answer):
-                    recorder.forget_question()  # and the thoughts: sources are those of the answer
-                in_answer = text.in_answer
-                if ends:
-                    reason = "stop"
-                    break
-                drawn.append((token, piece))
-                if text.stopped:
-                    reason = "stop"
-                elif sampling.max_tokens is not None and text.n_answer >= sampling.max_tokens:
-                    reason = "length"
-                elif meter.n_tokens >= room:
-                    reason = "context"
-                elif thoughts is not None and text.may_be_cut and text.n_thought >= budget and not was_cut:
-                    was_cut = True
-                    draws.give(thoughts.closing)
-                yield from parts or [Part("")]
-                if reason != "interrupted":
-                    break
-            yield from text.rest() or [Part("")]  # at least one piece, also of an empty answer
+            yield from drawn.parts()
             self._check_document()
         finally:
-            generated.close()
-            if meter.n_tokens:
-                self.answer = meter.answer(text, reason, was_cut)
-                if self._history is not None:
-                    self._history.answer(text.shown, text.reasoning, drawn)
-            if llama.n_tokens < start:  # stopped while it read the question: undo the question
-                llama.rewind(start - len(tokens))
+            self.answer = drawn.answer()
+            if self.answer is not None and self._history is not None:
+                self._history.answer(drawn.text.shown, drawn.text.reasoning, drawn.tokens)
+            if llama.n_tokens < drawn.start:  # stopped while it read the question: undo the question
+                llama.rewind(turn.start)
                 self._unread = turn.unread
-            elif text.stopped:
+            elif drawn.text.stopped:
                 self._unread = []
-                llama.rewind(start + text.n_tokens)
+                llama.rewind(drawn.start + drawn.text.n_tokens)
             else:
-                self._unread = [token for token, _ in drawn[llama.n_tokens - start :]]
-                if thoughts is not None and text.is_thinking:
-                    self._unread += thoughts.closing
+                self._unread = drawn.unread()
             release_threads()
 
     def regenerate(self) -> Generator[str, None, None]:
@@ -308,7 +268,7 @@ class Session:
     def _after_context(self, question: str) -> tuple[list[int], int]:
         """Return the tokens of a question that the model has not read, and the number of tokens before them.
 
-        The number is smaller than that of the context where the template writes what is there in another way.
+        The context holds more tokens than that if the template now writes an earlier answer in another way.
         """
         llama = self.llama
         if self._history is not None:
