@@ -7,7 +7,7 @@ from typing import Any
 
 from ..runtime.thought_form import Thoughts
 
-#: What to tell a user who turns thinking off where the model's template cannot.
+#: Tells users that a template cannot turn thinking off.
 NO_SWITCH = "This model's chat template has no switch for thinking: octavo ends each thought as soon as it begins."
 
 
@@ -19,16 +19,16 @@ class Thinking:
     thoughts : Thoughts, optional
         How the model thinks; None if it does not.
     think : bool, optional
-        Whether it should; None leaves that to its chat template.
+        Whether the model should think; None leaves that to its chat template.
     budget : int, optional
-        Most tokens of a thought.
+        Largest number of tokens of a thought.
 
     Attributes
     ----------
     options : mapping
         Variables of the chat template that turn thinking on or off.
     has_no_switch : bool
-        Whether the template cannot turn thinking off, as it should. Then each thought ends at once.
+        Whether thinking should be off, but the template has no switch. Then each thought ends as soon as it begins.
     """
 
     def __init__(self, thoughts: Thoughts | None, think: bool | None, budget: int | None) -> None:
@@ -44,14 +44,14 @@ class Thinking:
         return self._budget == 0
 
     def budget(self, room: int, max_tokens: int | None) -> int:
-        """Return the most tokens of a thought, so that the answer has room in the context.
+        """Return how many tokens a thought may have. The answer after it needs room in the context.
 
         Parameters
         ----------
         room : int
-            Tokens that the context has room for.
+            Number of tokens that still fit the context.
         max_tokens : int, optional
-            Most tokens of the answer: they are kept free, but not more than half of the room.
+            Largest number of tokens of the answer. The thought leaves room for as many, but for no more than half.
         """
         if self.thoughts is None:
             return 0

@@ -249,7 +249,7 @@ class ChatLoop:
         from ..errors import OctavoError
 
         if how not in THINKS:
-            raise OctavoError(f"There is no way to think named '{how}': choose from {', '.join(THINKS)}.")
+            raise OctavoError(f"/think takes {', '.join(THINKS[:-1])} or {THINKS[-1]}: not '{how}'.")
         self.thinks = how
         self.session.think(thinks(how))
         say_if_no_switch(self.session)

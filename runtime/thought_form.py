@@ -1,6 +1,6 @@
 """How models write down their thoughts before they answer: a table of forms, and which one a model uses.
 
-A form is found in the model's own chat template, or among the tokens of its vocabulary.
+The model's own chat template shows its form, or the tokens of its vocabulary do.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import llama_cpp
 
 from .chat_template import LAST_WORDS, TEMPLATE_NAME, ChatTemplate, TemplateError
 
-#: Stand for texts of a conversation that is rendered to see what the template writes around them.
+#: Texts of a conversation. What a template renders around them shows how it writes thoughts.
 _QUESTION, _THOUGHT, _ANSWER = (f"[octavo:{name}]" for name in ("asked", "thought", "answered"))
 
 #: Names under which templates take the thought of an earlier answer.
 THOUGHT_NAMES = ("reasoning_content", "thinking", "reasoning")
 
-#: Variables by which templates turn thinking on and off: name, value for on, values for off.
+#: Variables that turn thinking on and off in templates: name, value for on, values for off.
 _SWITCHES: Sequence[tuple[str, Any, Sequence[Any]]] = (
     ("enable_thinking", True, (False,)),
     ("thinking", True, (False,)),
@@ -30,7 +30,7 @@ _SWITCHES: Sequence[tuple[str, Any, Sequence[Any]]] = (
     ("reasoning_effort", "high", ("none", "no_think", "low")),
 )
 
-#: Words after a question by which templates turn thinking off.
+#: Words after a question that turn thinking off in templates.
 _WORDS = (" /no_think", " /nothink")
 
 #: Number of last tokens of a prompt that may begin or end a thought.
@@ -41,7 +41,7 @@ _FIRST_MARK = 0xDC80
 
 
 class Stage(Enum):
-    """Where in an answer a text is."""
+    """The part of an answer in which a text is."""
 
     BEFORE = auto()  # at its beginning
     THOUGHT = auto()
@@ -65,7 +65,7 @@ class ThoughtForm:
     repeats : bool
         Whether a thought may follow a part of the answer.
     sign : str
-        Text of a template by which the form is known; by default `end`.
+        Text that only templates of this form have; by default `end`.
     """
 
     start: str
@@ -150,7 +150,7 @@ FORMS = (
 
 
 def form_of(template: ChatTemplate, source: str, is_token: Callable[[str], bool]) -> ThoughtForm | None:
-    """Find the form that a template teaches, or whose texts are tokens; None if there is none.
+    """Find the form that a template teaches, or else one whose texts are tokens.
 
     Parameters
     ----------
@@ -158,6 +158,11 @@ def form_of(template: ChatTemplate, source: str, is_token: Callable[[str], bool]
         The template's source.
     is_token : callable
         Tells whether a text is a token of the vocabulary.
+
+    Returns
+    -------
+    ThoughtForm or None
+        None if the model does not think.
     """
     taught = "\n".join([source, *(text for name in THOUGHT_NAMES if (text := _remembered(template, name)))])
     for form in FORMS:
@@ -167,7 +172,7 @@ def form_of(template: ChatTemplate, source: str, is_token: Callable[[str], bool]
 
 
 def closing_of(template: ChatTemplate, form: ThoughtForm) -> str:
-    """Return the text that ends a thought and leads to the answer, as the template writes it."""
+    """Return the text that the template writes between a thought and the answer."""
     for name in THOUGHT_NAMES:
         _, found, after = _remembered(template, name).partition(_THOUGHT)
         between, answered, _ = after.partition(_ANSWER)
@@ -177,7 +182,13 @@ def closing_of(template: ChatTemplate, form: ThoughtForm) -> str:
 
 
 def switch_of(template: ChatTemplate, form: ThoughtForm, on: bool) -> Mapping[str, Any] | None:
-    """Find the variables that turn thinking on or off: none if that is the default, None if there is no switch."""
+    """Find the variables that turn thinking on or off in a template.
+
+    Returns
+    -------
+    mapping of str to values, or None
+        The variables; an empty mapping if the template does so by default. None if it has no switch.
+    """
 
     def rendered(options: Mapping[str, Any]) -> str:
         with suppress(TemplateError):
@@ -206,7 +217,7 @@ def _is_closed(form: ThoughtForm, prompt: str) -> bool:
 
 
 def _remembered(template: ChatTemplate, name: str) -> str:
-    """Return how the template writes an earlier answer with its thought under a name; "" if it cannot."""
+    """Return what the template writes for an earlier answer, whose thought has this name; "" if it fails."""
     answered = {"role": "assistant", "content": _ANSWER, name: _THOUGHT}
     with suppress(TemplateError):
         return template.render([{"role": "user", "content": _QUESTION}, answered]).rpartition(_QUESTION)[2]
@@ -217,8 +228,7 @@ def _remembered(template: ChatTemplate, name: str) -> str:
 class Thoughts:
     """How a model thinks, in its own tokens.
 
-    A control token counts only as such: text that spells it is text. So `form` has a character in the place of each
-    control token, which no other text has.
+    Text that spells a control token is text. So each control token has a character in `form` that no text has.
 
     Parameters
     ----------
@@ -227,7 +237,7 @@ class Thoughts:
     marks : mapping of int to str
         The character of each control token.
     texts : mapping of int to str
-        The text of each character, as `str.translate` takes it.
+        The text of each of these characters, for `str.translate`.
     closing : sequence of int
         Tokens that end a thought and lead to the answer.
     plain : ThoughtForm
@@ -245,7 +255,7 @@ class Thoughts:
 
     @classmethod
     def of(cls, llama: Any) -> Self | None:
-        """Find out how a model thinks, by its chat template and its vocabulary; None if it does not."""
+        """Find out from its chat template and its vocabulary how a model thinks; None if it does not."""
         if llama.chat_template is None:
             return None
 

@@ -119,7 +119,7 @@ def test_chat_refuses_other_ways_to_think(run):
     result = run("thinking", command="chat", stdin="/think aloud\n")
     assert (result.exit_code, result.stderr) == (
         1,
-        "Error: There is no way to think named 'aloud': choose from show, hide, off.\n",
+        "Error: /think takes show, hide or off: not 'aloud'.\n",
     )
 
 
