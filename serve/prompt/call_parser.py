@@ -28,6 +28,9 @@ _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 #: Names of JSON that Python has not.
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
+#: Number of characters that have the texts before a call, and its name.
+_HEAD = 500
+
 #: Keys that models write in place of those of their form.
 _NAME_KEYS, _ARGUMENTS_KEYS = ("name", "tool_name", "function"), ("arguments", "parameters")
 
@@ -93,6 +96,20 @@ class CallParser:
                 return []
             calls[-1] = last._replace(stop=found.end() if found else last.stop)
         return calls
+
+    def may_begin(self, text: str) -> bool:
+        """Return whether a text that continues may begin with a call."""
+        parts = self.form.start, self.form.opening, text[:_HEAD]
+        start, opening, given = ("".join(part.split()) for part in parts)
+        rest = given.removeprefix(start)
+        if ANY in start + opening or not rest or start.startswith(given):
+            return True
+        if self.form.style is Style.OBJECT:
+            return rest.lstrip(",;")[:1] in ("", "{", "[")
+        if self.form.style is not Style.PYTHON and opening.startswith(rest):
+            return True
+        name = rest.lstrip("[") if self.form.style is Style.PYTHON else rest.removeprefix(opening)
+        return any(known.startswith(name) or name.startswith(known) for known in self._schemas)
 
     def ended(self, text: str) -> int:
         """Return the length of the text that ends all calls, at the beginning of what follows a call."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...ask.thinking import Thinking
+from ...ask.thought_splitter import Part
 from ...runtime.thought_form import Stage
 from ...settings import WHOLE
 from ..engine.request import End, Generation, Request, TokenLogprob
@@ -15,7 +16,7 @@ from ..http.api_error import RequestError
 from ..http.server import Server
 from .call_grammar import calls_grammar, grammar_of
 from .message_formatter import Message
-from .tools import CallFinder, ToolCall
+from .tools import AnswerReader, ToolCall
 
 
 @dataclass(frozen=True)
@@ -143,27 +144,24 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
     OctavoError
         The engine refuses the request, or fails.
     """
-    finder = None
+    reader = None
     if turn.tools and turn.choice != "none":
-        finder = CallFinder(turn.tools, server.messages.forms, _forces(turn), server.messages.marks.values())
+        reader = AnswerReader(turn.tools, server.messages.forms, _forces(turn), server.messages.marks.values())
     called = False
     async with aclosing(server.engine.stream(request)) as events:
         async for event in events:
             if not isinstance(event, End):
-                if event.is_thought:
-                    yield Thought(event.text)
+                if reader is None:
+                    yield Thought(event.text) if event.is_thought else Text(event.text, event.logprobs)
                     continue
-                if finder is None:
-                    yield Text(event.text, event.logprobs)
-                    continue
-                found = finder.add(event.text)
+                found = reader.add(event.text, event.is_thought)
                 if event.logprobs:
                     yield Text("", event.logprobs)
             else:
-                found = finder.end() if finder else []
+                found = reader.end() if reader else []
             for part in found:
-                if isinstance(part, str):
-                    yield Text(part)
+                if isinstance(part, Part):
+                    yield Thought(part.text) if part.is_thought else Text(part.text)
                 elif turn.parallel or not called:
                     called = True
                     yield part

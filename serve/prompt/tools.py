@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...ask.thought_splitter import Part
 from ...runtime.call_form import HERMES, CallForm, Style
 from .call_parser import CallParser, FoundCall
 
@@ -88,6 +89,8 @@ class CallFinder:
         Whether the whole answer is a call, as a grammar makes it.
     hidden : collection of str
         Texts of control tokens, which are not part of an answer's text.
+    begins : bool
+        Whether the text may begin with a call without its first texts, as an answer may.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class CallFinder:
         forms: Sequence[CallForm] = (HERMES,),
         forced: bool = False,
         hidden: Collection[str] = (),
+        begins: bool = True,
     ) -> None:
         schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
         self._names, self._forced = list(schemas), forced
@@ -104,7 +108,7 @@ class CallFinder:
         self._bare.append(CallParser(CallForm(Style.OBJECT), schemas))
         self._triggers = [(text, parser) for parser in self._parsers for text in parser.form.triggers]
         self._hidden = re.compile("|".join(map(re.escape, hidden))) if hidden else None
-        self._held, self._begins = "", True
+        self._held, self._begins = "", begins
         self._last: CallParser | None = None
 
     def add(self, text: str) -> list[str | ToolCall]:
@@ -152,11 +156,19 @@ class CallFinder:
             if calls:
                 found += map(_tool_call, calls)
                 self._held, self._last = self._held[calls[-1].stop :], last
-            elif not is_whole:
+            elif not is_whole and self._may_be_call():
                 break
             else:
                 found += self._text(max(len(text) for text, _ in self._triggers if self._held.startswith(text)))
         return found
+
+    def _may_be_call(self) -> bool:
+        """Return whether the text begins with a call, as far as it has come."""
+        held = self._held
+        return any(
+            text.startswith(held) or (held.startswith(text) and parser.may_begin(held))
+            for text, parser in self._triggers
+        )
 
     def _after_call(self, is_whole: bool) -> bool:
         """Leave out what ends calls, and blanks after a call. Return whether what follows is certain."""
@@ -172,6 +184,58 @@ class CallFinder:
             self._last = None
         text = self._hidden.sub("", text) if self._hidden else text
         return [text] if text else []
+
+
+class AnswerReader:
+    """Find calls in an answer, and in a thought that no answer follows.
+
+    Some models call a function in the middle of a thought, and end. A call in a thought that leads to an answer is part
+    of the thought: the model has only planned it.
+
+    Parameters
+    ----------
+    tools : sequence of dict
+        The functions that may be called; this and the others are as in `CallFinder`.
+    """
+
+    def __init__(
+        self, tools: Sequence[dict[str, Any]], forms: Sequence[CallForm], forced: bool, hidden: Collection[str]
+    ) -> None:
+        self._answer = CallFinder(tools, forms, forced, hidden)
+        self._tools, self._forms = tools, forms
+        self._forget_thought()
+
+    def _forget_thought(self) -> None:
+        self._in_thought = CallFinder(self._tools, self._forms, begins=False)
+        self._thought = ""  # what is held back of it
+        self._found: list[Part | ToolCall] = []  # in it, from the first call on
+
+    def add(self, text: str, is_thought: bool) -> list[Part | ToolCall]:
+        """Add a piece of the answer or of a thought, and return the parts that are certain."""
+        if not is_thought:
+            before = self._end_of_thought(follows=True) if text.strip() else []
+            return [*before, *_parts(self._answer.add(text))]
+        self._thought += text
+        self._found += _parts(self._in_thought.add(text), is_thought=True)
+        n_before = next((n for n, part in enumerate(self._found) if isinstance(part, ToolCall)), len(self._found))
+        certain, self._found = self._found[:n_before], self._found[n_before:]
+        self._thought = self._thought[sum(len(part.text) for part in certain if isinstance(part, Part)) :]
+        return certain
+
+    def _end_of_thought(self, follows: bool) -> list[Part | ToolCall]:
+        """Return the rest of a thought, with its calls unless an answer follows."""
+        found = [*self._found, *_parts(self._in_thought.end(), is_thought=True)]
+        held = self._thought
+        self._forget_thought()
+        return ([Part(held, True)] if held else []) if follows else found
+
+    def end(self) -> list[Part | ToolCall]:
+        """Return the remainder."""
+        return [*self._end_of_thought(follows=False), *_parts(self._answer.end())]
+
+
+def _parts(found: Sequence[str | ToolCall], is_thought: bool = False) -> list[Part | ToolCall]:
+    return [Part(each, is_thought) if isinstance(each, str) else each for each in found]
 
 
 def _tool_call(call: FoundCall) -> ToolCall:

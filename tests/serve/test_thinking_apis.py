@@ -9,6 +9,8 @@ from helpers import thinking_model, tiny_models
 from helpers.served import serving
 from helpers.thinking_model import ANSWER, THOUGHT
 
+from octavo.serve.engine.sampler import TokenSampler
+
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "Which ship?"}]}
 N_THOUGHT = len(THOUGHT) + 2
@@ -109,6 +111,47 @@ def test_a_grammar_is_for_the_answer_alone(served):
     assert thought_of(answer) == (THOUGHT, '"Shi"')
     direct = served.post(CHAT, **ASKED, response_format=form, reasoning_effort="none")
     assert thought_of(direct) == (None, '"Shi"')
+
+
+WEATHER = {"name": "get_weather", "description": "Tell.", "parameters": {"type": "object", "properties": {}}}
+TOOLS = [{"type": "function", "function": WEATHER}]
+CALL = '<tool_call>{"name": "get_weather", "arguments": {}}</tool_call>'
+
+
+@pytest.fixture
+def says(served, monkeypatch):
+    """Have the model say a text, in its control tokens, and end."""
+
+    def say(text):
+        tokens = served.server.engine.llama.tokenize(text.encode(), add_bos=False, special=True)
+        said = iter([*tokens, tiny_models.IM_END])
+        monkeypatch.setattr(TokenSampler, "draw", lambda *_: (next(said), None))
+
+    return say
+
+
+def test_a_call_in_a_thought_that_does_not_end_is_a_call(served, says):
+    says(f"<think>Hm. {CALL}")
+    choice = served.post(CHAT, **ASKED, tools=TOOLS)["choices"][0]
+    assert (choice["message"]["reasoning_content"], choice["message"]["content"]) == ("Hm. ", None)
+    assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["get_weather"]
+    assert choice["finish_reason"] == "tool_calls"
+    says(f"<think>Hm. {CALL}")
+    events = list(served.stream(CHAT, **ASKED, tools=TOOLS))
+    deltas = [event["choices"][0]["delta"] for event in events]
+    assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == "Hm. "
+    assert [call["function"]["name"] for delta in deltas for call in delta.get("tool_calls") or ()] == ["get_weather"]
+    assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    says(f"<think>Hm. {CALL}</think>")
+    message = served.post(MESSAGES, **ASKED, max_tokens=400, tools=[{"name": "get_weather", "input_schema": {}}])
+    assert [block["type"] for block in message["content"]] == ["thinking", "tool_use"]
+
+
+def test_a_call_in_a_thought_before_an_answer_is_a_thought(served, says):
+    says(f"<think>Hm. {CALL}</think>It is sunny.")
+    answer = served.post(CHAT, **ASKED, tools=TOOLS)
+    assert thought_of(answer) == (f"Hm. {CALL}", "It is sunny.")
+    assert answer["choices"][0]["finish_reason"] == "stop"
 
 
 def test_log_probabilities_are_those_of_the_answer(served):

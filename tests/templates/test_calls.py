@@ -10,10 +10,12 @@ import pytest
 from helpers import tiny_models
 
 import octavo
+from octavo.ask.thought_splitter import ThoughtSplitter
 from octavo.runtime.call_form import HERMES, TAUGHT, forms_of, shown_form, shows_calls
 from octavo.runtime.chat_template import ChatTemplate, TemplateError
+from octavo.runtime.thought_form import form_of
 from octavo.serve.prompt.call_grammar import calls_grammar
-from octavo.serve.prompt.tools import CallFinder, ToolCall
+from octavo.serve.prompt.tools import AnswerReader, CallFinder, ToolCall
 
 FOLDER = os.environ.get("OCTAVO_TEST_TEMPLATES")
 SOURCES = {path.stem: path for path in sorted(Path(FOLDER).glob("*.jinja"))} if FOLDER else {}
@@ -144,6 +146,23 @@ def test_a_call_is_found_in_what_the_template_writes(name, case):
         else:
             assert found == calls
             assert rest == "" or rest in TEXT_BEFORE[name]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_call_is_found_in_a_thought_that_does_not_end(name):
+    template, calls = template_of(name), CASES["one"]
+    thoughts = form_of(template, template.source, lambda text: False)
+    try:
+        text = WRITTEN.get(name) or written(template, calls)
+    except TemplateError:
+        pytest.skip("The template refuses calls.")
+    if thoughts is None or (UNWRITTEN.get(name) == _NOT_SHOWN and name not in WRITTEN):
+        pytest.skip("The model does not think, or its template shows no calls.")
+    splitter, reader = ThoughtSplitter(thoughts), AnswerReader(TOOLS, forms_of(template), False, ())
+    parts = [part for piece in f"{thoughts.start}Hm.\n\n{text}" for part in splitter.add(piece)] + splitter.rest()
+    found = [each for part in parts for each in reader.add(*part)] + reader.end()
+    assert [each.name for each in found if isinstance(each, ToolCall)] == ([] if name in UNREAD else ["look_up"])
+    assert "".join(part.text for part in found if not isinstance(part, ToolCall)).startswith("Hm.")
 
 
 @pytest.mark.parametrize("name", WRITTEN)

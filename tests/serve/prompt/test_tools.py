@@ -10,7 +10,7 @@ import octavo
 from octavo.runtime.call_form import ANY, HERMES, TAUGHT, CallForm, Style
 from octavo.serve.http.api_error import RequestError
 from octavo.serve.prompt.call_grammar import calls_grammar, grammar_of
-from octavo.serve.prompt.tools import CallFinder, ToolCall
+from octavo.serve.prompt.tools import AnswerReader, CallFinder, ToolCall
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": PARAMETERS}} for name in ("weather", "time")]
@@ -84,6 +84,53 @@ def test_text_is_told_as_soon_as_it_is_sure():
     assert finder.add("Hello ") == ["Hello "]
     assert finder.add("<to") == []
     assert finder.add("p> x") == ["<top> x"]
+
+
+def test_text_is_told_as_soon_as_it_can_be_no_call():
+    finder = CallFinder(TOOLS, FORMS)
+    assert finder.add("Models write <tool_call> and") == ["Models write ", "<tool_call>", " and"]
+    for begun in ("<tool_call>", '<tool_call>\n{"name"', "[TOOL_CALLS] [", "[TOOL_CALLS]\n"):
+        assert CallFinder(TOOLS, FORMS).add(begun) == []
+
+
+CALL = f"<tool_call>{ROME}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("thought", "answer", "shown", "calls"),
+    [
+        (f"Hm. {CALL}", "", "Hm. ", BOTH[:1]),
+        (f"Hm. {CALL}\n<tool_call>{OSLO}</tool_call>\n", "\n\n", "Hm. ", BOTH),
+        (f"{CALL} I wait.", "", " I wait.", BOTH[:1]),
+        (f"Hm. <tool_call>{ROME}", "", "Hm. ", BOTH[:1]),
+        (ROME, "", ROME, []),
+        ("Is it <tool_call>{?", "", "Is it <tool_call>{?", []),
+        # These calls are only planned.
+        (f"So {CALL}. Or not.", "Yes.", f"So {CALL}. Or not.", []),
+        (f"So {CALL}", f"<tool_call>{OSLO}</tool_call>", f"So {CALL}", BOTH[1:]),
+        ("Is it <tool_call>{?", "No.", "Is it <tool_call>{?", []),
+    ],
+)
+def test_a_call_counts_in_a_thought_that_no_answer_follows(thought, answer, shown, calls):
+    parted = [(letter, True) for letter in thought] + [(letter, False) for letter in answer]
+    whole = [(thought, True), (answer, False)]
+    for pieces in (whole, parted):
+        reader = AnswerReader(TOOLS, FORMS, False, ())
+        found = [each for piece in pieces for each in reader.add(*piece)] + reader.end()
+        made = [(each.name, json.loads(each.arguments)["city"]) for each in found if isinstance(each, ToolCall)]
+        told = [each for each in found if not isinstance(each, ToolCall)]
+        assert ("".join(part.text for part in told if part.is_thought), made) == (shown, calls)
+        assert "".join(part.text for part in told if not part.is_thought).strip() == ("" if calls else answer.strip())
+
+
+def test_a_thought_is_told_as_it_comes():
+    reader = AnswerReader(TOOLS, FORMS, False, ())
+    assert reader.add("I think of <tool_call> and", True) == [
+        ("I think of ", True),
+        ("<tool_call>", True),
+        (" and", True),
+    ]
+    assert reader.add(" {", True) == [(" {", True)]
 
 
 def test_an_answer_that_must_be_a_call_is_told_at_the_end():
