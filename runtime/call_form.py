@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -21,6 +21,9 @@ _THOUGHTS = re.compile(r"^\s*(<\|START_THINKING\|>)?(<\|END_THINKING\|>|</think>
 
 #: Stands in a form for an id or a number that differs from call to call.
 ANY = "\0"
+
+#: Stands in a form for what is before each tag.
+_TAG_MARK = "<\1>"
 
 _NAMES, _IDS, _KEYS = ("octavo_first", "octavo_second"), ("octavoid1", "octavoid2"), ("octavo_key_a", "octavo_key_b")
 _SCHEMA = {"type": "object", "properties": {"octavo": {"type": "string", "description": "What."}}, "required": []}
@@ -33,6 +36,7 @@ class Style(Enum):
     OBJECT = auto()  # both in a JSON object, or in a list of such
     NAMED = auto()  # the name, and then a JSON object of arguments
     KEYED = auto()  # the name, and then each argument between texts of its own
+    NESTED = auto()  # the name, and then each argument in tags named after it, with tags inside for lists and objects
     PYTHON = auto()  # as calls of Python
     GEMMA = auto()  # the name, and then an object in Gemma 4's notation
 
@@ -55,6 +59,7 @@ class CallForm:
         Whether the prompt ends with `opening`, so that an answer may begin with a name.
     key_opening, value_opening, other_opening, value_closing : str
         Texts before a key, between a key and a string, between a key and another value, and after a value, of KEYED.
+        Of NESTED, `value_closing` goes before the key of a closing tag, and `value_opening` after that of any tag.
     """
 
     style: Style
@@ -83,6 +88,11 @@ class CallForm:
         texts = [self.start, self.end, self.opening, self.middle, self.closing]
         texts += [self.key_opening, self.value_opening, self.other_opening, self.value_closing]
         return [part for text in texts for part in text.split(ANY) if part]
+
+    def with_text(self, old: str, new: str) -> CallForm:
+        """Return the form with a text in the place of another one."""
+        texts = {field.name: getattr(self, field.name) for field in fields(self) if field.type == "str"}
+        return replace(self, **{name: text.replace(old, new) for name, text in texts.items()})
 
 
 #: The form of Hermes, in which octavo describes functions to models whose templates do not.
@@ -139,7 +149,12 @@ def shown_form(template: ChatTemplate) -> CallForm | None:
     start = _token_start(one, len(_common_prefix(one, before_content)))
     if not all(mark in one[start:] for mark in (_NAMES[0], *_KEYS, *_VALUES)):
         return None
-    return _form(one[start:], two[start:], number[start:], after_content)
+    texts = one[start:], two[start:], number[start:], after_content
+    mark = re.search(rf"{_VALUES[0]}(.*?)</{_KEYS[0]}>", one)
+    if mark is None or not mark[1]:
+        return _form(*texts)
+    form = _form(*(text.replace(mark[1], _TAG_MARK) for text in texts))
+    return form and form.with_text(_TAG_MARK, mark[1])
 
 
 def shows_calls(template: ChatTemplate) -> bool:
@@ -185,7 +200,11 @@ def _form(one: str, two: str, number: str, after: str) -> CallForm | None:
         if not before and gap:
             return CallForm(style, opening=gap.partition("}")[2], middle=middle, begun=True)
         return CallForm(style, before[: len(before) - len(opening)].strip(), end, opening, middle, closing)
-    return _keyed_form(one, number, before, between, gap, tail)
+    after_value = one[one.index(_VALUES[0]) + len(_VALUES[0]) : one.index(_KEYS[1])]
+    before_tag, is_tag, _ = after_value.partition(f"</{_KEYS[0]}>")
+    if is_tag:
+        return _nested_form(before_tag, before, between, gap, tail)
+    return _keyed_form(one, number, before, between, after_value, gap, tail)
 
 
 def _object_form(before: str, between: str, tail: str) -> CallForm:
@@ -202,17 +221,36 @@ def _object_form(before: str, between: str, tail: str) -> CallForm:
     return CallForm(Style.OBJECT, start, end.strip(), name_key=keys[0], arguments_key=keys[1], lists=lists)
 
 
-def _keyed_form(one: str, number: str, before: str, between: str, gap: str, tail: str) -> CallForm | None:
+def _nested_form(before_tag: str, before: str, between: str, gap: str, tail: str) -> CallForm:
+    """Return the form of calls with each argument in tags named after it."""
+    key_opening, last_tag = f"{before_tag}<", f"{before_tag}</{_KEYS[1]}>"
+    rest = tail.removeprefix(last_tag)
+    opening, closing = _repeated(before, gap.removeprefix(last_tag), rest)
+    return CallForm(
+        Style.NESTED,
+        before[: len(before) - len(opening)].strip(),
+        rest[len(closing) :].strip(),
+        opening,
+        between.removesuffix(key_opening),
+        closing,
+        key_opening=key_opening,
+        value_opening=">",
+        other_opening=">",
+        value_closing=f"{before_tag}</",
+    )
+
+
+def _keyed_form(one: str, number: str, before: str, between: str, inside: str, gap: str, tail: str) -> CallForm | None:
     """Return the form of calls with each argument between texts of its own."""
-    inside = one[one.index(_VALUES[0]) + len(_VALUES[0]) : one.index(_KEYS[1])]
     key_opening = _common_suffix(between, inside)
     key_opening = key_opening[_first_border(key_opening) :]
-    value_closing, middle = inside[: len(inside) - len(key_opening)], between[: len(between) - len(key_opening)]
+    value_closing, middle = (
+        inside[: len(inside) - len(key_opening)],
+        between[: len(between) - len(key_opening)],
+    )
     value_opening = one.partition(_KEYS[0])[2].partition(_VALUES[0])[0]
     other_opening = number.partition(_KEYS[0])[2].partition(str(_NUMBER))[0]
     if not (key_opening.strip() and value_closing.strip()) or not value_opening.strip():
-        return None
-    if _KEYS[0].rpartition("_")[0] in value_closing:  # as in MiniMax M3's nested tags
         return None
     common = _common_prefix(tail, value_closing)
     value_closing = common if common.strip() else value_closing  # a line break may stand between arguments only

@@ -15,6 +15,13 @@ from ..http.api_error import RequestError
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _ANY_VALUE: dict[str, Any] = {}
 
+#: Rules of values in nested tags, without their texts before tags.
+_NESTED = """
+nested-text ::= {text}
+nested-tag ::= {opening} nested-name ">" nested-value {closing} nested-name ">"
+nested-name ::= [^<>]+
+nested-value ::= nested-text | nested-tag+"""
+
 #: Rules of Gemma 4's notation.
 _GEMMA = r"""
 gemma-string ::= "<|\"|>" ( [^<] | "<" [^|] )* "<|\"|>"
@@ -90,7 +97,7 @@ class _Rules:
         closing = self._literal(form.closing.strip())
         ending = f"( ws {closing} ( ws {last} )? )?" if closing and last else f"( ws {closing or last} )?"
         root = f"root ::= {first} ( {calls} ) {ending if closing or last else ''}"
-        more = _GEMMA if form.style is Style.GEMMA else ""
+        more = _GEMMA if form.style is Style.GEMMA else self._nested_rules() if form.style is Style.NESTED else ""
         return f"{self._schemas.format_grammar()}\nws ::= [ \\n]?\n{root}{more}\n"
 
     def _call(self, number: int, function: Mapping[str, Any]) -> str:
@@ -107,14 +114,17 @@ class _Rules:
         head = f"{opening} {self._literal(name)} {self._literal(form.middle)}"
         if form.style is Style.NAMED:
             return f"{head} {self._schemas.visit(parameters, f'call-{number}')}"
-        properties = parameters.get("properties") or {}
-        pairs = {key: self._pair(f"call-{number}-{key}", key, schema) for key, schema in properties.items()}
-        required = [pair for key, pair in pairs.items() if key in (parameters.get("required") or ())]
-        optional = [pair for key, pair in pairs.items() if key not in (parameters.get("required") or ())]
-        separator = {Style.PYTHON: '", "', Style.GEMMA: '","'}.get(form.style, "")
-        inside = _sequence(required, optional, separator)
+        inside = self._arguments(f"call-{number}", parameters)
         around = {Style.PYTHON: ('"("', '")"'), Style.GEMMA: ('"{"', '"}"')}.get(form.style, ("", ""))
         return f"{head} {around[0]} {inside} {around[1]}"
+
+    def _arguments(self, rule: str, parameters: Mapping[str, Any]) -> str:
+        """Return the pattern of the fields of an object."""
+        needed = parameters.get("required") or ()
+        pairs = {key: self._pair(f"{rule}-{key}", key, of) for key, of in (parameters.get("properties") or {}).items()}
+        required = [pair for key, pair in pairs.items() if key in needed]
+        optional = [pair for key, pair in pairs.items() if key not in needed]
+        return _sequence(required, optional, {Style.PYTHON: '", "', Style.GEMMA: '","'}.get(self._form.style, ""))
 
     def _pair(self, rule: str, key: str, schema: Mapping[str, Any]) -> str:
         """Return the pattern of an argument."""
@@ -125,16 +135,45 @@ class _Rules:
             kinds = {"string": "gemma-string", "number": "gemma-number", "integer": "gemma-number"}
             kinds |= {"object": "gemma-object", "array": "gemma-list", "boolean": '( "true" | "false" )'}
             return f"{self._literal(f'{key}:')} {kinds.get(str(schema.get('type')), 'gemma-value')}"
+        if form.style is Style.NESTED:
+            return self._tag(rule, key, schema)
         if is_string and schema.get("enum"):
             value = " | ".join(self._literal(str(choice)) for choice in schema["enum"])
         elif is_string:
-            first, second = form.value_closing.strip()[0], form.value_closing.strip()[1]
-            value = f"( [^{first}] | {self._literal(first)} [^{_in_class(second)}] )*"
+            value = self._text_before(form.value_closing)
         else:
             value = self._schemas.visit(schema or _ANY_VALUE, rule)
         opening = form.value_opening if is_string else form.other_opening
         before = self._literal(f"{form.key_opening}{key}{opening}")
         return f"{before} ( {value} ) {self._literal(form.value_closing)}"
+
+    def _tag(self, rule: str, name: str, schema: Mapping[str, Any]) -> str:
+        """Return the pattern of a value in a tag, and tags inside for lists and objects."""
+        kind, form = schema.get("type"), self._form
+        if schema.get("enum"):
+            value = " | ".join(self._literal(_text_of(choice)) for choice in schema["enum"])
+        elif kind == "array":
+            value = f"( {self._tag(f'{rule}-item', 'item', schema.get('items') or _ANY_VALUE)} )*"
+        elif kind == "object" and schema.get("properties"):
+            value = self._arguments(rule, schema)
+        elif kind in ("integer", "number", "boolean"):
+            value = self._schemas.visit(schema, rule)
+        else:
+            value = "nested-text" if kind == "string" else "nested-value"
+        opening, closing = f"{form.key_opening}{name}{form.value_opening}", f"{form.value_closing}{name}>"
+        return f"{self._literal(opening)} ( {value} ) {self._literal(closing)}"
+
+    def _nested_rules(self) -> str:
+        """Return the rules of values in nested tags."""
+        opening, closing = self._form.key_opening, self._form.value_closing
+        return _NESTED.format(
+            text=self._text_before(closing), opening=self._literal(opening), closing=self._literal(closing)
+        )
+
+    def _text_before(self, text: str) -> str:
+        """Return the pattern of a text that does not hold the first two characters of another one."""
+        first, second = text.strip()[0], text.strip()[1]
+        return f"( [^{_in_class(first)}] | {self._literal(first)} [^{_in_class(second)}] )*"
 
     def _literal(self, text: str) -> str:
         """Return the pattern of a text of the form, with any id in place of ANY."""
@@ -149,6 +188,11 @@ def _sequence(required: Iterable[str], optional: Sequence[str], separator: str) 
         return needed
     more = f"( {separator} ( {others} ) )*"
     return f"{needed} {more}" if needed else f"( ( {others} ) {more} )?"
+
+
+def _text_of(value: Any) -> str:
+    """Return a value as a template writes it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _in_class(character: str) -> str:

@@ -57,11 +57,12 @@ class CallParser:
         ends = form.end if form.style in (Style.OBJECT, Style.PYTHON) else form.closing
         self._ends = [*ends.replace(ANY, " ").split(), ""][0]
         arguments = "|".join(filter(None, (_loose(form.key_opening), _loose(form.closing)))) or r"\{"
-        arguments = arguments if form.style is Style.KEYED else r"\{"
+        arguments = arguments if form.style in (Style.KEYED, Style.NESTED) else r"\{"
         opening = f"(?:{_loose(form.opening)})?" if form.begun else _loose(form.opening)
         self._opening = re.compile(rf"\s*{opening}{_NAME}{_loose(form.middle)}(?=\s*(?:{arguments}))")
         keyed = r"\s*" + _loose(form.key_opening) + _KEY + _between(form.value_opening, form.other_opening)
         value, after = _exact_end(form.value_closing), f"{_loose(form.key_opening)}|{_loose(form.closing) or '$'}"
+        self._tag = re.compile(rf"\s*{_loose(form.key_opening)}(?P<key>[^<>/\s]+){_loose(form.value_opening)}")
         self._argument = re.compile(rf"{keyed}(?P<value>.*?){value}(?=\s*(?:{after}))", re.DOTALL)
 
     def parse(self, text: str, is_whole: bool) -> list[FoundCall]:
@@ -180,8 +181,12 @@ class CallParser:
         if opened is None:
             return []
         at, arguments = opened.end(), dict[str, Any]()
-        if self.form.style is Style.KEYED:
-            properties = self._schemas.get(opened["name"], {}).get("properties") or {}
+        schema = self._schemas.get(opened["name"], {})
+        if self.form.style is Style.NESTED:
+            tags, at = self._tags(text, at, schema)
+            arguments = dict(tags)
+        elif self.form.style is Style.KEYED:
+            properties = schema.get("properties") or {}
             while (found := self._argument.match(text, at)) is not None:
                 kind, key = found.groupdict().get("kind"), found["key"]
                 arguments[key] = _value_of(found["value"], properties.get(key), kind)
@@ -196,6 +201,44 @@ class CallParser:
         if closed is None and not (is_whole and self.form.closing.strip().startswith(rest)):
             return []
         return [FoundCall(opened["name"], arguments, closed.end() if closed else len(text))]
+
+    def _tags(self, text: str, at: int, schema: Any) -> tuple[list[tuple[str, Any]], int]:
+        """Return names and values of the tags at a place of a text, and the place after them.
+
+        Parameters
+        ----------
+        schema : dict
+            Schema of the object or list that they make up.
+        """
+        found = []
+        while (tag := self._tag.match(text, at)) is not None:
+            value = self._in_tag(text, tag.end(), tag["key"], _schema_inside(schema, tag["key"]))
+            if value is None:
+                break
+            found.append((tag["key"], value[0]))
+            at = value[1]
+        return found, at
+
+    def _in_tag(self, text: str, at: int, name: str, schema: Any) -> tuple[Any, int] | None:
+        """Return the value that stands in a tag, and the place after its closing tag; None if it does not close."""
+        closing, kind = f"{self.form.value_closing}{name}{self.form.value_opening}", schema.get("type")
+        with suppress(RecursionError):
+            inside, stop = self._tags(text, at, schema) if kind != "string" else ([], at)
+            if inside and (closed := re.compile(rf"\s*{re.escape(closing)}").match(text, stop)):
+                is_list = kind == "array" or (kind != "object" and all(key == "item" for key, _ in inside))
+                return [value for _, value in inside] if is_list else dict(inside), closed.end()
+        stop = text.find(closing, at)
+        if stop < 0:
+            return None
+        if stop == at and kind in ("array", "object"):
+            return [] if kind == "array" else {}, stop + len(closing)
+        return _value_of(text[at:stop], schema, None), stop + len(closing)
+
+
+def _schema_inside(schema: Any, name: str) -> dict[str, Any]:
+    """Return the schema of a field of an object, or of a list's items."""
+    inside = schema.get("items") if schema.get("type") == "array" else (schema.get("properties") or {}).get(name)
+    return inside if isinstance(inside, dict) else {}
 
 
 def _json_object(text: str, at: int) -> tuple[dict[str, Any], int] | None:

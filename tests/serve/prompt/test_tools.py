@@ -1,6 +1,7 @@
 """Functions: their grammar, and how calls are found in what a model writes."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -189,6 +190,22 @@ SHOWN = {
         '<calls>\n<invoke name="weather">\n<parameter name="city" string="true">Ro\nme </call></parameter>\n'
         '<parameter name="days" string="false">3</parameter>\n</invoke>\n</calls>',
     ),
+    "nested tags": (
+        CallForm(
+            Style.NESTED,
+            "]<[<calls>",
+            "]<[</calls>",
+            ']<[<invoke name="',
+            '">',
+            "]<[</invoke>\n",
+            key_opening="]<[<",
+            value_opening=">",
+            other_opening=">",
+            value_closing="]<[</",
+        ),
+        ']<[<calls>\n]<[<invoke name="weather">]<[<city>Ro\nme </call>]<[</city>]<[<days>3]<[</days>]<[</invoke>\n'
+        "]<[</calls>",
+    ),
     "Python": (
         CallForm(Style.PYTHON, "<|tool_call_start|>", "<|tool_call_end|>"),
         "<|tool_call_start|>[weather(city='Ro\nme </call>', days=3)]<|tool_call_end|>",
@@ -273,6 +290,49 @@ def test_values_have_the_types_of_the_schema_or_of_their_text():
         "f": "so it is",
         "g": "<b>",
     }
+
+
+STAY = {"type": "object", "properties": {"from": {"type": "string"}, "days": {"type": "integer"}}}
+TRIP = {
+    "type": "object",
+    "properties": {"stays": {"type": "array", "items": STAY}, "by": {"enum": ["sea", 3]}, "more": {}},
+    "required": ["stays"],
+}
+TRIPS = [{"type": "function", "function": {"name": "go", "parameters": TRIP}}]
+IN_TAGS = (
+    '<calls><invoke name="go"><stays><item><from>12</from><days>3</days></item><item><from>a<b</from></item></stays>'
+    "<by>sea</by>{}</invoke></calls>"
+)
+STAYS = [{"from": "12", "days": 3}, {"from": "a<b"}]
+
+
+def in_tags(text):
+    """A text with what stands before each of its tags in a form."""
+    return re.sub(r"<(?=/?(calls|invoke|stays|item|from|days|by|more|a|x)\b)", "]<[<", text)
+
+
+@pytest.mark.parametrize(
+    ("more", "value"),
+    [
+        ("<more>4</more>", 4),
+        ("<more><item>true</item><item><a>x</a></item></more>", [True, {"a": "x"}]),
+        ("<more><a><x>1</x></a></more>", {"a": {"x": 1}}),
+    ],
+)
+def test_tags_may_hold_tags(more, value):
+    form, text = SHOWN["nested tags"][0], in_tags(IN_TAGS.format(more))
+    finder = CallFinder(TRIPS, [form])
+    [call] = [each for piece in text for each in finder.add(piece)] + finder.end()
+    assert json.loads(call.arguments) == {"stays": STAYS, "by": "sea", "more": value}
+    assert sampled(calls_grammar(TRIPS, None, form), text)
+
+
+def test_a_tag_that_does_not_close_is_no_argument():
+    form = SHOWN["nested tags"][0]
+    text = in_tags('<calls><invoke name="go"><more><a>1')
+    for said in (text, f"{text}{in_tags('</more></invoke></calls>')}"[: len(text) + 3]):
+        finder = CallFinder(TRIPS, [form])
+        assert "".join([*finder.add(said), *finder.end()]) == said
 
 
 def sampled(grammar, text):
