@@ -35,6 +35,9 @@ TEMPLATE_NAME = "tokenizer.chat_template"
 #: Stands for the document in a message.
 DOCUMENT = _DOCUMENT
 
+#: Stands for the description of tools in a message.
+TOOLS = "[octavo:tools]"
+
 #: Fields of a message in which templates look for thoughts; OpenAI's form has the first.
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
@@ -212,9 +215,7 @@ class ChatTemplate:
         TemplateError
             The template raises an error, omits a content, or would decide by a text that holds control tokens.
         """
-        if self._words is None:
-            self._words = {string for string in self._strings if _may_be_sought(string) and is_text(string)}
-        marked = MarkedMessages(messages, self._words | {DOCUMENT})
+        marked = MarkedMessages(messages, self._sought(is_text) | {DOCUMENT, TOOLS})
         with _at(_TIME.get() or now()):
             rendered, whole = (self.render(each, tools, options) for each in (marked.messages, messages))
         if marked.omits(rendered):
@@ -223,6 +224,16 @@ class ChatTemplate:
         if joined(pieces) == whole:
             return pieces
         return [Piece(whole, True)] if is_text(_texts(messages)) else pieces
+
+    def sought_words(self, text: str, is_text: Callable[[str], bool]) -> str:
+        """Return those words of a text that the template may look for, such as "/no_think"."""
+        return " ".join(sorted((word for word in self._sought(is_text) if word in text), key=text.index))
+
+    def _sought(self, is_text: Callable[[str], bool]) -> set[str]:
+        """Return the words that the template may look for in texts."""
+        if self._words is None:
+            self._words = {string for string in self._strings if _may_be_sought(string) and is_text(string)}
+        return self._words
 
     def _parts(
         self,

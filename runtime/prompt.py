@@ -11,8 +11,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from .chat_template import DOCUMENT, INSTRUCTION, TemplateError, TemplateParts
+from .chat_template import DOCUMENT, INSTRUCTION, TOOLS, ChatTemplate, TemplateError, TemplateParts
 from .marked_messages import Piece
+from .tool_description import tool_description
 
 
 class Prompt:
@@ -99,26 +100,52 @@ class Prompt:
             Messages in OpenAI's form. Over a document the first one is the user's, and the system prompt comes before
             it.
         tools : list of dict, optional
-            Tools in OpenAI's form, of a conversation without a document.
+            Tools in OpenAI's form. Over a document the template's description of them comes after it.
 
         Raises
         ------
         TemplateError
-            There is no template, or it cannot render the messages (see `ChatTemplate.pieces`).
+            There is no template, or it cannot render the messages (see `ChatTemplate.pieces`), or its description of
+            tools cannot stand after a document.
         """
         template, (first, *others) = self._llama.chat_template, messages
         if template is None:
             raise TemplateError("there is none")
         system = f"{self._system}\n\n" if self._system else ""
         if self._has_document:
-            messages = [{**first, "content": f"{INSTRUCTION}{DOCUMENT}\n\n{system}{first['content']}"}, *others]
-        elif system:
+            return self._after_document(template, f"{system}{first['content']}", first, others, tools)
+        if system:
             with suppress(TemplateError):  # of a template without system messages
                 messages = [{"role": "system", "content": self._system}, *messages]
                 return list(template.pieces(messages, tools, self._options, is_text=self.is_text))
             messages = [{**first, "content": system + first["content"]}, *others]
         pieces: list[Piece] = template.pieces(messages, tools, self._options, is_text=self.is_text)
-        return _after_document(pieces) if self._has_document else pieces
+        return pieces
+
+    def _after_document(
+        self,
+        template: ChatTemplate,
+        asked: str,
+        first: Mapping[str, Any],
+        others: Sequence[Mapping[str, Any]],
+        tools: list[dict[str, Any]] | None,
+    ) -> list[Piece]:
+        """Return a conversation after the document. `asked` is the system prompt with the first question."""
+
+        def messages(before: str) -> list[Mapping[str, Any]]:
+            return [{**first, "content": f"{INSTRUCTION}{DOCUMENT}\n\n{before}{asked}"}, *others]
+
+        description = ""
+        if tools and not _follows_document(template, messages(""), tools, self._options):
+            description = tool_description(template, tools, self._options) or ""
+            if not description:
+                raise TemplateError("it describes tools in a way that cannot stand after a document")
+        told = messages(f"{TOOLS}\n\n" if description else "")
+        if words := template.sought_words(self._system, self.is_text):  # the template may decide by them
+            with suppress(TemplateError):  # of a template without system messages
+                heard = [{"role": "system", "content": words}, *told]
+                return _cut(template.pieces(heard, tools, self._options, is_text=self.is_text), description)
+        return _cut(template.pieces(told, tools, self._options, is_text=self.is_text), description)
 
     def tokens(self, pieces: Sequence[Piece], spoken: Mapping[str, Sequence[int]] | None = None) -> list[int]:
         """Return the tokens of pieces: control tokens only where the template wrote them.
@@ -168,8 +195,21 @@ class Prompt:
         return tokens
 
 
-def _after_document(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return the pieces after the document."""
+def _follows_document(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    tools: list[dict[str, Any]],
+    options: Mapping[str, Any],
+) -> bool:
+    """Return whether a template describes tools after the document by itself, as before the last question."""
+    plain, told = (template.render(messages, each, options).partition(DOCUMENT)[2] for each in (None, tools))
+    name = tools[0]["function"]["name"]
+    return told.count(name) > plain.count(name)
+
+
+def _cut(pieces: Sequence[Piece], description: str) -> list[Piece]:
+    """Return the pieces after the document, with a description in the place of TOOLS."""
     at = next(number for number, piece in enumerate(pieces) if piece.is_template and DOCUMENT in piece.text)
     after = pieces[at].text.partition(DOCUMENT)[2]
-    return [*([Piece(after, True)] if after else []), *pieces[at + 1 :]]
+    left = [*([Piece(after, True)] if after else []), *pieces[at + 1 :]]
+    return [Piece(text.replace(TOOLS, description) if is_template else text, is_template) for text, is_template in left]

@@ -83,11 +83,16 @@ class MessageFormatter:
         """Return the tokens of a conversation after its document; parameters are as in `tokens`."""
         messages, begun = _begun(messages)
         system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
-        if tools:
-            system = f"{system}\n\n{tools_text(tools)}".strip()
         turns = [message for message in messages if message["role"] != "system"]
         if not turns or turns[0]["role"] != "user":
             raise RequestError("A conversation over a document begins with the user's question.", param="messages")
+        if tools and self._knows(tools):
+            prompt = self._llama.prompt(has_document=True, system=system, options=options)
+            tokens = self._cut(prompt, self._variants(turns, _merged), list(tools))
+            if isinstance(tokens, list):
+                return tokens + self._text(begun)
+        if tools:
+            system = f"{system}\n\n{tools_text(tools)}".strip()
         prompt = self._llama.prompt(has_document=True, system=system, options=options)
         if not prompt.has_template:
             return self._in_turns(prompt, turns) + self._text(begun)
@@ -151,7 +156,8 @@ class MessageFormatter:
     def _knows(self, tools: Sequence[dict[str, Any]]) -> bool:
         """Return whether the template describes tools to the model."""
         template, asked = self._llama.chat_template, [{"role": "user", "content": "?"}]
-        assert template is not None
+        if template is None:
+            return False
         with suppress(TemplateError):
             return template.render(asked, list(tools)) != template.render(asked)
         return False

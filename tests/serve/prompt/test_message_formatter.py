@@ -1,5 +1,6 @@
 """The tokens of conversations, by chat templates of several kinds."""
 
+import json
 import re
 
 import pytest
@@ -9,7 +10,7 @@ import octavo
 from octavo.runtime.call_form import HERMES
 from octavo.serve.http.api_error import RequestError
 from octavo.serve.prompt.message_formatter import MessageFormatter
-from octavo.serve.prompt.tools import ToolCall
+from octavo.serve.prompt.tools import ToolCall, tools_text
 
 #: A template that tells of tools and calls, as Qwen's and Hermes' do.
 WITH_TOOLS = (
@@ -168,6 +169,38 @@ def test_over_a_document_the_question_follows_its_index(templates):
     assert "Who?\n\nWhy?" in llama.detokenize(merged).decode()
     with pytest.raises(RequestError, match="begins with the user's question"):
         template.after_document([ANSWER, USER])
+
+
+@pytest.mark.parametrize(
+    ("source", "described"),
+    [
+        (WITH_TOOLS, f"Tools: {json.dumps(TOOL)}"),
+        (WITH_TOOLS.replace("system\nTools:", "tools\n<|im_start|>"), tools_text([TOOL])),  # a turn with a turn in it
+        (WITH_TOOLS.replace("tools %}<|im_start|>system\n", "not tools %}No tools.{% else %}"), tools_text([TOOL])),
+        (tiny_models.CHAT_TEMPLATE, tools_text([TOOL])),
+    ],
+)
+def test_over_a_document_the_functions_follow_it(templates, source, described):
+    llama, template = templates(source)
+    tokens = template.after_document([SYSTEM, USER, ANSWER, NEXT], [TOOL])
+    told = llama.detokenize(tokens, special=True).decode()
+    before, after = told.split(described)
+    assert (before + after).replace("\n", "") == (
+        f"Be kind.Who?<|im_end|>{turn('assistant', 'I.')}{turn('user', 'Why?')}{BEGIN}".replace("\n", "")
+    )
+
+
+def test_over_a_document_the_template_sees_its_words_in_the_system_message(templates):
+    source = tiny_models.CHAT_TEMPLATE + (
+        "{% if messages[0].role == 'system' and '/no_think' in messages[0].content %}<think></think>{% endif %}"
+    )
+    llama, template = templates(source)
+    ends = [
+        llama.detokenize(template.after_document([{**SYSTEM, "content": said}, USER]), special=True).decode()
+        for said in ("Be kind.", "Be kind. /no_think", "/no_think")
+    ]
+    assert [end.endswith("<think></think>") for end in ends] == [False, True, True]
+    assert ends[1].startswith("\n\nBe kind. /no_think\n\nWho?<|im_end|>")
 
 
 def test_the_formatter_knows_the_form_of_calls_and_its_control_tokens(templates):
