@@ -16,6 +16,7 @@ from ..runtime.methods import DENSE
 from ..runtime.methods.attention import Attention
 from ..runtime.query_recorder import QueryHead
 from ..runtime.store.model_library import Library
+from .direct_prompt import say_that_it_does_not_think
 from .header import head_of, machine_of, results_of
 from .measure import DENSE_RUN, Measurer, NumberedText, Run
 from .results import summary
@@ -88,6 +89,8 @@ class Evaluation:
             A text does not fit the model's context. Nothing is measured then.
         """
         texts, heads = self._texts(), self._heads()
+        if any(sample.n_predict for numbered in texts for sample in numbered.text.samples):
+            say_that_it_does_not_think(self.llama, self.notice)
         if self.workers:
             self.workers.measure(self, texts, heads)
         measurer = Measurer(

@@ -20,6 +20,7 @@ from ...runtime.llama import Llama
 from ...runtime.store.files import disk_errors
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
+from ..direct_prompt import say_that_it_does_not_think
 from ..header import head_of, machine_of, results_of
 from .folder_task import Asked, Folder, FolderTask
 from .ways import WAYS, Reading
@@ -71,6 +72,7 @@ class FolderEvaluation:
 
         Raise OctavoError if the documents cannot be made or read.
         """
+        say_that_it_does_not_think(self.llama, self.notice)
         settings, rows = self.settings, list[dict[str, Any]]()
         for depth in sorted(set(settings.depths)):
             folder = self.task.folder(self.llama, settings.data, depth, settings.n_samples, settings.seed)

@@ -12,6 +12,7 @@ from ...ask.excerpts import EXCERPT_TOKENS, lay_out
 from ...ask.word_scores import PART
 from ...library.indexed_document import IndexedDocument
 from ...runtime.llama import Llama
+from ..direct_prompt import DirectPrompt
 from ..prose import BORDER
 from .folder_task import Asked
 
@@ -26,7 +27,7 @@ class Reading:
     """
 
     def __init__(self, llama: Llama, document_set: DocumentSet) -> None:
-        self.llama, self._document_set, self._prompt = llama, document_set, llama.prompt()
+        self.llama, self._document_set, self._prompt = llama, document_set, DirectPrompt(llama)
         self._by_name = {document.name: document for document in document_set.documents}
         self._texts = list(document_set.texts.values())
 

@@ -18,6 +18,7 @@ from ...documents.plain_text import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
+from ..direct_prompt import DirectPrompt
 from ..samples import Outcome, Sample, Text
 from .task import Task
 from .task_data import QUESTIONS, answers_of, read_json
@@ -75,7 +76,7 @@ class FixedContext(Task):
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
         """Return the documents, each with n_samples of its questions or all of them (see `Task.texts`)."""
-        prompt, texts = llama.prompt(), []
+        prompt, texts = DirectPrompt(llama), []
         for number, document in enumerate(read_documents(data)):
             questions = document.questions
             chosen = np.sort(np.random.default_rng([seed, number]).permutation(len(questions))[:n_samples])

@@ -18,6 +18,7 @@ import numpy as np
 from ...documents.plain_text import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
+from ..direct_prompt import DirectPrompt
 from ..prose import Prose
 from ..samples import Outcome, Sample, Text
 from .longbench_scores import classification, code_similarity, count, first_line, qa_f1, retrieval, rouge_l
@@ -165,7 +166,7 @@ class LongBench(Task):
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
         """Make a text of each of n_samples lines, those of middling length first (see `Task.texts`)."""
-        questions, prompt = read_questions(data), llama.prompt(has_document=False)
+        questions, prompt = read_questions(data), DirectPrompt(llama, has_document=False)
         pages, texts = Prose(llama, "", data), []
         for i in np.random.default_rng(seed).permutation(len(questions))[:n_samples]:
             question = questions[i]

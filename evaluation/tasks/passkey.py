@@ -14,6 +14,7 @@ import numpy as np
 
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
+from ..direct_prompt import DirectPrompt
 from ..prose import even_positions, hide, prose_of
 from ..samples import Outcome, Sample, Text
 from .task import Task
@@ -50,7 +51,7 @@ class Passkey(Task):
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
         """Hide keys in prose, and ask for each of them (see `Task.texts`)."""
-        haystack, prompt, texts = prose_of(llama, data), llama.prompt(), []
+        haystack, prompt, texts = prose_of(llama, data), DirectPrompt(llama), []
         head, blank = prompt.head(), "" if prompt.has_template else " "
         for number in range(ceil(n_samples / self.per_text)):
             rng = np.random.default_rng([seed, depth, number])

@@ -17,6 +17,7 @@ from ...convert.plan.recall_texts import Haystack
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
+from ..direct_prompt import DirectPrompt
 from ..prose import BORDER
 from ..samples import Outcome, Sample, Text
 from .task import Task
@@ -111,7 +112,7 @@ class QA(Task):
         rng: np.random.Generator,
     ) -> Text:
         """Make one text and its questions."""
-        haystack, prompt = Haystack(llama, ""), llama.prompt()
+        haystack, prompt = Haystack(llama, ""), DirectPrompt(llama)
         tokens = prompt.head() if self.chat else haystack.head()
         chosen: list[tuple[int, Paragraph]] = []  # start token, paragraph
         for i in rng.permutation(len(paragraphs)):

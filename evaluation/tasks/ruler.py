@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import OctavoError
 from ...runtime.llama import Llama
+from ..direct_prompt import DirectPrompt
 from ..prose import Prose, prose_of
 from ..samples import Outcome, Sample, Text
 from .task import Task
@@ -37,7 +38,7 @@ class Page:
     """A task's prompt, in the model's chat template if it has one (appendix D), and material to fill a text."""
 
     def __init__(self, llama: Llama, prose: Prose) -> None:
-        prompt = llama.prompt(has_document=False)
+        prompt = DirectPrompt(llama, has_document=False)
         self.prose = prose
         self._head = prompt.head() if prompt.has_template else prose.head()
         self._tail = prompt.tail() if prompt.has_template else prose.pieces(" ")
