@@ -9,7 +9,7 @@ act as if they had been read there. Keys and values still hold the text before t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +92,18 @@ class LaidOut:
 
 
 def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]) -> LaidOut:
+    """Lay excerpts out as `lay_out_in_batches` does, at once."""
+    steps = lay_out_in_batches(llama, document_set, excerpts, lambda: llama.n_batch)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def lay_out_in_batches(
+    llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt], room: Callable[[], int]
+) -> Generator[None, None, LaidOut]:
     """Lay excerpts out as one context, without reading their tokens again, unless the model is a hybrid.
 
     Parameters
@@ -100,6 +112,13 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
         The model. If it is a hybrid, it forgets its sequence.
     excerpts : sequence of Excerpt
         At least one.
+    room : callable
+        Returns the number of tokens of the next batch.
+
+    Yields
+    ------
+    None
+        Between the batches of a hybrid model. It may compute other sequences then.
 
     Raises
     ------
@@ -109,7 +128,12 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
         An index cannot be opened.
     """
     if llama.context.is_hybrid:
-        return _read(llama, document_set, excerpts)
+        return (yield from _read(llama, document_set, excerpts, room))
+    return _moved(llama, document_set, excerpts)
+
+
+def _moved(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]) -> LaidOut:
+    """Lay excerpts out with the rows that they have in their documents, their keys moved to their new places."""
     layers = llama.context.cache.layers
     parts: list[list[Rows]] = []
     tokens: list[np.ndarray] = []
@@ -144,7 +168,9 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
     return LaidOut(excerpts, Index(np.concatenate(tokens), joined, n_prefix=len(tokens[0])))
 
 
-def _read(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]) -> LaidOut:
+def _read(
+    llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt], room: Callable[[], int]
+) -> Generator[None, None, LaidOut]:
     """Read excerpts as one text, and return their rows and the recurrent state after them."""
     opened = [document_set.open(excerpt.document)[0] for excerpt in excerpts]
     places = zip(opened, excerpts, strict=True)
@@ -152,7 +178,9 @@ def _read(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]) 
     n_prefix = opened[0].n_prefix
     tokens = np.concatenate([opened[0].tokens[:n_prefix], *parts])
     with llama.attending(DENSE_ATTENTION):
-        llama.read(tokens.tolist())
+        while (n_read := llama.n_tokens) < len(tokens):
+            llama.read(tokens[n_read : n_read + room()].tolist())
+            yield
         state, layers = llama.context.state(), keep_whole(llama.context.cache)
     assert state is not None
     return LaidOut(excerpts, Index(tokens, layers, n_prefix=n_prefix, states=[state]))

@@ -11,11 +11,10 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import OctavoError
 from ...runtime.llama import Llama
@@ -25,11 +24,13 @@ from .request import End, Piece, Request, TokenLogprob
 from .running_request import RunningRequest
 from .sampler import check_bias, token_logprob
 from .sequences import Sequences
+from .tasks import Tasks, once
 
 if TYPE_CHECKING:
     from ..library.open_document import Source
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 #: Factor by which a prompt's batch is smaller while answers wait for it.
 _SMALLER = 4
@@ -95,7 +96,7 @@ class Engine:
         self._running: list[RunningRequest] = []
         self._forgotten: list[str] = []
         self._begun = dict[str, int]()  # number of each client's last begun request, in this order
-        self._tasks: list[tuple[Callable[[], None], Future[None]]] = []
+        self._tasks = Tasks()
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="octavo-engine")
         self._thread.start()
@@ -171,18 +172,33 @@ class Engine:
         if len(self._waiting) >= self._n_waiting:
             raise RequestError(f"{len(self._waiting)} requests wait already: try again later.", 503)
 
-    async def run(self, task: Callable[[], None]) -> None:
-        """Run another task on the model in its turn. It should take no longer than a batch.
+    async def run(self, task: Callable[[], _Result]) -> _Result:
+        """Run another task on the model in its turn, and return its result. It should take no longer than a batch.
 
         Raise RequestError if the server is stopping.
         """
-        future = Future[None]()
+        return await self.run_steps(once(task))
+
+    async def run_steps(self, steps: Generator[None, None, _Result]) -> _Result:
+        """Run a task in several turns, a step in each, as `run` does. Other sequences are computed between its steps.
+
+        Parameters
+        ----------
+        steps : generator
+            Yields after each step, which should take no longer than a batch, and returns the result.
+        """
         with self._changed:
             if self._closing:
                 raise RequestError("The server is stopping.", 503)
-            self._tasks.append((task, future))
+            future = self._tasks.add(steps)
             self._changed.notify()
-        await asyncio.wrap_future(future)
+        return await asyncio.wrap_future(future)
+
+    @property
+    def room(self) -> int:
+        """Return the number of tokens of a prompt's batch now: it is smaller while answers wait for it."""
+        answering = any(not running.unread for running in self._running)
+        return self.llama.n_batch // _SMALLER if answering else self.llama.n_batch
 
     def forget(self, document_id: str) -> None:
         """Forget conversations over a removed document, once no request uses it."""
@@ -222,20 +238,18 @@ class Engine:
         for running in [*self._running, *self._waiting]:
             running.fail(RequestError("The server is stopping.", 503))
             running.close()
-        for _, future in self._tasks:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(RequestError("The server is stopping.", 503))
+        self._tasks.fail(RequestError("The server is stopping.", 503))
         self.sequences.close()
 
     def _turn(self) -> None:
-        """Do one batch of a prompt, or of several short ones, one token of each answer, and one task."""
+        """Do one batch of a prompt, or of several short ones, one token of each answer, and a step of one task."""
         while self._forgotten:
             self.sequences.forget(self._forgotten.pop())
         self._give_up()
         self._admit()
         answering = [running for running in self._running if not running.unread]
         reading = [running for running in self._running if running.unread]
-        room = self.llama.n_batch // _SMALLER if answering else self.llama.n_batch
+        room = self.room
         for number, running in enumerate(reading):
             if number > 0 and len(running.unread) > room:
                 break
@@ -246,19 +260,7 @@ class Engine:
             room -= n_tokens
         if answering:
             self._answer(answering)
-        if self._tasks:
-            self._run_task(*self._tasks.pop(0))
-
-    def _run_task(self, task: Callable[[], None], future: Future[None]) -> None:
-        """Run a task, and return its result or failure to the caller."""
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            task()
-        except Exception as problem:
-            future.set_exception(problem)
-        else:
-            future.set_result(None)
+        self._tasks.run_step()
 
     def _give_up(self) -> None:
         """End requests whose client has gone, and those that exceed the timeout."""

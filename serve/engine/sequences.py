@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from .prompt_cache import PromptCache
 from .running_request import RunningRequest
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 #: Smallest number of tokens worth copying from elsewhere.
 FEWEST = 32
@@ -119,14 +120,23 @@ class Sequences:
             raise
         self._running.append(sequence)
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Lend the model an empty sequence for another computation, and empty it again afterwards."""
+    def aside(self, steps: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
+        """Lend the model an empty sequence for the steps of another computation, and empty it again afterwards.
+
+        The model may compute other sequences between the steps.
+        """
         sequence = self._fresh(self._attention, None)
         try:
-            yield
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                yield
+                self._pool.take(sequence)
         finally:
             self._pool.take(sequence)
+            steps.close()
             self._llama.reset()
             self._idle.append(sequence)
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from ...ask.document_set import DocumentSet
-from ...ask.excerpts import EXCERPT_TOKENS, CannotLayOut, LaidOut, lay_out
+from ...ask.excerpts import EXCERPT_TOKENS, CannotLayOut, LaidOut, lay_out_in_batches
 from ...library.indexed_document import IndexedDocument
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS
 from ..engine.engine import Engine
+from ..engine.tasks import once
 from ..http.api_error import RequestError
 from .open_document import Opened, OpenExcerpts
 from .served_document import ReadDocument
 from .served_library import ServedLibrary
 
 _Result = TypeVar("_Result")
+_Steps: TypeAlias = Generator[None, None, _Result]
 
 
 class DocumentFinder:
@@ -63,7 +65,9 @@ class DocumentFinder:
             return OpenExcerpts(laid_out, opened)
         if len(found) == 1:
             return await self._documents.open_at(found[0].folder, found[0].id)
-        best = await self._search(found, lambda document_set: document_set.rank(question).candidates[0].document)
+        best = await self._search(
+            found, lambda document_set: once(lambda: document_set.rank(question).candidates[0].document)
+        )
         return await self._documents.open_at(best.folder, self._id(found, best))
 
     @staticmethod
@@ -71,17 +75,13 @@ class DocumentFinder:
         """Return the id of a document for clients."""
         return next(document.id for document in found if document.folder == indexed.folder)
 
-    async def _search(self, found: Sequence[ReadDocument], find: Callable[[DocumentSet], _Result]) -> _Result:
+    async def _search(self, found: Sequence[ReadDocument], find: Callable[[DocumentSet], _Steps[_Result]]) -> _Result:
         """Search documents in the engine's thread."""
-        results: list[_Result] = []
 
-        def search() -> None:
-            document_set = self._set_of(found)
-            with self._engine.sequences.aside():
-                results.append(find(document_set))
+        def search() -> _Steps[_Result]:
+            return (yield from self._engine.sequences.aside(find(self._set_of(found))))
 
-        await self._engine.run(search)
-        return results[0]
+        return await self._engine.run_steps(search())
 
     def _set_of(self, found: Sequence[ReadDocument]) -> DocumentSet:
         """Return the set of these documents: the last one, if it is equal."""
@@ -90,10 +90,12 @@ class DocumentFinder:
             self._last = DocumentSet(self._engine.llama, self._library, documents, self._heads, lambda document: None)
         return self._last
 
-    def _lay_out(self, document_set: DocumentSet, question: str) -> LaidOut:
+    def _lay_out(self, document_set: DocumentSet, question: str) -> _Steps[LaidOut]:
         """Lay out the excerpts that a question is about."""
         excerpts = document_set.rank(question).excerpts(EXCERPT_TOKENS)
+        yield
+        engine = self._engine
         try:
-            return lay_out(self._engine.llama, document_set, excerpts)
+            return (yield from lay_out_in_batches(engine.llama, document_set, excerpts, lambda: engine.room))
         except CannotLayOut as problem:
             raise RequestError(str(problem), param="reads") from problem

@@ -1,5 +1,6 @@
 """A hybrid model's prompts: a turn computes its new tokens only, as the recurrent state was kept where turns part."""
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -100,3 +101,35 @@ def test_a_prompt_that_begins_as_a_document_starts_from_its_state(served):
     answer = served.post("/v1/chat/completions", **body)
     assert cached(answer) > 1000
     assert answer["usage"]["prompt_tokens"] - cached(answer) < 60
+
+
+def test_excerpts_are_read_while_answers_go_on(served, monkeypatch):
+    """A batch of excerpts at a time, and a token of each answer between two of them."""
+    names = [served.read(f"{seed}.note", text_of(700, seed=seed).encode())["id"] for seed in (1, 2)]
+    engine = served.server.engine
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "Which?"}],
+        "max_tokens": 4,
+        "temperature": 0,
+        "document": names,
+        "reads": "excerpts",
+    }
+    alone = served.post("/v1/chat/completions", **body)["choices"][0]["message"]["content"]
+    turns, llama, answer = [], engine.llama, engine._answer
+    read = llama.read
+    monkeypatch.setattr(llama, "read", lambda tokens: turns.append(len(tokens)) or read(tokens))
+    monkeypatch.setattr(engine, "_answer", lambda answering: turns.append("answer") or answer(answering))
+    never = {str(token): -100 for token in range(250, llama.n_vocab())}
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(complete, served, LONG, 400, logit_bias=never)
+        while turns.count("answer") < 5:
+            pass
+        assert served.post("/v1/chat/completions", **body)["choices"][0]["message"]["content"] == alone
+        between = turns[turns.index("answer") :]
+        assert running.result()["usage"]["completion_tokens"] == 400
+    room = llama.n_batch // 4
+    assert max(turn for turn in between if turn != "answer") <= room
+    batches = [number for number, turn in enumerate(between) if turn == room]
+    assert len(batches) >= 1024 // room  # of the excerpts: the question is shorter
+    assert all("answer" in between[one:other] for one, other in itertools.pairwise(batches))

@@ -1,0 +1,56 @@
+"""Other tasks for the engine's thread than answers, in steps: between the steps of a long one answers continue."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+class Tasks:
+    """Tasks that wait for their next step."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Generator[None, None, Any], Future[Any]]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, steps: Generator[None, None, _Result]) -> Future[_Result]:
+        """Add a task. It yields after each step, and returns its result."""
+        future = Future[_Result]()
+        self._waiting.append((steps, future))
+        return future
+
+    def run_step(self) -> None:
+        """Run a step of the task that has waited longest, if there is any."""
+        if not self._waiting:
+            return
+        steps, future = self._waiting.popleft()
+        if not future.running() and not future.set_running_or_notify_cancel():
+            return
+        try:
+            next(steps)
+        except StopIteration as end:
+            future.set_result(end.value)
+        except Exception as problem:
+            future.set_exception(problem)
+        else:
+            self._waiting.append((steps, future))
+
+    def fail(self, problem: Exception) -> None:
+        """End all tasks."""
+        while self._waiting:
+            steps, future = self._waiting.popleft()
+            steps.close()
+            if future.running() or future.set_running_or_notify_cancel():
+                future.set_exception(problem)
+
+
+def once(task: Callable[[], _Result]) -> Generator[None, None, _Result]:
+    """Return a task of one step."""
+    yield from ()
+    return task()
