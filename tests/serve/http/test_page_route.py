@@ -252,6 +252,7 @@ def test_a_thought_is_folded_and_taken_along(window, server, report):
     assert window.text(".thought") == "Thought"
     window.click(".thought summary")
     window.sees(".thought p", server.thought)
+    window.until(lambda: not window.all("[aria-busy=true]"), "no end")  # a question waits for the answer before it
     server.thought, server.token_s = "", 0
     window.ask("And why?")
     thought = server.chats[1]["messages"][1]["reasoning_content"]
