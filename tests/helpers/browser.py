@@ -121,7 +121,7 @@ class Window:
         """Click an element."""
         self.find(css).click()
 
-    def until(self, condition: Any, what: str = "", seconds: float = 5) -> Any:
+    def until(self, condition: Any, what: str = "", seconds: float = 30) -> Any:
         """Wait for a condition and return its value; an element that is replaced meanwhile is looked up again."""
         from selenium.common.exceptions import StaleElementReferenceException
 
