@@ -2,11 +2,11 @@
 // See cpu_kernels/rows/append.py.
 
 #if QUANTISED
-// Store a row of f16 as q8_0, all lanes of a simd group together. A row that is not finite gets the scale NaN.
-inline void store_row(device const half *source, device uchar *target, uint lane) {
+// Store a row of n f16 as q8_0, all lanes of a simd group together. A row that is not finite gets the scale NaN.
+inline void store_row(device const half *source, device uchar *target, uint n, uint lane) {
     float largest = 0.0f;
     bool is_finite = true;
-    for (uint column = lane; column < HEAD_DIM; column += LANES) {
+    for (uint column = lane; column < n; column += LANES) {
         float value = float(source[column]);
         is_finite = is_finite && isfinite(value);
         largest = max(largest, fabs(value));
@@ -14,17 +14,17 @@ inline void store_row(device const half *source, device uchar *target, uint lane
     largest = simd_max(largest);
     is_finite = simd_all(is_finite);
     float scale = is_finite ? largest / 127.0f : NAN;
-    for (uint column = lane; column < HEAD_DIM; column += LANES) {
+    for (uint column = lane; column < n; column += LANES) {
         float value = scale > 0.0f ? rint(float(source[column]) / scale) : 0.0f;
         reinterpret_cast<device char *>(target)[column] = char(int(value));
     }
     if (lane == 0) {
-        *reinterpret_cast<device float *>(target + HEAD_DIM) = scale;
+        *reinterpret_cast<device float *>(target + n) = scale;
     }
 }
 #else
-inline void store_row(device const half *source, device uchar *target, uint lane) {
-    for (uint part = lane; part < PARTS; part += LANES) {
+inline void store_row(device const half *source, device uchar *target, uint n, uint lane) {
+    for (uint part = lane; part < n / 8; part += LANES) {
         reinterpret_cast<device uint4 *>(target)[part] = reinterpret_cast<device const uint4 *>(source)[part];
     }
 }
@@ -51,9 +51,9 @@ kernel void append_rows(device const Head *heads [[buffer(0)]],
     }
     device uchar *chunk = chunk_at(head, number);
     for (long row = start + simd; row < stop; row += n_simds) {
-        ulong source = (place.y * step.n_tokens + (row - oldest)) * HEAD_DIM;
-        store_row(new_keys + source, key_in(chunk, row - first), lane);
-        store_row(new_values + source, value_in(chunk, row - first), lane);
+        ulong source = place.y * step.n_tokens + (row - oldest);
+        store_row(new_keys + source * HEAD_DIM, key_in(chunk, row - first), HEAD_DIM, lane);
+        store_row(new_values + source * VALUE_DIM, value_in(chunk, row - first), VALUE_DIM, lane);
     }
     threadgroup_barrier(mem_flags::mem_device);
     CALL_APPEND(head.append, chunk, uint(start - first), uint(stop - first), index, n_simds * LANES)

@@ -74,18 +74,21 @@ class Work:
     def __init__(self, memory: SharedMemory, shapes: list[Shape], kv_heads: list[int], n_ubatch: int) -> None:
         self._memory = memory
         self._n_kv_head = max(kv_heads)
-        row = max(shape.head_dim * n for shape, n in zip(shapes, kv_heads, strict=True))
-        wide_row = max(shape.head_dim * shape.group * n for shape, n in zip(shapes, kv_heads, strict=True))
-        partial = max(shape.group * (shape.head_dim + 2) for shape in shapes)
-        n_head = max(shape.group * n for shape, n in zip(shapes, kv_heads, strict=True))
+        layers = list(zip(shapes, kv_heads, strict=True))
+        key = max(shape.head_dim * n for shape, n in layers)
+        value = max(shape.value_dim * n for shape, n in layers)
+        query = max(shape.head_dim * shape.group * n for shape, n in layers)
+        out = max(shape.value_dim * shape.group * n for shape, n in layers)
+        partial = max(shape.group * (shape.value_dim + 2) for shape in shapes)
+        n_head = max(shape.group * n for shape, n in layers)
         self._flat = {
-            "queries": memory.new((n_ubatch * wide_row,), np.float32),
+            "queries": memory.new((n_ubatch * query,), np.float32),
             "selected": memory.allocate(self._n_kv_head * SELECTED_BYTES),
             "partials": memory.new(((MAX_SHARES + self._n_kv_head) * partial,), np.float32),
-            "out": memory.new((n_ubatch * wide_row,), np.float32),
+            "out": memory.new((n_ubatch * out,), np.float32),
             "sinks": memory.new((n_head,), np.float32),
-            "new_keys": memory.new((n_ubatch * row,), np.float16),
-            "new_values": memory.new((n_ubatch * row,), np.float16),
+            "new_keys": memory.new((n_ubatch * key,), np.float16),
+            "new_values": memory.new((n_ubatch * value,), np.float16),
         }
         self.make_room(0)
 

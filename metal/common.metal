@@ -3,15 +3,16 @@
 // shader_library.py joins the text of a library: macros with its shape, this file, selection.metal, the parts
 // of methods (methods/*.metal, by name), macros that call them, and then the files with kernels.
 //   HEAD_DIM    elements of a key, a multiple of 8, at most 256
+//   VALUE_DIM   elements of a value, likewise
 //   GROUP       query heads of a KV head
 //   QUANTISED   1 if rows are q8_0, 0 if they are f16 (see cpu_kernels/rows/rows.py)
 //
 // Arguments have the same index in all kernels:
-//   0 heads     (n_kv_head) Heads of the layer        5 partials  (shares, GROUP, HEAD_DIM + 2) f32 (see decode.metal)
-//   1 step      settings of the step                  6 out       (n_tokens, n_kv_head * GROUP, HEAD_DIM) f32
-//   2 queries   (n_kv_head, n_tokens, GROUP,          7 sinks     (n_kv_head * GROUP) f32, if step.has_sinks
-//               HEAD_DIM) f32, scaled                 8 new_keys, 9 new_values (n_kv_head, n_tokens, HEAD_DIM) f16
-//   3 spans     (n_kv_head, span_capacity) Spans
+//   0 heads     (n_kv_head) Heads of the layer        5 partials    (shares, GROUP, VALUE_DIM + 2) f32 (see decode.metal)
+//   1 step      settings of the step                  6 out         (n_tokens, n_kv_head * GROUP, VALUE_DIM) f32
+//   2 queries   (n_kv_head, n_tokens, GROUP,          7 sinks       (n_kv_head * GROUP) f32, if step.has_sinks
+//               HEAD_DIM) f32, scaled                 8 new_keys    (n_kv_head, n_tokens, HEAD_DIM) f16
+//   3 spans     (n_kv_head, span_capacity) Spans      9 new_values  (n_kv_head, n_tokens, VALUE_DIM) f16
 //   4 selected  (n_kv_head) Selected
 //
 // A method is one part, methods/NAME.metal. It declares `struct NameState`, the method's STATE record of
@@ -46,12 +47,21 @@ constant constexpr uint CHUNK_ROWS = 256;  // as in cpu_kernels/attend/head.py
 constant constexpr int ANY_ORDER = -1;
 constant constexpr float LOWEST_SCORE = -1e30f;
 
-constant constexpr uint ROW_BYTES = QUANTISED ? HEAD_DIM + 4 : 2 * HEAD_DIM;
+constant constexpr uint ROW_BYTES = QUANTISED ? HEAD_DIM + 4 : 2 * HEAD_DIM;       // of a key
+constant constexpr uint VALUE_BYTES = QUANTISED ? VALUE_DIM + 4 : 2 * VALUE_DIM;
+constant constexpr uint TOKEN_BYTES = ROW_BYTES + VALUE_BYTES;
 
-// PARTS lanes read a row, 8 elements each. They are in a slot of SLOT lanes; a simd group reads SLOTS rows at once.
+// PARTS lanes read a key and VALUE_PARTS a value, 8 elements each. They are in a slot of SLOT lanes; a simd group reads
+// SLOTS rows at once.
 constant constexpr uint PARTS = HEAD_DIM / 8;
-constant constexpr uint SLOT =
-    PARTS <= 1 ? 1 : PARTS <= 2 ? 2 : PARTS <= 4 ? 4 : PARTS <= 8 ? 8 : PARTS <= 16 ? 16 : LANES;
+constant constexpr uint VALUE_PARTS = VALUE_DIM / 8;
+constant constexpr uint MOST_PARTS = PARTS > VALUE_PARTS ? PARTS : VALUE_PARTS;
+constant constexpr uint SLOT = MOST_PARTS <= 1    ? 1
+                               : MOST_PARTS <= 2  ? 2
+                               : MOST_PARTS <= 4  ? 4
+                               : MOST_PARTS <= 8  ? 8
+                               : MOST_PARTS <= 16 ? 16
+                                                  : LANES;
 constant constexpr uint SLOTS = LANES / SLOT;
 
 struct Chunk {
@@ -121,10 +131,10 @@ inline void load_halves(device const half *row, uint part, thread float (&values
     }
 }
 
-// The factor of a stored row's elements.
-inline float scale_of(device const uchar *row) {
+// The factor of the n elements of a stored row.
+inline float scale_of(device const uchar *row, uint n) {
 #if QUANTISED
-    return *reinterpret_cast<device const float *>(row + HEAD_DIM);
+    return *reinterpret_cast<device const float *>(row + n);
 #else
     return 1.0f;
 #endif
@@ -146,10 +156,10 @@ inline void load_elements(device const uchar *row, uint part, thread float (&val
 #endif
 }
 
-// One element of a stored row.
-inline float element(device const uchar *row, uint column) {
+// One of the n elements of a stored row.
+inline float element(device const uchar *row, uint column, uint n) {
 #if QUANTISED
-    return float(reinterpret_cast<device const char *>(row)[column]) * scale_of(row);
+    return float(reinterpret_cast<device const char *>(row)[column]) * scale_of(row, n);
 #else
     return float(reinterpret_cast<device const half *>(row)[column]);
 #endif
@@ -200,11 +210,11 @@ inline device uchar *key_in(device uchar *chunk, long row) {
 }
 
 inline device uchar *value_in(device uchar *chunk, long row) {
-    return chunk + (CHUNK_ROWS + row) * ROW_BYTES;
+    return chunk + CHUNK_ROWS * ROW_BYTES + row * VALUE_BYTES;
 }
 
 inline device uchar *extras_of(device uchar *chunk) {
-    return chunk + 2 * CHUNK_ROWS * ROW_BYTES;
+    return chunk + CHUNK_ROWS * TOKEN_BYTES;
 }
 
 inline device uchar *chunk_at(device const Head &head, long number) {

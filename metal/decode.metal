@@ -6,7 +6,7 @@
 // See cpu_kernels/attend/decode.py.
 
 constant constexpr uint MOST_SIMDS = 8;
-constant constexpr uint PARTIAL = HEAD_DIM + 2;  // f32 of a query head's partial result
+constant constexpr uint PARTIAL = VALUE_DIM + 2;  // f32 of a query head's partial result
 
 // The shares of one head: their first place among all, and how many there are.
 struct Shares {
@@ -108,7 +108,7 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
                           uint lane [[thread_index_in_simdgroup]],
                           uint simd [[simdgroup_index_in_threadgroup]],
                           uint n_simds [[simdgroups_per_threadgroup]]) {
-    threadgroup float joined[MOST_SIMDS][HEAD_DIM];
+    threadgroup float joined[MOST_SIMDS][VALUE_DIM];
     threadgroup float largest[MOST_SIMDS];
     threadgroup float weights[MOST_SIMDS];
     uint n_rows = rows_of_share(selected, step), number = 0;
@@ -146,11 +146,13 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
                 within = spans[at].rows[within] % int(CHUNK_ROWS);
             }
             device const uchar *key_row = spans[at].keys + within * ROW_BYTES;
-            device const uchar *value_row = spans[at].values + within * ROW_BYTES;
-            key_scale = scale_of(key_row);
-            value_scale = scale_of(value_row);
+            device const uchar *value_row = spans[at].values + within * VALUE_BYTES;
+            key_scale = scale_of(key_row, HEAD_DIM);
+            value_scale = scale_of(value_row, VALUE_DIM);
             if (part < PARTS) {
                 load_elements(key_row, part, key);
+            }
+            if (part < VALUE_PARTS) {
                 load_elements(value_row, part, value);
             }
         }
@@ -173,14 +175,14 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
         if (lane == 0) {
             weights[simd] = own.weights[g] * shrink;
         }
-        if (lane < PARTS) {
+        if (lane < VALUE_PARTS) {
             for (uint i = 0; i < 8; i++) {
                 joined[simd][8 * lane + i] = own.values[g][i] * shrink;
             }
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         device float *partial = partials + (place.x * GROUP + g) * PARTIAL;
-        for (uint column = index; column < HEAD_DIM; column += n_simds * LANES) {
+        for (uint column = index; column < VALUE_DIM; column += n_simds * LANES) {
             float sum = 0.0f;
             for (uint i = 0; i < n_simds; i++) {
                 sum += joined[i][column];
@@ -192,8 +194,8 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
             for (uint i = 0; i < n_simds; i++) {
                 sum += weights[i];
             }
-            partial[HEAD_DIM] = top;
-            partial[HEAD_DIM + 1] = sum;
+            partial[VALUE_DIM] = top;
+            partial[VALUE_DIM + 1] = sum;
         }
     }
 }
@@ -213,22 +215,22 @@ kernel void merge_shares(device const Head *heads [[buffer(0)]],
     Shares shares = shares_of(selected, number, rows_of_share(selected, step));
     float top = step.has_sinks ? sinks[query_head] : LOWEST_SCORE;
     for (uint i = shares.first; i < shares.first + shares.count; i++) {
-        top = max(top, partials[(i * GROUP + g) * PARTIAL + HEAD_DIM]);
+        top = max(top, partials[(i * GROUP + g) * PARTIAL + VALUE_DIM]);
     }
     float total = step.has_sinks ? exp(sinks[query_head] - top) : 0.0f;
     for (uint i = shares.first; i < shares.first + shares.count; i++) {
         device const float *partial = partials + (i * GROUP + g) * PARTIAL;
-        total += exp(partial[HEAD_DIM] - top) * partial[HEAD_DIM + 1];
+        total += exp(partial[VALUE_DIM] - top) * partial[VALUE_DIM + 1];
     }
     device const Head &head = heads[number];
-    for (uint column = index; column < HEAD_DIM; column += n_simds * LANES) {
+    for (uint column = index; column < VALUE_DIM; column += n_simds * LANES) {
         float sum = 0.0f;
         for (uint i = shares.first; i < shares.first + shares.count; i++) {
             device const float *partial = partials + (i * GROUP + g) * PARTIAL;
-            sum += exp(partial[HEAD_DIM] - top) * partial[column];
+            sum += exp(partial[VALUE_DIM] - top) * partial[column];
         }
         float value = sum / total;
         CALL_FINISH(head.select, head, g, column, value)
-        out[query_head * HEAD_DIM + column] = value;
+        out[query_head * VALUE_DIM + column] = value;
     }
 }

@@ -7,25 +7,28 @@
 constant constexpr uint TILE_SIMDS = 4;
 constant constexpr uint QUERIES = 8;  // of a simd group
 constant constexpr uint TILE_QUERIES = TILE_SIMDS * QUERIES;
-constant constexpr uint BLOCK = HEAD_DIM <= 128 ? 32 : 16;
-constant constexpr uint STRIDE = HEAD_DIM / 4 + 1;  // half4 of a row in a block: neighbours lie in other banks
-constant constexpr uint COLUMNS = (HEAD_DIM + LANES - 1) / LANES;  // of a lane
+constant constexpr uint BLOCK = HEAD_DIM + VALUE_DIM <= 256 ? 32 : 16;
+constant constexpr uint STRIDE = HEAD_DIM / 4 + 1;  // half4 of a key in a block: neighbours lie in other banks
+constant constexpr uint VALUE_STRIDE = VALUE_DIM / 4 + 1;
+constant constexpr uint COLUMNS = (VALUE_DIM + LANES - 1) / LANES;  // of a lane
 
-// Load a block's keys or values into threadgroup memory, and their scales, all threads together; 0 for a missing row.
-inline void load_block(device const uchar *rows, uint n_rows, threadgroup half4 *block, threadgroup float *scales,
-                       uint index, uint n_threads) {
-    for (uint i = index; i < BLOCK * PARTS; i += n_threads) {
-        uint row = i / PARTS, part = i % PARTS;
+// Load a block's keys or values, of n elements and n_bytes each, into threadgroup memory, and their scales, all threads
+// together; 0 for a missing row.
+inline void load_block(device const uchar *rows, uint n_rows, uint n, uint n_bytes, threadgroup half4 *block,
+                       threadgroup float *scales, uint index, uint n_threads) {
+    uint n_parts = n / 8, stride = n / 4 + 1;
+    for (uint i = index; i < BLOCK * n_parts; i += n_threads) {
+        uint row = i / n_parts, part = i % n_parts;
         float values[8];
         clear(values);
         if (row < n_rows) {
-            load_elements(rows + row * ROW_BYTES, part, values);
+            load_elements(rows + row * n_bytes, part, values);
         }
-        threadgroup half4 *place = block + row * STRIDE + 2 * part;
+        threadgroup half4 *place = block + row * stride + 2 * part;
         place[0] = half4(float4(values[0], values[1], values[2], values[3]));
         place[1] = half4(float4(values[4], values[5], values[6], values[7]));
         if (part == 0) {
-            scales[row] = row < n_rows ? scale_of(rows + row * ROW_BYTES) : 0.0f;
+            scales[row] = row < n_rows ? scale_of(rows + row * n_bytes, n) : 0.0f;
         }
     }
 }
@@ -69,7 +72,7 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
                          uint simd [[simdgroup_index_in_threadgroup]],
                          uint n_simds [[simdgroups_per_threadgroup]]) {
     threadgroup half4 keys[BLOCK * STRIDE];
-    threadgroup half4 values[BLOCK * STRIDE];
+    threadgroup half4 values[BLOCK * VALUE_STRIDE];
     threadgroup float key_scales[BLOCK];
     threadgroup float value_scales[BLOCK];
     device const Head &head = heads[place.y];
@@ -105,8 +108,10 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
             }
             uint n_rows = uint(min(int(BLOCK), span.n_rows - block));
             threadgroup_barrier(mem_flags::mem_threadgroup);
-            load_block(span.keys + long(block) * ROW_BYTES, n_rows, keys, key_scales, index, n_simds * LANES);
-            load_block(span.values + long(block) * ROW_BYTES, n_rows, values, value_scales, index, n_simds * LANES);
+            load_block(span.keys + long(block) * ROW_BYTES, n_rows, HEAD_DIM, ROW_BYTES, keys, key_scales, index,
+                       n_simds * LANES);
+            load_block(span.values + long(block) * VALUE_BYTES, n_rows, VALUE_DIM, VALUE_BYTES, values, value_scales,
+                       index, n_simds * LANES);
             threadgroup_barrier(mem_flags::mem_threadgroup);
             score_block(queries, first, n_queries, keys + min(lane, BLOCK - 1) * STRIDE, scores);
             for (uint i = 0; i < QUERIES; i++) {
@@ -127,7 +132,7 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
                 float own[COLUMNS];
                 for (uint column = 0; column < COLUMNS; column++) {
                     uint at = column * LANES + lane;
-                    own[column] = at < HEAD_DIM ? float(elements[4 * row * STRIDE + at]) * value_scales[row] : 0.0f;
+                    own[column] = at < VALUE_DIM ? float(elements[4 * row * VALUE_STRIDE + at]) * value_scales[row] : 0.0f;
                 }
                 for (uint i = 0; i < QUERIES; i++) {
                     float weight = simd_shuffle(scores[i], ushort(row));
@@ -142,10 +147,10 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
         int query = first + int(i);
         if (query < n_queries) {
             uint token = uint(query) / GROUP, query_head = place.y * GROUP + uint(query) % GROUP;
-            device float *row = out + (token * step.n_kv_head * GROUP + query_head) * HEAD_DIM;
+            device float *row = out + (token * step.n_kv_head * GROUP + query_head) * VALUE_DIM;
             for (uint column = 0; column < COLUMNS; column++) {
                 uint at = column * LANES + lane;
-                if (at < HEAD_DIM) {
+                if (at < VALUE_DIM) {
                     row[at] = weights[i] > 0.0f ? sums[i][column] / weights[i] : 0.0f;
                 }
             }

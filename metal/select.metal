@@ -82,6 +82,6 @@ kernel void select_spans(device Head *heads [[buffer(0)]],
     CALL_SELECT(head.select, head, queries, step.n_tokens, selection, team)
     if (index == 0) {
         all_selected[place.x] = selection.selected;
-        head.bytes_read += selection.n_bytes + selection.selected.n_rows * 2l * ROW_BYTES;
+        head.bytes_read += selection.n_bytes + selection.selected.n_rows * long(TOKEN_BYTES);
     }
 }

@@ -252,7 +252,7 @@ inline Candidate no_candidate() {
 }
 
 inline Candidate document_rows(device const Head &head, long start, long stop, int position) {
-    Candidate rows = {head.document_keys + start * ROW_BYTES, head.document_values + start * ROW_BYTES, stop - start,
+    Candidate rows = {head.document_keys + start * ROW_BYTES, head.document_values + start * VALUE_BYTES, stop - start,
                       position, int(head.window)};
     return rows;
 }

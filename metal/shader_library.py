@@ -49,7 +49,8 @@ class Pipeline:
 
 def macros(shape: Shape) -> dict[str, int]:
     """Return the macros of common.metal for a shape."""
-    return {"HEAD_DIM": shape.head_dim, "GROUP": shape.group, "QUANTISED": int(shape.kv_type == Q8_0)}
+    sizes = {"HEAD_DIM": shape.head_dim, "VALUE_DIM": shape.value_dim, "GROUP": shape.group}
+    return sizes | {"QUANTISED": int(shape.kv_type == Q8_0)}
 
 
 def text_of(name: str) -> str:

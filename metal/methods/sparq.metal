@@ -18,7 +18,7 @@ inline device const SparqState &sparq_state(device const Head &head) {
     return *reinterpret_cast<device const SparqState *>(head.state);
 }
 
-// A chunk's extras: the sums of its keys and of their squares, (2, HEAD_DIM) f32; the sum of its values, (HEAD_DIM) f32;
+// A chunk's extras: the sums of its keys and of their squares, (2, HEAD_DIM) f32; the sum of its values, (VALUE_DIM) f32;
 // and a copy of its keys: of q8_0 the scales of the rows, (CHUNK_ROWS) f16, and always the keys transposed,
 // (HEAD_DIM, CHUNK_ROWS) f16 or int8 (see cpu_kernels/rows/columns.py).
 inline device float *moments_of(device uchar *chunk) {
@@ -30,7 +30,7 @@ inline device float *value_sum_of(device uchar *chunk) {
 }
 
 inline device half *halves_of(device uchar *chunk) {
-    return reinterpret_cast<device half *>(value_sum_of(chunk) + HEAD_DIM);
+    return reinterpret_cast<device half *>(value_sum_of(chunk) + VALUE_DIM);
 }
 
 #if QUANTISED
@@ -45,7 +45,7 @@ inline void copy_element(device uchar *chunk, uint row, uint column) {
     device const uchar *key = key_in(chunk, row);
     columns_of(chunk)[column * CHUNK_ROWS + row] = reinterpret_cast<device const char *>(key)[column];
     if (column == 0) {
-        halves_of(chunk)[row] = half(scale_of(key));
+        halves_of(chunk)[row] = half(scale_of(key, HEAD_DIM));
     }
 }
 
@@ -70,21 +70,25 @@ inline float copied_scale(device uchar *, uint) {
 
 inline void sparq_append(device uchar *chunk, uint start, uint stop, uint index, uint n_threads) {
     device float *moments = moments_of(chunk);
-    device float *value_sums = value_sum_of(chunk);
     for (uint column = index; column < HEAD_DIM; column += n_threads) {
         float key_sum = start == 0 ? 0.0f : moments[column];
         float square_sum = start == 0 ? 0.0f : moments[HEAD_DIM + column];
-        float value_sum = start == 0 ? 0.0f : value_sums[column];
         for (uint row = start; row < stop; row++) {
-            float key = element(key_in(chunk, row), column);
+            float key = element(key_in(chunk, row), column, HEAD_DIM);
             copy_element(chunk, row, column);
             key_sum += key;
             square_sum += key * key;
-            value_sum += element(value_in(chunk, row), column);
         }
         moments[column] = key_sum;
         moments[HEAD_DIM + column] = square_sum;
-        value_sums[column] = value_sum;
+    }
+    device float *value_sums = value_sum_of(chunk);
+    for (uint column = index; column < VALUE_DIM; column += n_threads) {
+        float sum = start == 0 ? 0.0f : value_sums[column];
+        for (uint row = start; row < stop; row++) {
+            sum += element(value_in(chunk, row), column, VALUE_DIM);
+        }
+        value_sums[column] = sum;
     }
 }
 
@@ -209,7 +213,7 @@ inline void sparq_score(device const Head &head, device const float *queries, ui
 }
 
 // After selection the head's importance is no longer needed. It is replaced by the share of each query head's attention
-// in the selected rows, (GROUP) f32, and then the mean of all values, (HEAD_DIM) f32.
+// in the selected rows, (GROUP) f32, and then the mean of all values, (VALUE_DIM) f32.
 inline device float *kept_shares(device const Head &head) {
     return importance_of(head);
 }
@@ -236,14 +240,14 @@ inline void keep_mean(device const Head &head, thread const float (&kept)[GROUP]
         }
     }
     long n_chunks = count_chunks(head);
-    for (uint column = team.index; column < HEAD_DIM; column += team.n_threads) {
+    for (uint column = team.index; column < VALUE_DIM; column += team.n_threads) {
         float sum = 0.0f;
         for (long chunk = 0; chunk < n_chunks; chunk++) {
             sum += value_sum_of(chunk_at(head, chunk))[column];
         }
         mean_value(head)[column] = sum / float(head.n_tail);
     }
-    selection.n_bytes += n_chunks * HEAD_DIM * 4;
+    selection.n_bytes += n_chunks * VALUE_DIM * 4;
 }
 
 // The first place in a rising list of n rows whose row is not before `row`.

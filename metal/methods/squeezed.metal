@@ -141,7 +141,7 @@ inline float wanted_rows(device const Head &head, long n_lookup, thread const Te
     long n_clustered = clustered_rows(state) + long(team_sum(of_tail, team));
     long n_exact = head.n_document + head.n_tail - n_clustered;
     long n_bytes = state.n_bytes - (state.rules & LOOKUP_APART ? 0l : n_lookup * long(HEAD_DIM) * 2l);
-    float spare = float(n_bytes - n_exact * 2l * long(ROW_BYTES)) / float(2l * long(ROW_BYTES));
+    float spare = float(n_bytes - n_exact * long(TOKEN_BYTES)) / float(TOKEN_BYTES);
     return max(spare, state.least_share * float(n_clustered));
 }
 

@@ -62,17 +62,18 @@ class MetalDevice:
         params.offload_kqv = True
 
     def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """Refuse attention that the shaders do not compute: long heads, unlike keys and values, windows in chunks."""
-        if any(node.latent or node.value_dim not in (0, node.head_dim) for node in nodes):
+        """Refuse attention that the shaders do not compute: long heads, latent keys, windows in chunks."""
+        if any(node.latent for node in nodes):
             raise UnsupportedModel(
-                "The Metal kernels read values as long as their keys, and this model's are not: use --device cpu."
+                "The Metal kernels read keys and values apart, and this model's values are a part of its keys: use "
+                "--device cpu."
             )
         if any(node.chunked for node in nodes):
             raise UnsupportedModel(
                 "The Metal kernels know windows that slide, and this model's begin at multiples of their length: use "
                 "--device cpu."
             )
-        longest = max(node.head_dim for node in nodes)
+        longest = max(max(node.head_dim, node.value_dim) for node in nodes)
         if longest > LONGEST_HEAD:
             raise UnsupportedModel(
                 f"The Metal kernels read heads of up to {LONGEST_HEAD} numbers, and this model's have {longest}: use "
@@ -234,18 +235,19 @@ class MetalExecutor:
 
     def _attend(self, node: ggml.Tensor, number: int) -> None:
         """Compute a node from its tensors, and write its output."""
-        attention, work = self._nodes[number], self.work
+        attention, shape, work = self._nodes[number], self._shapes[number], self.work
         n_tokens = int(node.src[0].contents.ne[1])
         self._load_queries(node.src[0].contents, number, n_tokens)
         if attention.appends:
-            for name, tensor in (("new_keys", node.src[1]), ("new_values", node.src[2])):
-                _load_rows(tensor.contents, work.view(name, (attention.n_kv_head, n_tokens, attention.head_dim)))
+            rows = ("new_keys", node.src[1], shape.head_dim), ("new_values", node.src[2], shape.value_dim)
+            for name, tensor, length in rows:
+                _load_rows(tensor.contents, work.view(name, (attention.n_kv_head, n_tokens, length)))
         has_sinks = bool(node.src[4])
         if has_sinks:
             sinks = ggml.strided(node.src[4].contents, np.float32, (attention.n_head,), (4,))
             work.view("sinks", (attention.n_head,))[:] = sinks
         attend(self._gpu, self.memory, work, self.layer_step(number, n_tokens, has_sinks))
-        ggml.write(node, work.view("out", (n_tokens, attention.n_head, attention.head_dim)))
+        ggml.write(node, work.view("out", (n_tokens, attention.n_head, shape.value_dim)))
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Compute one node's step on given inputs."""
@@ -253,7 +255,7 @@ class MetalExecutor:
         for name, array in (("queries", queries), ("new_keys", keys), ("new_values", values)):
             self.work.view(name, array.shape)[...] = array
         attend(self._gpu, self.memory, self.work, self.layer_step(number, n_tokens, has_sinks=False))
-        return self.work.view("out", (n_tokens, node.n_head, node.head_dim)).copy()
+        return self.work.view("out", (n_tokens, node.n_head, self._shapes[number].value_dim)).copy()
 
     def layer_step(self, number: int, n_tokens: int, has_sinks: bool) -> LayerStep:
         """Describe a node's computation in the step that `start` began."""
@@ -284,7 +286,7 @@ class MetalExecutor:
 
 
 def _load_rows(tensor: ggml.Tensor, rows: np.ndarray) -> None:
-    """Copy a batch's new keys or values. rows : (n_kv_head, n_tokens, head_dim) f16"""
+    """Copy a batch's new keys or values. rows : (n_kv_head, n_tokens, length) f16"""
     rows[...] = ggml.strided(tensor, np.float16, rows.shape, (tensor.nb[2], tensor.nb[1], tensor.nb[0]))
 
 

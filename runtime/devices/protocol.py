@@ -57,12 +57,12 @@ class Executor(Protocol):
         ----------
         queries : float32 array, shape (n_kv_head, n_tokens, group, head_dim)
             Scaled queries.
-        keys, values : float16 arrays, shape (n_kv_head, n_tokens, head_dim)
+        keys, values : float16 arrays, shapes (n_kv_head, n_tokens, head_dim) and (n_kv_head, n_tokens, value_dim)
             New rows, C-contiguous.
 
         Returns
         -------
-        float32 array, shape (n_tokens, n_head, head_dim)
+        float32 array, shape (n_tokens, n_head, value_dim)
         """
 
     def finish(self) -> None:

@@ -82,18 +82,18 @@ class Layer:
         step = np.zeros(1, GPU_STEP)
         step[0] = (n_heads, n_tokens, self.n_shares, self.spans.shape[1], self.softcap, self.sinks is not None)
         shape, n_partials = self.shape, self.n_shares + n_heads
-        self.out = np.full((n_tokens, n_heads * shape.group, shape.head_dim), np.nan, np.float32)
+        self.out = np.full((n_tokens, n_heads * shape.group, shape.value_dim), np.nan, np.float32)
         self.spans[:], self.selected[:] = 0, -1
         self.lists = []  # of spans that were read back
-        empty = np.zeros((n_heads, n_new or 1, shape.head_dim), np.float16)
-        new_keys, new_values = new if new is not None else (empty, empty)
+        empty = [np.zeros((n_heads, n_new or 1, length), np.float16) for length in (shape.head_dim, shape.value_dim)]
+        new_keys, new_values = empty if new is None else new
         self.buffers = {
             0: self.records,
             1: step.tobytes(),
             2: np.ascontiguousarray(queries, np.float32),
             3: self.spans,
             4: self.selected,
-            5: np.full((n_partials, shape.group, shape.head_dim + 2), np.nan, np.float32),
+            5: np.full((n_partials, shape.group, shape.value_dim + 2), np.nan, np.float32),
             6: self.out,
             7: self.sinks if self.sinks is not None else np.zeros(1, np.float32),
             8: np.ascontiguousarray(new_keys),
@@ -138,7 +138,7 @@ class Layer:
         return buffers, addresses
 
     def append(self, keys, values):
-        """Store new rows, f16 (n_kv_head, n_tokens, head_dim), for which n_tail counts already."""
+        """Store new rows, f16 (n_kv_head, n_tokens, length), for which n_tail counts already."""
         n_heads, n_new = keys.shape[:2]
         self._start(np.zeros((n_heads, n_new, self.shape.group, self.shape.head_dim)), n_new, (keys, values))
         ends = [(int(head.record["n_tail"][0]) - n_new, int(head.record["n_tail"][0])) for head in self.heads]

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from helpers import tiny_models
+from helpers import tiny_models, zoo
 from helpers.index_builds import build, library_of
 
 import octavo
@@ -133,6 +133,17 @@ def test_other_models(simulated, tmp_path, architecture):
     """Windows, soft-caps, sinks."""
     model = tiny_models.write_model(tmp_path / "model.gguf", architecture, n_layer=6 if architecture == "gemma3" else 3)
     assert_same(model, tokens=TOKENS[:100])
+
+
+#: Models of the zoo (see helpers/zoo.py) whose keys and values have different lengths.
+UNLIKE = "mimo2/shorter values", "minicpm3"
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+@pytest.mark.parametrize("name", UNLIKE)
+def test_other_heads(simulated, tmp_path, name, kv_type):
+    model = zoo.write_model(tmp_path / "model.gguf", name.partition("/")[0], **zoo.RUN[name])
+    assert_same(model, kv_type=kv_type, tokens=TOKENS[:100])
 
 
 def test_tensors_that_are_not_the_cpus_are_read_and_written(simulated, tiny_model, monkeypatch):

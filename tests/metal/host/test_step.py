@@ -86,7 +86,7 @@ def test_a_shape_is_compiled_once_from_the_text_of_all_files(tiny_model, metal):
     new_llama(tiny_model)
     assert metal.executor.text is None
     assert first == source(Shape(64, 2))
-    assert first.startswith("#define HEAD_DIM 64\n#define GROUP 2\n#define QUANTISED 0\n")
+    assert first.startswith("#define HEAD_DIM 64\n#define VALUE_DIM 64\n#define GROUP 2\n#define QUANTISED 0\n")
     assert "#define QUANTISED 1\n" in source(Shape(64, 2, "q8_0"))
     assert [first.count(f"kernel void {name}(") for name in THREADS] == [1] * len(THREADS)
     assert len((*HELPERS, *KERNELS)) == 6
@@ -266,7 +266,7 @@ def test_latent_attention_runs_on_the_cpu_unless_metal_was_asked_for(tmp_path, m
     from helpers import tiny_models
 
     model = tiny_models.write_model(tmp_path / "latent.gguf", "deepseek2", n_layer=1)
-    with pytest.raises(OctavoError, match="read values as long as their keys, and this model's are not: use --device"):
+    with pytest.raises(OctavoError, match="this model's values are a part of its keys: use --device cpu"):
         new_llama(model)
     on_a_mac(monkeypatch)
     llama = octavo.Llama(model, n_ctx=512, n_threads=2)

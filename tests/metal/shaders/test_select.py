@@ -30,7 +30,7 @@ from octavo.metal.shader_parts import method_names
 simulator.require()
 
 SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in (64, 256) for kv_type in (F16, Q8_0)]
-SHAPES += [Shape(64, 1), Shape(8, 16)]
+SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 5, F16, 72), Shape(72, 2, Q8_0, 40)]
 #: Each shape takes half a minute to compile for the CPU: those between others wait for `make test-all`.
 SHAPES += [pytest.param(Shape(n, 3, kv), marks=pytest.mark.slow) for n in (80, 96, 128) for kv in (F16, Q8_0)]
 of_shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -62,7 +62,7 @@ def selected(head, method, queries, **options):
     layer = Layer([head], [method], **options)
     rows = head.rows(layer.select(queries[None])[0])
     assert len(rows) == len(set(rows)) == layer.selected[0, 1]
-    n_bytes = int(layer.records["bytes_read"][0]) - 2 * len(rows) * head.shape.row_bytes
+    n_bytes = int(layer.records["bytes_read"][0]) - len(rows) * head.shape.token_bytes
     return sorted(rows), n_bytes
 
 
@@ -165,11 +165,11 @@ def test_the_best_rows_are_selected(shape, softcap):
             assert n_bytes == (n_tail * of_scores + of_moments if n_selected < n_tail else 0)
 
 
-@of_both
+@pytest.mark.parametrize("shape", [Shape(64, 3), Shape(64, 3, Q8_0), Shape(40, 5, F16, 72)], ids=str)
 def test_what_is_left_out_goes_to_the_mean_value(shape):
     rng = np.random.default_rng(4)
     for n_tail, n_selected in ((600, 50), (33, 33)):
-        keys, values = normal(rng, n_tail, shape.head_dim), normal(rng, n_tail, shape.head_dim) + 3
+        keys, values = normal(rng, n_tail, shape.head_dim), normal(rng, n_tail, shape.value_dim) + 3
         fields = {"n_components": 9, "n_recent": 3, "n_rows": n_selected, "reallocates": 1}
         head = Head(shape, keys, values, method=sparq, **fields)
         layer = Layer([head], ["sparq"])
@@ -286,7 +286,7 @@ def test_the_best_clusters_fill_the_budget(shape, method):
         n_exact = head.n_document + n_tail - sizes.sum()
         sizes[: len(SIZES)] *= kept
         for n_rows, rules in ((0, 0), (30, 0), (200, LOOKUP_APART), (9000, 0)):
-            n_bytes = 2 * (n_exact + n_rows) * shape.row_bytes + (0 if rules else n_lookup * 2 * shape.head_dim)
+            n_bytes = (n_exact + n_rows) * shape.token_bytes + (0 if rules else n_lookup * 2 * shape.head_dim)
             head.set(n_bytes=n_bytes, rules=rules)
             rows, n_read = selected(head, method, queries, schedule=i)
             chosen = best(importance, sizes, n_rows) & (sizes > 0)
@@ -336,12 +336,13 @@ def test_exact_rows_and_sinks_are_always_selected(shape, method):
 
 def stored_rows(head):
     """Return keys and values as they lie in memory, where clustering has sorted them."""
-    kinds = []
-    for document, at in zip(head.document, (0, CHUNK_ROWS * head.shape.row_bytes), strict=True):
-        rows = [read_rows(head.shape, document.reshape(-1, head.shape.row_bytes))]
+    shape, kinds = head.shape, []
+    parts = (shape, 0), (shape.of_values, CHUNK_ROWS * shape.row_bytes)
+    for document, (own, at) in zip(head.document, parts, strict=True):
+        rows = [read_rows(own, document.reshape(-1, own.row_bytes))]
         for i, chunk in enumerate(head.chunks):
             n_rows = min(CHUNK_ROWS, head.n_tail - i * CHUNK_ROWS)
-            rows.append(read_rows(head.shape, chunk.view(np.uint8, n_rows, head.shape.row_bytes, at=at)))
+            rows.append(read_rows(own, chunk.view(np.uint8, n_rows, own.row_bytes, at=at)))
         kinds.append(np.concatenate(rows))
     return kinds
 
@@ -353,8 +354,8 @@ def heads_of_all_methods(rng, shape):
         random_head(rng, shape, 0, 270, method=streaming, n_sinks=4, n_recent=33),
         random_head(rng, shape, 0, 500, method=quest, n_selected=5),
         random_head(rng, shape, 0, 333, method=sparq, n_rows=31, n_recent=5, n_components=7),
-        Clustered(rng, shape, SIZES, 4, CHUNK_ROWS + RECENT + 1, COARSE, n_bytes=280 * 2 * shape.row_bytes),
-        Clustered(rng, shape, SIZES, 0, 1, COARSE, n_bytes=30 * 2 * shape.row_bytes),
+        Clustered(rng, shape, SIZES, 4, CHUNK_ROWS + RECENT + 1, COARSE, n_bytes=280 * shape.token_bytes),
+        Clustered(rng, shape, SIZES, 0, 1, COARSE, n_bytes=30 * shape.token_bytes),
         random_head(rng, shape, 0, 290, method=streaming, n_recent=33),
     ]
     return heads, list(ON_CPU)
@@ -388,7 +389,7 @@ def test_a_layer_of_all_methods_attends_what_each_selects(shape):
 def test_heads_select_what_they_select_on_the_cpu(shape, n_tokens):
     rng = np.random.default_rng(14)
     heads, methods = heads_of_all_methods(rng, shape)
-    heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, n_bytes=30 * 2 * shape.row_bytes)
+    heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, n_bytes=30 * shape.token_bytes)
     queries = normal(rng, len(heads), n_tokens, shape.group, shape.head_dim, spread=0.3)
     layer = Layer(heads, methods)  # which holds the lists of its spans
     on_gpu = layer.select(queries)
@@ -406,7 +407,7 @@ def test_a_batch_on_all_methods(shape):
     rng = np.random.default_rng(11)
     heads, methods = heads_of_all_methods(rng, shape)
     n_tokens = 9
-    heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, n_bytes=30 * 2 * shape.row_bytes)
+    heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, n_bytes=30 * shape.token_bytes)
     queries = normal(rng, len(heads), n_tokens, shape.group, shape.head_dim, spread=0.3)
     layer = Layer(heads, methods, schedule=2)
     out = layer.attend(queries)
@@ -425,27 +426,27 @@ def test_a_batch_on_all_methods(shape):
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-@pytest.mark.parametrize("shape", [Shape(64, 2), Shape(80, 1, Q8_0)], ids=str)
+@pytest.mark.parametrize("shape", [Shape(64, 2), Shape(80, 1, Q8_0), Shape(72, 2, Q8_0, 40)], ids=str)
 @pytest.mark.parametrize("n_tokens", [1, 3])
 def test_sanitizers_find_nothing(shape, sanitizer, n_tokens):
     rng = np.random.default_rng(12)
     heads, methods = heads_of_all_methods(rng, shape)
     queries = normal(rng, len(heads), n_tokens, shape.group, shape.head_dim, spread=0.3)
     if n_tokens > 1:
-        heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, n_bytes=30 * 2 * shape.row_bytes)
+        heads[5] = Clustered(rng, shape, SIZES, 0, n_tokens, COARSE, n_bytes=30 * shape.token_bytes)
     heads[3].set(reallocates=1)
     layer = Layer(heads, methods, sanitizer=sanitizer)
     assert np.isfinite(layer.attend(queries)).all()
-    new = normal(rng, 6, 1, shape.head_dim, dtype=np.float16)
-    layer.append(new, new)
+    lengths = shape.head_dim, shape.value_dim
+    layer.append(*(normal(rng, len(heads), 1, length, dtype=np.float16) for length in lengths))
 
 
-@pytest.mark.parametrize("group", [1, 3])
-def test_hostile_scores_do_not_overflow(group):
-    rng, shape = np.random.default_rng(13), Shape(64, group)
+@pytest.mark.parametrize("shape", [Shape(64, 1), Shape(64, 3), Shape(40, 5, F16, 72)], ids=str)
+def test_hostile_scores_do_not_overflow(shape):
+    rng = np.random.default_rng(13)
     for scores in ([1e4] * 300, [-1e4] * 300, [1e4, *[-1e4] * 299], [*[-1e4] * 299, 1e4], range(-1192, 1200, 8)):
-        query, keys = rows_with_scores(np.array(scores), 64)
-        head = Head(shape, keys, normal(rng, len(keys), 64))
-        queries = np.repeat(query[None, None], group, axis=1)
+        query, keys = rows_with_scores(np.array(scores), shape.head_dim)
+        head = Head(shape, keys, normal(rng, len(keys), shape.value_dim))
+        queries = np.repeat(query[None, None], shape.group, axis=1)
         out = Layer([head], ["dense"], n_shares=40).attend(queries[None])[0, 0]
         assert relative_error(out, oracle.attention(queries[0], head.keys, head.values)) < 1e-4

@@ -10,6 +10,7 @@ from metal_simulator import simulator
 
 from octavo.cpu_kernels.attend.head import CHUNK_ROWS, extras_offset
 from octavo.cpu_kernels.methods import dense, quest, sparq
+from octavo.cpu_kernels.methods.sparq import moments_bytes
 from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.cpu_kernels.rows.columns import element_bytes, scale_bytes
 
@@ -18,7 +19,8 @@ simulator.require()
 HEAD_DIMS = (64, 80, 96, 128, 256)
 SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in HEAD_DIMS for kv_type in (F16, Q8_0)]
 SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 1, Q8_0), Shape(128, 8)]
-IDS = [f"{shape.head_dim}-{shape.group}-{shape.kv_type}" for shape in SHAPES]
+SHAPES += [Shape(40, 5, F16, 72), Shape(192, 4, F16, 128), Shape(72, 2, Q8_0, 40), Shape(64, 3, Q8_0, 96)]
+IDS = [f"{shape.head_dim}-{shape.value_dim}-{shape.group}-{shape.kv_type}" for shape in SHAPES]
 SMALL = [pytest.param(Shape(64, 3), id="f16"), pytest.param(Shape(64, 3, Q8_0), id="q8_0")]
 SCHEDULES = (0, 1, 2, 3)
 SAME = 3e-5
@@ -39,17 +41,17 @@ def parts_of(head):
     """Yield the stored parts of each chunk of a head, up to its last row: name, array, largest difference allowed."""
     shape, n_tail = head.shape, head.n_tail
     for i, chunk in enumerate(head.chunks):
-        n_rows, n_bytes = min(CHUNK_ROWS, n_tail - i * CHUNK_ROWS), shape.row_bytes
-        for number, name in enumerate(("keys", "values")):
-            yield name, chunk.view(np.uint8, n_rows, n_bytes, at=number * CHUNK_ROWS * n_bytes), 0
+        n_rows = min(CHUNK_ROWS, n_tail - i * CHUNK_ROWS)
+        yield "keys", chunk.view(np.uint8, n_rows, shape.row_bytes), 0
+        yield "values", chunk.view(np.uint8, n_rows, shape.value_bytes, at=CHUNK_ROWS * shape.row_bytes), 0
         extras = extras_offset(shape)
         if head.method is quest:
             n_pages = -(-n_rows // 16)
             yield "pages", chunk.view(np.float16, n_pages, 2, shape.head_dim, at=extras), 0
         if head.method is sparq:
             yield "moments", chunk.view(np.float32, 2, shape.head_dim, at=extras), 1e-4
-            yield "sums", chunk.view(np.float32, shape.head_dim, at=extras + 8 * shape.head_dim), 1e-4
-            copy, size = extras + 12 * shape.head_dim, element_bytes(shape)
+            yield "sums", chunk.view(np.float32, shape.value_dim, at=extras + 8 * shape.head_dim), 1e-4
+            copy, size = extras + moments_bytes(shape), element_bytes(shape)
             scales = CHUNK_ROWS * scale_bytes(shape)
             yield "scales", chunk.view(np.uint16, CHUNK_ROWS, at=copy)[: n_rows if scales else 0], 0
             columns = chunk.view(np.uint8, shape.head_dim, CHUNK_ROWS * size, at=copy + scales)
@@ -70,7 +72,8 @@ def shortened(head, n_new):
 def test_append_is_what_the_cpu_stores(shape, n_old, n_new):
     rng = np.random.default_rng(0)
     n_rows, methods = n_old + n_new, (dense, quest, sparq)
-    rows = [[halves(rng, n_rows, shape.head_dim) for _ in range(2)] for _ in methods]  # of each head: keys, values
+    lengths = shape.head_dim, shape.value_dim
+    rows = [[halves(rng, n_rows, length) for length in lengths] for _ in methods]  # of each head: keys, values
     expected = [Head(shape, *own, method=method) for own, method in zip(rows, methods, strict=True)]
     heads = [shortened(Head(shape, *own, method=each), n_new) for own, each in zip(rows, methods, strict=True)]
     layer = Layer(heads, ["dense", "quest", "sparq"], schedule=n_old % 4)
@@ -127,7 +130,7 @@ def test_runs_and_lists_in_any_order_and_rows_more_than_once(shape):
         if i % 3:
             start, n_rows = rng.integers(0, 200), rng.integers(0, 50)
             rows += range(start, start + n_rows)
-            spans.append((key + start * shape.row_bytes, value + start * shape.row_bytes, 0, n_rows))
+            spans.append((key + start * shape.row_bytes, value + start * shape.value_bytes, 0, n_rows))
         else:
             lists.append(rng.integers(0, CHUNK_ROWS, rng.integers(0, 40)).astype(np.int32) + 7 * CHUNK_ROWS)
             rows += (lists[-1] % CHUNK_ROWS).tolist()
