@@ -15,14 +15,14 @@ from ..cpu_kernels.numba_support.shape import Shape
 from ..errors import OctavoError
 from .gpu import Gpu, reason
 from .records import GPU_STEP, SELECTED_BYTES, SPAN_BYTES
-from .shader_library import library
+from .shader_library import heads_at_once, library, tile_queries
 from .shared_memory import SharedMemory
 
 #: Threadgroups that score a head's items, and the most shares that a layer's rows are divided into.
 SCORE_SHARES, MAX_SHARES = 16, 64
 
-#: Fewest rows of a share, and query rows of a tile in a batch.
-SHARE_ROWS, QUERY_TILE = 64, 32
+#: Fewest rows of a share.
+SHARE_ROWS = 64
 
 #: Runs to take the median time of.
 _TIMED_RUNS = 7
@@ -124,10 +124,10 @@ def dispatches(layer: LayerStep) -> Iterator[Dispatch]:
             yield Dispatch("score_narrowed", SCORE_SHARES, n_kv_head)
     yield Dispatch("select_spans", n_kv_head)
     if n_tokens == 1:
-        yield Dispatch("attend_shares", _count_shares(layer) + n_kv_head)
+        yield Dispatch("attend_shares", _count_shares(layer) + n_kv_head, -(-group // heads_at_once(layer.shape)))
         yield Dispatch("merge_shares", group, n_kv_head)
     else:
-        yield Dispatch("attend_tiles", -(-n_tokens * group // QUERY_TILE), n_kv_head)
+        yield Dispatch("attend_tiles", -(-n_tokens * group // tile_queries(layer.shape)), n_kv_head)
 
 
 def attend(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep) -> None:

@@ -2,9 +2,11 @@
 //
 // shader_library.py joins the text of a library: macros with its shape, this file, selection.metal, the parts
 // of methods (methods/*.metal, by name), macros that call them, and then the files with kernels.
-//   HEAD_DIM    elements of a key, a multiple of 8, at most 256
+//   HEAD_DIM    elements of a key, a multiple of 8, at most 512
 //   VALUE_DIM   elements of a value, likewise
 //   GROUP       query heads of a KV head
+//   HEADS       of these, as many as a lane computes for at once in decode; it takes one block of them after another
+//   TILE        queries that a threadgroup computes for at once in a batch
 //   QUANTISED   1 if rows are q8_0, 0 if they are f16 (see cpu_kernels/rows/rows.py)
 //
 // Arguments have the same index in all kernels:
@@ -51,8 +53,8 @@ constant constexpr uint ROW_BYTES = QUANTISED ? HEAD_DIM + 4 : 2 * HEAD_DIM;    
 constant constexpr uint VALUE_BYTES = QUANTISED ? VALUE_DIM + 4 : 2 * VALUE_DIM;
 constant constexpr uint TOKEN_BYTES = ROW_BYTES + VALUE_BYTES;
 
-// PARTS lanes read a key and VALUE_PARTS a value, 8 elements each. They are in a slot of SLOT lanes; a simd group reads
-// SLOTS rows at once.
+// A key has PARTS of 8 elements, and a value VALUE_PARTS. The lanes of a slot read a row: lane i the parts i, i + SLOT
+// and so on, PIECES of a key and VALUE_PIECES of a value. A simd group reads SLOTS rows at once.
 constant constexpr uint PARTS = HEAD_DIM / 8;
 constant constexpr uint VALUE_PARTS = VALUE_DIM / 8;
 constant constexpr uint MOST_PARTS = PARTS > VALUE_PARTS ? PARTS : VALUE_PARTS;
@@ -63,6 +65,8 @@ constant constexpr uint SLOT = MOST_PARTS <= 1    ? 1
                                : MOST_PARTS <= 16 ? 16
                                                   : LANES;
 constant constexpr uint SLOTS = LANES / SLOT;
+constant constexpr uint PIECES = (PARTS + SLOT - 1) / SLOT;
+constant constexpr uint VALUE_PIECES = (VALUE_PARTS + SLOT - 1) / SLOT;
 
 struct Chunk {
     device uchar *bytes;
@@ -156,6 +160,17 @@ inline void load_elements(device const uchar *row, uint part, thread float (&val
 #endif
 }
 
+// Lane `first` of a slot's pieces of a stored row that has n_parts, as above; nothing where there is none.
+template <uint N>
+inline void load_row(device const uchar *row, uint first, uint n_parts, thread float (&values)[N][8]) {
+    for (uint piece = 0; piece < N; piece++) {
+        uint part = first + piece * SLOT;
+        if (part < n_parts) {
+            load_elements(row, part, values[piece]);
+        }
+    }
+}
+
 // One of the n elements of a stored row.
 inline float element(device const uchar *row, uint column, uint n) {
 #if QUANTISED
@@ -165,11 +180,25 @@ inline float element(device const uchar *row, uint column, uint n) {
 #endif
 }
 
-// A lane's part of a group's queries; 0 for a lane that has none.
-inline void load_queries(device const float *queries, uint part, thread float (&values)[GROUP][8]) {
-    for (uint g = 0; g < GROUP; g++) {
-        for (uint i = 0; i < 8; i++) {
-            values[g][i] = part < PARTS ? queries[g * HEAD_DIM + 8 * part + i] : 0.0f;
+// Lane `first` of a slot's pieces of an f16 vector as long as a key; nothing where there is none.
+inline void load_vector(device const half *vector, uint first, thread float (&values)[PIECES][8]) {
+    for (uint piece = 0; piece < PIECES; piece++) {
+        uint part = first + piece * SLOT;
+        if (part < PARTS) {
+            load_halves(vector, part, values[piece]);
+        }
+    }
+}
+
+// Lane `first` of a slot's pieces of the queries of HEADS query heads from head g on; 0 where there is none.
+inline void load_queries(device const float *queries, uint g, uint first, thread float (&values)[HEADS][PIECES][8]) {
+    for (uint h = 0; h < HEADS; h++) {
+        for (uint piece = 0; piece < PIECES; piece++) {
+            uint part = first + piece * SLOT;
+            bool exists = g + h < GROUP && part < PARTS;
+            for (uint i = 0; i < 8; i++) {
+                values[h][piece][i] = exists ? queries[(g + h) * HEAD_DIM + 8 * part + i] : 0.0f;
+            }
         }
     }
 }
@@ -186,21 +215,30 @@ inline float capped(float score, float softcap) {
     return softcap == 0.0f ? score : softcap * precise::tanh(score / softcap);
 }
 
-// Products of queries with one row of 8 elements a lane: in each lane of the slot, for each query head.
-inline void dot_slot(thread const float (&query)[GROUP][8], thread const float (&row)[8],
-                     thread float (&products)[GROUP]) {
-    for (uint g = 0; g < GROUP; g++) {
+// Products of queries with the row of a slot: in each of its lanes, for each query head.
+inline void dot_slot(thread const float (&query)[HEADS][PIECES][8], thread const float (&row)[PIECES][8],
+                     thread float (&products)[HEADS]) {
+    for (uint h = 0; h < HEADS; h++) {
         float sum = 0.0f;
-        for (uint i = 0; i < 8; i++) {
-            sum = fma(query[g][i], row[i], sum);
+        for (uint piece = 0; piece < PIECES; piece++) {
+            for (uint i = 0; i < 8; i++) {
+                sum = fma(query[h][piece][i], row[piece][i], sum);
+            }
         }
-        products[g] = slot_sum(sum);
+        products[h] = slot_sum(sum);
     }
 }
 
 inline void clear(thread float (&values)[8]) {
     for (uint i = 0; i < 8; i++) {
         values[i] = 0.0f;
+    }
+}
+
+template <uint N>
+inline void clear(thread float (&values)[N][8]) {
+    for (uint i = 0; i < N; i++) {
+        clear(values[i]);
     }
 }
 

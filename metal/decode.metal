@@ -1,8 +1,8 @@
 // Attention of one new token over spans: flash-decoding.
 //
 // The rows of all KV heads are divided into n_shares equal shares, however uneven the heads are. A share belongs to one
-// head, so the last share of a head may be smaller. A threadgroup attends to a share and writes a partial result
-// for each query head: its weighted values, its largest score and its sum of weights. merge_shares joins them.
+// head, so the last share of a head may be smaller. A threadgroup attends to a share for HEADS query heads, and writes
+// a partial result of each: its weighted values, its largest score and its sum of weights. merge_shares joins them.
 // See cpu_kernels/attend/decode.py.
 
 constant constexpr uint MOST_SIMDS = 8;
@@ -47,56 +47,61 @@ inline int find_span(device const Span *spans, int n_spans, int row) {
 
 // The sums in the lanes of a slot: each has a part of the weighted values; all have the same largest score and weight.
 struct Gathered {
-    float values[GROUP][8];
-    float largest[GROUP];
-    float weights[GROUP];
+    float values[HEADS][VALUE_PIECES][8];
+    float largest[HEADS];
+    float weights[HEADS];
 };
 
 inline void start(thread Gathered &own) {
-    for (uint g = 0; g < GROUP; g++) {
-        for (uint i = 0; i < 8; i++) {
-            own.values[g][i] = 0.0f;
-        }
-        own.largest[g] = LOWEST_SCORE;
-        own.weights[g] = 0.0f;
+    for (uint h = 0; h < HEADS; h++) {
+        clear(own.values[h]);
+        own.largest[h] = LOWEST_SCORE;
+        own.weights[h] = 0.0f;
     }
 }
 
 // Add one row, or nothing if the slot has none.
-inline void gather(thread const float (&scores)[GROUP], thread const float (&value)[8], float value_scale,
-                   bool has_row, thread Gathered &own) {
-    for (uint g = 0; g < GROUP; g++) {
-        float largest = has_row ? max(own.largest[g], scores[g]) : own.largest[g];
-        float shrink = exp(own.largest[g] - largest);
-        float weight = has_row ? exp(scores[g] - largest) : 0.0f;
-        own.largest[g] = largest;
-        own.weights[g] = own.weights[g] * shrink + weight;
-        for (uint i = 0; i < 8; i++) {
-            own.values[g][i] = fma(weight * value_scale, value[i], own.values[g][i] * shrink);
-        }
-    }
-}
-
-// Join the sums of a simd group's slots, in all of its lanes.
-inline void join_slots(thread Gathered &own) {
-    for (uint g = 0; g < GROUP; g++) {
-        float largest = simd_max(own.largest[g]);
-        float shrink = exp(own.largest[g] - largest);
-        own.largest[g] = largest;
-        own.weights[g] *= shrink;
-        for (uint i = 0; i < 8; i++) {
-            own.values[g][i] *= shrink;
-        }
-        for (ushort step = SLOT; step < LANES; step *= 2) {
-            own.weights[g] += simd_shuffle_xor(own.weights[g], step);
+inline void gather(thread const float (&scores)[HEADS], thread const float (&value)[VALUE_PIECES][8],
+                   float value_scale, bool has_row, thread Gathered &own) {
+    for (uint h = 0; h < HEADS; h++) {
+        float largest = has_row ? max(own.largest[h], scores[h]) : own.largest[h];
+        float shrink = exp(own.largest[h] - largest);
+        float weight = has_row ? exp(scores[h] - largest) : 0.0f;
+        own.largest[h] = largest;
+        own.weights[h] = own.weights[h] * shrink + weight;
+        for (uint piece = 0; piece < VALUE_PIECES; piece++) {
             for (uint i = 0; i < 8; i++) {
-                own.values[g][i] += simd_shuffle_xor(own.values[g][i], step);
+                thread float &sum = own.values[h][piece][i];
+                sum = fma(weight * value_scale, value[piece][i], sum * shrink);
             }
         }
     }
 }
 
-// threadgroups (n_shares + n_kv_head), at most MOST_SIMDS simd groups each
+// The sum over the slots of a simd group, in each of them.
+inline float sum_of_slots(float value) {
+    for (ushort step = SLOT; step < LANES; step *= 2) {
+        value += simd_shuffle_xor(value, step);
+    }
+    return value;
+}
+
+// Join the sums of a simd group's slots, in all of its lanes.
+inline void join_slots(thread Gathered &own) {
+    for (uint h = 0; h < HEADS; h++) {
+        float largest = simd_max(own.largest[h]);
+        float shrink = exp(own.largest[h] - largest);
+        own.largest[h] = largest;
+        own.weights[h] = sum_of_slots(own.weights[h] * shrink);
+        for (uint piece = 0; piece < VALUE_PIECES; piece++) {
+            for (uint i = 0; i < 8; i++) {
+                own.values[h][piece][i] = sum_of_slots(own.values[h][piece][i] * shrink);
+            }
+        }
+    }
+}
+
+// threadgroups (n_shares + n_kv_head, blocks of HEADS query heads), at most MOST_SIMDS simd groups each
 kernel void attend_shares(device const Head *heads [[buffer(0)]],
                           constant Step &step [[buffer(1)]],
                           device const float *all_queries [[buffer(2)]],
@@ -125,9 +130,9 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
     int first = int((place.x - shares.first) * n_rows);
     int stop = min(first + int(n_rows), selected[number].n_rows);
 
-    uint slot = lane / SLOT, part = lane % SLOT;
-    float query[GROUP][8], scores[GROUP], key[8], value[8];
-    load_queries(all_queries + number * GROUP * HEAD_DIM, part, query);
+    uint slot = lane / SLOT, part = lane % SLOT, first_head = place.y * HEADS;
+    float query[HEADS][PIECES][8], scores[HEADS], key[PIECES][8], value[VALUE_PIECES][8];
+    load_queries(all_queries + number * GROUP * HEAD_DIM, first_head, part, query);
     Gathered own;
     start(own);
     int at = find_span(spans, n_spans, min(first + int(simd * SLOTS + slot), stop - 1));
@@ -149,39 +154,38 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
             device const uchar *value_row = spans[at].values + within * VALUE_BYTES;
             key_scale = scale_of(key_row, HEAD_DIM);
             value_scale = scale_of(value_row, VALUE_DIM);
-            if (part < PARTS) {
-                load_elements(key_row, part, key);
-            }
-            if (part < VALUE_PARTS) {
-                load_elements(value_row, part, value);
-            }
+            load_row(key_row, part, PARTS, key);
+            load_row(value_row, part, VALUE_PARTS, value);
         }
         dot_slot(query, key, scores);
-        for (uint g = 0; g < GROUP; g++) {
-            scores[g] = capped(scores[g] * key_scale, step.softcap);
+        for (uint h = 0; h < HEADS; h++) {
+            scores[h] = capped(scores[h] * key_scale, step.softcap);
         }
         gather(scores, value, value_scale, has_row, own);
     }
     join_slots(own);
 
     // Join the simd groups, one query head after another.
-    for (uint g = 0; g < GROUP; g++) {
+    for (uint h = 0; h < HEADS && first_head + h < GROUP; h++) {
         if (lane == 0) {
-            largest[simd] = own.largest[g];
+            largest[simd] = own.largest[h];
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         float top = simd_max(lane < n_simds ? largest[lane] : LOWEST_SCORE);
-        float shrink = exp(own.largest[g] - top);
+        float shrink = exp(own.largest[h] - top);
         if (lane == 0) {
-            weights[simd] = own.weights[g] * shrink;
+            weights[simd] = own.weights[h] * shrink;
         }
-        if (lane < VALUE_PARTS) {
-            for (uint i = 0; i < 8; i++) {
-                joined[simd][8 * lane + i] = own.values[g][i] * shrink;
+        for (uint piece = 0; piece < VALUE_PIECES; piece++) {
+            uint own_part = lane + piece * SLOT;
+            if (lane < SLOT && own_part < VALUE_PARTS) {
+                for (uint i = 0; i < 8; i++) {
+                    joined[simd][8 * own_part + i] = own.values[h][piece][i] * shrink;
+                }
             }
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        device float *partial = partials + (place.x * GROUP + g) * PARTIAL;
+        device float *partial = partials + (place.x * GROUP + first_head + h) * PARTIAL;
         for (uint column = index; column < VALUE_DIM; column += n_simds * LANES) {
             float sum = 0.0f;
             for (uint i = 0; i < n_simds; i++) {

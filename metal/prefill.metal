@@ -1,13 +1,14 @@
 // Attention of a batch of tokens over spans, causal, in tiles of queries.
 //
-// A threadgroup computes TILE_QUERIES neighbouring queries of the (n_tokens, GROUP) of a KV head, each simd group
-// QUERIES of them. It loads blocks of BLOCK rows into threadgroup memory as f16, for all simd groups. A lane scores one
-// row for each query; then each lane adds up some columns of the values. See cpu_kernels/prefill/attend_batch.py.
+// A threadgroup computes TILE neighbouring queries of the (n_tokens, GROUP) of a KV head, each simd group QUERIES of
+// them. It loads blocks of BLOCK rows into threadgroup memory as f16, for all simd groups. SHARERS lanes score a row for
+// each query, each by some columns; then each lane adds up some columns of the values. See
+// cpu_kernels/prefill/attend_batch.py.
 
 constant constexpr uint TILE_SIMDS = 4;
-constant constexpr uint QUERIES = 8;  // of a simd group
-constant constexpr uint TILE_QUERIES = TILE_SIMDS * QUERIES;
-constant constexpr uint BLOCK = HEAD_DIM + VALUE_DIM <= 256 ? 32 : 16;
+constant constexpr uint QUERIES = TILE / TILE_SIMDS;  // of a simd group
+constant constexpr uint BLOCK = HEAD_DIM + VALUE_DIM <= 256 ? 32 : HEAD_DIM + VALUE_DIM <= 512 ? 16 : 8;
+constant constexpr uint SHARERS = LANES / BLOCK;
 constant constexpr uint STRIDE = HEAD_DIM / 4 + 1;  // half4 of a key in a block: neighbours lie in other banks
 constant constexpr uint VALUE_STRIDE = VALUE_DIM / 4 + 1;
 constant constexpr uint COLUMNS = (VALUE_DIM + LANES - 1) / LANES;  // of a lane
@@ -42,18 +43,24 @@ inline bool sees(device const Span &span, int row, int position) {
     return distance >= 0 && (span.window == 0 || distance < span.window);
 }
 
-// Products of a simd group's queries with a lane's row of a block.
-inline void score_block(device const float *queries, int first, int n_queries, threadgroup const half4 *row,
-                        thread float (&scores)[QUERIES]) {
+// Products of a simd group's queries with a lane's row of a block: lane i has row i % BLOCK.
+inline void score_block(device const float *queries, int first, int n_queries, threadgroup const half4 *keys,
+                        uint lane, thread float (&scores)[QUERIES]) {
+    threadgroup const half4 *row = keys + lane % BLOCK * STRIDE;
     device const float4 *own[QUERIES];
     for (uint i = 0; i < QUERIES; i++) {
         own[i] = reinterpret_cast<device const float4 *>(queries + min(first + int(i), n_queries - 1) * HEAD_DIM);
         scores[i] = 0.0f;
     }
-    for (uint column = 0; column < HEAD_DIM / 4; column++) {
+    for (uint column = lane / BLOCK; column < HEAD_DIM / 4; column += SHARERS) {
         float4 key = float4(row[column]);
         for (uint i = 0; i < QUERIES; i++) {
             scores[i] += dot(own[i][column], key);
+        }
+    }
+    for (uint i = 0; i < QUERIES; i++) {
+        for (ushort step = BLOCK; step < LANES; step *= 2) {
+            scores[i] += simd_shuffle_xor(scores[i], step);
         }
     }
 }
@@ -78,11 +85,11 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
     device const Head &head = heads[place.y];
     device const Span *spans = all_spans + place.y * step.span_capacity;
     device const float *queries = all_queries + place.y * step.n_tokens * GROUP * HEAD_DIM;
-    int n_queries = int(step.n_tokens * GROUP), tile = int(place.x * TILE_QUERIES);
+    int n_queries = int(step.n_tokens * GROUP), tile = int(place.x * TILE);
     int first = tile + int(simd * QUERIES);
     int oldest = int(head.tail_position + head.n_tail) - int(step.n_tokens);  // position of the first token
     int first_position = oldest + tile / int(GROUP);
-    int last_position = oldest + (min(tile + int(TILE_QUERIES), n_queries) - 1) / int(GROUP);
+    int last_position = oldest + (min(tile + int(TILE), n_queries) - 1) / int(GROUP);
 
     float sums[QUERIES][COLUMNS], largest[QUERIES], weights[QUERIES], scores[QUERIES];
     for (uint i = 0; i < QUERIES; i++) {
@@ -113,7 +120,7 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
             load_block(span.values + long(block) * VALUE_BYTES, n_rows, VALUE_DIM, VALUE_BYTES, values, value_scales,
                        index, n_simds * LANES);
             threadgroup_barrier(mem_flags::mem_threadgroup);
-            score_block(queries, first, n_queries, keys + min(lane, BLOCK - 1) * STRIDE, scores);
+            score_block(queries, first, n_queries, keys, lane, scores);
             for (uint i = 0; i < QUERIES; i++) {
                 int position = oldest + min(first + int(i), n_queries - 1) / int(GROUP);
                 bool visible = lane < n_rows && sees(span, block + int(lane), position);

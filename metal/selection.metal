@@ -93,9 +93,10 @@ inline device int *list_of(device const Head &head) {
     return reinterpret_cast<device int *>(head.scratch + (2 + GROUP) * head.scratch_items);
 }
 
-inline void write_scores(device const Head &head, long item, thread const float (&products)[GROUP]) {
-    for (uint g = 0; g < GROUP; g++) {
-        scores_of(head, g)[item] = products[g];
+// Write the scores of one item for the query heads from head g on.
+inline void write_scores(device const Head &head, long item, uint g, thread const float (&products)[HEADS]) {
+    for (uint h = 0; h < HEADS && g + h < GROUP; h++) {
+        scores_of(head, g + h)[item] = products[h];
     }
 }
 

@@ -29,8 +29,12 @@ THREADS = {
 
 _FLEXIBLE, _SIMD_WIDTH = "select_spans", 32
 
-#: Largest head_dim that common.metal supports.
-LONGEST_HEAD = 256
+#: Elements of the longest keys and values that common.metal supports.
+LONGEST_HEAD = 512
+
+#: Elements of a row that the lanes of a simd group read at once, and rows of queries and of sums, of that length, that
+#: their registers hold in decode.
+_AT_ONCE, _ROWS_HELD = 256, 16
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,20 @@ class Pipeline:
 def macros(shape: Shape) -> dict[str, int]:
     """Return the macros of common.metal for a shape."""
     sizes = {"HEAD_DIM": shape.head_dim, "VALUE_DIM": shape.value_dim, "GROUP": shape.group}
-    return sizes | {"QUANTISED": int(shape.kv_type == Q8_0)}
+    at_once = {"HEADS": heads_at_once(shape), "TILE": tile_queries(shape)}
+    return sizes | at_once | {"QUANTISED": int(shape.kv_type == Q8_0)}
+
+
+def heads_at_once(shape: Shape) -> int:
+    """Return for how many query heads a threadgroup computes in decode; blocks of them are as even as possible."""
+    most = _ROWS_HELD // (-(-shape.head_dim // _AT_ONCE) - (-shape.value_dim // _AT_ONCE))
+    n_blocks = -(-shape.group // most)
+    return -(-shape.group // n_blocks)
+
+
+def tile_queries(shape: Shape) -> int:
+    """Return for how many queries a threadgroup computes in a batch."""
+    return 32 if shape.value_dim <= _AT_ONCE else 16
 
 
 def text_of(name: str) -> str:

@@ -37,37 +37,48 @@ inline void quest_append(device uchar *chunk, uint start, uint stop, uint index,
     }
 }
 
+// The products of queries with one side of a page's bounds: of what is negative in them with the lower bounds, on side
+// 0, or of what is positive with the upper ones. A NaN is on both sides.
+inline void dot_side(thread const float (&query)[HEADS][PIECES][8], thread const float (&bounds)[PIECES][8], uint side,
+                     thread float (&products)[HEADS]) {
+    float split[HEADS][PIECES][8];
+    for (uint h = 0; h < HEADS; h++) {
+        for (uint piece = 0; piece < PIECES; piece++) {
+            for (uint i = 0; i < 8; i++) {
+                float element = query[h][piece][i];
+                bool other = side == 0 ? element > 0.0f : element < 0.0f;
+                split[h][piece][i] = other ? 0.0f : element;
+            }
+        }
+    }
+    dot_slot(split, bounds, products);
+}
+
 // A page's score is its upper bound: the product of (min(q, 0), max(q, 0)) with the page's bounds.
 inline void quest_score(device const Head &head, device const float *queries, uint share, uint n_shares,
                         thread const Team &team) {
     Range pages = share_of(count_pages(head), share, n_shares);
     uint slot = team.lane / SLOT, part = team.lane % SLOT;
-    float query[GROUP][8], split[GROUP][8], row[8], low[GROUP], high[GROUP];
-    load_queries(queries, part, query);
-    for (long base = pages.start + team.simd * SLOTS; base < pages.stop; base += team.n_simds * SLOTS) {
-        long page = base + slot;
-        bool wanted = page < pages.stop && part < PARTS;
-        for (uint side = 0; side < 2; side++) {
-            clear(row);
+    float query[HEADS][PIECES][8], low[PIECES][8], high[PIECES][8], of_low[HEADS], of_high[HEADS];
+    for (uint g = 0; g < GROUP; g += HEADS) {
+        load_queries(queries, g, part, query);
+        for (long base = pages.start + team.simd * SLOTS; base < pages.stop; base += team.n_simds * SLOTS) {
+            long page = base + slot;
+            bool wanted = page < pages.stop;
+            clear(low);
+            clear(high);
             if (wanted) {
                 device const half *bounds = bounds_of(chunk_at(head, page / CHUNK_PAGES));
-                load_halves(bounds + (page % CHUNK_PAGES * 2 + side) * HEAD_DIM, part, row);
+                load_vector(bounds + page % CHUNK_PAGES * 2 * HEAD_DIM, part, low);
+                load_vector(bounds + (page % CHUNK_PAGES * 2 + 1) * HEAD_DIM, part, high);
             }
-            for (uint g = 0; g < GROUP; g++) {
-                for (uint i = 0; i < 8; i++) {
-                    bool other = side == 0 ? query[g][i] > 0.0f : query[g][i] < 0.0f;  // a NaN is on both sides
-                    split[g][i] = other ? 0.0f : query[g][i];
+            dot_side(query, low, 0, of_low);
+            dot_side(query, high, 1, of_high);
+            if (wanted && part == 0) {
+                for (uint h = 0; h < HEADS; h++) {
+                    of_low[h] += of_high[h];
                 }
-            }
-            if (side == 0) {
-                dot_slot(split, row, low);
-            } else {
-                dot_slot(split, row, high);
-            }
-        }
-        if (wanted && part == 0) {
-            for (uint g = 0; g < GROUP; g++) {
-                scores_of(head, g)[page] = low[g] + high[g];
+                write_scores(head, page, g, of_low);
             }
         }
     }

@@ -193,22 +193,25 @@ inline void sparq_score(device const Head &head, device const float *queries, ui
     for (long row = rows.start + team.index; row < rows.stop; row += team.n_threads) {
         device uchar *chunk = chunk_at(head, row / CHUNK_ROWS);
         uint within = uint(row % CHUNK_ROWS);
-        float products[GROUP];
-        for (uint g = 0; g < GROUP; g++) {
-            products[g] = 0.0f;
-        }
-        for (uint i = 0; i < n; i++) {
-            uint column = uint(chosen.columns[i]);
-            float key = float(columns_of(chunk)[column * CHUNK_ROWS + within]);
-            for (uint g = 0; g < GROUP; g++) {
-                products[g] = fma(queries[g * HEAD_DIM + column] * chosen.factors[g], key, products[g]);
+        float products[HEADS], scale = copied_scale(chunk, within);
+        for (uint first = 0; first < GROUP; first += HEADS) {
+            uint n_heads = min(uint(HEADS), GROUP - first);
+            for (uint h = 0; h < HEADS; h++) {
+                products[h] = 0.0f;
             }
+            for (uint i = 0; i < n; i++) {
+                uint column = uint(chosen.columns[i]);
+                float key = float(columns_of(chunk)[column * CHUNK_ROWS + within]);
+                for (uint h = 0; h < n_heads; h++) {
+                    uint g = first + h;
+                    products[h] = fma(queries[g * HEAD_DIM + column] * chosen.factors[g], key, products[h]);
+                }
+            }
+            for (uint h = 0; h < HEADS; h++) {
+                products[h] *= scale;
+            }
+            write_scores(head, row, first, products);
         }
-        float scale = copied_scale(chunk, within);
-        for (uint g = 0; g < GROUP; g++) {
-            products[g] *= scale;
-        }
-        write_scores(head, row, products);
     }
 }
 

@@ -54,18 +54,20 @@ inline device const int *chunk_starts(device const Head &head, long chunk) {
 inline void score_centroids(device const Head &head, device const float *queries, device const half *centroids,
                             device const float *sizes, Range range, long first, thread const Team &team) {
     uint slot = team.lane / SLOT, part = team.lane % SLOT;
-    float query[GROUP][8], row[8], products[GROUP];
-    load_queries(queries, part, query);
-    for (long base = range.start + team.simd * SLOTS; base < range.stop; base += team.n_simds * SLOTS) {
-        long i = base + slot;
-        bool wanted = i < range.stop && (!sizes || sizes[i] > 0.0f);
-        clear(row);
-        if (wanted && part < PARTS) {
-            load_halves(centroids + i * HEAD_DIM, part, row);
-        }
-        dot_slot(query, row, products);
-        if (wanted && part == 0) {
-            write_scores(head, first + i, products);
+    float query[HEADS][PIECES][8], row[PIECES][8], products[HEADS];
+    for (uint g = 0; g < GROUP; g += HEADS) {
+        load_queries(queries, g, part, query);
+        for (long base = range.start + team.simd * SLOTS; base < range.stop; base += team.n_simds * SLOTS) {
+            long i = base + slot;
+            bool wanted = i < range.stop && (!sizes || sizes[i] > 0.0f);
+            clear(row);
+            if (wanted) {
+                load_vector(centroids + i * HEAD_DIM, part, row);
+            }
+            dot_slot(query, row, products);
+            if (wanted && part == 0) {
+                write_scores(head, first + i, g, products);
+            }
         }
     }
 }

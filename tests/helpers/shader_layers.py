@@ -11,7 +11,7 @@ from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD
 from octavo.cpu_kernels.attend.spans import SPAN
 from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.metal.records import GPU_STEP, SELECTED_BYTES
-from octavo.metal.shader_library import source
+from octavo.metal.shader_library import heads_at_once, source, tile_queries
 from octavo.metal.shader_parts import defines, method_names
 
 #: A Span of the shaders (metal/common.metal).
@@ -182,10 +182,10 @@ class Layer:
     def _attend(self):
         n_heads, group = len(self.heads), self.shape.group
         if self.n_tokens == 1:
-            self.dispatch("attend_shares", self.n_shares + n_heads)
+            self.dispatch("attend_shares", (self.n_shares + n_heads, -(-group // heads_at_once(self.shape))))
             self.dispatch("merge_shares", (group, n_heads), 64)
         else:
-            self.dispatch("attend_tiles", (-(-self.n_tokens * group // 32), n_heads), 128)
+            self.dispatch("attend_tiles", (-(-self.n_tokens * group // tile_queries(self.shape)), n_heads), 128)
         self.check()
         return self.out.reshape(self.n_tokens, n_heads, group, -1)
 

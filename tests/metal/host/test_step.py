@@ -86,7 +86,8 @@ def test_a_shape_is_compiled_once_from_the_text_of_all_files(tiny_model, metal):
     new_llama(tiny_model)
     assert metal.executor.text is None
     assert first == source(Shape(64, 2))
-    assert first.startswith("#define HEAD_DIM 64\n#define VALUE_DIM 64\n#define GROUP 2\n#define QUANTISED 0\n")
+    sizes = {"HEAD_DIM": 64, "VALUE_DIM": 64, "GROUP": 2, "HEADS": 2, "TILE": 32, "QUANTISED": 0}
+    assert first.startswith("".join(f"#define {name} {value}\n" for name, value in sizes.items()))
     assert "#define QUANTISED 1\n" in source(Shape(64, 2, "q8_0"))
     assert [first.count(f"kernel void {name}(") for name in THREADS] == [1] * len(THREADS)
     assert len((*HELPERS, *KERNELS)) == 6
@@ -277,8 +278,8 @@ def test_latent_attention_runs_on_the_cpu_unless_metal_was_asked_for(tmp_path, m
 def test_a_model_with_longer_heads_runs_on_the_cpu_unless_metal_was_asked_for(tmp_path, metal, monkeypatch):
     from helpers import tiny_models
 
-    model = tiny_models.write_model(tmp_path / "long.gguf", "llama", head_dim=264, n_layer=1)
-    with pytest.raises(OctavoError, match="heads of up to 256 numbers, and this model's have 264"):
+    model = tiny_models.write_model(tmp_path / "long.gguf", "llama", head_dim=520, n_layer=1)
+    with pytest.raises(OctavoError, match="heads of up to 512 numbers, and this model's have 520"):
         new_llama(model)
     on_a_mac(monkeypatch)
     llama = octavo.Llama(model, n_ctx=512, n_threads=2)

@@ -30,7 +30,7 @@ from octavo.metal.shader_parts import method_names
 simulator.require()
 
 SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in (64, 256) for kv_type in (F16, Q8_0)]
-SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 5, F16, 72), Shape(72, 2, Q8_0, 40)]
+SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 5, F16, 72), Shape(72, 2, Q8_0, 40), Shape(512, 5)]
 #: Each shape takes half a minute to compile for the CPU: those between others wait for `make test-all`.
 SHAPES += [pytest.param(Shape(n, 3, kv), marks=pytest.mark.slow) for n in (80, 96, 128) for kv in (F16, Q8_0)]
 of_shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -426,7 +426,7 @@ def test_a_batch_on_all_methods(shape):
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-@pytest.mark.parametrize("shape", [Shape(64, 2), Shape(80, 1, Q8_0), Shape(72, 2, Q8_0, 40)], ids=str)
+@pytest.mark.parametrize("shape", [Shape(64, 2), Shape(80, 1, Q8_0), Shape(72, 2, Q8_0, 40), Shape(512, 5)], ids=str)
 @pytest.mark.parametrize("n_tokens", [1, 3])
 def test_sanitizers_find_nothing(shape, sanitizer, n_tokens):
     rng = np.random.default_rng(12)
@@ -441,7 +441,7 @@ def test_sanitizers_find_nothing(shape, sanitizer, n_tokens):
     layer.append(*(normal(rng, len(heads), 1, length, dtype=np.float16) for length in lengths))
 
 
-@pytest.mark.parametrize("shape", [Shape(64, 1), Shape(64, 3), Shape(40, 5, F16, 72)], ids=str)
+@pytest.mark.parametrize("shape", [Shape(64, 1), Shape(64, 3), Shape(40, 5, F16, 72), Shape(512, 5)], ids=str)
 def test_hostile_scores_do_not_overflow(shape):
     rng = np.random.default_rng(13)
     for scores in ([1e4] * 300, [-1e4] * 300, [1e4, *[-1e4] * 299], [*[-1e4] * 299, 1e4], range(-1192, 1200, 8)):

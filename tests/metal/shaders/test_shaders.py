@@ -20,6 +20,7 @@ HEAD_DIMS = (64, 80, 96, 128, 256)
 SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in HEAD_DIMS for kv_type in (F16, Q8_0)]
 SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 1, Q8_0), Shape(128, 8)]
 SHAPES += [Shape(40, 5, F16, 72), Shape(192, 4, F16, 128), Shape(72, 2, Q8_0, 40), Shape(64, 3, Q8_0, 96)]
+SHAPES += [Shape(512, 8), Shape(512, 5, Q8_0), Shape(264, 1, F16, 512), Shape(64, 17)]
 IDS = [f"{shape.head_dim}-{shape.value_dim}-{shape.group}-{shape.kv_type}" for shape in SHAPES]
 SMALL = [pytest.param(Shape(64, 3), id="f16"), pytest.param(Shape(64, 3, Q8_0), id="q8_0")]
 SCHEDULES = (0, 1, 2, 3)
