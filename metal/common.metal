@@ -98,6 +98,7 @@ struct Head {
     long n_covered;
     long covered;
     float softcap;
+    int chunked;
 };
 
 // Stored rows, in a run or in a list.
@@ -108,13 +109,22 @@ struct Span {
     int first;               // rows of all spans before it
     int n_rows;
     int position;  // of its first row in the sequence, or ANY_ORDER: every token sees all of it
-    int window;    // newest rows that a token sees of a span with a position; 0 for all
+    int window;    // newest rows that a token sees of a span with a position; 0 for all. Below 0: it sees the rows of
+                   // its own chunk, which has as many positions and begins at a multiple of them
 };
 
 struct Selected {
     int n_spans;
     int n_rows;
 };
+
+// The oldest position in the window of a token at a position; a window of 0 shows all positions.
+inline int oldest_seen(int position, int window) {
+    if (window < 0) {
+        return position / -window * -window;
+    }
+    return window > 0 ? position - window + 1 : 0;
+}
 
 struct Step {
     uint n_kv_head;

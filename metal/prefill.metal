@@ -39,8 +39,8 @@ inline bool sees(device const Span &span, int row, int position) {
     if (span.position == ANY_ORDER) {
         return true;
     }
-    int distance = position - (span.position + row);
-    return distance >= 0 && (span.window == 0 || distance < span.window);
+    int own = span.position + row;
+    return own <= position && own >= oldest_seen(position, span.window);
 }
 
 // Products of a simd group's queries with a lane's row of a block: lane i has row i % BLOCK.
@@ -109,7 +109,7 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
                 if (row > last_position) {
                     break;  // all later rows come after the tile
                 }
-                if (span.window > 0 && first_position - (row + int(BLOCK) - 1) >= span.window) {
+                if (row + int(BLOCK) <= oldest_seen(first_position, span.window)) {
                     continue;  // out of every token's window
                 }
             }

@@ -252,9 +252,14 @@ inline Candidate no_candidate() {
     return none;
 }
 
+// A head's window, as in Span.
+inline int window_of(device const Head &head) {
+    return head.chunked ? -int(head.window) : int(head.window);
+}
+
 inline Candidate document_rows(device const Head &head, long start, long stop, int position) {
     Candidate rows = {head.document_keys + start * ROW_BYTES, head.document_values + start * VALUE_BYTES, stop - start,
-                      position, int(head.window)};
+                      position, window_of(head)};
     return rows;
 }
 
@@ -277,8 +282,8 @@ inline Candidate rest_of_chunk(device const Head &head, long chunk, long first, 
 }
 
 // The oldest row of the tail that the step's first token sees; negative before the tail.
-inline long first_visible_row(device const Head &head, uint n_tokens, long window) {
-    return window > 0 ? head.n_tail - long(n_tokens) - window + 1 : -head.tail_position;
+inline long first_visible_row(device const Head &head, uint n_tokens, int window) {
+    return oldest_seen(int(head.tail_position + head.n_tail) - int(n_tokens), window) - head.tail_position;
 }
 
 // Append the threads' candidates to the spans, in the order of the threads.

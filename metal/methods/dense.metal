@@ -2,7 +2,7 @@
 
 inline void dense_select(device const Head &head, device const float *queries, uint n_tokens,
                          thread Selection &selection, thread const Team &team) {
-    long first_visible = first_visible_row(head, n_tokens, head.window);
+    long first_visible = first_visible_row(head, n_tokens, window_of(head));
     long n_chunks = count_chunks(head);
     for (long base = 0; base <= n_chunks; base += team.n_threads) {
         long i = base + team.index;
@@ -15,7 +15,7 @@ inline void dense_select(device const Head &head, device const float *queries, u
             }
             candidate = document_rows(head, first, head.n_document, int(position));
         } else if (i <= n_chunks) {
-            candidate = rest_of_chunk(head, i - 1, max(0l, first_visible), int(head.window));
+            candidate = rest_of_chunk(head, i - 1, max(0l, first_visible), window_of(head));
         }
         append_spans(candidate, selection, team);
     }

@@ -9,7 +9,7 @@ inline void streaming_select(device const Head &head, device const float *querie
                              thread Selection &selection, thread const Team &team) {
     device const StreamingState &state = *reinterpret_cast<device const StreamingState *>(head.state);
     long n_sinks = min(state.n_sinks, head.n_tail);
-    long first = max(max(n_sinks, head.n_dropped), first_visible_row(head, n_tokens, state.n_recent));
+    long first = max(max(n_sinks, head.n_dropped), first_visible_row(head, n_tokens, int(state.n_recent)));
     long n_chunks = count_chunks(head);
     for (long base = 0; base <= n_chunks; base += team.n_threads) {
         long i = base + team.index;

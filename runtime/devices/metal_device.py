@@ -62,15 +62,10 @@ class MetalDevice:
         params.offload_kqv = True
 
     def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """Refuse attention that the shaders do not compute: long heads, latent keys, windows in chunks."""
+        """Refuse attention that the shaders do not compute: long heads and latent keys."""
         if any(node.latent for node in nodes):
             raise UnsupportedModel(
                 "The Metal kernels read keys and values apart, and this model's values are a part of its keys: use "
-                "--device cpu."
-            )
-        if any(node.chunked for node in nodes):
-            raise UnsupportedModel(
-                "The Metal kernels know windows that slide, and this model's begin at multiples of their length: use "
                 "--device cpu."
             )
         longest = max(max(node.head_dim, node.value_dim) for node in nodes)

@@ -128,6 +128,19 @@ def test_a_document_in_q8_0(simulated, tiny_model, one_layer, documents, attenti
     assert_same(model, attention, "q8_0", TOKENS[:24], documents(model, "q8_0"))
 
 
+def test_windows_that_are_chunks(simulated, tmp_path):
+    model = zoo.write_model(tmp_path / "model.gguf", "llama4", **zoo.RUN["llama4"])
+    logits = []
+    for device, window in (("cpu", 32), ("metal", 32), ("metal", 8192)):
+        llama = new_llama(model, device)
+        heads = llama.context.cache.heads
+        assert set(heads["window"][heads["chunked"] != 0]) == {8192}  # of any llama4
+        heads["window"][heads["chunked"] != 0] = window
+        logits.append(logits_after(llama, TOKENS[:100]))
+    np.testing.assert_allclose(logits[1], logits[0], atol=SAME)
+    assert np.abs(logits[2] - logits[1]).max() > 10 * SAME
+
+
 @pytest.mark.parametrize("architecture", ["gemma2", "gemma3", "gpt-oss", "qwen3"])
 def test_other_models(simulated, tmp_path, architecture):
     """Windows, soft-caps, sinks."""

@@ -101,18 +101,20 @@ def test_a_window_is_streaming_without_sinks():
 
 
 @of_both
-@pytest.mark.parametrize("window", [1, 30, 500])
-@pytest.mark.parametrize("n_tokens", [1, 40])
+@pytest.mark.parametrize("window", [1, 30, 500, -1, -30, -64, -389, -500])
+@pytest.mark.parametrize("n_tokens", [1, 40, 150])
 @pytest.mark.parametrize("n_document", [0, 100])
-def test_a_sliding_window_shows_what_it_shows(shape, window, n_tokens, n_document):
+def test_a_window_shows_what_it_shows(shape, window, n_tokens, n_document):
+    """It slides, or it is a chunk: below 0."""
     rng = np.random.default_rng(1)
     n_tail, sinks = 290, normal(rng, shape.group)
     position = 7 if n_document else ANY_ORDER  # the document's older rows are gone
-    head = random_head(rng, shape, n_document, n_tail, window=window, document_position=position)
+    fields = {"window": abs(window), "chunked": window < 0, "document_position": position}
+    head = random_head(rng, shape, n_document, n_tail, **fields)
     queries = queries_of(rng, shape, n_tokens)
     layer = Layer([head], ["dense"], softcap=2.0, sinks=sinks)
     out = layer.attend(queries[None])[:, 0]
-    positions = np.arange(n_document + n_tail)
+    positions = np.arange(n_document + n_tail) + (position if n_document else 0)
     seen = oracle.visible(positions[len(positions) - n_tokens :], positions, window)
     for g in range(shape.group):
         options = {"softcap": 2.0, "sinks": np.full(n_tokens, sinks[g]), "visible": seen}
