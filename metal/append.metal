@@ -1,9 +1,8 @@
 // Append to the cache: store new keys and values, and let the heads' methods add them to the chunks' extras.
 // See cpu_kernels/rows/append.py.
 
-#if QUANTISED
-// Store a row of n f16 as q8_0, all lanes of a simd group together. A row that is not finite gets the scale NaN.
-inline void store_row(device const half *source, device uchar *target, uint n, uint lane) {
+// Store n f16 as q8_0, all lanes of a simd group together. If one is not finite, the scale is NaN.
+inline void quantise(device const half *source, uint n, device uchar *target, device float *scale_place, uint lane) {
     float largest = 0.0f;
     bool is_finite = true;
     for (uint column = lane; column < n; column += LANES) {
@@ -19,16 +18,25 @@ inline void store_row(device const half *source, device uchar *target, uint n, u
         reinterpret_cast<device char *>(target)[column] = char(int(value));
     }
     if (lane == 0) {
-        *reinterpret_cast<device float *>(target + n) = scale;
+        *scale_place = scale;
     }
 }
-#else
+
+// Store a row of n f16, all lanes of a simd group together.
 inline void store_row(device const half *source, device uchar *target, uint n, uint lane) {
+#if QUANTISED
+    uint n_first = LATENT ? VALUE_DIM : n;
+    device float *scales = reinterpret_cast<device float *>(target + n);
+    quantise(source, n_first, target, scales, lane);
+    if (LATENT) {
+        quantise(source + n_first, n - n_first, target + n_first, scales + 1, lane);
+    }
+#else
     for (uint part = lane; part < n / 8; part += LANES) {
         reinterpret_cast<device uint4 *>(target)[part] = reinterpret_cast<device const uint4 *>(source)[part];
     }
-}
 #endif
+}
 
 // Store the newest n_tokens rows of each head. A threadgroup stores those of one chunk.
 // threadgroups (most chunks that a head's new rows lie in, n_kv_head)
@@ -53,7 +61,9 @@ kernel void append_rows(device const Head *heads [[buffer(0)]],
     for (long row = start + simd; row < stop; row += n_simds) {
         ulong source = place.y * step.n_tokens + (row - oldest);
         store_row(new_keys + source * HEAD_DIM, key_in(chunk, row - first), HEAD_DIM, lane);
-        store_row(new_values + source * VALUE_DIM, value_in(chunk, row - first), VALUE_DIM, lane);
+        if (!LATENT) {
+            store_row(new_values + source * VALUE_DIM, value_in(chunk, row - first), VALUE_DIM, lane);
+        }
     }
     threadgroup_barrier(mem_flags::mem_device);
     CALL_APPEND(head.append, chunk, uint(start - first), uint(stop - first), index, n_simds * LANES)

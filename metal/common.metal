@@ -2,8 +2,9 @@
 //
 // shader_library.py joins the text of a library: macros with its shape, this file, selection.metal, the parts
 // of methods (methods/*.metal, by name), macros that call them, and then the files with kernels.
-//   HEAD_DIM    elements of a key, a multiple of 8, at most 512
+//   HEAD_DIM    elements of a key, a multiple of 8, at most 576
 //   VALUE_DIM   elements of a value, likewise
+//   LATENT      1 if a value is the first part of its key, and only the key is stored; else 0
 //   GROUP       query heads of a KV head
 //   HEADS       of these, as many as a lane computes for at once in decode; it takes one block of them after another
 //   TILE        queries that a threadgroup computes for at once in a batch
@@ -49,9 +50,13 @@ constant constexpr uint CHUNK_ROWS = 256;  // as in cpu_kernels/attend/head.py
 constant constexpr int ANY_ORDER = -1;
 constant constexpr float LOWEST_SCORE = -1e30f;
 
-constant constexpr uint ROW_BYTES = QUANTISED ? HEAD_DIM + 4 : 2 * HEAD_DIM;       // of a key
-constant constexpr uint VALUE_BYTES = QUANTISED ? VALUE_DIM + 4 : 2 * VALUE_DIM;
-constant constexpr uint TOKEN_BYTES = ROW_BYTES + VALUE_BYTES;
+// Scales of a q8_0 row: of a latent key those of its two parts, which differ in size.
+constant constexpr uint SCALES = LATENT ? 2 : 1;
+
+constant constexpr uint ROW_BYTES = QUANTISED ? HEAD_DIM + 4 * SCALES : 2 * HEAD_DIM;  // of a key
+constant constexpr uint VALUE_BYTES = LATENT ? ROW_BYTES : QUANTISED ? VALUE_DIM + 4 : 2 * VALUE_DIM;
+constant constexpr uint TOKEN_BYTES = LATENT ? ROW_BYTES : ROW_BYTES + VALUE_BYTES;
+constant constexpr uint VALUE_ELEMENTS = LATENT ? HEAD_DIM : VALUE_DIM;  // of the stored row that holds a value
 
 // A key has PARTS of 8 elements, and a value VALUE_PARTS. The lanes of a slot read a row: lane i the parts i, i + SLOT
 // and so on, PIECES of a key and VALUE_PIECES of a value. A simd group reads SLOTS rows at once.
@@ -145,10 +150,10 @@ inline void load_halves(device const half *row, uint part, thread float (&values
     }
 }
 
-// The factor of the n elements of a stored row.
-inline float scale_of(device const uchar *row, uint n) {
+// The factor of an element of a stored row of n.
+inline float scale_of(device const uchar *row, uint column, uint n) {
 #if QUANTISED
-    return *reinterpret_cast<device const float *>(row + n);
+    return reinterpret_cast<device const float *>(row + n)[LATENT && column >= VALUE_DIM];
 #else
     return 1.0f;
 #endif
@@ -170,13 +175,17 @@ inline void load_elements(device const uchar *row, uint part, thread float (&val
 #endif
 }
 
-// Lane `first` of a slot's pieces of a stored row that has n_parts, as above; nothing where there is none.
+// Lane `first` of a slot's pieces of a stored row of n elements; nothing where there is none.
 template <uint N>
-inline void load_row(device const uchar *row, uint first, uint n_parts, thread float (&values)[N][8]) {
+inline void load_row(device const uchar *row, uint first, uint n, thread float (&values)[N][8]) {
     for (uint piece = 0; piece < N; piece++) {
         uint part = first + piece * SLOT;
-        if (part < n_parts) {
+        if (part < n / 8) {
             load_elements(row, part, values[piece]);
+            float scale = scale_of(row, 8 * part, n);
+            for (uint i = 0; i < 8; i++) {
+                values[piece][i] *= scale;
+            }
         }
     }
 }
@@ -184,7 +193,7 @@ inline void load_row(device const uchar *row, uint first, uint n_parts, thread f
 // One of the n elements of a stored row.
 inline float element(device const uchar *row, uint column, uint n) {
 #if QUANTISED
-    return float(reinterpret_cast<device const char *>(row)[column]) * scale_of(row, n);
+    return float(reinterpret_cast<device const char *>(row)[column]) * scale_of(row, column, n);
 #else
     return float(reinterpret_cast<device const half *>(row)[column]);
 #endif
@@ -252,13 +261,13 @@ inline void clear(thread float (&values)[N][8]) {
     }
 }
 
-// A chunk holds keys, then values, then the extras of the head's method.
+// A chunk holds keys, then values if these are stored, then the extras of the head's method.
 inline device uchar *key_in(device uchar *chunk, long row) {
     return chunk + row * ROW_BYTES;
 }
 
 inline device uchar *value_in(device uchar *chunk, long row) {
-    return chunk + CHUNK_ROWS * ROW_BYTES + row * VALUE_BYTES;
+    return chunk + (LATENT ? 0 : CHUNK_ROWS * ROW_BYTES) + row * VALUE_BYTES;
 }
 
 inline device uchar *extras_of(device uchar *chunk) {

@@ -62,7 +62,7 @@ inline void start(thread Gathered &own) {
 
 // Add one row, or nothing if the slot has none.
 inline void gather(thread const float (&scores)[HEADS], thread const float (&value)[VALUE_PIECES][8],
-                   float value_scale, bool has_row, thread Gathered &own) {
+                   bool has_row, thread Gathered &own) {
     for (uint h = 0; h < HEADS; h++) {
         float largest = has_row ? max(own.largest[h], scores[h]) : own.largest[h];
         float shrink = exp(own.largest[h] - largest);
@@ -72,7 +72,7 @@ inline void gather(thread const float (&scores)[HEADS], thread const float (&val
         for (uint piece = 0; piece < VALUE_PIECES; piece++) {
             for (uint i = 0; i < 8; i++) {
                 thread float &sum = own.values[h][piece][i];
-                sum = fma(weight * value_scale, value[piece][i], sum * shrink);
+                sum = fma(weight, value[piece][i], sum * shrink);
             }
         }
     }
@@ -139,7 +139,6 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
     for (int base = first + int(simd * SLOTS); base < stop; base += int(n_simds * SLOTS)) {
         int row = base + int(slot);
         bool has_row = row < stop;
-        float key_scale = 1.0f, value_scale = 1.0f;
         clear(key);
         clear(value);
         if (has_row) {
@@ -150,18 +149,23 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
             if (spans[at].rows) {
                 within = spans[at].rows[within] % int(CHUNK_ROWS);
             }
-            device const uchar *key_row = spans[at].keys + within * ROW_BYTES;
-            device const uchar *value_row = spans[at].values + within * VALUE_BYTES;
-            key_scale = scale_of(key_row, HEAD_DIM);
-            value_scale = scale_of(value_row, VALUE_DIM);
-            load_row(key_row, part, PARTS, key);
-            load_row(value_row, part, VALUE_PARTS, value);
+            load_row(spans[at].keys + within * ROW_BYTES, part, HEAD_DIM, key);
+#if !LATENT
+            load_row(spans[at].values + within * VALUE_BYTES, part, VALUE_DIM, value);
+#endif
         }
+#if LATENT
+        for (uint piece = 0; piece < VALUE_PIECES; piece++) {
+            for (uint i = 0; i < 8; i++) {
+                value[piece][i] = key[piece][i];
+            }
+        }
+#endif
         dot_slot(query, key, scores);
         for (uint h = 0; h < HEADS; h++) {
-            scores[h] = capped(scores[h] * key_scale, step.softcap);
+            scores[h] = capped(scores[h], step.softcap);
         }
-        gather(scores, value, value_scale, has_row, own);
+        gather(scores, value, has_row, own);
     }
     join_slots(own);
 

@@ -7,10 +7,11 @@
 
 constant constexpr uint TILE_SIMDS = 4;
 constant constexpr uint QUERIES = TILE / TILE_SIMDS;  // of a simd group
-constant constexpr uint BLOCK = HEAD_DIM + VALUE_DIM <= 256 ? 32 : HEAD_DIM + VALUE_DIM <= 512 ? 16 : 8;
+constant constexpr uint STORED = LATENT ? HEAD_DIM : HEAD_DIM + VALUE_DIM;  // elements of a key and its value
+constant constexpr uint BLOCK = STORED <= 256 ? 32 : STORED <= 640 ? 16 : 8;
 constant constexpr uint SHARERS = LANES / BLOCK;
 constant constexpr uint STRIDE = HEAD_DIM / 4 + 1;  // half4 of a key in a block: neighbours lie in other banks
-constant constexpr uint VALUE_STRIDE = VALUE_DIM / 4 + 1;
+constant constexpr uint VALUE_STRIDE = VALUE_ELEMENTS / 4 + 1;
 constant constexpr uint COLUMNS = (VALUE_DIM + LANES - 1) / LANES;  // of a lane
 
 // Load a block's keys or values, of n elements and n_bytes each, into threadgroup memory, and their scales, all threads
@@ -28,8 +29,8 @@ inline void load_block(device const uchar *rows, uint n_rows, uint n, uint n_byt
         threadgroup half4 *place = block + row * stride + 2 * part;
         place[0] = half4(float4(values[0], values[1], values[2], values[3]));
         place[1] = half4(float4(values[4], values[5], values[6], values[7]));
-        if (part == 0) {
-            scales[row] = row < n_rows ? scale_of(rows + row * n_bytes, n) : 0.0f;
+        if (part == 0 || (LATENT && part == VALUE_PARTS)) {
+            scales[row * SCALES + (part > 0)] = row < n_rows ? scale_of(rows + row * n_bytes, 8 * part, n) : 0.0f;
         }
     }
 }
@@ -45,8 +46,9 @@ inline bool sees(device const Span &span, int row, int position) {
 
 // Products of a simd group's queries with a lane's row of a block: lane i has row i % BLOCK.
 inline void score_block(device const float *queries, int first, int n_queries, threadgroup const half4 *keys,
-                        uint lane, thread float (&scores)[QUERIES]) {
+                        threadgroup const float *key_scales, uint lane, thread float (&scores)[QUERIES]) {
     threadgroup const half4 *row = keys + lane % BLOCK * STRIDE;
+    threadgroup const float *scales = key_scales + lane % BLOCK * SCALES;
     device const float4 *own[QUERIES];
     for (uint i = 0; i < QUERIES; i++) {
         own[i] = reinterpret_cast<device const float4 *>(queries + min(first + int(i), n_queries - 1) * HEAD_DIM);
@@ -54,6 +56,9 @@ inline void score_block(device const float *queries, int first, int n_queries, t
     }
     for (uint column = lane / BLOCK; column < HEAD_DIM / 4; column += SHARERS) {
         float4 key = float4(row[column]);
+#if QUANTISED
+        key *= scales[LATENT && column >= VALUE_DIM / 4];
+#endif
         for (uint i = 0; i < QUERIES; i++) {
             scores[i] += dot(own[i][column], key);
         }
@@ -79,9 +84,14 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
                          uint simd [[simdgroup_index_in_threadgroup]],
                          uint n_simds [[simdgroups_per_threadgroup]]) {
     threadgroup half4 keys[BLOCK * STRIDE];
+    threadgroup float key_scales[BLOCK * SCALES];
+#if LATENT
+    threadgroup half4 *values = keys;
+    threadgroup float *value_scales = key_scales;
+#else
     threadgroup half4 values[BLOCK * VALUE_STRIDE];
-    threadgroup float key_scales[BLOCK];
     threadgroup float value_scales[BLOCK];
+#endif
     device const Head &head = heads[place.y];
     device const Span *spans = all_spans + place.y * step.span_capacity;
     device const float *queries = all_queries + place.y * step.n_tokens * GROUP * HEAD_DIM;
@@ -117,14 +127,16 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
             threadgroup_barrier(mem_flags::mem_threadgroup);
             load_block(span.keys + long(block) * ROW_BYTES, n_rows, HEAD_DIM, ROW_BYTES, keys, key_scales, index,
                        n_simds * LANES);
+#if !LATENT
             load_block(span.values + long(block) * VALUE_BYTES, n_rows, VALUE_DIM, VALUE_BYTES, values, value_scales,
                        index, n_simds * LANES);
+#endif
             threadgroup_barrier(mem_flags::mem_threadgroup);
-            score_block(queries, first, n_queries, keys, lane, scores);
+            score_block(queries, first, n_queries, keys, key_scales, lane, scores);
             for (uint i = 0; i < QUERIES; i++) {
                 int position = oldest + min(first + int(i), n_queries - 1) / int(GROUP);
                 bool visible = lane < n_rows && sees(span, block + int(lane), position);
-                float score = visible ? capped(scores[i] * key_scales[lane], step.softcap) : LOWEST_SCORE;
+                float score = visible ? capped(scores[i], step.softcap) : LOWEST_SCORE;
                 float top = max(largest[i], simd_max(score));
                 float shrink = exp(largest[i] - top);
                 scores[i] = visible ? exp(score - top) : 0.0f;
@@ -139,7 +151,7 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
                 float own[COLUMNS];
                 for (uint column = 0; column < COLUMNS; column++) {
                     uint at = column * LANES + lane;
-                    own[column] = at < VALUE_DIM ? float(elements[4 * row * VALUE_STRIDE + at]) * value_scales[row] : 0.0f;
+                    own[column] = at < VALUE_DIM ? float(elements[4 * row * VALUE_STRIDE + at]) * value_scales[row * SCALES] : 0.0f;
                 }
                 for (uint i = 0; i < QUERIES; i++) {
                     float weight = simd_shuffle(scores[i], ushort(row));

@@ -30,7 +30,7 @@ THREADS = {
 _FLEXIBLE, _SIMD_WIDTH = "select_spans", 32
 
 #: Elements of the longest keys and values that common.metal supports.
-LONGEST_HEAD = 512
+LONGEST_HEAD = 576
 
 #: Elements of a row that the lanes of a simd group read at once, and rows of queries and of sums, of that length, that
 #: their registers hold in decode.
@@ -55,7 +55,7 @@ def macros(shape: Shape) -> dict[str, int]:
     """Return the macros of common.metal for a shape."""
     sizes = {"HEAD_DIM": shape.head_dim, "VALUE_DIM": shape.value_dim, "GROUP": shape.group}
     at_once = {"HEADS": heads_at_once(shape), "TILE": tile_queries(shape)}
-    return sizes | at_once | {"QUANTISED": int(shape.kv_type == Q8_0)}
+    return sizes | at_once | {"LATENT": int(shape.latent), "QUANTISED": int(shape.kv_type == Q8_0)}
 
 
 def heads_at_once(shape: Shape) -> int:

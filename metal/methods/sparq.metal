@@ -19,7 +19,7 @@ inline device const SparqState &sparq_state(device const Head &head) {
 }
 
 // A chunk's extras: the sums of its keys and of their squares, (2, HEAD_DIM) f32; the sum of its values, (VALUE_DIM) f32;
-// and a copy of its keys: of q8_0 the scales of the rows, (CHUNK_ROWS) f16, and always the keys transposed,
+// and a copy of its keys: of q8_0 a scale for each row, (CHUNK_ROWS) f16, and always the keys transposed,
 // (HEAD_DIM, CHUNK_ROWS) f16 or int8 (see cpu_kernels/rows/columns.py).
 inline device float *moments_of(device uchar *chunk) {
     return reinterpret_cast<device float *>(extras_of(chunk));
@@ -40,12 +40,22 @@ inline device char *columns_of(device uchar *chunk) {
     return reinterpret_cast<device char *>(halves_of(chunk) + CHUNK_ROWS);
 }
 
-// Copy one element of a stored key; the first one with the row's scale.
+// Copy one element of a stored key; the first one with the row's scale. A latent key gets one scale for both parts: each
+// part's largest element is 127, unless its scale is 0 or NaN.
 inline void copy_element(device uchar *chunk, uint row, uint column) {
     device const uchar *key = key_in(chunk, row);
-    columns_of(chunk)[column * CHUNK_ROWS + row] = reinterpret_cast<device const char *>(key)[column];
+    char copied = reinterpret_cast<device const char *>(key)[column];
+    float scale = scale_of(key, 0, HEAD_DIM);
+#if LATENT
+    float largest = 127.0f * scale, other = 127.0f * scale_of(key, VALUE_DIM, HEAD_DIM);
+    largest = largest >= other || isnan(largest) ? largest : other;
+    float value = element(key, column, HEAD_DIM) * (127.0f / largest);
+    copied = largest > 0.0f ? char(int(rint(value))) : char(0);
+    scale = largest / 127.0f;
+#endif
+    columns_of(chunk)[column * CHUNK_ROWS + row] = copied;
     if (column == 0) {
-        halves_of(chunk)[row] = half(scale_of(key, HEAD_DIM));
+        halves_of(chunk)[row] = half(scale);
     }
 }
 
@@ -86,7 +96,7 @@ inline void sparq_append(device uchar *chunk, uint start, uint stop, uint index,
     for (uint column = index; column < VALUE_DIM; column += n_threads) {
         float sum = start == 0 ? 0.0f : value_sums[column];
         for (uint row = start; row < stop; row++) {
-            sum += element(value_in(chunk, row), column, VALUE_DIM);
+            sum += element(value_in(chunk, row), column, VALUE_ELEMENTS);
         }
         value_sums[column] = sum;
     }

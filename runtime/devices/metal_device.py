@@ -62,12 +62,7 @@ class MetalDevice:
         params.offload_kqv = True
 
     def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """Refuse attention that the shaders do not compute: long heads and latent keys."""
-        if any(node.latent for node in nodes):
-            raise UnsupportedModel(
-                "The Metal kernels read keys and values apart, and this model's values are a part of its keys: use "
-                "--device cpu."
-            )
+        """Refuse heads that are too long for the shaders."""
         longest = max(max(node.head_dim, node.value_dim) for node in nodes)
         if longest > LONGEST_HEAD:
             raise UnsupportedModel(
@@ -234,8 +229,8 @@ class MetalExecutor:
         n_tokens = int(node.src[0].contents.ne[1])
         self._load_queries(node.src[0].contents, number, n_tokens)
         if attention.appends:
-            rows = ("new_keys", node.src[1], shape.head_dim), ("new_values", node.src[2], shape.value_dim)
-            for name, tensor, length in rows:
+            rows = [("new_keys", node.src[1], shape.head_dim), ("new_values", node.src[2], shape.value_dim)]
+            for name, tensor, length in rows[: 1 if shape.latent else 2]:
                 _load_rows(tensor.contents, work.view(name, (attention.n_kv_head, n_tokens, length)))
         has_sinks = bool(node.src[4])
         if has_sinks:

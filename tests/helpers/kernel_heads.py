@@ -42,7 +42,7 @@ def transposed(shape, stored):
     stored : rows as `store_rows` returns them. Of q8_0 a copy has the scales, f16, and then the columns; of q4_0 it is
     that of the same keys in q8_0
     """
-    if shape.kv_type == Q4_0:
+    if shape.kv_type == Q4_0 or (shape.kv_type == Q8_0 and shape.latent):  # one scale for the whole key
         of_bytes = Shape(shape.head_dim, shape.group, Q8_0)
         elements, scales = _as_bytes(read_in_f32(shape, stored))
         return transposed(of_bytes, np.hstack([elements.astype(np.int8).view(np.uint8), scales.view(np.uint8)]))

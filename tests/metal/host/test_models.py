@@ -128,6 +128,12 @@ def test_a_document_in_q8_0(simulated, tiny_model, one_layer, documents, attenti
     assert_same(model, attention, "q8_0", TOKENS[:24], documents(model, "q8_0"))
 
 
+@pytest.mark.parametrize("attention", ["dense", "quest:dense_layers=0", *QUICK, "squeezed:rest=off"])
+def test_latent_attention_over_a_document(simulated, tmp_path, documents, attention):
+    model = zoo.write_model(tmp_path / "model.gguf", "mistral4", **zoo.RUN["mistral4"])
+    assert_same(model, attention, "f16", TOKENS[:24], documents(model, "f16"))
+
+
 def test_windows_that_are_chunks(simulated, tmp_path):
     model = zoo.write_model(tmp_path / "model.gguf", "llama4", **zoo.RUN["llama4"])
     logits = []
@@ -148,8 +154,8 @@ def test_other_models(simulated, tmp_path, architecture):
     assert_same(model, tokens=TOKENS[:100])
 
 
-#: Models of the zoo (see helpers/zoo.py) whose keys and values have different lengths, or many elements.
-UNLIKE = "mimo2/shorter values", "minicpm3", "gemma4/heads of 512"
+#: Models of the zoo (see helpers/zoo.py) whose keys and values have different lengths, or many elements, or are latent.
+UNLIKE = "mimo2/shorter values", "minicpm3", "gemma4/heads of 512", "deepseek2", "mistral4"
 
 
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])

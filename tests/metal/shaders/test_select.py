@@ -30,7 +30,11 @@ from octavo.metal.shader_parts import method_names
 simulator.require()
 
 SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in (64, 256) for kv_type in (F16, Q8_0)]
-SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 5, F16, 72), Shape(72, 2, Q8_0, 40), Shape(512, 5)]
+SHAPES += [Shape(64, 1), Shape(8, 16)]
+#: Keys and values of different lengths, long heads, and latent keys.
+UNLIKE = [Shape(40, 5, F16, 72), Shape(72, 2, Q8_0, 40), Shape(512, 5)]
+UNLIKE += [Shape(96, 17, F16, 64, latent=True), Shape(72, 3, Q8_0, 40, latent=True)]
+SHAPES += [*UNLIKE, Shape(576, 20, F16, 512, latent=True)]
 #: Each shape takes half a minute to compile for the CPU: those between others wait for `make test-all`.
 SHAPES += [pytest.param(Shape(n, 3, kv), marks=pytest.mark.slow) for n in (80, 96, 128) for kv in (F16, Q8_0)]
 of_shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -167,7 +171,7 @@ def test_the_best_rows_are_selected(shape, softcap):
             assert n_bytes == (n_tail * of_scores + of_moments if n_selected < n_tail else 0)
 
 
-@pytest.mark.parametrize("shape", [Shape(64, 3), Shape(64, 3, Q8_0), Shape(40, 5, F16, 72)], ids=str)
+@pytest.mark.parametrize("shape", [Shape(64, 3), Shape(64, 3, Q8_0), *UNLIKE], ids=str)
 def test_what_is_left_out_goes_to_the_mean_value(shape):
     rng = np.random.default_rng(4)
     for n_tail, n_selected in ((600, 50), (33, 33)):
@@ -339,14 +343,14 @@ def test_exact_rows_and_sinks_are_always_selected(shape, method):
 def stored_rows(head):
     """Return keys and values as they lie in memory, where clustering has sorted them."""
     shape, kinds = head.shape, []
-    parts = (shape, 0), (shape.of_values, CHUNK_ROWS * shape.row_bytes)
-    for document, (own, at) in zip(head.document, parts, strict=True):
+    parts = [(shape, 0)] if shape.latent else [(shape, 0), (shape.of_values, CHUNK_ROWS * shape.row_bytes)]
+    for document, (own, at) in zip(head.document, parts, strict=False):
         rows = [read_rows(own, document.reshape(-1, own.row_bytes))]
         for i, chunk in enumerate(head.chunks):
             n_rows = min(CHUNK_ROWS, head.n_tail - i * CHUNK_ROWS)
             rows.append(read_rows(own, chunk.view(np.uint8, n_rows, own.row_bytes, at=at)))
         kinds.append(np.concatenate(rows))
-    return kinds
+    return [*kinds, kinds[0][:, : shape.value_dim]] if shape.latent else kinds
 
 
 def heads_of_all_methods(rng, shape):
@@ -428,7 +432,7 @@ def test_a_batch_on_all_methods(shape):
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-@pytest.mark.parametrize("shape", [Shape(64, 2), Shape(80, 1, Q8_0), Shape(72, 2, Q8_0, 40), Shape(512, 5)], ids=str)
+@pytest.mark.parametrize("shape", [Shape(64, 2), Shape(80, 1, Q8_0), *UNLIKE], ids=str)
 @pytest.mark.parametrize("n_tokens", [1, 3])
 def test_sanitizers_find_nothing(shape, sanitizer, n_tokens):
     rng = np.random.default_rng(12)
@@ -443,7 +447,7 @@ def test_sanitizers_find_nothing(shape, sanitizer, n_tokens):
     layer.append(*(normal(rng, len(heads), 1, length, dtype=np.float16) for length in lengths))
 
 
-@pytest.mark.parametrize("shape", [Shape(64, 1), Shape(64, 3), Shape(40, 5, F16, 72), Shape(512, 5)], ids=str)
+@pytest.mark.parametrize("shape", [Shape(64, 1), Shape(64, 3), *UNLIKE], ids=str)
 def test_hostile_scores_do_not_overflow(shape):
     rng = np.random.default_rng(13)
     for scores in ([1e4] * 300, [-1e4] * 300, [1e4, *[-1e4] * 299], [*[-1e4] * 299, 1e4], range(-1192, 1200, 8)):
