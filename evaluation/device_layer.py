@@ -44,12 +44,12 @@ class DeviceLayer:
         ----------
         queries : float32 array, shape (n_kv_head, n_tokens, group, head_dim)
             Scaled queries.
-        keys, values : float16 arrays, shape (n_kv_head, n_tokens, head_dim)
-            New rows.
+        keys, values : float16 arrays, shapes (n_kv_head, n_tokens, head_dim) and (n_kv_head, n_tokens, value_dim)
+            New rows. A latent layer takes its values from its keys.
 
         Returns
         -------
-        float32 array, shape (n_tokens, n_head, head_dim)
+        float32 array, shape (n_tokens, n_head, value_dim)
             Output of the attention.
 
         Raises
@@ -86,12 +86,14 @@ def random_step(
     -------
     queries : float32 array, shape (n_kv_head, n_tokens, group, head_dim)
         Scaled queries.
-    keys, values : float16 arrays, shape (n_kv_head, n_tokens, head_dim)
+    keys, values : float16 arrays, shapes (n_kv_head, n_tokens, head_dim) and (n_kv_head, n_tokens, value_dim)
         New rows.
     """
     queries = rng.standard_normal((layer.n_kv_head, n_tokens, layer.group, layer.head_dim), np.float32)
-    rows = rng.standard_normal((2, layer.n_kv_head, n_tokens, layer.head_dim), np.float32).astype(np.float16)
-    return queries / np.float32(np.sqrt(layer.head_dim)), rows[0], rows[1]
+    lengths = layer.head_dim, layer.shape.value_dim
+    first = layer.n_kv_head, n_tokens
+    keys, values = (rng.standard_normal((*first, length), np.float32).astype(np.float16) for length in lengths)
+    return queries / np.float32(np.sqrt(layer.head_dim)), keys, values
 
 
 def largest_error(actual: np.ndarray, expected: np.ndarray) -> float:
@@ -99,7 +101,7 @@ def largest_error(actual: np.ndarray, expected: np.ndarray) -> float:
 
     Parameters
     ----------
-    actual, expected : float arrays, shape (n_tokens, n_head, head_dim)
+    actual, expected : float arrays, shape (n_tokens, n_head, value_dim)
         Outputs of the same step.
 
     Returns

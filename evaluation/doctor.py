@@ -35,6 +35,13 @@ from .device_layer import DeviceLayer, largest_error, random_document, random_st
 #: Shapes of the attention in today's models, and how keys and values are stored.
 _HEAD_DIMS, _GROUPS, _CACHE_TYPES = (64, 80, 96, 128, 256), (1, 3, 8), (F16, Q8_0)
 
+#: Keys and values of different lengths, heads of 512, and latent keys, by head_dim, group, kv_type, value_dim, latent.
+_UNLIKE = tuple(
+    Shape(head_dim, group, kv_type, value_dim, latent)
+    for kv_type in _CACHE_TYPES
+    for head_dim, group, value_dim, latent in ((192, 4, 128, False), (512, 8, 512, False), (576, 20, 512, True))
+)
+
 _BUDGET = 0.25
 
 
@@ -77,9 +84,9 @@ class Examination:
 
 #: The examination of `octavo doctor --metal`.
 EXAMINATION = Examination(
-    shapes=tuple(Shape(*sizes) for sizes in product(_HEAD_DIMS, _GROUPS, _CACHE_TYPES)),
-    compared=tuple(Shape(*sizes) for sizes in product(_HEAD_DIMS, (3,), _CACHE_TYPES)),
-    timed=tuple(Shape(*sizes) for sizes in product((64, 128), (4,), _CACHE_TYPES)),
+    shapes=(*(Shape(*sizes) for sizes in product(_HEAD_DIMS, _GROUPS, _CACHE_TYPES)), *_UNLIKE),
+    compared=(*(Shape(*sizes) for sizes in product(_HEAD_DIMS, (3,), _CACHE_TYPES)), *_UNLIKE),
+    timed=(*(Shape(*sizes) for sizes in product((64, 128), (4,), _CACHE_TYPES)), *_UNLIKE),
 )
 
 
@@ -171,7 +178,7 @@ class Doctor:
     def _compare(self, shape: Shape, name: str) -> Iterator[dict[str, Any]]:
         """Take the same steps on both devices, until one fails."""
         rng = np.random.default_rng(0)
-        layer = CacheLayer(2, shape.head_dim, 0, shape.kv_type, shape.group)
+        layer = _layer(2, shape)
         n_ctx = _DOCUMENT_ROWS + sum(_STEPS)
         method, devices = methods()[name], (CpuDevice(), self.metal)
         cpu, metal = (DeviceLayer(device, layer, method, n_ctx, max(_STEPS)) for device in devices)
@@ -206,7 +213,7 @@ class Doctor:
     def _time(self, shape: Shape, name: str, bandwidth: float) -> Iterator[dict[str, Any]]:
         """Time a decode step of one method on one shape. bandwidth : of the GPU, in bytes a second."""
         rng = np.random.default_rng(0)
-        layer = CacheLayer(self.examination.n_kv_head, shape.head_dim, 0, shape.kv_type, shape.group)
+        layer = _layer(1 if shape.latent else self.examination.n_kv_head, shape)
         n_rows, batch = self.examination.n_rows, min(_BATCH, self.examination.n_rows)
         timed = DeviceLayer(self.metal, layer, methods()[name], n_rows + 1, batch)
         if methods()[name].storage is Storage.MAPPED and shape.kv_type == F16:
@@ -219,11 +226,8 @@ class Doctor:
         attention, n_read = timed.attention, int(timed.cache.heads["bytes_read"].sum())
         assert isinstance(attention, MetalExecutor)
         step = attention.layer_step(0, 1, has_sinks=False)
-        n_attended = (
-            2
-            * shape.row_bytes
-            * int(attention.work.view("selected", (8 * layer.n_kv_head,)).view(np.int32)[1::2].sum())
-        )
+        selected = attention.work.view("selected", (8 * layer.n_kv_head,)).view(np.int32)
+        n_attended = shape.token_bytes * int(selected[1::2].sum())
         whole = list(dispatches(step))
         for kernel, chosen in [*((each.kernel, [each]) for each in whole), ("all", whole)]:
             seconds = seconds_of(self.gpu, attention.memory, attention.work, step, chosen)
@@ -241,6 +245,13 @@ class Doctor:
             yield row
 
 
+def _layer(n_kv_head: int, shape: Shape) -> CacheLayer:
+    """Return a layer whose heads have a shape."""
+    sizes = n_kv_head, shape.head_dim, 0, shape.kv_type, shape.group
+    return CacheLayer(*sizes, value_dim=shape.value_dim, latent=shape.latent)
+
+
 def _shape_columns(shape: Shape) -> dict[str, Any]:
     """Return the columns that name a shape."""
-    return {"head_dim": shape.head_dim, "group": shape.group, "kv_type": shape.kv_type}
+    names = "head_dim", "value_dim", "latent", "group", "kv_type"
+    return {name: getattr(shape, name) for name in names}

@@ -15,6 +15,7 @@ from octavo.metal import gpu
 from octavo.progress import Silent
 
 HALVES, BYTES = Shape(64, 3), Shape(64, 3, Q8_0)
+UNLIKE = Shape(96, 3, F16, 64), Shape(96, 3, F16, 64, latent=True), Shape(96, 3, Q8_0, 64, latent=True)
 EXAMINATION = doctor.Examination(
     (HALVES, BYTES), (HALVES, BYTES), (HALVES,), n_kv_head=1, n_rows=256, bandwidth_bytes=1 << 16
 )
@@ -73,6 +74,17 @@ def examine_only(monkeypatch, name):
     """Have the doctor examine one method."""
     only = {name: doctor.methods()[name]}
     monkeypatch.setattr(doctor, "methods", lambda: only)
+
+
+@pytest.mark.parametrize("shape", UNLIKE, ids=str)
+def test_keys_and_values_of_different_lengths_are_compared_and_timed(simulated, monkeypatch, shape):
+    examine_only(monkeypatch, "squeezed2")
+    found = doctor.Doctor(Silent(), replace(EXAMINATION, shapes=(shape,), compared=(shape,), timed=(shape,))).run()
+    assert found["ok"], found["comparisons"]
+    assert len(found["comparisons"]) == 4
+    columns = ("head_dim", "value_dim", "latent", "group", "kv_type")
+    for row in [*found["kernels"], *found["comparisons"], *found["times"]]:
+        assert [row[name] for name in columns] == [getattr(shape, name) for name in columns]
 
 
 def test_a_wrong_result_is_found(simulated, monkeypatch):
