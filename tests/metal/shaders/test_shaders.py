@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import oracle
 from helpers.kernel_heads import Head, random_head
-from helpers.kernel_inputs import address, halves, normal, relative_error
+from helpers.kernel_inputs import address, halves, normal, read_rows, relative_error
 from helpers.shader_layers import Layer
 from metal_simulator import simulator
 
@@ -20,7 +20,7 @@ HEAD_DIMS = (64, 80, 96, 128, 256)
 SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in HEAD_DIMS for kv_type in (F16, Q8_0)]
 SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 1, Q8_0), Shape(128, 8)]
 SHAPES += [Shape(40, 5, F16, 72), Shape(192, 4, F16, 128), Shape(72, 2, Q8_0, 40), Shape(64, 3, Q8_0, 96)]
-SHAPES += [Shape(512, 8), Shape(512, 5, Q8_0), Shape(264, 1, F16, 512), Shape(64, 17)]
+SHAPES += [Shape(512, 8), Shape(512, 5, Q8_0), Shape(264, 1, F16, 576), Shape(64, 17)]
 SHAPES += [Shape(96, 17, F16, 64, latent=True), Shape(72, 3, Q8_0, 40, latent=True)]
 SHAPES += [Shape(576, 20, F16, 512, latent=True), Shape(576, 16, Q8_0, 512, latent=True)]
 MANY_HEADS = pytest.param(Shape(576, 128, F16, 512, latent=True), marks=pytest.mark.slow)
@@ -88,6 +88,27 @@ def test_append_is_what_the_cpu_stores(shape, n_old, n_new):
                 assert np.allclose(actual, stored, rtol=tolerance, atol=tolerance), name
             else:
                 assert np.array_equal(actual, stored), name
+
+
+@pytest.mark.parametrize("shape", [Shape(64, 3, Q8_0), Shape(72, 3, Q8_0, 40, latent=True)], ids=str)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_not_finite_are_nan_as_on_the_cpu(shape, bad):
+    """Of a latent key only the part that is not finite. SparQ's copy of it has one scale."""
+    rng, n_rows = np.random.default_rng(5), 9
+    rows = [halves(rng, n_rows, length) for length in (shape.head_dim, shape.value_dim)]
+    rows[0][2, 3] = rows[0][4, -1] = rows[1][6, 1] = bad
+    rows[0][7, :40] = 0
+    expected = [Head(shape, *rows, method=method) for method in (dense, sparq)]
+    heads = [shortened(Head(shape, *rows, method=method), n_rows) for method in (dense, sparq)]
+    Layer(heads, ["dense", "sparq"]).append(*(np.stack([own, own]) for own in rows))
+    for head, other in zip(heads, expected, strict=True):
+        keys, stored = (each.chunks[0].view(np.uint8, n_rows, shape.row_bytes) for each in (head, other))
+        np.testing.assert_array_equal(read_rows(shape, keys), read_rows(shape, stored))
+        assert np.isnan(read_rows(shape, keys)[4]).any()
+    copy = extras_offset(shape) + moments_bytes(shape)
+    scales, known = (each.chunks[0].view(np.float16, n_rows, at=copy) for each in (heads[1], expected[1]))
+    np.testing.assert_array_equal(scales, known)
+    assert np.flatnonzero(np.isnan(scales)).tolist() == [2, 4]
 
 
 # Dense attention: decode and prefill.
