@@ -2,7 +2,7 @@
 # make man writes the man page that `man octavo` finds while .venv is active.
 # test-cpus runs the kernels' tests as on lesser CPUs than this one (tests/helpers/other_cpus.py names them).
 # test-arm runs one case of each kernel's test, and a tiny model, as on ARM, under emulation; test-arm-short runs a few.
-# compile-times measures how long kernels compile on an empty kernel cache: five minutes on 2 cores.
+# compile-times measures how long kernels compile on an empty kernel cache: seven minutes on 2 cores.
 # test-drop-in runs llama-cpp-python's own tests with octavo.Llama in the place of llama_cpp.Llama.
 # test-templates compares prompts with what the chat templates of 70 real models give, from llama-cpp-python's archive.
 # test-lm-eval compares what lm-eval measures through the server with what llama-cpp-python computes by itself.

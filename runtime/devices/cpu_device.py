@@ -11,6 +11,7 @@ import llama_cpp
 import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
+from ...cpu_kernels.attend.hooks import native
 from ...cpu_kernels.attend.layer import WORK, choose_in_layer, scratch_bytes, step_alone
 from ...cpu_kernels.attend.partials import partial_size
 from ...cpu_kernels.attend.spans import SPAN
@@ -57,8 +58,8 @@ class CpuDevice:
     def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
         """Compile the methods' hooks, and other kernels that are needed after the first tokens, in this order."""
         hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
-        first, last = [attend_tile, load_values, hook.compiled_token], kmeans.improve
-        background_compile.compile_ahead([*first, *WORD_STAGES, choose_in_layer, *hooks, last])
+        first, last = [attend_tile, load_values, hook.compiled_token], [kmeans.improve, *WORD_STAGES, choose_in_layer]
+        background_compile.compile_ahead([*first, *hooks, *last])
 
     def new_memory(self) -> CpuMemory:
         """Return memory for one context."""
@@ -154,9 +155,9 @@ class CpuExecutor:
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         if self._work["covers"][0] > 0:
             self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short block
-            for stage in WORD_STAGES:
-                background_compile.compiled(stage)
-            self._layers["choose"] = background_compile.compiled(choose_in_layer).address
+            for stage in WORD_STAGES:  # compiled here: the background process comes to them last
+                assert stage.native
+            self._layers["choose"] = native(choose_in_layer).address
         self._connect(n_tokens)
         self._layers["together"] = self._work["arrived"] = self.step["next_layer"] = 0
 
