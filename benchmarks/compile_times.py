@@ -84,8 +84,8 @@ def compiling(program: list[str], cache: Path, folder: Path) -> Took:
             times.append(run([each.replace("FOLDER", str(indexes)) for each in program], own))
     shutil.rmtree(cache, ignore_errors=True)
     own.rename(cache)
-    least = [min(getattr(took, of) for took in times) for of in Took._fields for times in (cold, warm)]
-    return Took(least[0] - least[1], least[2] - least[3])
+    least_cold, least_warm = (Took(*map(min, zip(*times, strict=True))) for times in (cold, warm))
+    return Took(least_cold.wall - least_warm.wall, least_cold.cpu - least_warm.cpu)
 
 
 def rows(folder: Path) -> Iterator[tuple[str, Took]]:

@@ -128,7 +128,7 @@ def native_call(signature: Any, function: Kernel, arguments: str | None = None, 
     function : Kernel
         A module-level function.
     arguments : str, optional
-        What it is called with, as source text. Without it, the parameters.
+        Arguments of the call, as source text. The default is the parameters.
     **found
         What this text names besides the parameters.
 
@@ -179,7 +179,7 @@ class Stage(types.ExternalFunction):
 
     def bind(self) -> None:
         """Compile the function, unless it is compiled: before the code of a caller is linked."""
-        assert self._native.address
+        _ = self._native
 
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
         """Return the type of a call in a kernel."""
@@ -253,7 +253,7 @@ class LateStage:
 
     def bind(self) -> None:
         """Make the cell known: before the code of a caller is linked."""
-        assert self._cell
+        _ = self._cell
 
     def _compile_and_call(self, *arguments: Any) -> None:
         """Compile the stage and call it: a callback, which kernels cannot do without and which cannot raise."""

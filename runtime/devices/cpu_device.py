@@ -155,8 +155,8 @@ class CpuExecutor:
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         if self._work["covers"][0] > 0:
             self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short block
-            for stage in WORD_STAGES:  # compiled here: the background process comes to them last
-                assert stage.native
+            if any(shape.on_words for shape in self._shapes):
+                _ = [stage.native for stage in WORD_STAGES]  # here: the background process comes to them last
             self._layers["choose"] = native(choose_in_layer).address
         self._connect(n_tokens)
         self._layers["together"] = self._work["arrived"] = self.step["next_layer"] = 0
