@@ -59,7 +59,7 @@ def capture(llama: Llama, tokens: list[int], n_steps: int) -> list[Captured]:
     llama.sequence.recorder = recorder = Recorder(nodes, shapes, heads)
     for token in tokens[-n_steps:]:
         llama.eval([token])
-    steps = [np.stack(step) for step in recorder._recorded]
+    steps = [np.stack(step) for step in recorder.steps]
     captured, first = [], 0
     for number, n, group in sizes:
         queries = np.stack([step[first : first + n * group] for step in steps], axis=1)

@@ -146,7 +146,7 @@ def shown_form(template: ChatTemplate) -> CallForm | None:
     with suppress(TemplateError):  # several templates allow one call at a time
         two = render([_call(0, values), _call(1, values)])
     before_content, _, after_content = plain.partition(_CONTENT)
-    start = _token_start(one, len(_common_prefix(one, before_content)))
+    start = _token_start(one, len(common_prefix(one, before_content)))
     if not all(mark in one[start:] for mark in (_NAMES[0], *_KEYS, *_VALUES)):
         return None
     texts = one[start:], two[start:], number[start:], after_content
@@ -252,7 +252,7 @@ def _keyed_form(one: str, number: str, before: str, between: str, inside: str, g
     other_opening = number.partition(_KEYS[0])[2].partition(str(_NUMBER))[0]
     if not (key_opening.strip() and value_closing.strip()) or not value_opening.strip():
         return None
-    common = _common_prefix(tail, value_closing)
+    common = common_prefix(tail, value_closing)
     value_closing = common if common.strip() else value_closing  # a line break may stand between arguments only
     rest = tail.removeprefix(value_closing)
     opening, closing = _repeated(before, gap.removeprefix(value_closing), rest)
@@ -277,7 +277,7 @@ def _repeated(before: str, gap: str, rest: str) -> tuple[str, str]:
     opening = _common_suffix(before, gap)
     opening = opening[_first_border(opening) :]
     between = gap[: len(gap) - len(opening)]
-    closing = _common_prefix(between, rest)
+    closing = common_prefix(between, rest)
     if closing == between:
         return opening, closing
     return opening, closing[: len(closing) - _first_border(closing[::-1], ">]}`\n")]
@@ -302,10 +302,11 @@ def _with_any(text: str, other: str) -> str:
 
 
 def _common_suffix(one: str, other: str) -> str:
-    return _common_prefix(one[::-1], other[::-1])[::-1]
+    return common_prefix(one[::-1], other[::-1])[::-1]
 
 
-def _common_prefix(one: str, other: str) -> str:
+def common_prefix(one: str, other: str) -> str:
+    """Return the text with which both texts begin."""
     n = next(
         (n for n, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
     )

@@ -76,6 +76,11 @@ class Recorder:
         self._recorded = self._recorded[-1:]
 
     @property
+    def steps(self) -> Sequence[Sequence[np.ndarray]]:
+        """Return the queries of each step, (head_dim,) f32 for each recorded head."""
+        return self._recorded
+
+    @property
     def n_steps(self) -> int:
         """Return the number of recorded steps."""
         return len(self._recorded)

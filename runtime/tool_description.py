@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
-from os.path import commonprefix
 from typing import Any
 
+from .call_form import common_prefix
 from .chat_template import DOCUMENT, ChatTemplate, TemplateError
 
 _MESSAGES = [{"role": "system", "content": "[octavo:system]"}, {"role": "user", "content": DOCUMENT}]
@@ -44,7 +44,7 @@ def _added(plain: str, told: str) -> str | None:
     added = []
     for _, start, stop, first, last in _changes(lines, more):
         before, after = "".join(lines[start:stop]), "".join(more[first:last])
-        n_same = len(commonprefix([before, after]))  # noqa: RUF071 -- of texts, not of paths
+        n_same = len(common_prefix(before, after))
         before, inserted = before[n_same:], after[n_same:]
         if not inserted.endswith(before):
             return None
