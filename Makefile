@@ -26,7 +26,7 @@ PROCESSES ?= 2
 PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
 # Of tests with many cases this draws a few: SEED draws others, and test-all runs them all, each night.
-CASES ?= 4
+CASES ?= 3
 SEED  ?= 0
 
 test: $(VENV)/ready

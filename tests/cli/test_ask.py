@@ -141,6 +141,7 @@ def test_a_real_model_names_the_right_source(real_model, tmp_path):
     assert "\n1. Log > Keys, line 29 (" in shown
 
 
+@pytest.mark.slow
 def test_the_source_of_a_pdf_names_the_page(real_model, tmp_path):
     filler = ["The sea was calm, and nobody came to the harbour on that day,", "as the log of the keeper says."]
     facts = ["The ship that sank near Tresmoor was loaded with timber.", "The dog of Captain Ferris is called Biscuit."]

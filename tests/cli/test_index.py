@@ -128,6 +128,7 @@ def test_a_cluster_that_is_not_there(document, on_tiny):
     fails(result, 1, "There is no Dask scheduler at nonsense://127.0.0.1:1: start one with `dask scheduler`")
 
 
+@pytest.mark.slow
 def test_interrupted_jobs_go_on(tmp_path, on_tiny):
     folder, library = tmp_path / "long", tmp_path / "indexes"
     folder.mkdir()

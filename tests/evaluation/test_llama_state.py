@@ -12,6 +12,8 @@ import octavo
 from octavo import OctavoError
 from octavo.evaluation.llama_state import MAGIC, copy_sequence, refuse_windows, sequence_state
 
+pytestmark = pytest.mark.sampled
+
 SAME = 0.05  # flash attention sums in f16; logits have a standard deviation of about three
 TOKENS = np.random.default_rng(2).integers(0, 256, 300).tolist()
 MORE = [65, 66, 67, 68]

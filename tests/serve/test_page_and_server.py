@@ -93,6 +93,7 @@ def test_a_document_is_read_asked_compared_and_removed(window, served_real, file
     assert served_real.client.get("/v1/files").json()["data"] == []
 
 
+@pytest.mark.slow
 def test_a_reload_finds_the_document_and_the_conversation(window, file):
     read(window, file)
     window.ask(QUESTION, seconds=60)
@@ -104,6 +105,7 @@ def test_a_reload_finds_the_document_and_the_conversation(window, file):
     window.sees("#status", "was read before.")
 
 
+@pytest.mark.slow
 def test_stop_ends_the_work_of_the_server(window, served_real, file):
     read(window, file)
     n_before = served_real.server.engine.totals.cancelled

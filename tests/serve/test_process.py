@@ -63,7 +63,7 @@ def test_ctrl_c_ends_it_in_good_order(start):
     assert "Traceback" not in process.said
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_ctrl_c_in_an_answer_tells_its_client(start, stream):
     process = start()
     body = {"max_tokens": 2000, "logit_bias": {"270": -100, "268": -100}, "stream": stream, "n": 8}

@@ -188,6 +188,7 @@ def test_a_plan_is_sent_with_what_belongs_to_it(tiny_model, tmp_path):
         assert order.settings["plan"] == (plan if sent else None)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_goes_is_told(folder, tiny_model, tmp_path):
     gone = distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None)
 

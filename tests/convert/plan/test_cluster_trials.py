@@ -127,6 +127,7 @@ def test_a_trial_that_fails_is_told(llama, tmp_path):
         measure(llama, tmp_path, workers=nullcontext(TrialWorkers(here)))
 
 
+@pytest.mark.slow
 def test_the_command_line_uses_a_cluster(dask_cluster, tiny_model, tmp_path):
     """The plan of one command is sent to workers by the next."""
     on_tiny = ["-m", str(tiny_model), "--index-dir", str(tmp_path), "--scheduler", dask_cluster.scheduler_address]

@@ -25,6 +25,8 @@ from octavo.cpu_kernels.methods import h2o
 from octavo.cpu_kernels.methods.h2o import evict, score_kept, select_kept
 from octavo.cpu_kernels.numba_support.shape import Shape
 
+pytestmark = pytest.mark.sampled
+
 MASSES = {
     "random": lambda rng, n: rng.random(n),
     "ties": lambda rng, n: rng.integers(0, 3, n),

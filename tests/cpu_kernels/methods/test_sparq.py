@@ -33,6 +33,8 @@ from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.methods.sparq import score_rows, select_rows
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 
+pytestmark = pytest.mark.sampled
+
 FEW = [(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)]
 SHAPES, WITH_Q4_0 = (shapes(few, groups=(1, 2, 4, 8, 16)) for few in (FEW, [*FEW, (64, 2, Q4_0)]))
 ONE_HEAD = Shape(72, 1)

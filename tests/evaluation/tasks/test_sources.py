@@ -11,6 +11,8 @@ from octavo.evaluation.samples import Outcome, Sample
 from octavo.evaluation.tasks import task_class
 from octavo.evaluation.tasks.sources import _TASKS, Sources
 
+pytestmark = pytest.mark.sampled
+
 TEXT = "Ann lives in Leith. " + "Nobody came that day. " * 60 + "Bob lives in Dover. The end."
 SAMPLE = Sample([1], answers=("Dover",), passage="Bob lives in Dover.", text=TokenText.of([c.encode() for c in TEXT]))
 

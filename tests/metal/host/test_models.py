@@ -14,6 +14,8 @@ from octavo.runtime.models.llama_arguments import GGML_TYPES
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.plan import Plan
 
+pytestmark = pytest.mark.sampled
+
 SAME = 0.01  # the same numbers, added up in another order; logits have a standard deviation of about three
 ROUNDED = 0.1  # where the CPU rounds queries to 8 bits
 TOKENS = np.random.default_rng(5).integers(32, 127, 700).tolist()

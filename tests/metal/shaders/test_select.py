@@ -27,6 +27,8 @@ from octavo.cpu_kernels.select.scores import COARSE_KEPT
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS
 from octavo.metal.shader_parts import method_names
 
+pytestmark = pytest.mark.sampled
+
 simulator.require()
 
 SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in (64, 256) for kv_type in (F16, Q8_0)]

@@ -14,6 +14,8 @@ from octavo.cpu_kernels.methods.sparq import moments_bytes
 from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.cpu_kernels.rows.columns import element_bytes, scale_bytes
 
+pytestmark = pytest.mark.sampled
+
 simulator.require()
 
 HEAD_DIMS = (64, 80, 96, 128, 256)

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from metal_simulator import compiler, simulator
 
+pytestmark = pytest.mark.sampled
+
 simulator.require()
 
 HEADERS = "mlx/include/mlx/backend/metal/kernels/"

@@ -7,6 +7,8 @@ import pytest
 from metal_simulator import simulator
 from metal_simulator.simulator import Library, MSLError
 
+pytestmark = pytest.mark.sampled
+
 simulator.require()
 
 FOLDER = Path(__file__).parents[1] / "planted"

@@ -5,6 +5,8 @@ import pytest
 from metal_simulator import simulator
 from metal_simulator.small_kernels import kernel, run
 
+pytestmark = pytest.mark.sampled
+
 simulator.require()
 
 THREADS = 48  # the second simd group has 16 lanes
