@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import int64
 
-from ..numba_support.compile import kernel
+from ..numba_support.compile import kernel, layout
 from ..numba_support.memory import barrier, call_native, fetch_add, read_int64, write_int64
 from ..numba_support.shape import Shape
 from ..numba_support.views import record_at
@@ -134,9 +134,10 @@ def attend_token(shape, heads, n_kv_head, softcap, work_address, sinks, out, hea
         for i in range(n_kv_head):
             head_address = heads + i * _HEAD_BYTES
             score = head_at(head_address).score
-            if score != 0:
+            part, n_parts = part_of_head(i, n_kv_head, ith, n_threads)
+            if score != 0 and n_parts > 0:
                 query = work.queries + i * shape.group * shape.head_dim * 4
-                call_native(score, head_address, query, ith, n_threads)
+                call_native(score, head_address, query, part, n_parts)
         barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
         _select(shape, 1, i, heads, work)
@@ -169,6 +170,21 @@ def attend_batch(shape, heads, n_kv_head, n_tokens, softcap, work_address, choos
     if sparse:
         call_native(choose, heads, work_address, ith, n_threads)
     _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sparse, sinks, out, steps, ith, n_threads)
+
+
+@layout
+def part_of_head(i, n_heads, ith, n_threads):
+    """Return which part of head i a thread computes, and the number of its parts: 0 if the thread computes none.
+
+    A head has few threads, because each makes its own tables of the query. A thread gets a whole head as long as there
+    is one for every thread; the threads share out the other heads.
+    """
+    n_whole = n_heads // n_threads * n_threads
+    if i < n_whole:
+        return 0, 1 if i % n_threads == ith else 0
+    n_left = n_heads - n_whole
+    first, stop = (i - n_whole) * n_threads // n_left, (i - n_whole + 1) * n_threads // n_left
+    return ith - first, stop - first if first <= ith < stop else 0
 
 
 @kernel
@@ -219,9 +235,10 @@ def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_ste
     )
     for i in range(n_kv_head):
         estimate = head_at(heads + i * _HEAD_BYTES).estimate
-        if estimate != 0:
+        part, n_parts = part_of_head(i, n_kv_head, ith, n_threads)
+        if estimate != 0 and n_parts > 0:
             partial = partial_of(shape, work.partials, n_kv_head, ith, i)
-            call_native(estimate, heads + i * _HEAD_BYTES, partial, ith, n_threads)
+            call_native(estimate, heads + i * _HEAD_BYTES, partial, part, n_parts)
     barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
         head = head_at(heads + i * _HEAD_BYTES)

@@ -22,7 +22,15 @@ from helpers.sketched_heads import SKETCH, attended, before_the_newest
 
 from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.attend.hooks import native
-from octavo.cpu_kernels.attend.layer import SHORT, WORK, after_step, attend_layer, scratch_bytes, threads_for
+from octavo.cpu_kernels.attend.layer import (
+    SHORT,
+    WORK,
+    after_step,
+    attend_layer,
+    part_of_head,
+    scratch_bytes,
+    threads_for,
+)
 from octavo.cpu_kernels.attend.partials import partial_size
 from octavo.cpu_kernels.attend.spans import SPAN
 from octavo.cpu_kernels.methods import dense, h2o, quest, sparq, squeezed, squeezed2, streaming
@@ -268,3 +276,14 @@ def test_each_head_is_tended_by_its_own_method():
     records = np.concatenate([head.record for head in heads])
     after_step(address(records), 3, 1)
     assert records["n_tail"].tolist() == [20, 50, 20]
+
+
+@pytest.mark.parametrize("n_threads", range(1, 20))
+@pytest.mark.parametrize("n_heads", [1, 2, 3, 5, 8, 16])
+def test_threads_share_out_the_parts_of_all_heads(n_heads, n_threads):
+    of_threads = [[part_of_head(i, n_heads, ith, n_threads) for i in range(n_heads)] for ith in range(n_threads)]
+    for i in range(n_heads):
+        parts = [own[i] for own in of_threads if own[i][1] > 0]
+        assert sorted(parts) == [(part, len(parts)) for part in range(len(parts))]
+    work = [sum(1 / n_parts for _, n_parts in own if n_parts > 0) for own in of_threads]
+    assert max(work) <= n_heads // n_threads + 1 / max(n_threads // max(n_heads % n_threads, 1), 1)
