@@ -31,7 +31,7 @@ from ..attend.spans import add_listed_rows, add_tail, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import stack_bytes, stack_floats
-from ..numba_support.vector import add, load, multiply, splat, store, sum_of
+from ..numba_support.vector import add, load, multiply, splat, store
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import dot, load_query
 from ..select import tail_codes
@@ -41,8 +41,10 @@ from ..select.product_quantisation import (
     CODES,
     HALF_BLOCK,
     add_by_code,
+    code_sums_bytes,
     factors_of,
     fill_tables,
+    finish_code_sums,
     look_up,
     table_sizes,
 )
@@ -70,7 +72,7 @@ from ..select.tail_codes import (
     ready_blocks,
     tend_codes,
 )
-from ..select.top_k import find_covering, list_from, list_top
+from ..select.top_k import list_covering, list_top
 from .dense import select_all
 
 #: First rows, attention sinks, which are always attended.
@@ -297,19 +299,16 @@ def _list_best(shape, head, state, end, importance, listed):
     if not by_quality(state):
         fill(importance, 0, SINKS, float32(np.inf))
         return list_top(importance, end, state.n_rows, listed)
-    n = head.n_tail
-    shares = array_at(importance, (n,), np.float32)
+    shares, first = array_at(importance, (head.n_tail,), np.float32), array_at(listed, (SINKS,), np.int32)
     wanted = state.quality * float32(shape.group)
+    for row in range(end, head.n_tail):
+        wanted -= shares[row]
     for row in range(SINKS):
         wanted -= shares[row]
-    for row in range(end, n):
-        wanted -= shares[row]
-    fill(importance, 0, SINKS, float32(0))
-    least = find_covering(importance, end, wanted, listed)
-    fill(importance, 0, SINKS, float32(np.inf))
-    n_selected = list_from(importance, end, least, listed)
-    n_wanted = min(max(n_selected, end // FEWEST), max(state.n_most, SINKS))
-    return n_selected if n_selected == n_wanted else list_top(importance, end, n_wanted, listed)
+        shares[row] = float32(-1)  # not to be listed twice
+        first[row] = row
+    fewest, most = end // FEWEST - SINKS, max(state.n_most - SINKS, 0)
+    return SINKS + list_covering(importance, end, wanted, fewest, most, listed + 4 * SINKS)
 
 
 @kernel
@@ -324,14 +323,19 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
     if n_blocks == 0 or not is_left:
         return 0
     first, stop = n_blocks * part // n_parts, n_blocks * (part + 1) // n_parts
-    room, floats = stack_bytes(shape.group * CODES * LANES * 4), stack_floats(shape)
+    room, sums_address, floats = (
+        stack_bytes(code_sums_bytes(shape)),
+        stack_bytes(shape.group * CODES * 4),
+        stack_floats(shape),
+    )
     _sum_by_code(shape, head, state, first, stop, room)
-    sums = array_at(room, (shape.group, CODES), np.float32)
+    finish_code_sums(shape, room, sums_address)
+    sums = array_at(sums_address, (shape.group, CODES), np.float32)
     means = array_at(head.state + VALUES, (shape.value_dim, CODES), np.float32)
     values = array_at(floats, (shape.group, shape.value_dim), np.float32)
     totals = array_at(floats + shape.group * shape.value_dim * 4, (shape.group,), np.float32)
     for g in range(shape.group):
-        totals[g] = sum_floats(room + g * CODES * 4, CODES)
+        totals[g] = sum_floats(sums_address + g * CODES * 4, CODES)
         for i in range(shape.value_dim):
             values[g, i] = float32(0)
             for code in range(CODES):
@@ -344,13 +348,9 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
 
 @kernel
 def _sum_by_code(shape, head, state, first, stop, room):
-    """Sum the weights of the blocks first to stop by the codes of their values, into (group, CODES) f32.
-
-    `room` is the address of these sums, with space for those of `add_by_code`.
-    """
-    n_sums, stride, size = shape.group * CODES, head.scratch_items, (state.n_codes + 1) * HALF_BLOCK
-    fill(room, 0, n_sums * LANES, float32(0))
-    block = first
+    """Sum the weights of the blocks first to stop by the codes of their values, into the room of `add_by_code`."""
+    stride, size, block = head.scratch_items, (state.n_codes + 1) * HALF_BLOCK, first
+    fill(room, 0, code_sums_bytes(shape) // 4, float32(0))
     while block < stop:
         number = block // BLOCKS
         end = min((number + 1) * BLOCKS, stop)
@@ -358,9 +358,6 @@ def _sum_by_code(shape, head, state, first, stop, room):
         weights, factors = scores_address(head, 0) + block * BLOCK_ROWS * 4, chunk_sums_address(shape, head, number)
         add_by_code(shape, weights, stride, factors, codes, size, end - block, room)
         block = end
-    sums = array_at(room, (n_sums,), np.float32)
-    for i in range(n_sums):
-        sums[i] = sum_of(load(room + i * LANES * 4))
 
 
 HOOKS = Hooks(select=select_coded, score=score_codes, estimate=estimate_rest, after_step=tend_codes)

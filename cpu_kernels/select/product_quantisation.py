@@ -3,8 +3,8 @@
 The columns of a row are dealt into n_codes parts of equal size. Each part has CODES centroids, its codebook, and a row
 keeps the number of the nearest one of each part: 4 bits (Jegou et al. 2011, "Product quantization for nearest neighbor
 search"). The product of a query with a row is then a sum of n_codes numbers, one from a table for each part. The tables
-are int8, and so small that they stay in registers: one shuffle looks up the codes of 32 rows (Andre et al. 2015, "Cache
-locality is not enough: high-performance nearest neighbor search with product quantization fast scan").
+are uint8, and so small that they stay in registers: one shuffle looks up the codes of 32 rows (Andre et al. 2015,
+"Cache locality is not enough: high-performance nearest neighbor search with product quantization fast scan").
 
 Layout: a codebook is (columns, CODES) f32, so that the distances to all centroids are vectors; the parts' codebooks are
 contiguous. Codes are in blocks of BLOCK_ROWS rows: HALF_BLOCK bytes for each code, the first half of the rows in the
@@ -13,6 +13,7 @@ low 4 bits.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -30,6 +31,7 @@ from ..numba_support.vector import (
     ACCUMULATORS,
     INT8,
     INT16,
+    INT64,
     Emit,
     add,
     constant,
@@ -52,8 +54,14 @@ CODES = 16
 #: Rows of a block, and bytes of one code of all of them.
 BLOCK_ROWS, HALF_BLOCK = 64, 32
 
-#: Largest number in a table: the sums of 256 parts fit int16.
-_LARGEST = 127
+#: Rows and query heads whose weights are added by code at once, and copies of the sums.
+_ROWS, _HEADS, _COPIES = 8, 4, 4
+
+#: Largest number in a table, and largest sum of one from each.
+_LARGEST, _LARGEST_SUM = 255, 65535
+
+#: Query heads whose products are looked up at once: their sums stay in registers.
+_LOOKED_UP = ACCUMULATORS // 6
 
 _TRIPLE = llvmlite.binding.get_default_triple()
 _ON_ARM = _TRIPLE.startswith(("aarch64", "arm64"))
@@ -82,7 +90,7 @@ def table_sizes(shape):
     Returns
     -------
     factors, work, end : int64
-        Offsets of (2, group) f32, after the tables, (group, n_codes, CODES) int8; and of memory to work in. Its size.
+        Offsets of (2, group) f32, after the tables, (group, n_codes, CODES) uint8; and of memory to work in. Its size.
     """
     most_codes = shape.head_dim // 2
     factors = most_codes * shape.group * CODES
@@ -92,7 +100,7 @@ def table_sizes(shape):
 
 @kernel
 def fill_tables(shape, query, n_codes, order, codebooks, room):
-    """Make the tables of a token's query heads: the contribution of each centroid to a product, as int8.
+    """Make the tables of a token's query heads: what each centroid contributes to a product, above the least, as uint8.
 
     Parameters
     ----------
@@ -108,7 +116,7 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
     group, head_dim, size = shape.group, shape.head_dim, shape.head_dim // n_codes
     queries = array_at(query, (group, head_dim), np.float32)
     columns = array_at(order, (head_dim,), np.int32)
-    tables, factors = array_at(room, (group, n_codes, CODES), np.int8), factors_of(shape, room)
+    tables, factors = array_at(room, (group, n_codes, CODES), np.uint8), factors_of(shape, room)
     work = room + table_sizes(shape)[1]
     products = array_at(work, (n_codes, CODES), np.float32)
     for g in range(group):
@@ -124,18 +132,17 @@ def fill_tables(shape, query, n_codes, order, codebooks, room):
                 highest, negated = maximum(highest, total), maximum(negated, subtract(splat(float32(0)), total))
                 every = add(every, total)
             low, high = -max_of(negated), max_of(highest)
-            middle = float32(0.5) * (low + high)
-            offset += middle
-            widest = max(widest, high - middle)
+            offset += low
+            widest = max(widest, high - low)
             for code in range(CODES):
-                products[part, code] -= middle
+                products[part, code] -= low
         if math.isnan(sum_of(every)):  # the largest lane ignores NaN, which must reach the scores
             offset = float32(np.nan)
-        unit = widest / float32(_LARGEST)
+        unit = widest / float32(min(_LARGEST, _LARGEST_SUM // n_codes))
         inverse = float32(1) / unit if unit > 0 else float32(0)
         for part in range(n_codes):
             for code in range(CODES):
-                tables[g, part, code] = np.int8(np.rint(products[part, code] * inverse))
+                tables[g, part, code] = np.uint8(np.int32(products[part, code] * inverse + float32(0.5)))
         factors[0, g], factors[1, g] = unit, offset
 
 
@@ -197,36 +204,52 @@ def look_up(
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         shape, tables, factors, n_codes, codes, offsets, step, scores, stride = args
-        emit = Emit(builder)
-        mask = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [15] * HALF_BLOCK)
-        four = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [4] * HALF_BLOCK)
-        wide = ir.VectorType(INT16, HALF_BLOCK)
-        totals = [cgutils.alloca_once(builder, wide) for _ in range(2)]
-        with cgutils.for_range(builder, ShapeParts(builder, shape).group()) as head:
-            g = head.index
-            for total in totals:
-                builder.store(ir.Constant(wide, [0] * HALF_BLOCK), total)
-            own_tables = builder.add(tables, builder.mul(n_codes, builder.mul(g, constant(CODES))))
+        emit, words, eight = Emit(builder), ir.VectorType(INT16, HALF_BLOCK // 2), [8] * (HALF_BLOCK // 2)
+        mask, four = ([value] * HALF_BLOCK for value in (CODES - 1, 4))
+        in_order = [lane // 2 + lane % 2 * (HALF_BLOCK // 2) for lane in range(HALF_BLOCK)]
+
+        def write(start: Any, n_heads: int) -> None:
+            heads = [builder.add(start, constant(g)) for g in range(n_heads)]
+            table_bytes = builder.mul(n_codes, constant(CODES))
+            own_tables = [builder.add(tables, builder.mul(table_bytes, head)) for head in heads]
+            # Of the bytes that are found, words sum up all, and others only the upper ones: those of odd rows.
+            totals = [[[cgutils.alloca_once(builder, words) for _ in range(2)] for _ in range(2)] for _ in heads]
+            for total in itertools.chain(*itertools.chain(*totals)):
+                builder.store(ir.Constant(words, [0] * (HALF_BLOCK // 2)), total)
             with cgutils.for_range(builder, n_codes) as loop:
-                table = emit.load_bytes(own_tables, builder.mul(loop.index, constant(CODES)), CODES)
                 packed = emit.load_bytes(codes, builder.mul(loop.index, constant(HALF_BLOCK)), HALF_BLOCK)
-                for total, numbers in zip(
-                    totals, (builder.and_(packed, mask), builder.lshr(packed, four)), strict=True
-                ):
-                    found = builder.sext(_shuffle(builder, table, numbers), wide)
-                    builder.store(builder.add(builder.load(total), found), total)
-            place = builder.mul(stride, g)
-            factor = emit.splat(emit.load_scalar(factors, g))
-            offset = emit.splat(emit.load_scalar(offsets, builder.mul(step, g)))
-            for half, total in enumerate(totals):
-                summed = builder.load(total)
-                for lanes in parts(HALF_BLOCK, LANES):
-                    part = builder.sext(emit.shuffle(summed, summed, list(lanes)), emit.integers)
-                    result = emit.fma(builder.sitofp(part, emit.vector), factor, offset)
-                    emit.store(result, scores, builder.add(place, constant(half * HALF_BLOCK + lanes.start)))
+                low = builder.and_(packed, ir.Constant(packed.type, mask))
+                high = builder.lshr(packed, ir.Constant(packed.type, four))
+                for table_address, own in zip(own_tables, totals, strict=True):
+                    table = emit.load_bytes(table_address, builder.mul(loop.index, constant(CODES)), CODES)
+                    for numbers, (every, odd) in zip((low, high), own, strict=True):
+                        found = builder.bitcast(_shuffle(builder, table, numbers), words)
+                        builder.store(builder.add(builder.load(every), found), every)
+                        upper = builder.lshr(found, ir.Constant(words, eight))
+                        builder.store(builder.add(builder.load(odd), upper), odd)
+            for head, own in zip(heads, totals, strict=True):
+                place = builder.mul(stride, head)
+                factor = emit.splat(emit.load_scalar(factors, head))
+                offset = emit.splat(emit.load_scalar(offsets, builder.mul(step, head)))
+                for half, (every, odd) in enumerate(own):
+                    of_odd = builder.load(odd)
+                    of_even = builder.sub(builder.load(every), builder.shl(of_odd, ir.Constant(words, eight)))
+                    summed = emit.shuffle(of_even, of_odd, in_order)
+                    for lanes in parts(HALF_BLOCK, LANES):
+                        part = builder.zext(emit.shuffle(summed, summed, list(lanes)), emit.integers)
+                        result = emit.fma(builder.sitofp(part, emit.vector), factor, offset)
+                        emit.store(result, scores, builder.add(place, constant(half * HALF_BLOCK + lanes.start)))
+
+        cover_evenly(builder, ShapeParts(builder, shape).group(), _LOOKED_UP, write)
         return context.get_dummy_value()
 
     return types.void(SHAPE, *[types.int64] * 8), generate
+
+
+@layout
+def code_sums_bytes(shape):
+    """Return the room for the sums of `add_by_code`, in bytes."""
+    return -(-shape.group // _HEADS) * CODES * _COPIES * _HEADS * 4
 
 
 @intrinsic
@@ -235,8 +258,8 @@ def add_by_code(
 ) -> Any:
     """Add the weights of the rows of each code: sums[g, code] += factors[g] * the weights of its rows.
 
-    A sum is a vector, whose lanes are still to be added. A row's code is compared with each possible number, for
-    several query heads at once, so that no addition waits for the one before.
+    A row's weights for _HEADS query heads are one vector, which is added where its code says. Adjacent rows have copies
+    of the sums of their own: so equal codes do not wait for each other.
 
     Parameters
     ----------
@@ -251,43 +274,69 @@ def add_by_code(
     step : int64
         Bytes from there to that of the next block.
     sums : int64
-        Address of (group, CODES, LANES) f32.
+        Address of (group / _HEADS, CODES, _COPIES, _HEADS) f32.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         shape, weights, stride, factors, codes, step, n_blocks, sums = args
-        emit = Emit(builder)
-        mask = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [15] * HALF_BLOCK)
-        four = ir.Constant(ir.VectorType(INT8, HALF_BLOCK), [4] * HALF_BLOCK)
+        emit, few, group = Emit(builder, _ROWS), Emit(builder, _HEADS), ShapeParts(builder, shape).group()
+        row_bytes = constant(_COPIES * _HEADS * 4)
 
-        def write(start: Any, n_heads: int) -> None:
-            heads = [builder.add(start, constant(g)) for g in range(n_heads)]
+        def add_row(totals: Any, packed: Any, row: int, own: Any) -> None:
+            code = builder.and_(builder.lshr(packed, constant(8 * row)), constant(CODES - 1))
+            place, offset = builder.add(totals, builder.mul(code, row_bytes)), row % _COPIES * _HEADS
+            few.store(builder.fadd(few.load_float(place, offset), own), place, offset)
+
+        n_tiles = builder.udiv(builder.add(group, constant(_HEADS - 1)), constant(_HEADS))
+        with cgutils.for_range(builder, n_tiles) as tile:
+            start, last = builder.mul(tile.index, constant(_HEADS)), builder.sub(group, constant(1))
+            heads = [builder.add(start, constant(g)) for g in range(_HEADS)]
+            heads = [builder.select(builder.icmp_signed("<", head, last), head, last) for head in heads]
             scales = [emit.splat(emit.load_scalar(factors, head)) for head in heads]
-            own_weights = [builder.add(weights, builder.mul(builder.mul(stride, constant(4)), head)) for head in heads]
-
-            firsts = [builder.add(sums, builder.mul(head, constant(CODES * LANES * 4))) for head in heads]
-            for numbers in parts(CODES, ACCUMULATORS // n_heads):
-                places = [(number, g) for number in numbers for g in range(n_heads)]
-                totals = [cgutils.alloca_once(builder, emit.vector) for _ in places]
-                for (number, g), total in zip(places, totals, strict=True):
-                    builder.store(emit.load_float(firsts[g], number * LANES), total)
-                with cgutils.for_range(builder, n_blocks) as loop:
-                    packed = emit.load_bytes(codes, builder.mul(loop.index, step), HALF_BLOCK)
-                    first = builder.mul(loop.index, constant(BLOCK_ROWS))
-                    for half, own in enumerate((builder.and_(packed, mask), builder.lshr(packed, four))):
-                        for lanes in parts(HALF_BLOCK, LANES):
-                            row = builder.add(first, constant(half * HALF_BLOCK + lanes.start))
-                            found = builder.zext(emit.shuffle(own, own, list(lanes)), emit.integers)
-                            weight = [emit.load_float(address, row) for address in own_weights]
-                            for (number, g), total in zip(places, totals, strict=True):
-                                equal = builder.icmp_signed("==", found, ir.Constant(emit.integers, [number] * LANES))
-                                before = builder.load(total)
-                                after = emit.fma(weight[g], scales[g], before)
-                                builder.store(builder.select(equal, after, before), total)
-                for (number, g), total in zip(places, totals, strict=True):
-                    emit.store(builder.load(total), firsts[g], number * LANES)
-
-        cover_evenly(builder, ShapeParts(builder, shape).group(), ACCUMULATORS // 4, write)
+            own_weights = [builder.add(weights, builder.mul(builder.shl(stride, constant(2)), head)) for head in heads]
+            totals = builder.add(sums, builder.mul(tile.index, builder.mul(row_bytes, constant(CODES))))
+            with (
+                cgutils.for_range(builder, n_blocks) as block,
+                cgutils.for_range(builder, constant(HALF_BLOCK // _ROWS)) as part,
+            ):
+                column = builder.mul(part.index, constant(_ROWS))
+                place = emit.pointer(codes, INT8, builder.add(builder.mul(block.index, step), column))
+                packed = builder.load(builder.bitcast(place, INT64.as_pointer()))
+                packed.align = 1
+                first = builder.add(builder.mul(block.index, constant(BLOCK_ROWS)), column)
+                for half, shift in enumerate((0, 4)):
+                    row = builder.add(first, constant(half * HALF_BLOCK))
+                    loaded = [emit.load_float(address, row) for address in own_weights]
+                    scaled = [builder.fmul(vector, scale) for vector, scale in zip(loaded, scales, strict=True)]
+                    for number, own in enumerate(_transposed(emit, scaled)):
+                        add_row(totals, builder.lshr(packed, constant(shift)), number, own)
         return context.get_dummy_value()
 
     return types.void(SHAPE, *[types.int64] * 7), generate
+
+
+def _transposed(emit: Emit, vectors: list[Any]) -> list[Any]:
+    """Return a vector of _HEADS for each row, from a vector of _ROWS for each query head."""
+    w, x, y, z = vectors
+    low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]  # what an AVX instruction interleaves
+    pairs = [(emit.shuffle(w, x, lanes), emit.shuffle(y, z, lanes)) for lanes in (low, high)]
+    rows = {}
+    for first, (left, right) in zip((0, 2), pairs, strict=True):
+        for second, lanes in enumerate(([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15])):
+            both = emit.shuffle(left, right, lanes)
+            for third in (0, 4):
+                rows[first + second + third] = emit.shuffle(both, both, list(range(third, third + _HEADS)))
+    return [rows[number] for number in range(_ROWS)]
+
+
+@kernel
+def finish_code_sums(shape, room, sums):
+    """Add up the copies of the sums of `add_by_code`, into (group, CODES) f32 at an address."""
+    copies = array_at(room, (-(-shape.group // _HEADS), CODES, _COPIES, _HEADS), np.float32)
+    result = array_at(sums, (shape.group, CODES), np.float32)
+    for g in range(shape.group):
+        for code in range(CODES):
+            total = float32(0)
+            for copy in range(_COPIES):
+                total += copies[g // _HEADS, code, copy, g % _HEADS]
+            result[g, code] = total

@@ -6,7 +6,6 @@ from helpers.kernel_inputs import Room, address, normal
 from helpers.sketched_heads import codes_of_block
 
 from octavo.cpu_kernels.numba_support.compile import kernel
-from octavo.cpu_kernels.numba_support.machine_features import LANES
 from octavo.cpu_kernels.numba_support.memory import stack_bytes
 from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.numba_support.views import array_at
@@ -86,9 +85,10 @@ def test_a_nan_reaches_all_scores_of_its_query_head(where):
 
 
 @kernel
-def sum_by_code(shape, weights, stride, factors, written, step, n_blocks, sums):
-    """Call `add_by_code`, which is no function in Python."""
-    codes.add_by_code(shape, weights, stride, factors, written, step, n_blocks, sums)
+def sum_by_code(shape, weights, stride, factors, written, step, n_blocks, room, sums):
+    """Call `add_by_code`, which is no function in Python, and write what it adds up."""
+    codes.add_by_code(shape, weights, stride, factors, written, step, n_blocks, room)
+    codes.finish_code_sums(shape, room, sums)
 
 
 @pytest.mark.parametrize(("head_dim", "group", "columns"), SIZES)
@@ -97,16 +97,18 @@ def test_weights_add_up_by_code(head_dim, group, columns, n_blocks):
     rng = np.random.default_rng(group)
     shape, step, n_rows = Shape(head_dim, group), 3 * HALF_BLOCK, n_blocks * BLOCK_ROWS
     numbers = rng.integers(0, CODES, n_rows)
-    blocks, room = Room(max(n_blocks, 1) * step), Room(group * CODES * LANES * 4)
+    blocks, room, sums = (Room(n) for n in (max(n_blocks, 1) * step, codes.code_sums_bytes(shape), group * CODES * 4))
     for i, own in enumerate(numbers.astype(np.int32).reshape(n_blocks, BLOCK_ROWS)):
         codes.write_codes(blocks.address + i * step, 1, address(own))
     weights, factors = rng.random((group, n_rows + 5), np.float32), rng.random(group, np.float32)
-    before = normal(rng, group, CODES, LANES)
-    room.view(np.float32, group, CODES, LANES)[:] = before
-    sum_by_code(
-        shape, address(weights), n_rows + 5, address(factors), blocks.address + HALF_BLOCK, step, n_blocks, room.address
-    )
-    room.check()
     expected = [[row[:n_rows][numbers == code].sum() for code in range(CODES)] for row in weights.astype(np.float64)]
-    expected = before.sum(axis=2) + factors[:, None] * np.array(expected).reshape(group, CODES)
-    np.testing.assert_allclose(room.view(np.float32, group, CODES, LANES).sum(axis=2), expected, atol=1e-4)
+    expected = factors[:, None] * np.array(expected).reshape(group, CODES)
+    room.bytes[:] = 0
+    for times in (1, 2):  # it adds
+        sum_by_code(
+            shape, address(weights), n_rows + 5, address(factors), blocks.address + HALF_BLOCK, step, n_blocks,
+            room.address, sums.address,
+        )  # fmt: skip
+        room.check()
+        sums.check()
+        np.testing.assert_allclose(sums.view(np.float32, group, CODES), times * expected, atol=1e-4)

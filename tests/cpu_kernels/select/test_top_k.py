@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.numba_support.machine_features import LANES
-from octavo.cpu_kernels.select.top_k import find_covering, find_least, list_from, list_top
+from octavo.cpu_kernels.select.top_k import find_least, list_covering, list_top
 
 INFINITY = float("inf")
 SIZES = [1, LANES - 1, LANES, LANES + 1, 100, 1000]
@@ -168,14 +168,13 @@ def test_equal_numbers_are_taken_together():
     assert [np.sum(values > least(values, [1, 1, 1], wanted)) for wanted in (0, 1, 2, 3)] == [0, 1, 2, 3]
 
 
-def covering(values, wanted):
-    """Return what `find_covering` and `list_from` list, of values padded with 0."""
-    padded = np.zeros(-(-len(values) // LANES) * LANES, np.float32)
+def covering(values, wanted, fewest=0, most=1 << 40):
+    """Return what `list_covering` lists, of values padded with -1."""
+    padded = np.full(-(-len(values) // LANES) * LANES, -1, np.float32)
     padded[: len(values)] = values
     padded = before_a_hole(padded)
     listed = Room(4 * len(padded))
-    bits = find_covering(address(padded), len(padded), np.float32(wanted), listed.address)
-    n = list_from(address(padded), len(padded), bits, listed.address)
+    n = list_covering(address(padded), len(padded), np.float32(wanted), fewest, most, listed.address)
     listed.check()
     return listed.view(np.int32)[:n].tolist()
 
@@ -208,3 +207,25 @@ def test_nothing_wanted_takes_nothing(wanted):
 def test_more_than_there_is_takes_all_and_equals_are_taken_together():
     assert covering([0.5] * LANES, LANES) == list(range(LANES))
     assert covering([0.5, 0.25, 0.25, 0.1] + [0.01] * (LANES - 4), 0.6) == [0, 1, 2]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    values=st.lists(st.one_of(st.integers(0, 40), st.sampled_from([0, 1, 10_000])), min_size=1, max_size=200),
+    share=st.floats(0, 1.1),
+    fewest=st.integers(0, 60),
+    more=st.integers(0, 60),
+    signs=st.randoms(use_true_random=False),
+)
+def test_as_few_values_are_taken_as_add_up_within_limits(values, share, fewest, more, signs):
+    """Check whole numbers, whose sums are exact, against a full sort: some are below 0, which is never taken."""
+    values = np.array([-value if value and signs.random() < 0.1 else value for value in values], np.float32)
+    wanted, rising = int(share * values.clip(0).sum()), oracle.top(values, len(values))
+    by_size = sorted(rising, key=lambda i: -values[i])
+    sums = np.cumsum([0, *values[by_size]])
+    enough = np.flatnonzero(sums >= wanted)
+    n = int(enough[0]) if len(enough) else len(by_size)
+    if 0 < n <= len(by_size):  # equal values are taken together
+        n = int(np.sum(values[rising] >= values[by_size[n - 1]]))
+    n = min(max(n, fewest), fewest + more)
+    assert covering(values, wanted, fewest, fewest + more) == oracle.top(values, n)

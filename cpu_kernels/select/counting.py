@@ -1,0 +1,245 @@
+"""Count, add up, copy and list those of many numbers that are at least a threshold, vector by vector.
+
+The numbers are f32, whose count is a multiple of LANES. A threshold is given by its bits: floats of at least 0 have the
+same order as their bits read as integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ..numba_support.machine_features import HAS_AVX2, LANES
+from ..numba_support.vector import INT8, INT32, INT64, Emit, constant
+
+#: Vectors of numbers that are reduced at once.
+_AT_ONCE = 4
+
+
+def _reduced(
+    builder: Any, n: Any, starts: list[Any], add: Callable[[list[Any], Any], list[Any]], merge: list[Callable[..., Any]]
+) -> list[Any]:
+    """Reduce n numbers to vectors, several vectors of numbers at a time, so that none waits for the one before.
+
+    Parameters
+    ----------
+    starts : list of LLVM vectors
+        The results for no numbers.
+    add : callable
+        Takes results and the index of a vector of numbers; returns the results with these.
+    merge : list of callable
+        Merges two results, for each of them.
+    """
+    slots = [[cgutils.alloca_once_value(builder, start) for start in starts] for _ in range(_AT_ONCE)]
+
+    def write(own: list[Any], first: Any) -> None:
+        for slot, value in zip(own, add([builder.load(slot) for slot in own], first), strict=True):
+            builder.store(value, slot)
+
+    together = builder.and_(n, constant(-_AT_ONCE * LANES))
+    with cgutils.for_range_slice(builder, constant(0), together, constant(_AT_ONCE * LANES), INT64) as (place, _count):
+        for i, own in enumerate(slots):
+            write(own, builder.add(place, constant(i * LANES)))
+    with cgutils.for_range_slice(builder, together, n, constant(LANES), INT64) as (place, _count):
+        write(slots[0], place)
+    results = [builder.load(slot) for slot in slots[0]]
+    for own in slots[1:]:
+        results = [each(x, builder.load(slot)) for each, x, slot in zip(merge, results, own, strict=True)]
+    return results
+
+
+@intrinsic
+def count_at_least(typing: Any, values: Any, n: Any, bits: Any) -> Any:
+    """Count those of n f32, a multiple of LANES, that are at least the number with these bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, n, bits = args
+        emit = Emit(builder)
+        least = emit.splat(builder.bitcast(bits, ir.FloatType()))
+
+        def add(results: list[Any], first: Any) -> list[Any]:
+            above = builder.fcmp_ordered(">=", emit.load_float(values, first), least)
+            return [builder.sub(results[0], builder.sext(above, emit.integers))]
+
+        [count] = _reduced(builder, n, [ir.Constant(emit.integers, [0] * LANES)], add, [builder.add])
+        return builder.sext(emit.sum_integers(count), INT64)
+
+    return types.int64(types.int64, types.int64, types.int32), generate
+
+
+def _to_front(mask: int) -> list[int]:
+    """Return all lanes of a vector, those of a mask first."""
+    return sorted(range(LANES), key=lambda lane: not mask >> lane & 1)
+
+
+def _store_wanted(emit: Emit, lanes: Any, wanted: Any, mask: Any, place: Any) -> None:
+    """Store the wanted ones of a vector's 4-byte lanes side by side, and anything in the place of the others.
+
+    `mask` has a bit for each lane. AVX2 has no instruction for that: a table says which lanes move to the front.
+    """
+    builder = emit.builder
+    if not (HAS_AVX2 and LANES == 8):
+        flags = ir.VectorType(ir.IntType(1), LANES)
+        signature = ir.FunctionType(ir.VoidType(), [emit.integers, INT32.as_pointer(), flags])
+        compress = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.compressstore.v{LANES}i32")
+        builder.call(compress, [lanes, place, wanted])
+        return
+    lanes_of_masks = bytearray(lane for own in range(1 << LANES) for lane in _to_front(own))
+    content = ir.Constant(ir.ArrayType(INT8, len(lanes_of_masks)), lanes_of_masks)
+    table = builder.ptrtoint(cgutils.global_constant(builder, "octavo.fronts", content), INT64)
+    front = emit.load_bytes(table, builder.mul(builder.zext(mask, INT64), ir.Constant(INT64, LANES)), LANES)
+    signature = ir.FunctionType(emit.integers, [emit.integers] * 2)
+    permute = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.permd")
+    moved = builder.call(permute, [lanes, builder.zext(front, emit.integers)])
+    builder.store(moved, builder.bitcast(place, emit.integers.as_pointer())).align = 4
+
+
+def _compress(emit: Emit, n: Any, kept: Any, vector_at: Callable[[Any], tuple[Any, Any]]) -> Any:
+    """Write the wanted ones of n 4-byte lanes, side by side; return their number.
+
+    `vector_at` returns the vector that begins at an index, and which of its lanes are wanted. Lanes may be written to
+    where they are read from, as none moves back.
+    """
+    builder, mask_bits = emit.builder, ir.IntType(LANES)
+    signature = ir.FunctionType(mask_bits, [mask_bits])
+    popcount = cgutils.get_or_insert_function(builder.module, signature, f"llvm.ctpop.i{LANES}")
+    count = cgutils.alloca_once_value(builder, ir.Constant(INT64, 0))
+    with cgutils.for_range(builder, builder.sdiv(n, ir.Constant(INT64, LANES))) as loop:
+        lanes, wanted = vector_at(builder.mul(loop.index, ir.Constant(INT64, LANES)))
+        mask = builder.bitcast(wanted, mask_bits)
+        with builder.if_then(builder.icmp_unsigned("!=", mask, ir.Constant(mask_bits, 0))):
+            _store_wanted(emit, lanes, wanted, mask, emit.pointer(kept, INT32, builder.load(count)))
+            taken = builder.zext(builder.call(popcount, [mask]), INT64)
+            builder.store(builder.add(builder.load(count), taken), count)
+    return builder.load(count)
+
+
+@intrinsic
+def list_at_least(typing: Any, values: Any, n: Any, bits: Any, listed: Any) -> Any:
+    """Write the indices, int32, rising, of the numbers that `count_at_least` counts; return their number."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, n, bits, listed = args
+        emit = Emit(builder)
+        least = emit.splat(builder.bitcast(bits, ir.FloatType()))
+
+        def indices_at(first: Any) -> tuple[Any, Any]:
+            start = builder.insert_element(
+                ir.Constant(emit.integers, ir.Undefined), builder.trunc(first, INT32), ir.Constant(INT32, 0)
+            )
+            numbers = builder.add(
+                emit.shuffle(start, start, [0] * LANES), ir.Constant(emit.integers, list(range(LANES)))
+            )
+            return numbers, builder.fcmp_ordered(">=", emit.load_float(values, first), least)
+
+        return _compress(emit, n, listed, indices_at)
+
+    return types.int64(types.int64, types.int64, types.int32, types.int64), generate
+
+
+@intrinsic
+def copy_between(typing: Any, values: Any, n: Any, low: Any, high: Any, kept: Any) -> Any:
+    """Copy the numbers of at least the bits `low` and less than the bits `high`; return their number."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, n, low, high, kept = args
+        emit = Emit(builder)
+        least, limit = (emit.splat(builder.bitcast(bits, ir.FloatType())) for bits in (low, high))
+
+        def numbers_at(first: Any) -> tuple[Any, Any]:
+            numbers = emit.load_float(values, first)
+            below = builder.fcmp_unordered("<", numbers, limit)  # true for the first limit, which is a NaN
+            wanted = builder.and_(builder.fcmp_ordered(">=", numbers, least), below)
+            return builder.bitcast(numbers, emit.integers), wanted
+
+        return _compress(emit, n, kept, numbers_at)
+
+    return types.int64(types.int64, types.int64, types.int32, types.int32, types.int64), generate
+
+
+@intrinsic
+def sum_sizes(typing: Any, values: Any, sizes: Any, n: Any, bits: Any) -> Any:
+    """Add up the sizes of the numbers that `count_at_least` counts, f32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, sizes, n, bits = args
+        emit = Emit(builder)
+        least, zero = emit.splat(builder.bitcast(bits, ir.FloatType())), emit.constant(0.0)
+
+        def add(results: list[Any], first: Any) -> list[Any]:
+            above = builder.fcmp_ordered(">=", emit.load_float(values, first), least)
+            return [builder.fadd(results[0], builder.select(above, emit.load_float(sizes, first), zero))]
+
+        return emit.sum(*_reduced(builder, n, [zero], add, [builder.fadd]))
+
+    return types.float32(types.int64, types.int64, types.int64, types.int32), generate
+
+
+@intrinsic
+def count_and_sum(typing: Any, values: Any, n: Any, bits: Any) -> Any:
+    """Count the numbers as `count_at_least` does, and sum them up. Return both, float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, n, bits = args
+        emit = Emit(builder)
+        least, zero = emit.splat(builder.bitcast(bits, ir.FloatType())), emit.constant(0.0)
+
+        def add(results: list[Any], first: Any) -> list[Any]:
+            numbers = emit.load_float(values, first)
+            above = builder.fcmp_ordered(">=", numbers, least)
+            count = builder.sub(results[0], builder.sext(above, emit.integers))
+            return [count, builder.fadd(results[1], builder.select(above, numbers, zero))]
+
+        starts = [ir.Constant(emit.integers, [0] * LANES), zero]
+        count, total = _reduced(builder, n, starts, add, [builder.add, builder.fadd])
+        counted = builder.sitofp(emit.sum_integers(count), ir.FloatType())
+        return context.make_tuple(builder, signature.return_type, [counted, emit.sum(total)])
+
+    return types.UniTuple(types.float32, 2)(types.int64, types.int64, types.int32), generate
+
+
+@intrinsic
+def sum_and_largest(typing: Any, values: Any, n: Any) -> Any:
+    """Return the sum of n f32 without those below 0, and the largest, at least 0: float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, n = args
+        emit, zero = Emit(builder), Emit(builder).constant(0.0)
+
+        def larger(x: Any, y: Any) -> Any:
+            return builder.select(builder.fcmp_ordered(">", x, y), x, y)
+
+        def add(results: list[Any], first: Any) -> list[Any]:
+            own = larger(emit.load_float(values, first), zero)
+            return [builder.fadd(results[0], own), larger(own, results[1])]
+
+        total, largest = _reduced(builder, n, [zero, zero], add, [builder.fadd, larger])
+        found = [emit.sum(total), emit.maximum_lane(largest)]
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return types.UniTuple(types.float32, 2)(types.int64, types.int64), generate
+
+
+@intrinsic
+def bits_of(typing: Any, number: Any) -> Any:
+    """Return the bits of an f32, as an int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], INT32)
+
+    return types.int32(types.float32), generate
+
+
+@intrinsic
+def float_of(typing: Any, bits: Any) -> Any:
+    """Return the f32 with these bits, an int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
