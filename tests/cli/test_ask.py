@@ -124,6 +124,7 @@ def test_ask_for_sources(document, on_tiny):
     assert as_json.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_real_model_names_the_right_source(real_model, tmp_path):
     document = tmp_path / "keeper.md"
     filler = "The sea was calm, and nobody came to the harbour that day.\n\n"

@@ -103,6 +103,7 @@ def test_remove_asks_and_removes_a_document(document, indexed):
     fails(octavo("remove", "island.txt", *indexed), 2, "There is no index of island.txt: `octavo list` shows what")
 
 
+@pytest.mark.slow
 def test_parts_of_a_long_document_follow_its_file(tmp_path, on_tiny):
     path, settings = tmp_path / "long.txt", [*on_tiny, "-c", "1024"]
     text = "".join(f"The keeper wrote down ship {number} that passed.\n\n" for number in range(80))

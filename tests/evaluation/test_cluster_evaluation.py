@@ -102,6 +102,7 @@ def test_a_worker_that_is_killed_changes_nothing(dask_cluster, llama, alone, tmp
     assert again.total is None  # nothing is measured twice
 
 
+@pytest.mark.slow
 def test_the_command_line_uses_a_cluster(dask_cluster, tiny_model, tmp_path):
     settings = ["--attention", "streaming", "--budgets", "0.8", "--depths", "300,400", "--samples", "2"]
     command = ["eval", "perplexity", "-m", str(tiny_model), "--index-dir", str(tmp_path), *settings, "-o", "json"]

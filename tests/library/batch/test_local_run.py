@@ -81,6 +81,7 @@ def test_indexes_open_on_another_machine(documents, job, tmp_path):
     assert f"a.txt is indexed already: {copied}" in notices
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_followed_by_another(documents, job, monkeypatch):
     killed = []
 
