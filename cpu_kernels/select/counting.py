@@ -78,25 +78,29 @@ def _to_front(mask: int) -> list[int]:
 
 
 def _store_wanted(emit: Emit, lanes: Any, wanted: Any, mask: Any, place: Any) -> None:
-    """Store the wanted ones of a vector's 4-byte lanes side by side, and anything in the place of the others.
+    """Store the wanted ones of a vector's 4-byte lanes side by side, and perhaps anything in the place of the others.
 
-    `mask` has a bit for each lane. AVX2 has no instruction for that: a table says which lanes move to the front.
+    `mask` has a bit for each lane. AVX2 has no instruction for that: a table says which lanes move to the front. Some
+    CPUs with AVX-512 are slow to store only the wanted ones.
     """
-    builder = emit.builder
-    if not (HAS_AVX2 and LANES == 8):
-        flags = ir.VectorType(ir.IntType(1), LANES)
+    builder, flags = emit.builder, wanted.type
+    vector = builder.bitcast(place, emit.integers.as_pointer())
+    if LANES == 16:
+        signature = ir.FunctionType(emit.integers, [emit.integers, emit.integers, flags])
+        compress = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx512.mask.compress.v16i32")
+        builder.store(builder.call(compress, [lanes, lanes, wanted]), vector).align = 4
+    elif HAS_AVX2:
+        lanes_of_masks = bytearray(lane for own in range(1 << LANES) for lane in _to_front(own))
+        content = ir.Constant(ir.ArrayType(INT8, len(lanes_of_masks)), lanes_of_masks)
+        table = builder.ptrtoint(cgutils.global_constant(builder, "octavo.fronts", content), INT64)
+        front = emit.load_bytes(table, builder.mul(builder.zext(mask, INT64), constant(LANES)), LANES)
+        signature = ir.FunctionType(emit.integers, [emit.integers] * 2)
+        permute = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.permd")
+        builder.store(builder.call(permute, [lanes, builder.zext(front, emit.integers)]), vector).align = 4
+    else:
         signature = ir.FunctionType(ir.VoidType(), [emit.integers, INT32.as_pointer(), flags])
         compress = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.compressstore.v{LANES}i32")
         builder.call(compress, [lanes, place, wanted])
-        return
-    lanes_of_masks = bytearray(lane for own in range(1 << LANES) for lane in _to_front(own))
-    content = ir.Constant(ir.ArrayType(INT8, len(lanes_of_masks)), lanes_of_masks)
-    table = builder.ptrtoint(cgutils.global_constant(builder, "octavo.fronts", content), INT64)
-    front = emit.load_bytes(table, builder.mul(builder.zext(mask, INT64), ir.Constant(INT64, LANES)), LANES)
-    signature = ir.FunctionType(emit.integers, [emit.integers] * 2)
-    permute = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.permd")
-    moved = builder.call(permute, [lanes, builder.zext(front, emit.integers)])
-    builder.store(moved, builder.bitcast(place, emit.integers.as_pointer())).align = 4
 
 
 def _compress(emit: Emit, n: Any, kept: Any, vector_at: Callable[[Any], tuple[Any, Any]]) -> Any:
@@ -108,14 +112,13 @@ def _compress(emit: Emit, n: Any, kept: Any, vector_at: Callable[[Any], tuple[An
     builder, mask_bits = emit.builder, ir.IntType(LANES)
     signature = ir.FunctionType(mask_bits, [mask_bits])
     popcount = cgutils.get_or_insert_function(builder.module, signature, f"llvm.ctpop.i{LANES}")
-    count = cgutils.alloca_once_value(builder, ir.Constant(INT64, 0))
-    with cgutils.for_range(builder, builder.sdiv(n, ir.Constant(INT64, LANES))) as loop:
-        lanes, wanted = vector_at(builder.mul(loop.index, ir.Constant(INT64, LANES)))
+    count = cgutils.alloca_once_value(builder, constant(0))
+    with cgutils.for_range(builder, builder.sdiv(n, constant(LANES))) as loop:
+        lanes, wanted = vector_at(builder.mul(loop.index, constant(LANES)))
         mask = builder.bitcast(wanted, mask_bits)
-        with builder.if_then(builder.icmp_unsigned("!=", mask, ir.Constant(mask_bits, 0))):
-            _store_wanted(emit, lanes, wanted, mask, emit.pointer(kept, INT32, builder.load(count)))
-            taken = builder.zext(builder.call(popcount, [mask]), INT64)
-            builder.store(builder.add(builder.load(count), taken), count)
+        _store_wanted(emit, lanes, wanted, mask, emit.pointer(kept, INT32, builder.load(count)))
+        taken = builder.zext(builder.call(popcount, [mask]), INT64)
+        builder.store(builder.add(builder.load(count), taken), count)
     return builder.load(count)
 
 
