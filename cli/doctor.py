@@ -54,7 +54,7 @@ def _show(found: dict[str, Any]) -> None:
     wrong = [row for row in found["kernels"] + found["comparisons"] if row["problem"]]
     for row in wrong:
         subject = row.get("kernel") or f"{row['attention']}, {row['tokens']} tokens"
-        click.echo(f"head_dim {row['head_dim']}, group {row['group']}, {row['kv_type']}: {subject}: {row['problem']}")
+        click.echo(f"head_dim {head_dim(row)}, group {row['group']}, {row['kv_type']}: {subject}: {row['problem']}")
     compared = [row["largest_error"] for row in found["comparisons"] if "largest_error" in row]
     click.echo(f"{len(found['kernels'])} kernels compiled, {len(compared)} steps compared, {len(wrong)} problems.")
     if compared:
@@ -63,11 +63,18 @@ def _show(found: dict[str, Any]) -> None:
     table(columns, [_cells(row) for row in found["times"]], frozenset(columns[3:]) - {"kernel"})
 
 
+def head_dim(row: dict[str, Any]) -> str:
+    """Return the length of a row's keys, and that of values if it is another."""
+    if row["head_dim"] == row["value_dim"]:
+        return str(row["head_dim"])
+    return f"{row['head_dim']}, {'of which values' if row['latent'] else 'values'} {row['value_dim']}"
+
+
 def _cells(row: dict[str, Any]) -> list[str]:
     share = row.get("share_of_read_bandwidth")
     return [
         row["attention"],
-        str(row["head_dim"]),
+        head_dim(row),
         row["kv_type"],
         f"{row['rows']:,}",
         row["kernel"],

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from octavo.cli import main as cli_main
+from octavo.cli.doctor import head_dim
 from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.evaluation import doctor
 from octavo.evaluation.device_layer import largest_error
@@ -121,6 +122,14 @@ def test_the_command_writes_its_report(simulated, monkeypatch, tmp_path):
     assert "8 kernels compiled, 4 steps compared, 0 problems." in shown.stdout
     assert shown.stderr.splitlines()[-1] == f"The report is {path}"
     assert json.loads(path.read_text())["ok"]
+
+
+@pytest.mark.parametrize(
+    ("value_dim", "latent", "shown"),
+    [(96, False, "96"), (64, False, "96, values 64"), (64, True, "96, of which values 64")],
+)
+def test_people_see_how_long_values_are(value_dim, latent, shown):
+    assert head_dim({"head_dim": 96, "value_dim": value_dim, "latent": latent}) == shown
 
 
 def test_without_a_gpu_there_is_one_sentence_and_no_report(metal, monkeypatch, tmp_path):
