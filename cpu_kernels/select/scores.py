@@ -13,18 +13,7 @@ from numba import float32
 from ..attend.head import CHUNK_ROWS, tail_key
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
-from ..numba_support.vector import (
-    add,
-    exp_difference,
-    exp_roughly,
-    load,
-    max_of,
-    maximum,
-    multiply,
-    splat,
-    store,
-    sum_of,
-)
+from ..numba_support.vector import add, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
 from ..numba_support.views import array_at
 from ..rows.rows import dot
 
@@ -204,8 +193,8 @@ def exp_rows(scores, n):
     a = b = c = d = splat(float32(0))
     for i in range(0, stop, EXP_STEP):
         at = scores + i * 4
-        w, x = exp_roughly(load(at), largest), exp_roughly(load(at + LANES * 4), largest)
-        y, z = exp_roughly(load(at + LANES * 8), largest), exp_roughly(load(at + LANES * 12), largest)
+        w, x = exp_difference(load(at), largest), exp_difference(load(at + LANES * 4), largest)
+        y, z = exp_difference(load(at + LANES * 8), largest), exp_difference(load(at + LANES * 12), largest)
         store(at, w)
         store(at + LANES * 4, x)
         store(at + LANES * 8, y)
