@@ -86,7 +86,7 @@ def test_a_nan_reaches_all_scores_of_its_query_head(where):
 
 @kernel
 def sum_by_code(shape, weights, stride, factors, written, step, n_blocks, room, sums):
-    """Call `add_by_code`, which is no function in Python, and write what it adds up."""
+    """Run `add_by_code`, an intrinsic that Python cannot call, and write its sums."""
     codes.add_by_code(shape, weights, stride, factors, written, step, n_blocks, room)
     codes.finish_code_sums(shape, room, sums)
 
