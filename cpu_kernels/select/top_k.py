@@ -79,7 +79,7 @@ def list_covering(values, n, wanted, fewest, most, listed):
     wanted : float32
         Target for the sum of the values.
     fewest, most : int64
-        Least and largest count of indices, whatever the sum. The first of equal values win.
+        Least and largest count of indices, whatever the sum; the largest goes first. The first of equal values win.
     listed : int64
         Address of n int32, which receives the indices in rising order.
 
@@ -114,7 +114,7 @@ def list_covering(values, n, wanted, fewest, most, listed):
             low = middle
         else:
             high, count_at_high, sum_at_high = middle, count, total
-    limit = fewest if sum_at_high >= wanted else most
+    limit = min(fewest, most) if sum_at_high >= wanted else most
     count = list_at_least(values, n, int32(low), listed)
     return count if count <= limit else _drop_last_equals(values, low, listed, count, count - limit)
 

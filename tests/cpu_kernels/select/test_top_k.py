@@ -214,7 +214,7 @@ def test_more_than_there_is_takes_all_and_equals_are_taken_together():
     values=st.lists(st.one_of(st.integers(0, 40), st.sampled_from([0, 1, 10_000])), min_size=1, max_size=200),
     share=st.floats(0, 1.1),
     fewest=st.integers(0, 60),
-    more=st.integers(0, 60),
+    more=st.integers(-60, 60),
     signs=st.randoms(use_true_random=False),
 )
 def test_as_few_values_are_taken_as_add_up_within_limits(values, share, fewest, more, signs):
@@ -227,5 +227,10 @@ def test_as_few_values_are_taken_as_add_up_within_limits(values, share, fewest, 
     n = int(enough[0]) if len(enough) else len(by_size)
     if 0 < n <= len(by_size):  # equal values are taken together
         n = int(np.sum(values[rising] >= values[by_size[n - 1]]))
-    n = min(max(n, fewest), fewest + more)
-    assert covering(values, wanted, fewest, fewest + more) == oracle.top(values, n)
+    most = max(fewest + more, 0)
+    assert covering(values, wanted, fewest, most) == oracle.top(values, min(max(n, fewest), most))
+
+
+def test_the_largest_count_goes_before_the_least():
+    assert covering([0.5] * 20, 0.0, fewest=10, most=3) == [0, 1, 2]
+    assert covering([0.5] * 20, 0.0, fewest=10, most=0) == []
