@@ -75,7 +75,7 @@ class GpuHeads:
         Parameters
         ----------
         tables : int64 array, shape (n_heads, table_size)
-            Addresses of chunks, 0 for none.
+            Addresses of chunks, each in one piece of memory; 0 for none.
         selecting, appending : int64 arrays, shape (n_heads,)
             Numbers of the methods that select for each head, and that own its chunks' extras.
 

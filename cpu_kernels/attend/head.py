@@ -1,8 +1,9 @@
 """Define the storage of one KV head: the HEAD record, and the chunks of its tail.
 
-A chunk is one piece of memory with CHUNK_ROWS rows: first their keys, then their values, then the extras, data that the
-head's method needs for selection. Values that are the first part of their keys have no memory of their own. This file
-owns that layout; a method's file owns its extras' layout.
+A chunk has CHUNK_ROWS rows: their keys, their values, and the extras, data that the head's method needs for selection.
+Most chunks are one piece of memory, in this order; the rows of a chunk may also lie in a document's index. Values that
+are the first part of their keys have no memory of their own. This file owns that layout; a method's file owns its
+extras' layout.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from ..numba_support.views import record_at
 
 #: Rows of a chunk, by which a tail grows.
 CHUNK_ROWS = 256
+
+#: Addresses of a chunk: of its first key, of its first value, and of its extras. All are 0 for a dropped chunk.
+CHUNK = np.dtype([("keys", "i8"), ("values", "i8"), ("extras", "i8")])
+
+_CHUNK_BYTES = CHUNK.itemsize
 
 #: In place of a position: rows are unordered, and every token sees all of them.
 ANY_ORDER = -1
@@ -39,7 +45,7 @@ HEAD = np.dtype(
         ("document_position", "i8"),  # position of the first row, or ANY_ORDER
         ("document_pages", "i8"),  # address of the file's PAGES, if a step asks for its rows (read_ahead.py)
         # The tail: rows after the document.
-        ("tail_chunks", "i8"),  # address of the chunks' addresses; 0 for a dropped chunk
+        ("tail_chunks", "i8"),  # address of a CHUNK for each chunk
         ("tail_position", "i8"),  # position of the first row, as if all n_tail rows ended with the newest
         ("n_tail", "i8"),  # rows, including those of this step
         ("n_dropped", "i8"),  # dropped rows, without sinks
@@ -80,38 +86,38 @@ def shape_of(head_address):
 
 @kernel
 def chunk_at(head, number):
-    """Return the address of a chunk of the tail."""
-    return read_int64(head.tail_chunks + number * 8)
+    """Return the address of the CHUNK of a chunk of the tail."""
+    return head.tail_chunks + number * _CHUNK_BYTES
 
 
 @kernel
-def chunk_keys(shape, chunk):
+def chunk_keys(chunk):
     """Return the address of a chunk's first key."""
-    return chunk
+    return read_int64(chunk)
 
 
 @kernel
-def chunk_values(shape, chunk):
+def chunk_values(chunk):
     """Return the address of a chunk's first value."""
-    return chunk if shape.latent else chunk + CHUNK_ROWS * shape.row_bytes
+    return read_int64(chunk + 8)
 
 
 @kernel
-def chunk_extras(shape, chunk):
+def chunk_extras(chunk):
     """Return the address of a chunk's extras."""
-    return chunk + CHUNK_ROWS * shape.token_bytes
+    return read_int64(chunk + 16)
 
 
 @kernel
 def tail_key(shape, head, row):
     """Return the address of a stored key of the tail."""
-    return chunk_keys(shape, chunk_at(head, row // CHUNK_ROWS)) + row % CHUNK_ROWS * shape.row_bytes
+    return chunk_keys(chunk_at(head, row // CHUNK_ROWS)) + row % CHUNK_ROWS * shape.row_bytes
 
 
 @kernel
 def tail_value(shape, head, row):
     """Return the address of a stored value of the tail."""
-    return chunk_values(shape, chunk_at(head, row // CHUNK_ROWS)) + row % CHUNK_ROWS * shape.value_bytes
+    return chunk_values(chunk_at(head, row // CHUNK_ROWS)) + row % CHUNK_ROWS * shape.value_bytes
 
 
 @kernel

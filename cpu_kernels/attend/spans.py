@@ -117,7 +117,7 @@ def add_listed_rows(shape, head, listed, n_rows, spans, n_spans):
             rows[i] = int32(int64(rows[i]) % CHUNK_ROWS)
             i += 1
         chunk = chunk_at(head, number)
-        keys, values = chunk_keys(shape, chunk), chunk_values(shape, chunk)
+        keys, values = chunk_keys(chunk), chunk_values(chunk)
         n_spans = add_list(keys, values, i - start, listed + start * 4, spans, n_spans)
     return n_spans
 

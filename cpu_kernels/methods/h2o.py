@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int32, int64
 
-from ..attend.head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, extras_offset, head_at, tail_key, tail_value
+from ..attend.head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key, tail_value
 from ..attend.hooks import Hooks
 from ..attend.spans import add_tail, add_tail_rows, spans_to_fill
 from ..numba_support.compile import kernel
@@ -42,8 +42,8 @@ def extras_bytes(shape: Shape) -> int:
     return CHUNK_ROWS * 8
 
 
-def positions_and_attention(shape: Shape, chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """View a chunk's positions and attention.
+def positions_and_attention(shape: Shape, extras: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """View the positions and the attention in a chunk's extras.
 
     Returns
     -------
@@ -52,15 +52,14 @@ def positions_and_attention(shape: Shape, chunk: np.ndarray) -> tuple[np.ndarray
     attention : float32 array, shape (CHUNK_ROWS,)
         Attention that each row got.
     """
-    start = extras_offset(shape)
-    positions, attention = chunk[start : start + extras_bytes(shape)].reshape(2, -1)
+    positions, attention = extras[: extras_bytes(shape)].reshape(2, -1)
     return positions.view(np.int32), attention.view(np.float32)
 
 
 @kernel
 def _positions_and_attention(shape, head, number):
     """View the positions and the attention of a chunk's rows."""
-    extras = chunk_extras(shape, chunk_at(head, number))
+    extras = chunk_extras(chunk_at(head, number))
     positions = array_at(extras, (CHUNK_ROWS,), np.int32)
     return positions, array_at(extras + CHUNK_ROWS * 4, (CHUNK_ROWS,), np.float32)
 

@@ -50,7 +50,7 @@ def extras_bytes(shape: Shape) -> int:
 def page_bounds(shape, head, page):
     """Return the address of a page's bounds."""
     chunk = chunk_at(head, page // CHUNK_PAGES)
-    return chunk_extras(shape, chunk) + page % CHUNK_PAGES * 4 * shape.head_dim
+    return chunk_extras(chunk) + page % CHUNK_PAGES * 4 * shape.head_dim
 
 
 @intrinsic

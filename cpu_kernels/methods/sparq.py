@@ -106,19 +106,19 @@ def extras_bytes(shape: Shape) -> int:
 @kernel
 def moments_of(shape, chunk):
     """View a chunk's moments, (2, head_dim) f32."""
-    return array_at(chunk_extras(shape, chunk), (2, shape.head_dim), np.float32)
+    return array_at(chunk_extras(chunk), (2, shape.head_dim), np.float32)
 
 
 @kernel
 def value_sum_of(shape, chunk):
     """View the sum of a chunk's values, (value_dim,) f32."""
-    return array_at(chunk_extras(shape, chunk) + 8 * shape.head_dim, (shape.value_dim,), np.float32)
+    return array_at(chunk_extras(chunk) + 8 * shape.head_dim, (shape.value_dim,), np.float32)
 
 
 @kernel
 def copy_address(shape, chunk):
     """Return the address of a chunk's transposed copy."""
-    return chunk_extras(shape, chunk) + 4 * (2 * shape.head_dim + shape.value_dim)
+    return chunk_extras(chunk) + 4 * (2 * shape.head_dim + shape.value_dim)
 
 
 @kernel
@@ -130,7 +130,7 @@ def append_to_sums(shape, head_address, start, stop):
         chunk = chunk_at(head, row // CHUNK_ROWS)
         moments, value_sum = moments_of(shape, chunk), value_sum_of(shape, chunk)
         if row % CHUNK_ROWS == 0:
-            fill(chunk_extras(shape, chunk), 0, 2 * shape.head_dim + shape.value_dim, float32(0))
+            fill(chunk_extras(chunk), 0, 2 * shape.head_dim + shape.value_dim, float32(0))
         widen_row(shape, tail_key(shape, head, row), floats)
         for i in range(shape.head_dim):
             moments[0, i] += row_floats[i]
@@ -260,7 +260,7 @@ def score_rows_by_column(shape, head_address, query, part, n_parts):
     weights, offsets, n = _components_in_rows(shape, head, query, stack_floats(shape))
     for number in range(n_chunks * part // n_parts, n_chunks * (part + 1) // n_parts):
         scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
-        keys = chunk_keys(shape, chunk_at(head, number))
+        keys = chunk_keys(chunk_at(head, number))
         dot_rows_by_column(shape, weights, offsets, n, keys, scores, head.scratch_items)
     return 0
 

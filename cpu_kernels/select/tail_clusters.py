@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int32
 
-from ..attend.head import CHUNK_ROWS, chunk_at, chunk_extras, chunk_keys, chunk_values, extras_offset
+from ..attend.head import CHUNK_ROWS, chunk_at, chunk_extras, chunk_keys, chunk_values
 from ..numba_support.compile import kernel
 from ..numba_support.memory import copy_bytes, stack_bytes
 from ..numba_support.shape import Shape, shape_of_halves
@@ -48,16 +48,16 @@ def extras_bytes(shape: Shape) -> int:
     return lookup_extras_bytes(shape) + CHUNK_CLUSTERS * mean_value_bytes(shape.value_dim) + 4 * shape.head_dim
 
 
-def order_of(shape: Shape, chunk: np.ndarray) -> np.ndarray:
-    """View the original number of each row of a clustered chunk, (CHUNK_ROWS,) uint8."""
-    end = extras_offset(shape) + lookup_extras_bytes(shape)
-    return chunk[end - CHUNK_ROWS : end]
+def order_of(shape: Shape, extras: np.ndarray) -> np.ndarray:
+    """View the original number of each row in the extras of a clustered chunk, (CHUNK_ROWS,) uint8."""
+    end = lookup_extras_bytes(shape)
+    return extras[end - CHUNK_ROWS : end]
 
 
 @kernel
 def chunk_centroids(shape, head, number):
     """Return the address of the centroids of a clustered chunk."""
-    return chunk_extras(shape, chunk_at(head, number))
+    return chunk_extras(chunk_at(head, number))
 
 
 @kernel
@@ -107,19 +107,19 @@ def cluster_chunk(shape, head, number, with_means):
     first = SINKS if number == 0 and head.tail_position == 0 else 0
     rows = stack_bytes(_room_bytes(shape))
     room = rows + CHUNK_ROWS * shape.longest * 2
-    _normalise(shape, chunk_keys(shape, chunk), rows, room)
+    _normalise(shape, chunk_keys(chunk), rows, room)
     labels = _find_clusters(shape_of_halves(shape.head_dim, CHUNK_CLUSTERS), rows, first, room)
     starts, order = chunk_starts(shape, head, number), _chunk_order(shape, head, number)
     _sort(labels, first, starts, order)
-    _reorder(chunk_keys(shape, chunk), shape.row_bytes, order, rows)
+    _reorder(chunk_keys(chunk), shape.row_bytes, order, rows)
     if not shape.latent:
-        _reorder(chunk_values(shape, chunk), shape.value_bytes, order, rows)
-    _write_means(shape, chunk_keys(shape, chunk), starts, chunk_centroids(shape, head, number), room)
+        _reorder(chunk_values(chunk), shape.value_bytes, order, rows)
+    _write_means(shape, chunk_keys(chunk), starts, chunk_centroids(shape, head, number), room)
     if with_means:
         values, centroids = chunk_mean_values(shape, head, number), chunk_centroids(shape, head, number)
         spread = chunk_spread(shape, head, number)
-        write_mean_values(shape, chunk_values(shape, chunk), starts, CHUNK_CLUSTERS, values, room)
-        write_spread(shape, chunk_keys(shape, chunk), starts, CHUNK_CLUSTERS, centroids, spread, room)
+        write_mean_values(shape, chunk_values(chunk), starts, CHUNK_CLUSTERS, values, room)
+        write_spread(shape, chunk_keys(chunk), starts, CHUNK_CLUSTERS, centroids, spread, room)
 
 
 @kernel

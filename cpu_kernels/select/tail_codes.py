@@ -47,6 +47,9 @@ KEY_SAMPLE, VALUE_SAMPLE = 2048, 1024
 #: Most rows, evenly spaced, to measure the errors of codes on.
 ERROR_SAMPLE = 256
 
+#: Number of this layout of codes and state, and of how they are found. Indexes keep both: raise it with any change.
+LAYOUT = 1
+
 #: The longest head_dim and value_dim, and the most columns of a part.
 LONGEST, MOST_COLUMNS = 576, 8
 
@@ -71,6 +74,11 @@ ORDER, WEIGHTS, ERRORS = (_OFFSETS[name] for name in ("order", "weights", "error
 CODEBOOKS, VALUES = (_OFFSETS[name] for name in ("codebooks", "values"))
 
 
+def codebook_sizes(shape: Shape) -> dict[str, int]:
+    """Return how many numbers the codebooks of keys and of values have in a state."""
+    return {"codebooks": CODES * shape.head_dim, "values": CODES * shape.value_dim}
+
+
 def extras_bytes(shape: Shape, n_codes: int) -> int:
     """Return the size of a chunk's extras."""
     return BLOCKS * (2 * shape.head_dim + block_bytes(n_codes + 1))
@@ -79,13 +87,13 @@ def extras_bytes(shape: Shape, n_codes: int) -> int:
 @kernel
 def mean_of(shape, head, block):
     """Return the address of the mean key of a block, (head_dim,) f16. Those of a chunk are adjacent."""
-    return chunk_extras(shape, chunk_at(head, block // BLOCKS)) + block % BLOCKS * 2 * shape.head_dim
+    return chunk_extras(chunk_at(head, block // BLOCKS)) + block % BLOCKS * 2 * shape.head_dim
 
 
 @kernel
 def codes_of(shape, head, block, n_codes):
     """Return the address of the codes of a block."""
-    first = chunk_extras(shape, chunk_at(head, block // BLOCKS)) + BLOCKS * 2 * shape.head_dim
+    first = chunk_extras(chunk_at(head, block // BLOCKS)) + BLOCKS * 2 * shape.head_dim
     return first + block % BLOCKS * (n_codes + 1) * HALF_BLOCK
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
+from ...cpu_kernels.attend.head import CHUNK, CHUNK_ROWS, HEAD
 from ..document.cache_layer import CacheLayer
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Method, Storage
@@ -44,8 +44,8 @@ class HeadTable:
         Records of all heads.
     first_heads : int array, shape (n_layers,)
         Number of each layer's first head.
-    tables : int64 array, shape (n_heads, n)
-        Addresses of each head's chunks.
+    tables : int64 array, shape (n_heads, n, 3)
+        The CHUNK records of each head's chunks.
     served : list of Served
         The methods with their heads. If two serve a head, the later one counts.
     generation : int
@@ -68,7 +68,7 @@ class HeadTable:
         self.first_heads = first[:-1]
         self._layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
         self.n_ctx = n_ctx
-        self.tables = np.zeros((first[-1], 2 * -(-n_ctx // CHUNK_ROWS) + 3), np.int64)
+        self.tables = np.zeros((first[-1], 2 * -(-n_ctx // CHUNK_ROWS) + 3, len(CHUNK.names or ())), np.int64)
         self.generation = 0
         self._unconnected: list[_Unconnected] = []
 

@@ -9,7 +9,6 @@ rows that are not kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from ..document.mean_values import ClusterMeans
 from ..methods.budgets import budget_warning, distribute_budget, minimum_share
 from ..methods.method import FULL, Assignment, Storage
 from .cache_memory import CpuMemory, Memory
+from .derived_extras import HeadWithDocument, derive_extras
 from .free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from .head_table import OF_THE_METHOD
 from .streaming_rows import copy_streaming_rows, kept_rows
@@ -84,7 +84,7 @@ class KVCache(Tails):
             if self.document and tail.method.storage is Storage.MAPPED:
                 stored = self.document.layers[layer]
                 mapped += stored.keys[0].nbytes + stored.values[0].nbytes
-        return mapped + sum(tail.chunk_bytes for tail in self.tails for chunk in tail.chunks if chunk is not None)
+        return mapped + sum(chunk.n_bytes for tail in self.tails for chunk in tail.chunks if chunk is not None)
 
     def minimum_share(self, n_tokens: int) -> float:
         """Return the share that a step reads of n_tokens tokens with the smallest budget (see methods/budgets.py)."""
@@ -272,7 +272,7 @@ class KVCache(Tails):
         for served in self.served:
             served.method.before_step(served.heads, document, self.n_tokens)
         _, window, n_sinks = self.seen()
-        copied: list[Tail] = []
+        taken: list[HeadWithDocument] = []
         for number, tail in enumerate(self.tails):
             layer = int(self._layer_of[number])
             head, stored = number - int(self.first_heads[layer]), document.layers[layer]
@@ -285,10 +285,9 @@ class KVCache(Tails):
                 self._map_rows(tail, self._share(layer, stored), place)
                 tail.record["tail_position"] = self.n_document
             else:
-                self._copy_rows(tail, stored, place, int(window[number]), int(n_sinks[number]))
-                copied.append(tail)
-        with ThreadPoolExecutor() as pool:  # compiled code releases the GIL
-            list(pool.map(Tail.run_after_step, copied))
+                self._take_rows(tail, stored, place, int(window[number]), int(n_sinks[number]))
+                taken.append(HeadWithDocument(layer, head, tail))
+        derive_extras(document, taken)
         self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
         self._drop()
 
@@ -315,19 +314,26 @@ class KVCache(Tails):
         for name in tail.method.document_counts:
             tail.state[name] = getattr(stored, name)
 
-    def _copy_rows(self, tail: Tail, stored: IndexLayer, head: int, window: int, n_sinks: int) -> None:
-        """Copy the rows that a head keeps of a document into its tail, to be settled later. Window 0 keeps all."""
+    def _take_rows(self, tail: Tail, stored: IndexLayer, head: int, window: int, n_sinks: int) -> None:
+        """Have a tail hold the rows that a head keeps of a document. Window 0 keeps all.
+
+        Full chunks of rows that lie in order stay in the index, where only the CPU reads them. Others are copied.
+        """
         position, mass = stored.positions(head), stored.mass[head]
         rows = tail.method.document_rows(tail.state, position, mass)
-        n_rows = len(rows)
+        n_rows, n_mapped = len(rows), 0
         tail.record["n_tail"], tail.record["tail_position"] = n_rows, self.n_document - n_rows
+        if tail.method.storage is Storage.CHUNKS and self.memory.is_common and stored.position == 0 and not window:
+            n_mapped = tail.map_rows(stored.keys[head], stored.values[head])
         first = max(n_rows - window + 1, 0) // CHUNK_ROWS * CHUNK_ROWS if window else 0
-        for number, start in enumerate(range(0, n_rows, CHUNK_ROWS)):
+        for start in range(n_mapped * CHUNK_ROWS, n_rows, CHUNK_ROWS):
             wanted = rows[start : start + CHUNK_ROWS]
             if start >= first or (start == 0 and n_sinks):
-                tail.grow(number + 1)
-                tail.write(start, stored.keys[head][wanted], stored.values[head][wanted])
-                tail.method.start_extras(tail.shape, tail.chunk(number), position[wanted], mass[wanted])
+                tail.grow(start // CHUNK_ROWS + 1)
+                tail.copy_rows(start, stored.keys[head][wanted], stored.values[head][wanted])
+                tail.method.start_extras(
+                    tail.shape, tail.chunk(start // CHUNK_ROWS).extras, position[wanted], mass[wanted]
+                )
             else:
                 tail.chunks.append(None)
 

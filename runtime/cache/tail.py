@@ -8,11 +8,13 @@ import numpy as np
 
 from ...cpu_kernels.attend.head import CHUNK_ROWS, chunk_bytes
 from ...cpu_kernels.attend.hooks import native
+from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rows
 from ..document.stored_rows import rows_format
 from ..methods.method import Method
 from .cache_memory import Memory
+from .chunk import Chunk
 
 
 class Tail:
@@ -24,8 +26,8 @@ class Tail:
         View of the head's record.
     state : STATE record
         View of the method's record of the head.
-    table : int64 array
-        Receives the addresses of the chunks.
+    table : int64 array, shape (n_chunks, 3)
+        Receives the CHUNK records of the chunks.
     """
 
     def __init__(
@@ -40,8 +42,9 @@ class Tail:
         self.method, self.record, self.state, self.table, self.memory = method, record, state, table, memory
         self.shape, self.window = layer.shape, layer.window
         self.format = rows_format(self.shape)
-        self.chunk_bytes = chunk_bytes(self.shape, method.extras_bytes(self.shape))
-        self.chunks: list[np.ndarray | None] = []  # None for a dropped chunk
+        self.extras_bytes = method.extras_bytes(self.shape)
+        self.chunk_bytes = chunk_bytes(self.shape, self.extras_bytes)
+        self.chunks: list[Chunk | None] = []  # None for a dropped chunk
         record["tail_chunks"] = table.ctypes.data
 
     @property
@@ -52,15 +55,30 @@ class Tail:
     def grow(self, n_chunks: int) -> None:
         """Grow to n_chunks chunks in all."""
         while len(self.chunks) < n_chunks:
-            self._add(None)
+            self._add(Chunk.new(self.shape, self.extras_bytes, self.memory.allocate))
 
-    def _add(self, content: np.ndarray | None) -> None:
-        """Add a chunk, which may be a copy of another."""
-        chunk = self.memory.allocate(self.chunk_bytes)
-        if content is not None:
-            chunk[:] = content
-        self.table[len(self.chunks)] = chunk.ctypes.data
+    def _add(self, chunk: Chunk) -> None:
+        """Add a chunk."""
+        self.table[len(self.chunks)] = chunk.addresses
         self.chunks.append(chunk)
+
+    def map_rows(self, keys: np.ndarray, values: np.ndarray) -> int:
+        """Take the full chunks of a document's rows where they lie, as the first ones. Return their number.
+
+        Parameters
+        ----------
+        keys, values : arrays, shape (n_rows, elements of a row)
+            Rows in the order of the document.
+        """
+        n_chunks, size = len(keys) // CHUNK_ROWS, -(-self.extras_bytes // CACHE_LINE) * CACHE_LINE
+        rows = [array[: n_chunks * CHUNK_ROWS].reshape(n_chunks, -1).view(np.uint8) for array in (keys, values)]
+        for array in rows:
+            array.flags.writeable = False
+        extras = self.memory.allocate(n_chunks * size).reshape(n_chunks, size)[:, : self.extras_bytes]
+        for i, array in enumerate((rows[0], rows[1] if rows[1].size else rows[0], extras)):
+            self.table[:n_chunks, i] = array.ctypes.data + np.arange(n_chunks) * array.strides[0]
+        self.chunks = list(map(Chunk, *rows, extras))
+        return n_chunks
 
     def shrink(self, n_chunks: int) -> None:
         """Free all chunks but the first n_chunks."""
@@ -78,27 +96,23 @@ class Tail:
         self.table[first : len(self.chunks)] = self.table[last : len(self.chunks) + last - first].copy()
         self.table[len(self.chunks) :] = 0
 
-    def restore(self, chunks: Sequence[np.ndarray | None], copied: bool = True) -> None:
+    def restore(self, chunks: Sequence[Chunk | None], copied: bool = True) -> None:
         """Hold copies of these chunks, or the chunks themselves."""
         self.shrink(0)
         for chunk in chunks:
             if chunk is None:
                 self.chunks.append(None)
-            elif copied:
-                self._add(chunk)
             else:
-                self.table[len(self.chunks)] = chunk.ctypes.data
-                self.chunks.append(chunk)
+                self._add(chunk.copy(self.shape, self.memory.allocate) if copied else chunk)
 
     def own(self, number: int) -> None:
         """Replace a shared chunk by a copy of its own."""
         if (chunk := self.chunks[number]) is not None:
-            self.chunks[number] = copy = self.memory.allocate(self.chunk_bytes)
-            copy[:] = chunk
-            self.table[number] = copy.ctypes.data
+            self.chunks[number] = copy = chunk.copy(self.shape, self.memory.allocate)
+            self.table[number] = copy.addresses
 
-    def chunk(self, number: int) -> np.ndarray:
-        """Return a chunk's bytes. Raise OctavoError if it was dropped."""
+    def chunk(self, number: int) -> Chunk:
+        """Return a chunk. Raise OctavoError if it was dropped."""
         chunk = self.chunks[number]
         if chunk is None:
             raise OctavoError("These rows were evicted from the cache.")
@@ -107,28 +121,35 @@ class Tail:
     def rows(self, start: int, stop: int) -> list[Rows]:
         """Return views of the keys and values from row `start` to `stop`, chunk by chunk, in the chunk's order."""
         dtype, (n_key, n_value) = self.format
-        of_keys, of_both = CHUNK_ROWS * self.shape.row_bytes, CHUNK_ROWS * self.shape.token_bytes
         views = []
         for i in range(start // CHUNK_ROWS, -(-stop // CHUNK_ROWS)):
-            keys = self.chunk(i)[:of_keys].view(dtype).reshape(CHUNK_ROWS, n_key)
-            values = self.chunk(i)[of_keys:of_both].view(dtype).reshape(CHUNK_ROWS, n_value)
+            keys = self.chunk(i).keys.view(dtype).reshape(CHUNK_ROWS, n_key)
+            values = self.chunk(i).values.view(dtype).reshape(CHUNK_ROWS, n_value)
             within = slice(max(start - i * CHUNK_ROWS, 0), min(stop - i * CHUNK_ROWS, CHUNK_ROWS))
             views.append((keys[within], values[within]))
         return views
 
     def write(self, start: int, keys: np.ndarray, values: np.ndarray) -> None:
+        """Store rows from row `start` on, in chunks that exist already, and let the method take them into extras."""
+        self.copy_rows(start, keys, values)
+        self.append_to_extras(start, start + len(keys))
+
+    def copy_rows(self, start: int, keys: np.ndarray, values: np.ndarray) -> None:
         """Store rows from row `start` on, in chunks that exist already."""
         done = 0
         for stored_keys, stored_values in self.rows(start, start + len(keys)):
             stop = done + len(stored_keys)
             stored_keys[:], stored_values[:] = keys[done:stop], values[done:stop]
             done = stop
-        self._append_to_extras(start, start + len(keys))
 
-    def _append_to_extras(self, start: int, stop: int) -> None:
+    def append_to_extras(self, start: int, stop: int) -> None:
         """Let the method add stored rows to the chunks' extras."""
         if self.method.hooks.append is not None:
             native(self.method.hooks.append).ctypes(self.record.ctypes.data, start, stop, 0)
+
+    def rows_of_chunk(self, number: int) -> tuple[int, int]:
+        """Return the rows where a chunk starts and stops."""
+        return number * CHUNK_ROWS, min((number + 1) * CHUNK_ROWS, self.n_rows)
 
     def run_after_step(self) -> None:
         """Let the method update rows that were copied, or truncated, if it needs to."""
@@ -147,7 +168,7 @@ class Tail:
 
     def _order(self, number: int) -> np.ndarray | None:
         """Return each row's place of arrival in its chunk, or None if the chunk is still in that order."""
-        return self.method.chunk_order(self.state, self.shape, number, self.chunk(number))
+        return self.method.chunk_order(self.state, self.shape, number, self.chunk(number).extras)
 
     def truncate(self, n_rows: int) -> None:
         """Forget all but the first n_rows rows, as if the others had never come."""
@@ -160,7 +181,7 @@ class Tail:
         self.record["n_tail"] = n_rows
         self.shrink(-(-n_rows // CHUNK_ROWS))
         if n_rows % CHUNK_ROWS:
-            self._append_to_extras(first_changed * CHUNK_ROWS, n_rows)
+            self.append_to_extras(first_changed * CHUNK_ROWS, n_rows)
         self.run_after_step()
 
 

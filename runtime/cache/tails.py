@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
 from ..document.cache_layer import CacheLayer
 from ..document.index import Index, IndexLayer
 from .cache_memory import Memory
+from .chunk import Chunk
 from .head_table import HeadTable
 from .tail import Tail
 
@@ -29,7 +31,7 @@ class Checkpoint:
     heads: np.ndarray
     states: list[np.ndarray]
     dropped: np.ndarray
-    chunks: list[list[np.ndarray | None]]
+    chunks: list[list[Chunk | None]]
 
 
 class Tails(HeadTable):
@@ -65,7 +67,8 @@ class Tails(HeadTable):
 
     def checkpoint(self) -> Checkpoint:
         """Copy everything after the document, to return to it even if rows are evicted later."""
-        chunks = [[None if chunk is None else chunk.copy() for chunk in tail.chunks] for tail in self.tails]
+        plain = partial(np.empty, dtype=np.uint8)
+        chunks = [[chunk and chunk.copy(tail.shape, plain) for chunk in tail.chunks] for tail in self.tails]
         states = [served.heads.state.copy() for served in self.served]
         return Checkpoint(self.n_tail, self.origin, self.heads.copy(), states, self.dropped.copy(), chunks)
 

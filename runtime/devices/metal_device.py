@@ -153,7 +153,7 @@ class MetalExecutor:
             memory = cache.memory
             assert isinstance(memory, SharedMemory)
             work = Work(memory, self._shapes, [node.n_kv_head for node in self._nodes], self._n_ubatch)
-            heads, scratch = GpuHeads(memory, *cache.tables.shape), Scratch(memory, self._nodes)
+            heads, scratch = GpuHeads(memory, *cache.tables.shape[:2]), Scratch(memory, self._nodes)
             self._places[cache] = memory, heads, work, scratch
         self.memory, self._heads, self.work, self._scratch = self._places[cache]
         self._generation = -1
@@ -180,7 +180,7 @@ class MetalExecutor:
         if cache.generation != self._generation:
             self._follow_methods()
         heads, first = cache.heads, cache.first_heads
-        self._heads.update(heads, cache.tables, self._selecting, self._appending)
+        self._heads.update(heads, cache.tables[:, :, 0], self._selecting, self._appending)
         # for the dispatches: chunks that the new rows lie in, and stored rows, of all layers at once
         pieces = -(-heads["n_tail"] // CHUNK_ROWS) - (heads["n_tail"] - n_tokens) // CHUNK_ROWS
         self._n_pieces = np.maximum.reduceat(pieces, first).tolist()

@@ -218,6 +218,11 @@ class LastQueries:
     queries: np.ndarray
 
 
+#: Extras of a document's rows, and the state that belongs to them, as a method derived them: for each layer the numbers
+#: of the heads, their chunks' `extras`, (n_heads, n_chunks, bytes) uint8, and fields of their state, (n_heads, n).
+KeptExtras = dict[int, dict[str, np.ndarray]]
+
+
 class KeptState(NamedTuple):
     """The recurrent state of a hybrid model after the first tokens of a text.
 
@@ -254,6 +259,8 @@ class Index:
         Queries of the last tokens in the layers with clusters, to measure thresholds on.
     curves : dict
         Thresholds measured so far. `measured_curve` (thresholds.py) adds others on demand.
+    extras : dict
+        Extras by `Method.kept_name`. Attaching adds others on demand (cache/derived_extras.py).
     check : callable
         Raises OctavoError if the mapped files have changed since they were opened.
     n_prefix : int
@@ -266,6 +273,7 @@ class Index:
     layers: list[IndexLayer]
     queries: Sequence[LastQueries] = ()
     curves: dict[Calibration, ThresholdCurve] = field(default_factory=dict)
+    extras: dict[str, KeptExtras] = field(default_factory=dict)
     check: Callable[[], None] = _in_memory
     n_prefix: int = 0
     states: Sequence[KeptState] = ()

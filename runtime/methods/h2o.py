@@ -77,7 +77,7 @@ class H2O(Method):
         rows: np.ndarray = kept[position[kept].argsort()]
         return rows
 
-    def start_extras(self, shape: Shape, chunk: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
+    def start_extras(self, shape: Shape, extras: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
         """Write the positions of copied rows, and their attention."""
-        positions, attention = positions_and_attention(shape, chunk)
+        positions, attention = positions_and_attention(shape, extras)
         positions[: len(position)], attention[: len(mass)] = position, mass

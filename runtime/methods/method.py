@@ -6,7 +6,7 @@ hooks; its methods turn a budget into the state that the hooks read. They run ou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -34,7 +34,7 @@ class Storage(Enum):
     """Rows of the sequence that a KV head stores."""
 
     MAPPED = "all rows, those of a document where its index maps them"
-    COPIED = "all rows, those of a document copied in order"
+    CHUNKS = "all rows in chunks, in order; those of a document in place where its index has them in order"
     SINKS_AND_WINDOW = "sinks and recent rows"
     SELECTED = "the rows that the method chooses"
 
@@ -300,20 +300,36 @@ class Method(Parameters):
         rows: np.ndarray = position.argsort()
         return rows
 
-    def start_extras(self, shape: Shape, chunk: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
+    def start_extras(self, shape: Shape, extras: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
         """Write the data of copied rows that the `append` hook does not make.
 
         Parameters
         ----------
         shape : Shape
             Shape of the head's kernels.
-        chunk : uint8 array
-            The chunk's bytes.
+        extras : uint8 array
+            The chunk's extras.
         position, mass : arrays, shape (n_rows,)
             Of the rows in this chunk, as in `document_rows`.
         """
 
-    def chunk_order(self, state: np.void, shape: Shape, number: int, chunk: np.ndarray) -> np.ndarray | None:
+    @property
+    def kept_name(self) -> str:
+        """Return the name under which an index keeps the extras of a document's rows, with the state of `kept_state`.
+
+        Return "" if they are derived each time that the document is attached.
+        """
+        return ""
+
+    def kept_state(self, shape: Shape) -> Mapping[str, int]:
+        """Return the fields of the state that an index keeps with the extras, and how many first numbers of each."""
+        return {}
+
+    def check_kept(self, shape: Shape, n_rows: int, state: Mapping[str, np.ndarray]) -> bool:
+        """Return whether kept state is possible for a tail of n_rows rows: a file may hold anything."""
+        return True
+
+    def chunk_order(self, state: np.void, shape: Shape, number: int, extras: np.ndarray) -> np.ndarray | None:
         """Return the original place of each row of a chunk, or None if the chunk is still in that order."""
         return None
 

@@ -43,7 +43,7 @@ class ScorerMethod(Method):
     budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
 
     state = SELECTION
-    storage = Storage.COPIED
+    storage = Storage.CHUNKS
     least_rows = LEAST_READ
     item_rows: ClassVar[int] = 1
     n_recent: ClassVar[int] = 1

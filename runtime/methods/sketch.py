@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from ...cpu_kernels.attend.head import CHUNK_ROWS
 from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, HOOKS_BELOW, SINKS, STATE, extras_bytes
 from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
-from ...cpu_kernels.select.tail_codes import BLOCKS, RECENT, TRAINED, ready_blocks
+from ...cpu_kernels.select.tail_codes import BLOCKS, LAYOUT, RECENT, TRAINED, codebook_sizes, ready_blocks
 from ..document.index import Index
 from . import DEFAULT_BUDGET
 from .method import Heads, Method, Storage
@@ -45,7 +46,7 @@ class Sketch(Method):
     name = "sketch"
     hooks = HOOKS
     state = STATE
-    storage = Storage.COPIED
+    storage = Storage.CHUNKS
     runs_after_copy = True
     selects_from, hooks_below = TRAINED + RECENT, HOOKS_BELOW
 
@@ -57,6 +58,21 @@ class Sketch(Method):
     def extras_bytes(self, shape: Shape) -> int:
         """Return the bytes of a chunk's data for selection."""
         return extras_bytes(shape, shape.head_dim // self.columns)
+
+    @property
+    def kept_name(self) -> str:
+        """Return the name of codes with as many columns each, of this layout."""
+        return f"codes-{self.columns}-{LAYOUT}"
+
+    def kept_state(self, shape: Shape) -> Mapping[str, int]:
+        """Return the fields that belong to the codes."""
+        of_keys = dict.fromkeys(("order", "weights", "errors"), shape.head_dim)
+        return {"n_coded": 1, "trained": 1, **of_keys, **codebook_sizes(shape)}
+
+    def check_kept(self, shape: Shape, n_rows: int, state: Mapping[str, np.ndarray]) -> bool:
+        """Return whether all columns and blocks exist."""
+        columns, n_coded = np.sort(state["order"]), int(state["n_coded"][0])
+        return bool((columns == np.arange(shape.head_dim)).all()) and 0 <= n_coded <= ready_blocks(n_rows)
 
     def n_items(self, heads: Heads) -> int:
         """Return the number of rows to score in one head."""

@@ -241,9 +241,9 @@ class Squeezed(Method):
         lookup = curve.least - index.n_exact / n_tokens
         return np.where(rows < n_tokens, rows / n_tokens + lookup, 1.0)
 
-    def chunk_order(self, state: np.void, shape: Shape, number: int, chunk: np.ndarray) -> np.ndarray | None:
+    def chunk_order(self, state: np.void, shape: Shape, number: int, extras: np.ndarray) -> np.ndarray | None:
         """Return the original place of each row of a clustered chunk."""
-        return order_of(shape, chunk) if number < state["n_clustered_chunks"] else None
+        return order_of(shape, extras) if number < state["n_clustered_chunks"] else None
 
     def truncate(self, state: np.void, n_chunks: int) -> None:
         """Mark all chunks but the first n_chunks as not clustered."""

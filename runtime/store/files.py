@@ -304,6 +304,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def private_copy(array: np.ndarray) -> np.ndarray:
+    """Return a read-only copy of an array, in memory."""
+    copy = np.array(array)
+    copy.setflags(write=False)
+    return copy
+
+
 def make_private(folder: Path) -> None:
     """Create a folder that only its owner can open, unless it exists.
 

@@ -10,7 +10,7 @@
    its own checksum, of its JSON without the entry `blake3`. Older indexes have SHA-256 checksums of whole files
    instead, and none of the manifest.
 4. Opening an index checks its arrays (index_check.py) and the size of each file, and the file's checksum if
-   verified_checksums.py requires it. File names that rules 1 and 8 do not define, links and pipes are refused.
+   verified_checksums.py requires it. File names that these rules do not define, links and pipes are refused.
 5. A layer's file holds the arrays of `IndexLayer` (runtime/document/index.py) under their names, `position` as one I64,
    and all but `mass`. Rows are sorted by cluster, and clusters by coarse cluster; a layer without clusters has empty
    arrays of centroids. `order` has each sorted row's position in the document. If values are the first part of their
@@ -38,6 +38,10 @@
     gaps. A file without them is read too, but a Mac's GPU refuses it.
 12. Readers share the lock of the index's folder while they open it; writers hold it alone. Files are replaced, never
     changed, so that open files stay readable.
+13. `extras-NAME.safetensors` holds what a method derived from the rows the first time that it attended to them, by its
+    `kept_name`, such as `extras-codes-4-1.safetensors`: for cached layer N the numbers of the heads in the layer,
+    `heads.N` (I32), the extras of their chunks, `extras.N` (U8), and fields of the method's state, `FIELD.N`. It is
+    then added to the manifest. A damaged one is derived again.
 """
 
 from __future__ import annotations
@@ -51,12 +55,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import OctavoError
-from ..document.index import Calibration, Index, IndexLayer, KeptState, LastQueries, StreamingRows, ThresholdCurve
+from ..document.index import Index, IndexLayer, KeptState, LastQueries, StreamingRows
 from ..document.mean_values import ClusterMeans
-from .files import DamagedError, disk_errors, map_arrays, write_arrays
-from .index_check import ImpossibleError, check_curve, check_index, check_layer
+from .files import DamagedError, disk_errors, map_arrays, private_copy, write_arrays
+from .index_check import ImpossibleError, check_index, check_layer
+from .kept_files import Curves, Extras
 from .locks import locked
-from .manifest import DOCUMENT, MANIFEST, THRESHOLDS, damages, describe, read_manifest, save_manifest
+from .manifest import DOCUMENT, EXTRAS, MANIFEST, THRESHOLDS, damages, describe, read_manifest, save_manifest
 
 MEANS = "means.safetensors"
 
@@ -106,7 +111,7 @@ def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str,
     check = _unchanged(path, list(manifest["files"]))
     damage = {name: problem for name, problem in damages(path, manifest, thorough).items() if problem}
     for name, problem in damage.items():
-        if not name.startswith(THRESHOLDS):  # damaged thresholds are measured again
+        if not name.startswith((THRESHOLDS, EXTRAS)):  # these are made again
             raise DamagedError(problem)
     try:
         measured = map_arrays(path / DOCUMENT)
@@ -118,7 +123,7 @@ def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str,
         queries = [LastQueries(int(layer), float(softcap), measured[f"queries.{i}"]) for i, (layer, softcap) in nodes]
         states = [state for state in read_states(path) if state_path(path, state.n_tokens).name in manifest["files"]]
         index = Index(
-            _private(measured["tokens"]),
+            private_copy(measured["tokens"]),
             layers,
             queries,
             check=check,
@@ -128,8 +133,8 @@ def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str,
         check_index(index)
     except (ImpossibleError, KeyError, ValueError, TypeError, IndexError) as problem:
         raise DamagedError(f"The index {path} is damaged: its arrays contradict one another ({problem}).") from problem
-    curves = _Curves(path, index, [name for name in manifest["files"] if name not in damage])
-    return replace(index, curves=curves), manifest
+    whole = [name for name in manifest["files"] if name not in damage]
+    return replace(index, curves=Curves(path, index, whole), extras=Extras(path, whole)), manifest
 
 
 def _unchanged(folder: Path, names: Sequence[str]) -> Callable[[], None]:
@@ -207,7 +212,7 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
     split = int(arrays.pop(_SPLIT, np.zeros(1, np.int64))[0])
     if mass is None:
         mass = np.zeros(arrays["keys"].shape[:2], np.float32)
-    arrays |= {name: _private(arrays[name]) for name in _SMALL}
+    arrays |= {name: private_copy(arrays[name]) for name in _SMALL}
     return IndexLayer(position=position, mass=mass, streaming=streaming, known_means=None, split=split, **arrays)
 
 
@@ -255,13 +260,6 @@ def _mapped(path: Path) -> dict[str, np.ndarray]:
     if not path.exists():
         raise DamagedError(f"{path} is missing.")
     return map_arrays(path)
-
-
-def _private(array: np.ndarray) -> np.ndarray:
-    """Return a read-only copy of an array, in memory."""
-    copy = np.array(array)
-    copy.setflags(write=False)
-    return copy
 
 
 def whole_layer_of(folder: Path, i: int, n_tokens: int) -> IndexLayer | None:
@@ -320,38 +318,6 @@ def _with_means(layers: list[IndexLayer], arrays: dict[str, np.ndarray]) -> list
         return ClusterMeans(*(arrays[f"{name}.{i}"] for name in ClusterMeans._fields))
 
     return [replace(layer, known_means=means(i)) if layer.n_clusters else layer for i, layer in enumerate(layers)]
-
-
-class _Curves(dict[Calibration, ThresholdCurve]):
-    """The measured thresholds of an index. New ones are also written to its folder, if possible.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Its undamaged files.
-    """
-
-    def __init__(self, folder: Path, index: Index, names: Sequence[str]) -> None:
-        super().__init__()
-        self._folder = folder
-        for name in names:
-            if name.startswith(THRESHOLDS):
-                with suppress(DamagedError, ImpossibleError, ValueError, TypeError):  # measured again instead
-                    threshold, queries, select, levels = name.removeprefix(THRESHOLDS).split(".")[0].split("-")
-                    arrays = {kind: _private(array) for kind, array in map_arrays(folder / name).items()}
-                    check_curve(curve := ThresholdCurve(**arrays), index)
-                    super().__setitem__(Calibration(threshold, queries, select, int(levels)), curve)
-
-    def __setitem__(self, calibration: Calibration, curve: ThresholdCurve) -> None:
-        super().__setitem__(calibration, curve)
-        arrays = {name: array for name, array in vars(curve).items() if array is not None}
-        path = self._folder / f"{THRESHOLDS}{calibration}.safetensors"
-        with suppress(OctavoError, OSError), locked(self._folder):
-            # the disk may be full or read-only, or the index removed: thresholds are then measured again next time
-            write_arrays(path, arrays)
-            manifest = read_manifest(self._folder)
-            manifest["files"][path.name] = describe(path)
-            save_manifest(self._folder, manifest)
 
 
 def write_manifest(folder: Path, n_layers: int, entries: dict[str, Any]) -> None:

@@ -26,8 +26,11 @@ DATELESS_HEAD = "dateless_head"
 #: Prefix of the names of threshold files.
 THRESHOLDS = "thresholds-"
 
+#: Prefix of the names of files with extras.
+EXTRAS = "extras-"
+
 #: Allowed names of an index's files.
-_FILE_NAME = re.compile(rf"(document|means|layer-\d{{3,}}|state-\d{{8,}}|{THRESHOLDS}[\w-]+)\.safetensors")
+_FILE_NAME = re.compile(rf"(document|means|layer-\d{{3,}}|state-\d{{8,}}|({THRESHOLDS}|{EXTRAS})[\w-]+)\.safetensors")
 
 _CHECKSUM = "blake3"
 

@@ -299,7 +299,7 @@ class Sequences:
     def _bytes_of_idle(self) -> int:
         """Return the memory of idle sequences' keys and values, without mapped ones; shared ones count once."""
         tails = [tail for sequence in self._idle for tail in sequence.cache.tails]
-        chunks = {id(chunk): chunk.nbytes for tail in tails for chunk in tail.chunks if chunk is not None}
+        chunks = {id(chunk): chunk.n_own_bytes for tail in tails for chunk in tail.chunks if chunk is not None}
         states = sum(sequence.recurrent.n_bytes for sequence in self._idle if sequence.recurrent is not None)
         opened = {document for sequence in self._idle if (document := self._documents_of[sequence]) is not None}
         return sum(chunks.values()) + states + sum(document.n_bytes for document in opened)

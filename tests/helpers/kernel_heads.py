@@ -105,6 +105,12 @@ def extras_of(method, shape, stored_keys, stored_values):
     return []
 
 
+def chunk_table(shape, chunks):
+    """The CHUNK records of chunks, each in one piece of memory."""
+    offsets = [0, 0 if shape.latent else CHUNK_ROWS * shape.row_bytes, extras_offset(shape)]
+    return np.array([chunk.address for chunk in chunks], np.int64)[:, None] + offsets
+
+
 class Head:
     """A KV head: its rows, numbered from 0, are those of the document and then those of the tail.
 
@@ -168,7 +174,8 @@ class Head:
             for offset, stored in parts:
                 chunk.bytes[offset : offset + stored.nbytes] = np.ascontiguousarray(stored).view(np.uint8).ravel()
             self.chunks.append(chunk)
-        self._table = np.array([chunk.address for chunk in self.chunks], np.int64)
+        self._table = chunk_table(self.shape, self.chunks)
+        self.gpu_table = self._table[:, 0].copy()  # which holds the addresses of chunks alone
 
     def score(self, kernel, query, n_parts=1):
         """Each part's share of the scores of one token; returns all, (group, n_items) f32."""
@@ -232,7 +239,7 @@ class Head:
 
     def slots(self, chunk):
         """Positions and attention of a chunk's rows, views."""
-        return h2o.positions_and_attention(self.shape, self.chunks[chunk].bytes)
+        return h2o.positions_and_attention(self.shape, self.chunks[chunk].bytes[self._extras_offset :])
 
 
 def int32_at(address_of_first, n):

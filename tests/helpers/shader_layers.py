@@ -36,7 +36,7 @@ def memory_of(head):
     """Return the memory that a head's records and its table point at."""
     clusters = ("centroids", "starts", "coarse_centroids", "coarse_starts")
     rooms = [*head.chunks, head.scratch]
-    return [*head.document, head._table, head.state, *(room.bytes for room in rooms), *(vars(head)[name]
+    return [*head.document, head.gpu_table, head.state, *(room.bytes for room in rooms), *(vars(head)[name]
             for name in clusters if name in vars(head))]  # fmt: skip
 
 
@@ -78,6 +78,7 @@ class Layer:
         self.n_tokens = n_tokens
         for i, head in enumerate(self.heads):
             self.records[i] = head.record[0]
+            self.records[i]["tail_chunks"] = address(head.gpu_table)
         self.records["select"] = self.records["append"] = [method_names().index(name) for name in self.methods]
         step = np.zeros(1, GPU_STEP)
         step[0] = (n_heads, n_tokens, self.n_shares, self.spans.shape[1], self.softcap, self.sinks is not None)
@@ -132,7 +133,7 @@ class Layer:
             for state in (head.state for head in self.heads if memory.ctypes.data == address(head.state)):
                 for field in set(STATE_POINTERS) & set(state.dtype.names):
                     point(100 + i, state.dtype.fields[field][1], int(state[field][0]))
-            if any(memory.ctypes.data == address(head._table) for head in self.heads):
+            if any(memory.ctypes.data == address(head.gpu_table) for head in self.heads):
                 for number, value in enumerate(memory.view(np.int64)):
                     point(100 + i, 8 * number, int(value))
         return buffers, addresses

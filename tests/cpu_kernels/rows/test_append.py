@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import oracle
-from helpers.kernel_heads import moments_of_chunks, read_in_f32, sums_of_chunks, transposed
+from helpers.kernel_heads import chunk_table, moments_of_chunks, read_in_f32, sums_of_chunks, transposed
 from helpers.kernel_inputs import EACH, QUANTISED, ROTATED, SHAPE, Room, address, before_a_hole, halves, read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ class Tail:
         self.value_offset = self.extras // 2
         size = chunk_bytes(shape, method.extras_bytes(shape) if method else 0)
         self.chunks = [Room(size) for _ in range(n_chunks)]
-        self._table = before_a_hole(np.array([chunk.address for chunk in self.chunks], np.int64))
+        self._table = before_a_hole(chunk_table(shape, self.chunks))
         self.record = np.zeros(1, HEAD)
         self.record["shape"] = shape.packed
         self.record["tail_chunks"] = address(self._table)

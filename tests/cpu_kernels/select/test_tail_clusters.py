@@ -37,7 +37,7 @@ class Chunk:
         extras, size = part[size:], CHUNK_CLUSTERS * shape.head_dim * 2
         self.centroids = extras[:size].view(np.float16).reshape(CHUNK_CLUSTERS, -1)
         self.starts = extras[size : size + 4 * (CHUNK_CLUSTERS + 1)].view(np.int32)
-        self.order = order_of(shape, part)
+        self.order = order_of(shape, extras)
 
     def clusters(self):
         return [range(a, b) for a, b in zip(self.starts, self.starts[1:], strict=False)]

@@ -11,7 +11,7 @@ from helpers.cache_rows import part, random_rows
 from helpers.kernel_heads import moments_of_chunks
 from helpers.kernel_inputs import KV_TYPES, normal, store_rows
 
-from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, extras_offset
+from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.numba_support.vector import CACHE_LINE
 from octavo.errors import OctavoError
@@ -122,7 +122,7 @@ def test_rows_are_copies(cache):
 
 
 def test_head_records_lead_to_each_row(cache):
-    """A kernel finds row r of a head in chunk r // CHUNK_ROWS: its key, and behind all keys its value."""
+    """A kernel finds row r of a head in chunk r // CHUNK_ROWS."""
     rows = random_rows(cache, 600)
     cache.append_rows(rows)
     tables = iter(cache.tables)
@@ -132,9 +132,9 @@ def test_head_records_lead_to_each_row(cache):
             assert head["tail_chunks"] == table.ctypes.data
             for row in (0, 255, 256, 511, 512, 599):
                 keys, values = rows[i][0][h], rows[i][1][h]
-                chunk = table[row // CHUNK_ROWS] + row % CHUNK_ROWS * keys[0].nbytes
-                assert_at(chunk, keys[row])
-                assert_at(chunk + CHUNK_ROWS * keys[0].nbytes, values[row])
+                of_keys, of_values, _ = table[row // CHUNK_ROWS]
+                assert_at(of_keys + row % CHUNK_ROWS * keys[0].nbytes, keys[row])
+                assert_at(of_values + row % CHUNK_ROWS * values[0].nbytes, values[row])
 
 
 @pytest.mark.parametrize("n_left", [0, 1, CHUNK_ROWS, CHUNK_ROWS + 1, 599, 600])
@@ -170,7 +170,7 @@ def test_moments_are_those_of_the_rows_that_stay(kv_type, n_left):
         append(n_rows, mean=1)
     keys = as_floats(cache.rows(0)[0]).astype(np.float64)
     for tail, own in zip(cache.tails, keys, strict=True):
-        moments = [tail.chunk(i)[extras_offset(shape) :][: 8 * 64].view(np.float32).reshape(2, 64) for i in range(3)]
+        moments = [tail.chunk(i).extras[: 8 * 64].view(np.float32).reshape(2, 64) for i in range(3)]
         np.testing.assert_allclose(moments, moments_of_chunks(own), rtol=1e-5, atol=1e-3)
 
 
@@ -371,4 +371,6 @@ def test_the_refusal_counts_the_document_in(cache, monkeypatch):
 def test_chunks_begin_on_a_cache_line(cache):
     """By which SparQ counts what it reads of one copy."""
     cache.append_rows(random_rows(cache, 600))
-    assert all(chunk.ctypes.data % CACHE_LINE == 0 for tail in cache.tails for chunk in tail.chunks)
+    assert all(
+        address % CACHE_LINE == 0 for tail in cache.tails for chunk in tail.chunks for address in chunk.addresses
+    )

@@ -5,7 +5,7 @@ import pytest
 from helpers.cache_rows import part, random_rows
 from helpers.kernel_inputs import KV_TYPES
 
-from octavo.cpu_kernels.attend.head import CHUNK_ROWS, extras_offset
+from octavo.cpu_kernels.attend.head import CHUNK_ROWS
 from octavo.cpu_kernels.numba_support.shape import F16
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT
 from octavo.runtime.cache.kv_cache import KVCache
@@ -50,8 +50,7 @@ def contents(cache):
     """The bytes of all clustered chunks."""
     parts = []
     for tail in cache.tails:
-        end = extras_offset(tail.shape) + tail.method.extras_bytes(tail.shape)
-        parts += [chunk[:end].tobytes() for chunk in tail.chunks[: count_clustered(tail)]]
+        parts += [part.tobytes() for chunk in tail.chunks[: count_clustered(tail)] for part in chunk]
     return parts
 
 

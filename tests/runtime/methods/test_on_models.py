@@ -231,13 +231,14 @@ def test_a_checkpoint_holds_copies(gqa, attention):
     llama = new_llama(gqa, attention)
     llama.eval(TOKENS[:700])
     checkpoint = llama.context.cache.checkpoint()
-    before = [None if chunk is None else chunk.copy() for chunks in checkpoint.chunks for chunk in chunks]
+    stored = [part for chunks in checkpoint.chunks for chunk in chunks if chunk is not None for part in chunk]
+    before = [part.copy() for part in stored]
     heads = checkpoint.heads.copy()
     for _ in range(2):
         llama.eval(TOKENS[700:1300])
         restore(llama, checkpoint, 700)
-    for chunk, copy in zip([chunk for chunks in checkpoint.chunks for chunk in chunks], before, strict=True):
-        np.testing.assert_array_equal(chunk, copy)
+    for part, copy in zip(stored, before, strict=True):
+        np.testing.assert_array_equal(part, copy)
     assert (checkpoint.heads == heads).all()
 
 

@@ -24,7 +24,7 @@ def new_llama(model, attention="dense", budget=0.3):
 
 def kept_positions(cache, number):
     tail = cache.tails[number]
-    chunks = [positions_and_attention(tail.shape, chunk)[0] for chunk in tail.chunks]
+    chunks = [positions_and_attention(tail.shape, chunk.extras)[0] for chunk in tail.chunks]
     return np.sort(np.concatenate(chunks)[: tail.n_rows])
 
 
