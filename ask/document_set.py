@@ -197,8 +197,8 @@ def index_set(
     indexed: dict[Path, HashedDocument] = {}
     missing = []
     for document in documents:
-        folder = indexer.folder(document)
-        if folder.exists():
+        folder = indexer.find(document)
+        if folder is not None:
             indexed.setdefault(folder, document.without_text())
         else:
             missing.append(document)

@@ -63,7 +63,8 @@ class ClusterSettings:
 
     def n_clustered(self, n_tokens: int) -> int:
         """Return how many keys are clustered; 0 for a short document, which stays exact."""
-        return n_tokens - self.exact_first - self.exact_last if n_tokens >= self.shortest else 0
+        is_clustered = self.centroid_share > 0 and n_tokens >= self.shortest
+        return n_tokens - self.exact_first - self.exact_last if is_clustered else 0
 
     def n_clusters(self, n_tokens: int) -> int:
         """Return the number of centroids of each KV head."""
@@ -89,6 +90,9 @@ class ClusterSettings:
             del settings["keys"]
         return settings
 
+
+#: Settings of an index without clusters.
+UNCLUSTERED = ClusterSettings(centroid_share=0.0, coarse_share=0.0, shortest=0)
 
 #: Lengths of the shortest documents that are clustered: a budget of an eighth has room for the lookup and for the
 #: tokens that are always attended.

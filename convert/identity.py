@@ -15,7 +15,7 @@ from ..runtime.chat_template import EPOCH
 from ..runtime.llama import Llama
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import DATELESS_HEAD, INDEX_VERSION
-from .clusters import ClusterSettings
+from .clusters import UNCLUSTERED, ClusterSettings, settings_for
 
 
 def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> dict[str, Any]:
@@ -42,6 +42,19 @@ def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> di
         **({"prefill_covers": covers} if covers else {}),
         **streaming_heads(llama),
     }
+
+
+def new_settings(llama: Llama, n_tokens: int) -> ClusterSettings:
+    """Return the settings with which to index a document of n_tokens tokens for the model's attention."""
+    if not llama.attention.wants_clusters(n_tokens):
+        return UNCLUSTERED
+    return settings_for(llama.context.kv_type, llama.attention.clustering)
+
+
+def usable_settings(llama: Llama) -> list[ClusterSettings]:
+    """Return the settings of indexes that serve the model's attention."""
+    clustered = settings_for(llama.context.kv_type, llama.attention.clustering)
+    return [clustered] if llama.attention.wants_clusters(0) else [UNCLUSTERED, clustered]
 
 
 def streaming_heads(llama: Llama) -> dict[str, Any]:

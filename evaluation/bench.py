@@ -221,7 +221,7 @@ class Bench:
         if not engines:
             return
         tokens, cache = self.tokens[:depth], self.dense.llama.context.cache
-        clusterings = {engine.llama.attention.clustering_key for engine in engines if engine.clusters} or {None}
+        clusterings = {engine.llama.attention.clustering_key(depth) for engine in engines}
         documents: dict[Clustering, tuple[Index, float]] = {}
         for clustering in sorted(clusterings, key=str):
             start, settings = time.perf_counter(), settings_for(self.model.cache_type, dict(clustering or {}))
@@ -232,14 +232,13 @@ class Bench:
                 document_layers = list(cluster(cache, settings, self.progress, self.n_threads, task=task))
             document = calibrate(self.dense.llama, document_layers, queries, tokens)
             documents[clustering] = document, time.perf_counter() - start
-        usual = next(iter(documents.values()))
         for engine in engines:
-            document, indexing_s = documents.get(engine.llama.attention.clustering_key, usual)
+            document, indexing_s = documents[engine.llama.attention.clustering_key(depth)]
             start = time.perf_counter()
             engine.llama.attach(replace(document, curves={}))  # each engine takes the time to measure its thresholds
             if self.dense.prefill_s:
                 engine.prefill_s = self.dense.prefill_s + time.perf_counter() - start
-                engine.prefill_s += indexing_s if engine.clusters else 0
+                engine.prefill_s += indexing_s
 
     def _decode(self, depth: int, engines: list[Engine]) -> None:
         """Decode the text's next tokens with each engine in turn."""

@@ -57,11 +57,6 @@ class Engine:
         row = llama_cpp.llama_get_logits_ith(self.llama.ctx, -1)
         self.logits.append(np.ctypeslib.as_array(row, (self.llama.n_vocab(),)).astype(np.float64))
 
-    @property
-    def clusters(self) -> bool:
-        """Return whether it attends, or may attend, to the clusters of a document."""
-        return bool(self.llama.attention.needs_clusters)
-
     def start_over(self) -> None:
         """Forget everything."""
         self.llama.reset()

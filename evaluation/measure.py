@@ -101,30 +101,30 @@ class Measurer:
         """
         if not missing:
             return
-        documents = self._documents(numbered.text, missing)
+        documents = self._documents(numbered, missing)
         usual = next(iter(documents.values()))
         self._reader.attend(usual, DENSE_ATTENTION)
         dense = self._answers(DENSE_RUN, numbered, [])
         probe = Probe(self._reader, numbered.text, dense)
         for run in missing:
             if run != DENSE_RUN:
-                document = documents.get(run.attention.clustering_key, usual)
+                document = documents.get(run.attention.clustering_key(numbered.depth), usual)
                 budget = self._matched_budget(run, numbered.depth, document, probe)
                 if budget is not None:
                     self._reader.attend(document, replace(run.attention, budget=budget))
                     self._answers(run, numbered, dense)
 
-    def _documents(self, text: Text, missing: list[Run]) -> dict[Clustering, Index]:
+    def _documents(self, numbered: NumberedText, missing: list[Run]) -> dict[Clustering, Index]:
         """Read a text densely, or open its indexes: one for each clustering of the missing runs.
 
         The first one does not depend on the missing runs, so that a resumed evaluation adds in the same order.
         """
-        keys = sorted({key for run in self._runs if (key := run.attention.clustering_key) is not None})
-        needed = {run.attention.clustering_key for run in missing}
+        text, depth = numbered.text, numbered.depth
+        keys = sorted({key for run in self._runs if (key := run.attention.clustering_key(depth)) is not None})
+        needed = {run.attention.clustering_key(depth) for run in missing}
         keys = [key for key in keys if key in {*needed, keys[0]}]
         if text.document:
-            keys = keys or [()]
-            indexes = [self._reader.index(self._library, text.name, text.document, dict(key)) for key in keys]
+            indexes = [self._reader.index(self._library, text.name, text.document, key) for key in keys or [None]]
         else:
             indexes = self._reader.read(text.tokens, [dict(key) for key in keys])
         clusterings: list[Clustering] = [*keys] or [None]

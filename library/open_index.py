@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Collection
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..convert.clusters import settings_for
-from ..convert.identity import find_index, identity
+from ..convert.clusters import ClusterSettings
+from ..convert.identity import find_index, identity, new_settings, usable_settings
 from ..convert.index_builder import IndexBuilder
 from ..convert.pipeline import Reading, TooLongError, covers_by, document_tokens
 from ..cpu_kernels.numba_support import background_compile
+from ..documents.document import Document
 from ..progress import Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
@@ -35,6 +36,14 @@ _ROOM, _MOST_PARTS = 1536, 100
 
 #: Relative time of tokens whose rows are known: they are only clustered.
 _CLUSTERING = 0.3
+
+
+class _Kind(NamedTuple):
+    """What an index depends on besides the model and the text: `identity` has all of it."""
+
+    settings: ClusterSettings
+    covers: float
+    identity: dict[str, Any]
 
 
 class Indexer:
@@ -62,27 +71,37 @@ class Indexer:
         state_every: int = STATE_EVERY,
     ) -> None:
         self.llama, self.snapshot, self.library, self.notice = llama, snapshot, snapshot.library, notice
-        self._settings = settings_for(llama.context.kv_type, llama.attention.clustering)
         self._covers, self._state_every = covers_by(prefill, llama), state_every
         self._known = {name.rpartition("-")[2]: name for name in known}
 
     @cached_property
-    def _identities(self) -> list[tuple[float, dict[str, Any]]]:
-        """Return the identities of usable indexes, by the share of attention that batches cover: first 0, all."""
-        shares = (0.0, self._covers)
-        return [(covers, identity(self.llama, self._settings, covers)) for covers in shares]
+    def _usable(self) -> list[_Kind]:
+        """Return the kinds of indexes that serve the model's attention."""
+        kinds = [(settings, covers) for settings in usable_settings(self.llama) for covers in (0.0, self._covers)]
+        return [_Kind(settings, covers, identity(self.llama, settings, covers)) for settings, covers in kinds]
 
-    def folder(self, document: HashedDocument) -> Path:
-        """Return the present or future folder of a document's index."""
-        return self._locate(document)[0]
+    def find(self, document: HashedDocument) -> Path | None:
+        """Return the folder of a document's index; None without one."""
+        return found[0] if (found := self._find(document)) else None
 
-    def _locate(self, document: HashedDocument) -> tuple[Path, float]:
-        """Return the folder of an index, and the share of its attention that a batch of the document covers."""
-        for covers, settings in self._identities:
-            found = find_index(self.llama, self.snapshot, document.sha256, settings)
-            if found is not None and found.exists():
-                return found, covers
-        return self.library.index_path(document.name, document.sha256, settings), covers
+    def _find(self, document: HashedDocument) -> tuple[Path, _Kind] | None:
+        """Return the folder of a document's index, and its kind. One that has clusters if they are wanted is better."""
+        found = []
+        for kind in self._usable:
+            path = find_index(self.llama, self.snapshot, document.sha256, kind.identity)
+            if path is not None and path.exists():
+                found.append((path, kind))
+        tokens = self.snapshot.tokens_of(found[0][0]) if len(found) > 1 else None
+        if tokens is not None:
+            best = new_settings(self.llama, len(tokens))
+            found.sort(key=lambda index: index[1].settings != best)
+        return found[0] if found else None
+
+    def _new(self, document: Document, sha256: str) -> tuple[Path, _Kind]:
+        """Return the folder for the index of a document that has none, and its kind."""
+        settings = new_settings(self.llama, len(document_tokens(self.llama, document.name, document.text)))
+        kind = _Kind(settings, self._covers, identity(self.llama, settings, self._covers))
+        return self.library.index_path(document.name, sha256, kind.identity), kind
 
     def fit(self, document: HashedDocument) -> list[HashedDocument]:
         """Split a document that exceeds the context, and print a notice.
@@ -94,7 +113,7 @@ class Indexer:
         OctavoError
             The document cannot be read.
         """
-        if self.folder(document).exists():
+        if self.find(document) is not None:
             return [document]
         document, llama, prompt = document.with_text(), self.llama, self.llama.prompt()
         text = document.document
@@ -120,10 +139,12 @@ class Indexer:
         The model is empty afterwards, and attends as before. Raise OctavoError if the document cannot be read or is too
         long, or disk or memory do not suffice.
         """
-        path, _ = self._locate(document)
-        if name := self._known.get(path.name.rpartition("-")[2]):  # has the name of another copy of the document
-            return path.with_name(name)
-        if (opened := self._opened(path, document.name)) is not None:
+        for kind in self._usable:
+            digest = self.library.digest(document.sha256, kind.identity)
+            if name := self._known.get(digest):  # has the name of another copy of the document
+                return self.library.index_path(document.name, document.sha256, kind.identity).with_name(name)
+        path = self.find(document)
+        if path is not None and (opened := self._opened(path, document.name)) is not None:
             self.notice(f"{document.name} is indexed already: {path}")
         else:
             path, opened = self._build(document, progress)
@@ -137,9 +158,8 @@ class Indexer:
 
         Raise OctavoError if the index cannot be made or opened.
         """
-        path, _ = self._locate(document)
-        opened = self._opened(path, document.name)
-        if opened is None:
+        path = self.find(document)
+        if path is None or (opened := self._opened(path, document.name)) is None:
             path, opened = self._build(document, progress)
         index, manifest = opened
         note_use(path)
@@ -148,9 +168,7 @@ class Indexer:
         return described
 
     def _opened(self, path: Path, name: str) -> tuple[Index, dict[str, Any]] | None:
-        """Open an index. Return None, with a notice, if it is missing or damaged."""
-        if not path.exists():
-            return None
+        """Open an index. Return None, with a notice, if it is damaged."""
         start = time.perf_counter()
         try:
             opened = open_index(path, self.library.model_hash)
@@ -167,10 +185,10 @@ class Indexer:
         text, llama, notice = document.document, self.llama, self.notice
         assert text is not None
         self.snapshot.refresh()  # other processes may have indexed versions of the text
-        path, covers = self._locate(document)
+        path, kind = self._find(document) or self._new(text, document.sha256)
         name, attention, n_threads = text.name, llama.attention, llama.context_params.n_threads
-        reading = Reading(covers, self._state_every)
-        builder = IndexBuilder(llama, self.snapshot, path, text, self._settings, progress, n_threads, reading)
+        reading = Reading(kind.covers, self._state_every)
+        builder = IndexBuilder(llama, self.snapshot, path, text, kind.settings, progress, n_threads, reading)
         changed = self._has_changed(document)
         again = f"{name} has changed since it was indexed, so it is indexed again"
         what = again if changed else f"Indexing {name}, once"

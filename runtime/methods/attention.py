@@ -192,20 +192,20 @@ class Attention:
         """Return whether its budget makes a difference."""
         return not self.is_llama_cpp and "budget" not in self.parameters and self.new_method().takes_budget
 
-    @property
-    def needs_clusters(self) -> bool:
-        """Return whether a document's keys must be clustered."""
-        return self.auto is not None or (not self.is_llama_cpp and method_class(self.method).needs_clusters)
+    def wants_clusters(self, n_tokens: int) -> bool:
+        """Return whether it looks up the clusters of a document of n_tokens tokens."""
+        if self.auto is not None:
+            return self.auto.wants_clusters(n_tokens)
+        return not self.is_llama_cpp and method_class(self.method).needs_clusters
 
     @property
     def clustering(self) -> dict[str, Any]:
         """Return the fields of `ClusterSettings` that it needs to differ from the default."""
         return self.new_method().clustering
 
-    @property
-    def clustering_key(self) -> Clustering:
-        """Return a key that is equal for attentions that can share a document's index."""
-        return tuple(sorted(self.clustering.items())) if self.needs_clusters else None
+    def clustering_key(self, n_tokens: int) -> Clustering:
+        """Return a key that is equal for attentions that can share the index of a document of n_tokens tokens."""
+        return tuple(sorted(self.clustering.items())) if self.wants_clusters(n_tokens) else None
 
     @property
     def for_indexing(self) -> Attention:

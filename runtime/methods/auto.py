@@ -50,6 +50,10 @@ class Auto(Parameters):
 
     name = AUTO
 
+    def wants_clusters(self, n_tokens: int) -> bool:
+        """Return whether it looks up the clusters of a document of n_tokens tokens."""
+        return n_tokens >= LONG and not self.quality
+
     def choose(self, n_clustered: int = 0, on_metal: bool = False, kv_type: str = F16) -> tuple[str, dict[str, Any]]:
         """Return the name and the parameters of the method for a document.
 
@@ -67,7 +71,7 @@ class Auto(Parameters):
         """
         if on_metal:
             return (SQUEEZED if n_clustered > SHORT else DENSE), {}
-        if n_clustered >= LONG and not self.quality:
+        if self.wants_clusters(n_clustered):
             budget = (2 if kv_type == Q4_0 else 1) * DEFAULT_BUDGET
             return SQUEEZED, {"budget": min(self.most or MOST, budget)}
         most = self.most or (1.0 if self.quality else MOST)

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...convert.clusters import settings_for
-from ...convert.identity import find_index, identity
+from ...convert.identity import find_index, identity, usable_settings
 from ...convert.pipeline import covers_by
 from ...errors import OctavoError
 from ...library import catalogue
@@ -51,9 +50,10 @@ class ServedLibrary:
 
     def __init__(self, llama: Llama, library: Library, job: Job) -> None:
         self._llama, self._library, self._job = llama, library, job
-        settings = settings_for(llama.context.kv_type, llama.attention.clustering)
         covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
-        self._identities = [identity(llama, settings, share) for share in sorted(covers)]
+        self._identities = [
+            identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(covers)
+        ]
         self._uploads: dict[str, Upload] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._one_at_a_time, self._closing = asyncio.Semaphore(1), False
