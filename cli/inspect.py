@@ -93,6 +93,7 @@ def inspect_model(path: Path) -> dict[str, Any]:
         attention[AUTO] = {
             "without a document": _auto_choice(0, has_plan),
             f"over a document of {LONG:,} tokens or more": _auto_choice(LONG, has_plan),
+            **_step_costs(llama),
         }
     return {
         "model": path.name,
@@ -113,6 +114,23 @@ def _auto_choice(n_tokens: int, has_plan: bool, kv_type: str = "f16") -> str:
     from ..runtime.methods.layer_budgets import LayerBudgets
 
     return str(Attention(*Auto().choose(n_tokens, kv_type=kv_type), layers=LayerBudgets() if has_plan else None))
+
+
+def _step_costs(llama: Any) -> dict[str, Any]:
+    """Return what `auto` goes by: the microseconds of a layer's step on this machine, if they were measured."""
+    from ..cpu_kernels.numba_support.shape import F16
+    from ..runtime.cache.cache_layers import cache_layers
+    from ..runtime.devices.step_costs import kept_costs
+    from ..runtime.graph.attention_nodes import attention_nodes
+
+    layers = cache_layers(attention_nodes(llama._model, llama.context_params), F16)
+    if (costs := kept_costs(layers, llama.context_params.n_threads)) is None:
+        return {}
+    times = zip(costs.tokens, costs.dense, costs.selecting, strict=True)
+    return {
+        f"a layer's step at {n_tokens:,} tokens": f"{dense:g} us reading all, {selecting:g} us selecting the most"
+        for n_tokens, dense, selecting in times
+    }
 
 
 def describe_attention(llama: Any) -> dict[str, Any]:

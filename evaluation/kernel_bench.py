@@ -18,24 +18,18 @@ import numpy as np
 from ..convert.clusters import ClusterSettings, no_mass
 from ..cpu_kernels.attend.head import ANY_ORDER
 from ..cpu_kernels.attend.hooks import native
-from ..cpu_kernels.attend.layer import WORK, attend_layers, scratch_bytes
-from ..cpu_kernels.attend.partials import partial_size
-from ..cpu_kernels.attend.spans import SPAN
 from ..cpu_kernels.numba_support import background_compile
-from ..cpu_kernels.numba_support.machine import ReadTest, cpu_name, seconds_together
+from ..cpu_kernels.numba_support.machine import ReadTest, cpu_name
 from ..cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
-from ..cpu_kernels.numba_support.vector import CACHE_LINE
-from ..cpu_kernels.select.scores import padded, selection_scratch_bytes
 from ..progress import Progress
-from ..runtime.cache.cache_memory import CpuMemory
-from ..runtime.cache.kv_cache import KVCache
+from ..runtime.devices.random_layers import RandomLayers, as_rows, random_numbers
 from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.document.mean_values import ClusterMeans
 from ..runtime.document.stored_rows import row_format
 from ..runtime.methods import DENSE, METHODS, method_class
 from ..runtime.methods.attention import Attention
-from ..runtime.methods.method import Assignment, Storage
+from ..runtime.methods.method import Storage
 
 N_KV_HEAD = 8
 LENGTHS = (8192, 32768)
@@ -53,12 +47,6 @@ _PREPARING = 3.4
 
 #: The smallest budget to try, and the steps of the bisection that finds the budget.
 _LEAST_BUDGET, _BISECTIONS = 1 / 1024, 16
-
-#: Number of random f16 numbers, which repeat to make all rows.
-_NUMBERS = 1 << 22
-
-#: The scale of q8_0 rows, and of each block of q4_0 rows.
-_SCALE, _BLOCK_SCALE = np.frombuffer(np.float32(0.01).tobytes(), np.uint8), np.float16(0.1).view(np.uint16)
 
 
 @dataclass(frozen=True)
@@ -102,55 +90,29 @@ def cases() -> Iterator[Case]:
         yield Case(DENSE, Shape(*sizes), LENGTHS[0], tokens=512)
 
 
-class Layers:
-    """Layers of random rows in a cache, and a method that serves all of their heads.
-
-    The method's budget is set so that a step attends to KEPT of the rows.
+class Layers(RandomLayers):
+    """Layers that a case's method serves, with the budget with which a step attends to KEPT of the rows.
 
     Parameters
     ----------
     memory : float16 array
         Random numbers to make rows of every type from, at least _BYTES.
-
-    Attributes
-    ----------
-    n_rows : int64 array, shape (N_KV_HEAD,)
-        Rows that each head of the last layer attended to.
     """
 
     def __init__(self, case: Case, memory: np.ndarray, n_threads: int) -> None:
         self.case, shape = case, case.shape
         self.rng = np.random.default_rng(0)
+        layer = CacheLayer(N_KV_HEAD, shape.head_dim, 0, shape.kv_type, shape.group)
         layer_bytes = 2 * N_KV_HEAD * case.rows * shape.row_bytes
-        self.count = max(2, _BYTES // layer_bytes) if case.tokens == 1 else 2  # a prefill does not wait for memory
-        queries = self.rng.standard_normal((N_KV_HEAD, case.tokens, shape.group, shape.head_dim), np.float32)
-        self.queries = queries / np.float32(np.sqrt(shape.head_dim))
-        self.out = np.empty((case.tokens, N_KV_HEAD * shape.group, shape.head_dim), np.float32)
-        self._fill(memory)
-        self._make_work(n_threads)
+        count = max(2, _BYTES // layer_bytes) if case.tokens == 1 else 2  # a prefill does not wait for memory
+        dtype, n_elements = row_format(shape.head_dim, shape.kv_type)
+        rows = memory.view(np.uint8)[: count * layer_bytes].view(dtype)
+        rows = as_rows(layer, rows.reshape(count, 2, N_KV_HEAD, case.rows, n_elements))
+        method = Attention(case.method, budget=1.0).new_method()
+        document = self._document(rows) if method.storage is Storage.MAPPED else None
+        super().__init__(layer, [(keys, values) for keys, values in rows], method, n_threads, case.tokens, document)
         if case.method != DENSE:
             self._set_budget()
-
-    def _fill(self, memory: np.ndarray) -> None:
-        """Store the rows: as a document if the method reads it in place, else in tails."""
-        case, shape = self.case, self.case.shape
-        layer = CacheLayer(N_KV_HEAD, shape.head_dim, 0, shape.kv_type, shape.group)
-        heads = np.arange(self.count * N_KV_HEAD)
-        assignment = Assignment(Attention(case.method, budget=1.0).new_method(), heads, np.ones(len(heads)))
-        self.cache = KVCache([layer] * self.count, case.rows + case.tokens, [assignment])
-        self.cache.connect()
-        dtype, n_elements = row_format(shape.head_dim, shape.kv_type)
-        n_bytes = 2 * self.count * N_KV_HEAD * case.rows * shape.row_bytes
-        rows = memory.view(np.uint8)[:n_bytes].view(dtype)
-        rows = rows.reshape(self.count, 2, N_KV_HEAD, case.rows, n_elements)
-        if shape.kv_type == Q8_0:
-            rows[..., shape.head_dim :] = _SCALE
-        if shape.kv_type == Q4_0:
-            rows[..., shape.head_dim // 4 :] = _BLOCK_SCALE
-        if method_class(case.method).storage is Storage.MAPPED:
-            self.cache.attach(self._document(rows))
-        else:
-            self.cache.append_rows([(keys, values) for keys, values in rows])
 
     def _document(self, rows: np.ndarray) -> Index:
         """Return the rows as a document, with clusters if the method needs them: the same ones in each layer."""
@@ -195,29 +157,6 @@ class Layers:
             no_mass(keys),
         )
 
-    def _make_work(self, n_threads: int) -> None:
-        """Make the work area that threads share, and the scratch of the selection."""
-        shape, heads, memory = self.case.shape, self.cache.heads, CpuMemory()
-        thread_bytes = -(-scratch_bytes(shape) // CACHE_LINE) * CACHE_LINE
-        n_items, n_spans = padded(self.cache.max_items), self.cache.max_spans
-        scratch = np.zeros((N_KV_HEAD, selection_scratch_bytes(shape.group, n_items)), np.uint8)
-        heads["scratch"] = np.tile(scratch.ctypes.data + np.arange(N_KV_HEAD) * scratch.strides[0], self.count)
-        heads["scratch_items"] = n_items
-        self.n_rows = np.empty(N_KV_HEAD, np.int64)
-        self.work = np.zeros(1, WORK)
-        self._buffers = {
-            "queries": self.queries,
-            "spans": np.empty((N_KV_HEAD, n_spans), SPAN),
-            "n_spans": np.empty(N_KV_HEAD, np.int64),
-            "n_rows": self.n_rows,
-            "partials": np.empty((n_threads, N_KV_HEAD, partial_size(shape)), np.float32),
-            "scratch": memory.allocate(n_threads * thread_bytes).reshape(n_threads, thread_bytes),
-        }
-        for name, array in self._buffers.items():
-            self.work[name] = array.ctypes.data
-        self.work["span_capacity"], self.work["scratch_bytes"] = n_spans, self._buffers["scratch"].shape[1]
-        self._buffers["selection"] = scratch
-
     def _set_budget(self) -> None:
         """Set the smallest budget with which the method attends to KEPT of the rows, by bisection."""
         low, high = _LEAST_BUDGET, 1.0
@@ -236,28 +175,12 @@ class Layers:
         method.start(served.heads, self.cache.document)
         method.before_step(served.heads, self.cache.document, self.case.rows)
         self.attend(0, 1, n_layers=1)
-        return float(self.n_rows.mean() / self.case.rows)
+        return float(self.n_attended.mean() / self.case.rows)
 
     def operations(self, n_bytes: int) -> int:
         """Return the multiplications and additions of a pass that reads n_bytes, for all query heads and tokens."""
         elements = n_bytes * self.case.shape.head_dim // self.case.shape.row_bytes
         return 2 * elements * self.case.shape.group * self.case.tokens
-
-    def attend(self, ith: int, n_threads: int, n_layers: int | None = None) -> None:
-        """Compute one thread's part of a pass."""
-        attend_layers(
-            self.case.shape,
-            self.cache.heads.ctypes.data,
-            n_layers or self.count,
-            N_KV_HEAD,
-            self.case.tokens,
-            self.work.ctypes.data,
-            self.out.ctypes.data,
-            self.out.strides[0],
-            self.out.strides[1],
-            ith,
-            n_threads,
-        )
 
 
 def _expected_seconds(n_cases: int, bandwidth: float) -> float:
@@ -270,7 +193,7 @@ class KernelBench:
 
     def __init__(self, n_threads: int, progress: Progress) -> None:
         self.n_threads, self.progress = n_threads, progress
-        numbers = np.random.default_rng(0).standard_normal(_NUMBERS, np.float32).astype(np.float16)
+        numbers = random_numbers()
         self.memory = {kv_type: np.tile(numbers, _BYTES // numbers.nbytes + 1) for kv_type in (F16, Q8_0, Q4_0)}
 
     def run(self) -> dict[str, Any]:
@@ -316,12 +239,12 @@ class KernelBench:
         seconds, shares = [], []
         for i in range(_REPEATS + 1):
             bandwidth = reading.bytes_per_second()
-            layers.cache.heads["bytes_read"] = layers.work["arrived"] = 0
-            elapsed = seconds_together(pool, self.n_threads, lambda ith: layers.attend(ith, self.n_threads))
+            layers.cache.heads["bytes_read"] = 0
+            elapsed = layers.seconds(pool)
             n_bytes = int(layers.cache.heads["bytes_read"].sum())
             if i > 0:  # the first pass compiles
-                seconds.append(elapsed / layers.count)
-                shares.append(n_bytes / elapsed / bandwidth)
+                seconds.append(elapsed)
+                shares.append(n_bytes / layers.count / elapsed / bandwidth)
                 bandwidths.append(bandwidth)
         median = float(np.median(seconds))
         n_operations = layers.operations(n_bytes)

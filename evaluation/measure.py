@@ -123,11 +123,12 @@ class Measurer:
         keys = sorted({key for run in self._runs if (key := run.attention.clustering_key(depth)) is not None})
         needed = {run.attention.clustering_key(depth) for run in missing}
         keys = [key for key in keys if key in {*needed, keys[0]}]
-        clusterings: list[Clustering] = [*keys] or [None]
         if text.document:
-            indexes = [self._reader.index(self._library, text.name, text.document, key) for key in clusterings]
+            keys = keys or [()]
+            indexes = [self._reader.index(self._library, text.name, text.document, dict(key)) for key in keys]
         else:
             indexes = self._reader.read(text.tokens, [dict(key) for key in keys])
+        clusterings: list[Clustering] = [*keys] or [None]
         return dict(zip(clusterings, indexes, strict=True))
 
     def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..convert.calibrate import calibrate
-from ..convert.clusters import UNCLUSTERED, ClusterSettings, settings_for
+from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
 from ..convert.index_builder import IndexBuilder
 from ..convert.pipeline import cluster, keep_whole, read
@@ -25,7 +25,7 @@ from ..progress import Progress
 from ..runtime.cache.tails import Checkpoint
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.llama import Llama
-from ..runtime.methods.attention import DENSE_ATTENTION, Attention, Clustering
+from ..runtime.methods.attention import DENSE_ATTENTION, Attention
 from ..runtime.query_recorder import Recorder
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
@@ -87,18 +87,17 @@ class Reader:
             return [indexed(keep_whole(cache), usual)]
         return [indexed(cluster(cache, settings, self.progress, self.n_jobs), settings) for settings in all_settings]
 
-    def index(self, library: Library, name: str, text: str, clustering: Clustering) -> Index:
+    def index(self, library: Library, name: str, text: str, clustering: Mapping[str, Any]) -> Index:
         """Open the index of a user's document by mmap; make the index first if the library lacks it.
 
         Parameters
         ----------
         name : str
             Name of the document.
-        clustering : Clustering
-            Parameters of the clustering that differ from the defaults; None for no clusters.
+        clustering : mapping
+            Parameters of the clustering that differ from the defaults.
         """
-        llama, kv_type = self.llama, self.llama.context.kv_type
-        settings = UNCLUSTERED if clustering is None else settings_for(kv_type, dict(clustering))
+        llama, settings = self.llama, settings_for(self.llama.context.kv_type, clustering)
         self._attending = None
         llama.reset()
         llama.set_attention(DENSE_ATTENTION)

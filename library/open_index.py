@@ -15,6 +15,7 @@ from ..convert.pipeline import Reading, TooLongError, covers_by, document_tokens
 from ..cpu_kernels.numba_support import background_compile
 from ..documents.document import Document
 from ..progress import Progress
+from ..runtime.devices.step_costs import LENGTHS
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.store.files import DamagedError
@@ -89,7 +90,8 @@ class Indexer:
         found = []
         for kind in self._usable:
             path = find_index(self.llama, self.snapshot, document.sha256, kind.identity)
-            if path is not None and path.exists():
+            path = path or self.library.index_path(document.name, document.sha256, kind.identity)  # if it is damaged
+            if path.exists():
                 found.append((path, kind))
         tokens = self.snapshot.tokens_of(found[0][0]) if len(found) > 1 else None
         if tokens is not None:
@@ -202,6 +204,8 @@ class Indexer:
         with llama.attending(attention.for_indexing):
             builder.build(begins, lambda: notice(f"Another octavo is indexing {name}: waiting for it."))
             background_compile.wait()
+        if len(builder.tokens) > max(LENGTHS):
+            llama.measure_steps()
         if began:
             seconds = time.perf_counter() - began[0]
             states = sum(file.stat().st_size for file in path.glob("state-*"))

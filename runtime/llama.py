@@ -22,6 +22,7 @@ from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
+from .devices.step_costs import StepCosts, keep_costs, kept_costs
 from .document.index import Index, KeptState
 from .graph.attention_nodes import attention_nodes, silent_llama_cpp
 from .llama_cpp_compat import DropIn
@@ -186,8 +187,8 @@ class Llama(DropIn):
         if params.n_ctx > self.n_batch:  # RoPE factors depend on n_ctx, and the nodes have those for short texts
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)
-        self._on_metal = device.name == METAL
-        attention = self.attention.of_layers(layers)
+        self._on_metal, self._layers = device.name == METAL, layers
+        attention = self._prepared(self.attention)
         resolved = attention.resolve(None, self._on_metal)
         self.sequence.attention, self.sequence.resolved_attention = attention, resolved
         self._ctx.close()
@@ -278,9 +279,27 @@ class Llama(DropIn):
         """
         if isinstance(attention, str):
             attention = self.attention.parsed(attention, budget=budget)
-        attention = attention.of_layers(self.context.cache.layers)
+        attention = self._prepared(attention)
         self._use(attention.resolve(self.context.cache.document, self._on_metal))
         self.sequence.attention = attention
+
+    def _prepared(self, attention: Attention) -> Attention:
+        """Return an attention with what depends on this model and this machine: the plan's layers, and step costs."""
+        attention = attention.of_layers(self._layers)
+        if attention.auto is None or self._on_metal or (costs := self.step_costs) is None:
+            return attention
+        return replace(attention, selects_from=costs.selects_from)
+
+    @property
+    def step_costs(self) -> StepCosts | None:
+        """Return what a step costs on this machine, if it was measured."""
+        return kept_costs(self._layers, self.context_params.n_threads)
+
+    def measure_steps(self) -> None:
+        """Measure what a step costs, unless that is known or nothing depends on it. The model must be empty."""
+        if self.attention.auto is not None and not self._on_metal and self.step_costs is None:
+            keep_costs(self._layers, self.context_params.n_threads)
+            self.set_attention(self.attention)
 
     @contextlib.contextmanager
     def attending(self, attention: Attention) -> Iterator[None]:

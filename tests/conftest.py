@@ -2,6 +2,7 @@
 
 import random
 import signal
+import uuid
 from collections import defaultdict
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def _clean_state(monkeypatch, tmp_path_factory):
 def _compiled_before(monkeypatch):
     """Whether kernels were compiled before the tests began changes no output."""
     monkeypatch.setattr("octavo.cpu_kernels.numba_support.compile.compiled_before", lambda: True)
+
+
+@pytest.fixture(autouse=True)
+def costs_file(monkeypatch, tmp_path_factory) -> Path:
+    """Hide this machine's measured costs, so that `auto` chooses alike everywhere; returns the test's own file."""
+    path = tmp_path_factory.getbasetemp() / "costs" / f"{uuid.uuid4()}.json"
+    monkeypatch.setattr("octavo.runtime.devices.step_costs.costs_path", lambda: path)
+    return path
 
 
 @pytest.fixture(autouse=True)

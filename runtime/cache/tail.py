@@ -71,6 +71,8 @@ class Tail:
             Rows in the order of the document.
         """
         n_chunks, size = len(keys) // CHUNK_ROWS, -(-self.extras_bytes // CACHE_LINE) * CACHE_LINE
+        if not n_chunks:
+            return 0
         rows = [array[: n_chunks * CHUNK_ROWS].reshape(n_chunks, -1).view(np.uint8) for array in (keys, values)]
         for array in rows:
             array.flags.writeable = False

@@ -25,7 +25,7 @@ from ..document.cache_layer import CacheLayer
 from ..document.index import Index
 from ..store.plan import Plan
 from . import AUTO, DEFAULT_BUDGET, DENSE, DUO, LLAMA_CPP, METHODS, PLAN, method_class, words
-from .auto import Auto
+from .auto import SHORT, Auto
 from .duo import Duo
 from .layer_budgets import LayerBudgets
 from .method import Method
@@ -70,6 +70,8 @@ class Attention:
         Share of the KV heads that attend to everything, for `duo`; by default the plan's.
     plan_file : path, optional
         File of the plan, which is read once the model is known; by default the model's own plan.
+    selects_from : int, optional
+        Tokens from which on `auto` selects rows; None for never.
     text : str
         The user's words, where they differ from the words of the fields.
 
@@ -88,6 +90,7 @@ class Attention:
     plan: Plan | None = field(default=None, hash=False)
     retrieval_heads: float | None = None
     plan_file: str | os.PathLike[str] | None = field(default=None, compare=False)
+    selects_from: int | None = field(default=SHORT, compare=False)
     text: str = ""
 
     def __post_init__(self) -> None:
@@ -258,7 +261,7 @@ class Attention:
         """Return the attention for a document of n_clustered tokens with clustered keys; 0 for no document."""
         if self.auto is None:
             return self
-        method, parameters = self.auto.choose(n_clustered, on_metal, kv_type)
+        method, parameters = self.auto.choose(n_clustered, on_metal, kv_type, self.selects_from)
         layers = None if on_metal else self.layers
         return replace(self, method=method, parameters=parameters, layers=layers, auto=None, text="")
 

@@ -1,10 +1,10 @@
 """Auto: choose a method for each document. The default.
 
-It chooses by the document's index and length, the plan, and the device, each time that a document is attached or
-detached. Up to SHORT tokens a step reads everything. Above that, each head reads just enough rows to cover a share of
-its attention, so that an easy step reads little and a hard one more. Over a long document whose keys are clustered,
-scoring each key would take longer than all else: then it looks up clusters, to a budget, unless the user asks for
-another quality.
+It chooses by the document's index and length, the plan, the device, and what steps cost on this machine, each time that
+a document is attached or detached. Up to SHORT tokens, or more if selecting pays later, a step reads everything. Above
+that, each head reads just enough rows to cover a share of its attention, so that an easy step reads little and a hard
+one more. Over a long document whose keys are clustered, scoring each key would take longer than all else: then it looks
+up clusters, to a budget, unless the user asks for another quality.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Auto(Parameters):
         """Return whether it looks up the clusters of a document of n_tokens tokens."""
         return n_tokens >= LONG and not self.quality
 
-    def choose(self, n_clustered: int = 0, on_metal: bool = False, kv_type: str = F16) -> tuple[str, dict[str, Any]]:
+    def choose(
+        self, n_clustered: int = 0, on_metal: bool = False, kv_type: str = F16, selects_from: int | None = SHORT
+    ) -> tuple[str, dict[str, Any]]:
         """Return the name and the parameters of the method for a document.
 
         Over rows of q4_0 the budget is twice as large a share: clusters and their mean values, whose size does not
@@ -68,11 +70,15 @@ class Auto(Parameters):
             Whether attention runs on Metal, which lacks some methods.
         kv_type : str
             Type of the document's keys and values.
+        selects_from : int or None
+            Tokens from which on selecting takes no longer than reading everything (devices/step_costs.py); None: never.
         """
         if on_metal:
             return (SQUEEZED if n_clustered > SHORT else DENSE), {}
         if self.wants_clusters(n_clustered):
             budget = (2 if kv_type == Q4_0 else 1) * DEFAULT_BUDGET
             return SQUEEZED, {"budget": min(self.most or MOST, budget)}
+        if selects_from is None:
+            return DENSE, {}
         most = self.most or (1.0 if self.quality else MOST)
-        return SKETCH, {"quality": self.quality or QUALITY, "most": most, "dense": SHORT}
+        return SKETCH, {"quality": self.quality or QUALITY, "most": most, "dense": selects_from}

@@ -66,7 +66,7 @@ def test_bytes_are_those_of_the_rows_that_are_read(result):
 def test_a_method_attends_to_an_eighth_of_the_rows(little_memory, method):
     memory = np.tile(np.random.default_rng(0).standard_normal(1 << 20, np.float32).astype(np.float16), 16)
     layers = kernel_bench.Layers(Case(method, Shape(64, 3), 8192), memory, 1)
-    assert layers.n_rows.mean() / 8192 == pytest.approx(KEPT, abs=0.004)
+    assert layers.n_attended.mean() / 8192 == pytest.approx(KEPT, abs=0.004)
 
 
 def test_table_shows_every_case(little_memory):

@@ -21,6 +21,7 @@ NAME = "document.txt"
 QUESTION = [72, 105, 33, 10]
 ANSWER = [65, 66, 67, 68, 69, 70, 71, 72]
 SETTINGS = ClusterSettings()
+KEPT = "thresholds-", "extras-"  # files of an index that an attention may have asked for
 
 
 def text_of(n_characters, seed=0):
@@ -114,7 +115,7 @@ def arrays_of(path):
 def assert_same_index(actual, expected):
     """But for thresholds: an attention may have asked one of the two for some."""
     actual, expected = (
-        {name: arrays for name, arrays in arrays_of(each).items() if not name.startswith("thresholds-")}
+        {name: arrays for name, arrays in arrays_of(each).items() if not name.startswith(KEPT)}
         for each in (actual, expected)
     )
     assert actual.keys() == expected.keys()

@@ -57,7 +57,7 @@ def opens(llama, clock, tmp_path):
         indexer = Indexer(llama, LibrarySnapshot(library_of(llama, tmp_path)), progress.notice, "dense")
         hashed = hash_document(DocumentFile(document), indexer.snapshot, progress.notice)
         indexer.attach(hashed, progress)
-        return indexer.folder(hashed), progress
+        return indexer.find(hashed), progress
 
     return open_
 

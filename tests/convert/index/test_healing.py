@@ -28,6 +28,7 @@ from octavo.convert.identity import identity
 from octavo.convert.index_builder import IndexBuilder
 from octavo.documents.document import Document
 from octavo.library.catalogue import remove
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.files import PARTIAL
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
@@ -46,7 +47,8 @@ def healed(llama, index, tmp_path):
         path = shutil.copytree(index, library.folder / index.name)
         damage(path)
         progress, notices = Recorded(), []
-        attach_document(llama, library, document, progress, notices.append, prefill="dense")
+        with llama.attending(Attention.parse("squeezed")):  # which wants clusters
+            attach_document(llama, library, document, progress, notices.append, prefill="dense")
         assert_same_index(path, index)
         assert open_index(path, library.model_hash, thorough=True)
         assert not path.with_name(path.name + PARTIAL).exists()

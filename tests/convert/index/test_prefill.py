@@ -30,7 +30,7 @@ def index(llama, folder, prefill, n_characters=5200, notices=None):
 
 def in_order(layer):
     """Keys and values in the order of the text, as numbers."""
-    order = np.argsort(layer.order, axis=1)[..., None]
+    order = np.argsort([layer.positions(head) for head in range(len(layer.keys))], axis=1)[..., None]
     return [np.take_along_axis(as_floats(rows), order, axis=1) for rows in (layer.keys, layer.values)]
 
 

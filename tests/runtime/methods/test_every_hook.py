@@ -55,7 +55,7 @@ def select_rows(shape, head_address, query, n_tokens, spans_address):
 def append_rows(shape, head_address, start, stop):
     head = head_at(head_address)
     for row in range(start, stop):
-        count = array_at(chunk_extras(shape, chunk_at(head, row // CHUNK_ROWS)), (1,), np.int64)
+        count = array_at(chunk_extras(chunk_at(head, row // CHUNK_ROWS)), (1,), np.int64)
         count[0] = row % CHUNK_ROWS + 1
     return 0
 

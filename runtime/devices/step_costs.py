@@ -1,0 +1,159 @@
+"""Measure once on each machine from how many tokens on selecting rows takes no longer than reading all of them.
+
+The most that `auto` selects takes longest: a flat attention, in which as many rows matter as it may read. It pays from
+some length on that depends on the processor, the number of threads, and the shape of the model: many threads wait for
+few heads, because one thread selects for a head.
+
+What is measured is kept beside the kernels, so that the same sequence gives the same numbers on a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ... import __version__
+from ...cpu_kernels.numba_support.kernel_cache import kernel_folder
+from ...cpu_kernels.numba_support.machine import cpu_name
+from ...errors import OctavoError
+from ..cache.kv_cache import KVCache
+from ..document.cache_layer import CacheLayer
+from ..document.index import Index, IndexLayer
+from ..document.stored_rows import rows_format
+from ..methods.attention import DENSE_ATTENTION, Attention
+from ..methods.auto import SHORT, Auto
+from ..methods.method import Assignment, Method
+from ..store.files import read_json, write_json
+from .random_layers import RandomLayers, as_rows, random_numbers
+
+#: Tokens to measure at, from just above those that are always read whole.
+LENGTHS = SHORT + 256, 2 * SHORT, 4 * SHORT
+
+#: Bytes of keys and values of a pass: more than most caches hold.
+_BYTES = 48 << 20
+
+#: Passes of each kind, in turns, after one to warm up.
+_REPEATS = 8
+
+#: Selecting pays if it takes at most this share of the time to read everything, where most is selected: it rarely is.
+_PAYS = 1.03
+
+
+@dataclass(frozen=True)
+class StepCosts:
+    """Time of one layer's attention for one token, on one machine.
+
+    Parameters
+    ----------
+    tokens : tuple of int
+        Tokens in the cache, rising.
+    dense, selecting : tuple of float
+        Microseconds where all rows are read, and where as many are selected as `auto` reads at most.
+    """
+
+    tokens: tuple[int, ...]
+    dense: tuple[float, ...]
+    selecting: tuple[float, ...]
+
+    @property
+    def selects_from(self) -> int | None:
+        """Return the tokens from which on selecting takes no longer: SHORT, a later length, or None for no length."""
+        pays = [selecting <= _PAYS * dense for selecting, dense in zip(self.selecting, self.dense, strict=True)]
+        if not pays[-1]:
+            return None
+        first = max((i + 1 for i, here in enumerate(pays) if not here), default=0)
+        return self.tokens[first] if first else SHORT
+
+
+def measure(layer: CacheLayer, n_threads: int) -> StepCosts:
+    """Measure the costs for layers of this shape."""
+    numbers, best = random_numbers(), []
+    name, parameters = Auto().choose()
+    selecting = Attention(name, {**parameters, "dense": 0}).new_method()
+    with ThreadPoolExecutor(n_threads) as pool:
+        for n_tokens in LENGTHS:
+            document = _document(layer, n_tokens, numbers, max(2, _BYTES // (n_tokens * layer.row_bytes)))
+            _share_codes(layer, document, selecting)
+            rows = [(stored.keys, stored.values) for stored in document.layers]
+            methods = DENSE_ATTENTION.new_method(), selecting
+            both = [RandomLayers(layer, rows, method, n_threads, document=document) for method in methods]
+            turns = [[layers.seconds(pool) for layers in both] for _ in range(_REPEATS + 1)]
+            best.append(np.min(turns[1:], axis=0).tolist())  # other programs only add to it
+    dense, selecting_all = (tuple(round(seconds * 1e6, 1) for seconds in times) for times in zip(*best, strict=True))
+    return StepCosts(LENGTHS, dense, selecting_all)
+
+
+def _document(layer: CacheLayer, n_tokens: int, numbers: np.ndarray, n_layers: int) -> Index:
+    """Return a document of random rows, which begin at another number in each layer."""
+    dtype, lengths = rows_format(layer.shape)
+    none = np.zeros((layer.n_kv_head, 0), np.int32)
+    no_clusters = np.zeros((layer.n_kv_head, 0, layer.head_dim), np.float16), none, np.zeros_like(none)
+    layers = []
+    for number in range(n_layers):
+        keys, values = (
+            np.resize(np.roll(numbers.view(dtype), 64 * (2 * number + i)), (layer.n_kv_head, n_tokens, length))
+            for i, length in enumerate(lengths)
+        )
+        rows = as_rows(layer, keys), values if layer.latent else as_rows(layer, values)
+        mass = np.zeros((layer.n_kv_head, n_tokens), np.float32)
+        layers.append(IndexLayer(*rows, 0, *no_clusters[:2], *no_clusters[:2], no_clusters[2], mass, split=layer.split))
+    return Index(np.zeros(n_tokens, np.int32), layers)
+
+
+def _share_codes(layer: CacheLayer, document: Index, method: Method) -> None:
+    """Have all layers of a document take the extras of its first layer: to make them for each takes too long."""
+    heads = np.arange(layer.n_kv_head)
+    cache = KVCache([layer], len(document.tokens), [Assignment(method, heads, np.ones(len(heads)))])
+    cache.connect()
+    cache.attach(first := Index(document.tokens, document.layers[:1]))
+    for name, kept in first.extras.items():
+        document.extras[name] = dict.fromkeys(range(len(document.layers)), kept[0])
+
+
+def costs_path() -> Path:
+    """Return the file with the costs of all shapes."""
+    return kernel_folder() / "step-costs.json"
+
+
+def _selecting(layers: Sequence[CacheLayer]) -> CacheLayer:
+    """Return a layer that stands for those that select: the first one without a sliding window."""
+    return next((layer for layer in layers if not layer.window), layers[0])
+
+
+def _key(layers: Sequence[CacheLayer], n_threads: int) -> str:
+    """Return the name of a machine and a model's shape in the file."""
+    layer = _selecting(layers)
+    shape = layer.shape
+    rows = f"{'latent ' if shape.latent else ''}{shape.kv_type} rows of {shape.head_dim} and {shape.value_dim}"
+    model = f"{layer.n_kv_head} KV heads, groups of {shape.group}, {rows}"
+    return f"octavo {__version__}, {cpu_name()}, {n_threads} threads: {model}"
+
+
+def _kept() -> dict[str, dict[str, list[float]]]:
+    """Return all kept costs by `_key`."""
+    with suppress(OctavoError, OSError):
+        return read_json(costs_path())
+    return {}
+
+
+def kept_costs(layers: Sequence[CacheLayer], n_threads: int) -> StepCosts | None:
+    """Return the costs that were measured for a model's layers; None if they were not."""
+    with suppress(KeyError, TypeError, ValueError):
+        kept = _kept()[_key(layers, n_threads)]
+        tokens, *times = (tuple(kept[name]) for name in ("tokens", "dense", "selecting"))
+        if tokens == LENGTHS and all(len(each) == len(LENGTHS) for each in times):
+            return StepCosts(LENGTHS, *times)
+    return None
+
+
+def keep_costs(layers: Sequence[CacheLayer], n_threads: int) -> None:
+    """Measure the costs, and keep them if the cache folder can be written."""
+    costs = measure(_selecting(layers), n_threads)
+    with suppress(OctavoError, OSError):
+        costs_path().parent.mkdir(parents=True, exist_ok=True)
+        write_json(costs_path(), {**_kept(), _key(layers, n_threads): asdict(costs)})

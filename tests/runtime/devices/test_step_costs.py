@@ -1,0 +1,96 @@
+"""What steps cost is measured once, is kept, and decides from where on `auto` selects. Times themselves are no test."""
+
+import json
+
+import pytest
+from helpers.index_builds import Recorded, attach_document, library_of, text_of
+
+import octavo
+from octavo.runtime.devices import step_costs
+from octavo.runtime.devices.step_costs import LENGTHS, StepCosts, keep_costs, kept_costs
+from octavo.runtime.document.cache_layer import CacheLayer
+from octavo.runtime.methods.auto import SHORT
+
+LAYERS = [CacheLayer(2, 64, 512, group=2), CacheLayer(2, 64, 0, group=2)]
+COSTS = StepCosts(LENGTHS, (100.0, 200.0, 400.0), (150.0, 190.0, 300.0))
+
+
+@pytest.mark.parametrize(
+    ("selecting", "expected"),
+    [
+        ((90, 180, 300), SHORT),
+        ((102, 205, 410), SHORT),  # within 3 %
+        ((150, 190, 300), LENGTHS[1]),
+        ((90, 250, 300), LENGTHS[2]),
+        ((90, 180, 500), None),
+    ],
+)
+def test_selecting_begins_where_it_pays_from_there_on(selecting, expected):
+    assert StepCosts(LENGTHS, (100, 200, 400), selecting).selects_from == expected
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("latent", [False, True])
+def test_each_kind_of_rows_is_measured(kv_type, latent, monkeypatch):
+    monkeypatch.setattr(step_costs, "LENGTHS", (2304,))
+    layer = CacheLayer(1, 96, 0, kv_type, 4, value_dim=64, latent=True) if latent else CacheLayer(2, 64, 0, kv_type, 2)
+    costs = step_costs.measure(layer, 2)
+    assert len(costs.dense) == len(costs.selecting) == 1
+    assert costs.dense[0] > 0 < costs.selecting[0]
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Have measuring return known costs; the layers that were measured."""
+    layers = []
+
+    def measure(layer, n_threads):
+        layers.append(layer)
+        return COSTS
+
+    monkeypatch.setattr(step_costs, "measure", measure)
+    return layers
+
+
+def test_costs_are_kept_by_threads_and_shape(measured):
+    keep_costs(LAYERS, 2)
+    assert measured == [LAYERS[1]], "the first layer that selects"
+    assert kept_costs(LAYERS, 2) == COSTS
+    assert kept_costs(LAYERS, 3) is None
+    assert kept_costs([CacheLayer(2, 64, 0, group=3)], 2) is None
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "no JSON", '{"KEY": {}}', '{"KEY": {"tokens": [1], "dense": [2]}}']
+)
+def test_a_damaged_file_counts_as_missing(measured, costs_file, content):
+    keep_costs(LAYERS, 2)
+    [key] = json.loads(costs_file.read_text())
+    costs_file.write_text(content.replace("KEY", key))
+    assert kept_costs(LAYERS, 2) is None
+    keep_costs(LAYERS, 2)
+    assert kept_costs(LAYERS, 2) == COSTS
+
+
+@pytest.mark.parametrize(("attention", "n_measured"), [("auto", 1), ("dense", 0)])
+def test_they_are_measured_when_the_first_document_is_read(
+    tiny_model, tmp_path, measured, monkeypatch, attention, n_measured
+):
+    monkeypatch.setattr("octavo.library.open_index.LENGTHS", (500,))
+    llama = octavo.Llama(tiny_model, n_ctx=4096, n_threads=2, attention=attention)
+    for number in range(2):
+        document = tmp_path / f"{number}.txt"
+        document.write_text(text_of(1600, seed=number))
+        attach_document(llama, library_of(llama, tmp_path), document, Recorded(), lambda notice: None)
+        assert len(measured) == n_measured
+    expected = {"dense": LENGTHS[1]} if n_measured else {}
+    assert llama.resolved_attention.parameters.items() >= expected.items()
+    later = octavo.Llama(tiny_model, n_ctx=4096, n_threads=2, attention=attention)
+    assert later.resolved_attention.parameters.items() >= expected.items()
+
+
+def test_where_selecting_never_pays_auto_reads_everything(tiny_model, monkeypatch):
+    monkeypatch.setattr(step_costs, "measure", lambda layer, n_threads: StepCosts(LENGTHS, (1, 1, 1), (2, 2, 2)))
+    llama = octavo.Llama(tiny_model, n_ctx=512, n_threads=2, attention="auto")
+    llama.measure_steps()
+    assert llama.resolved_attention.method == "dense"
