@@ -15,9 +15,9 @@ from ..convert.pipeline import Reading, TooLongError, covers_by, document_tokens
 from ..cpu_kernels.numba_support import background_compile
 from ..documents.document import Document
 from ..progress import Progress
-from ..runtime.devices.step_costs import LENGTHS
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
+from ..runtime.methods.auto import SHORT
 from ..runtime.store.files import DamagedError
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
@@ -204,7 +204,7 @@ class Indexer:
         with llama.attending(attention.for_indexing):
             builder.build(begins, lambda: notice(f"Another octavo is indexing {name}: waiting for it."))
             background_compile.wait()
-        if len(builder.tokens) > max(LENGTHS):
+        if len(builder.tokens) > 2 * SHORT:  # in a shorter one nothing is selected soon
             llama.measure_steps()
         if began:
             seconds = time.perf_counter() - began[0]

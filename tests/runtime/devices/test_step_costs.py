@@ -76,7 +76,7 @@ def test_a_damaged_file_counts_as_missing(measured, costs_file, content):
 def test_they_are_measured_when_the_first_document_is_read(
     tiny_model, tmp_path, measured, monkeypatch, attention, n_measured
 ):
-    monkeypatch.setattr("octavo.library.open_index.LENGTHS", (500,))
+    monkeypatch.setattr("octavo.library.open_index.SHORT", 250)
     llama = octavo.Llama(tiny_model, n_ctx=4096, n_threads=2, attention=attention)
     for number in range(2):
         document = tmp_path / f"{number}.txt"
