@@ -122,7 +122,7 @@ class Shape:
 
     @property
     def on_words(self) -> bool:
-        """Return whether rough products of prefill use int16."""
+        """Return whether prefill multiplies int16."""
         return HAS_AVX2 and not self.on_amx and (self.head_dim | self.value_dim) % LANES == 0
 
     @property

@@ -32,8 +32,9 @@ def products(
     columns: Any,
     write: Callable[[Emit, int, Any, Any], None],
     multiply: Callable[[Emit, Any, Any, Any], Any] = Emit.fma,
+    rows: int = TILE_ROWS,
 ) -> None:
-    """Multiply two matrices: compute the sums over k < n of left[i, k] * right[k, :columns], for TILE_ROWS rows i.
+    """Multiply two matrices: compute the sums over k < n of left[i, k] * right[k, :columns], for some rows i.
 
     Parameters
     ----------
@@ -49,17 +50,19 @@ def products(
         Stores sums: it takes a writer, their row, their first column, and a vector of the writer's width.
     multiply : callable
         Takes a writer, two vectors and a sum; returns the sum with their products. LLVM sees all as vectors of f32.
+    rows : int
+        Number of rows i.
     """
 
     def write_tile(emit: Emit, first: Any, vectors: int) -> None:
         starts = range(0, vectors * emit.lanes, emit.lanes)
-        places = [(i, start) for i in range(TILE_ROWS) for start in starts]
+        places = [(i, start) for i in range(rows) for start in starts]
         totals = dict(zip(places, accumulators(builder, emit, len(places)), strict=True))
         with cgutils.for_range(builder, n) as loop:
             row = builder.add(builder.mul(loop.index, columns), first)
             from_right = {start: emit.load_float(right, builder.add(row, constant(start))) for start in starts}
             along = builder.mul(loop.index, steps[1])
-            for i in range(TILE_ROWS):
+            for i in range(rows):
                 offset = builder.add(along, builder.mul(steps[0], constant(i)))
                 from_left = emit.splat(emit.load_scalar(left, offset))
                 for start in starts:

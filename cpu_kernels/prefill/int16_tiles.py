@@ -1,8 +1,9 @@
-"""Multiply the matrices of rough prefill in int16, on x86 CPUs without AMX.
+"""Multiply the matrices of prefill in int16, on x86 CPUs without AMX.
 
-A register holds twice as many int16 as f32, and one instruction multiplies them and adds neighbouring products. So
-numbers are rounded, to 12 or 13 bits, so that no sum overflows: queries and keys with a scale for each row, values with
-one for each column of a block, and weights relative to a query's largest in the block.
+A register holds twice as many int16 as f32, and one instruction multiplies them and adds neighbouring products. No sum
+of products overflows 31 bits, nor any part of it, if the lengths of both vectors have a product below that. So numbers
+are rounded with a scale that gives each vector a certain length: each query and key, and each column of the values of a
+block. Its largest element then has 13 bits or more. Weights are relative to a query's largest in the block.
 
 Two neighbours of a sum form a pair, an int32: of columns of queries and keys, of rows of weights and values.
 """
@@ -10,53 +11,52 @@ Two neighbours of a sum form a pair, an int32: of columns of queries and keys, o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import float32, int64, types
+from numba import float32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.compile import kernel, layout
+from ..numba_support.compile import kernel
 from ..numba_support.machine_features import HAS_AVX2, LANES
 from ..numba_support.shape import SHAPE, ShapeParts
 from ..numba_support.vector import (
     INT16,
+    INT64,
     VECTOR,
     Emit,
     add,
     constant,
     load,
-    max_of,
-    maximum,
     multiply,
     splat,
     store,
-    subtract,
     sum_of,
 )
 from ..numba_support.views import array_at
-from .f32_tiles import TILE, products
+from .f32_tiles import TILE, TILE_ROWS, products
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 _HAS_VNNI = bool(_FEATURES.get("avx512vnni" if LANES == 16 else "avxvnni"))
 
-#: The largest integers for weights and values: 64 of their products fit in 31 bits.
-LARGEST_WEIGHT, LARGEST_VALUE = 8191, 4095
+#: The length of a query and of a key in int16, so that even one with a single element fits.
+WORDS_LENGTH = 32767
+
+#: The largest weight, and the length of a column of values: 64 such weights have at most 8 times the length of one.
+LARGEST_WEIGHT, VALUES_LENGTH = 12000, 22300
+
+#: Rows of a tile: as many accumulators as fit in registers, because two instructions add to each.
+WORD_ROWS = 4 if LANES == 16 else 6
 
 #: Added to a number up to 2^15, it leaves the nearest integer in the lowest 16 bits of the sum.
 _ROUNDING = 1.5 * 2**23
 
-#: A smaller largest number counts as 0.
+#: A shorter vector counts as 0.
 _TINY = float32(np.finfo(np.float32).tiny)
-
-
-@layout
-def largest_word(shape):
-    """Return the largest element of queries and keys: head_dim products fit in 31 bits."""
-    return int64(math.sqrt((2**31 - 1) // shape.head_dim))
 
 
 def _as_words(emit: Emit, x: Any, scale: Any) -> Any:
@@ -116,110 +116,149 @@ def _scaled(emit: Emit, total: Any, left_scale: Any, right_scale: Any) -> Any:
 
 
 @intrinsic
-def score_words(typing: Any, shape: Any, keys: Any, scales: Any, queries: Any, query_scales: Any, scores: Any) -> Any:
-    """Compute scores[r, q] = keys[r] . queries[:, q] for TILE_ROWS keys and TILE queries.
+def score_words(
+    typing: Any, shape: Any, keys: Any, scales: Any, queries: Any, query_scales: Any, n_rows: Any, scores: Any
+) -> Any:
+    """Compute scores[r, q] = keys[r] . queries[:, q] for n_rows keys, and up to TILE_ROWS - 1 more, and TILE queries.
 
     Parameters
     ----------
     keys : int64
-        Address of (TILE_ROWS, head_dim) int16.
+        Address of (n_rows, head_dim) int16.
     scales : int64
-        Address of the scale of each key, (TILE_ROWS,) f32.
+        Address of the scale of each key, (n_rows,) f32.
     queries : int64
         Address of (head_dim / 2, TILE, 2) int16.
     query_scales : int64
         Address of the scale of each query, (TILE,) f32.
     scores : int64
-        Address of (TILE_ROWS, TILE) f32.
+        Address of (n_rows, TILE) f32.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        shape, keys, scales, queries, query_scales, scores = args
+        shape, keys, scales, queries, query_scales, n_rows, scores = args
         n_pairs = builder.lshr(ShapeParts(builder, shape).head_dim(), constant(1))
 
-        def write(emit: Emit, i: int, column: Any, total: Any) -> None:
-            own = _scaled(emit, total, emit.load_scalar(scales, i), emit.load_float(query_scales, column))
-            emit.store(own, scores, builder.add(column, constant(i * TILE)))
+        def write_tile(first: Any, rows: int) -> None:
+            def write(emit: Emit, i: int, column: Any, total: Any) -> None:
+                row = builder.add(first, constant(i))
+                own = _scaled(emit, total, emit.load_scalar(scales, row), emit.load_float(query_scales, column))
+                emit.store(own, scores, builder.add(column, builder.mul(row, constant(TILE))))
+
+            own, steps = _words_at(builder, keys, builder.mul(first, n_pairs)), (n_pairs, constant(1))
+            products(builder, own, steps, queries, n_pairs, constant(TILE), write, _add_pairs, rows)
 
         if HAS_AVX2:
-            steps = (n_pairs, constant(1))
-            products(builder, keys, steps, queries, n_pairs, constant(TILE), write, _add_pairs)
-        return context.get_dummy_value()
-
-    return types.void(SHAPE, *[types.int64] * 5), generate
-
-
-@intrinsic
-def value_words(
-    typing: Any, shape: Any, weights: Any, factors: Any, values: Any, scales: Any, n_pairs: Any, out: Any
-) -> Any:
-    """Add weighted values: out[q] += factors[q] * sum over r of weights[r, q] * values[r] for TILE_ROWS queries.
-
-    Parameters
-    ----------
-    weights : int64
-        Address of the first of these queries in the first pair of rows of (n_pairs, TILE, 2) int16.
-    factors : int64
-        Address of a factor for each query, (TILE_ROWS,) f32.
-    values : int64
-        Address of (n_pairs, value_dim, 2) int16.
-    scales : int64
-        Address of the scale of each column, (value_dim,) f32.
-    out : int64
-        Address of (TILE_ROWS, value_dim) f32.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        shape, weights, factors, values, scales, n_pairs, out = args
-        value_dim = ShapeParts(builder, shape).value_dim()
-
-        def write(emit: Emit, i: int, column: Any, total: Any) -> None:
-            own = _scaled(emit, total, emit.load_scalar(factors, i), emit.load_float(scales, column))
-            place = builder.add(builder.mul(value_dim, constant(i)), column)
-            emit.store(builder.fadd(emit.load_float(out, place), own), out, place)
-
-        if HAS_AVX2:
-            steps = (constant(1), constant(TILE))
-            products(builder, weights, steps, values, n_pairs, value_dim, write, _add_pairs)
+            _cover_rows(builder, n_rows, write_tile)
         return context.get_dummy_value()
 
     return types.void(SHAPE, *[types.int64] * 6), generate
 
 
+@intrinsic
+def value_words(
+    typing: Any,
+    shape: Any,
+    weights: Any,
+    factors: Any,
+    values: Any,
+    scales: Any,
+    n_pairs: Any,
+    n_rows: Any,
+    out: Any,
+) -> Any:
+    """Add weighted values: out[q] += factors[q] * sum over r of weights[r, q] * values[r], for n_rows queries.
+
+    It does the same for up to TILE_ROWS - 1 more.
+
+    Parameters
+    ----------
+    weights : int64
+        Address of (n_pairs, TILE, 2) int16.
+    factors : int64
+        Address of a factor for each query, (n_rows,) f32.
+    values : int64
+        Address of (n_pairs, value_dim, 2) int16.
+    scales : int64
+        Address of the scale of each column, (value_dim,) f32.
+    out : int64
+        Address of (n_rows, value_dim) f32.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        shape, weights, factors, values, scales, n_pairs, n_rows, out = args
+        value_dim = ShapeParts(builder, shape).value_dim()
+
+        def write_tile(first: Any, rows: int) -> None:
+            def write(emit: Emit, i: int, column: Any, total: Any) -> None:
+                row = builder.add(first, constant(i))
+                own = _scaled(emit, total, emit.load_scalar(factors, row), emit.load_float(scales, column))
+                place = builder.add(builder.mul(value_dim, row), column)
+                emit.store(builder.fadd(emit.load_float(out, place), own), out, place)
+
+            own, steps = _words_at(builder, weights, first), (constant(1), constant(TILE))
+            products(builder, own, steps, values, n_pairs, value_dim, write, _add_pairs, rows)
+
+        if HAS_AVX2:
+            _cover_rows(builder, n_rows, write_tile)
+        return context.get_dummy_value()
+
+    return types.void(SHAPE, *[types.int64] * 7), generate
+
+
+def _words_at(builder: Any, address: Any, pairs: Any) -> Any:
+    """Return the address of the pair of int16 that lies so many pairs after an address."""
+    return builder.add(address, builder.shl(pairs, constant(2)))
+
+
+def _cover_rows(builder: Any, n_rows: Any, write_tile: Callable[[Any, int], None]) -> None:
+    """Write code for tiles of WORD_ROWS rows, and for smaller ones of the rest: at most TILE_ROWS - 1 rows too many.
+
+    `write_tile` takes the first row, LLVM int64, and the number of rows.
+    """
+    together = constant(math.lcm(WORD_ROWS, TILE_ROWS))
+    stop = builder.and_(builder.add(n_rows, constant(TILE_ROWS - 1)), constant(-TILE_ROWS))
+    border = builder.mul(builder.udiv(stop, together), together)
+    for start, end, rows in ((constant(0), border, WORD_ROWS), (border, stop, TILE_ROWS)):
+        with cgutils.for_range_slice(builder, start, end, constant(rows), INT64) as (first, _count):
+            write_tile(first, rows)
+
+
 @kernel
-def round_keys(shape, floats, n_rows, words, scales):
-    """Round n_rows keys of head_dim f32 to int16 and a scale for each row, all at addresses."""
-    own, zero = array_at(scales, (n_rows,), np.float32), splat(float32(0))
+def round_keys(shape, floats, n_rows, words, scales, room):
+    """Round n_rows keys of head_dim f32 to int16 and a scale for each row, all at addresses.
+
+    `room` is the address of n_rows f32.
+    """
+    squares = array_at(scales, (n_rows,), np.float32)
     for r in range(n_rows):
-        first, largest, nothing = floats + r * shape.head_dim * 4, zero, zero
+        first, total = floats + r * shape.head_dim * 4, splat(float32(0))
         for i in range(0, shape.head_dim, LANES):
             x = load(first + i * 4)
-            largest, nothing = maximum(largest, _absolute(x)), add(nothing, multiply(x, zero))
-        most = max_of(largest)
-        own[r] = most / float32(largest_word(shape)) + sum_of(nothing)  # 0, or NaN, which must stay visible
-        factor = splat(float32(largest_word(shape)) / max(most, _TINY))
-        for i in range(0, shape.head_dim, LANES):
-            store_words(load(first + i * 4), factor, words + (r * shape.head_dim + i) * 2)
+            total = add(total, multiply(x, x))
+        squares[r] = sum_of(total)
+    _turn_to_scales(n_rows, WORDS_LENGTH, scales, room)
+    factors = array_at(room, (n_rows,), np.float32)
+    for r in range(n_rows):
+        factor = splat(factors[r])
+        for i in range(r * shape.head_dim, (r + 1) * shape.head_dim, LANES):
+            store_words(load(floats + i * 4), factor, words + i * 2)
 
 
 @kernel
-def round_columns(floats, n_rows, n_columns, largest_word, words, scales, room):
+def round_columns(floats, n_rows, n_columns, length, words, scales, room):
     """Round a matrix, n_rows of n_columns f32, to pairs of rows of int16 and a scale for each column, at addresses.
 
-    n_rows is even. `room` is the address of n_columns f32.
+    n_rows is even. `length` is that of a column of words; `room` is the address of n_columns f32.
     """
-    own, factors = array_at(scales, (n_columns,), np.float32), array_at(room, (n_columns,), np.float32)
-    zero, step = splat(float32(0)), n_columns * 4
+    step = n_columns * 4
     for i in range(0, n_columns, LANES):
-        largest = nothing = zero
-        for at in range(floats + i * 4, floats + i * 4 + n_rows * step, step):
-            x = load(at)
-            largest, nothing = maximum(largest, _absolute(x)), add(nothing, multiply(x, zero))
-        store(scales + i * 4, largest)
-        store(room + i * 4, nothing)
-    for i in range(n_columns):
-        most, nothing = own[i], factors[i]
-        own[i], factors[i] = most / float32(largest_word) + nothing, float32(largest_word) / max(most, _TINY)
+        a = b = splat(float32(0))
+        for at in range(floats + i * 4, floats + i * 4 + n_rows * step, 2 * step):
+            even, odd = load(at), load(at + step)
+            a, b = add(a, multiply(even, even)), add(b, multiply(odd, odd))
+        store(scales + i * 4, add(a, b))
+    _turn_to_scales(n_columns, length, scales, room)
     for r in range(0, n_rows, 2):
         for i in range(0, n_columns, LANES):
             even = floats + r * step + i * 4
@@ -227,6 +266,10 @@ def round_columns(floats, n_rows, n_columns, largest_word, words, scales, room):
 
 
 @kernel
-def _absolute(x):
-    """Return the absolute values of a vector."""
-    return maximum(x, subtract(splat(float32(0)), x))
+def _turn_to_scales(n, length, squares_address, room):
+    """Turn n sums of squares into scales, and store what to multiply elements by, which is their inverse."""
+    squares, factors = array_at(squares_address, (n,), np.float32), array_at(room, (n,), np.float32)
+    for i in range(n):
+        own = float32(math.sqrt(squares[i]))
+        factors[i] = float32(length) / max(own, _TINY)
+        squares[i] = own / float32(length) + own * float32(0)  # NaN unless it is finite: that must stay visible

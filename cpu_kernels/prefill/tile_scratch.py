@@ -18,7 +18,7 @@ BLOCK = TILE
 #: takes as long as attending with it for this many queries.
 _AMX_TILE, _WIDENING = 512, 64
 
-#: Most queries of a tile with rough int16 products, because keys and values are rounded for each tile.
+#: Most queries of a tile with int16 products, because keys and values are rounded for each tile.
 _WORD_TILE = 256
 
 _MOST_COST = np.iinfo(np.int64).max
@@ -54,20 +54,20 @@ def strip_queries(shape):
 
 
 class _Scratch(NamedTuple):
-    """Addresses of the parts of a thread's scratch: f32, but with AMX queries, keys, values and weights are bf16."""
+    """Addresses of the parts of a thread's scratch: f32, or where that is faster bf16 or int16: see what fills them."""
 
-    queries: int  # strip by strip (head_dim, strip); with AMX see `split_pairs`, rough ones `round_columns`
-    keys: int  # (BLOCK, head_dim); with AMX see `split_keys`, rough ones `round_keys`
-    values: int  # (BLOCK, value_dim); with AMX see `split_values`, rough ones `round_columns`
+    queries: int  # strip by strip (head_dim, strip); see `split_pairs`, `round_columns`
+    keys: int  # (BLOCK, head_dim); see `split_keys`, `round_keys`
+    values: int  # (BLOCK, value_dim); see `split_values`, `round_columns`
     widened: int  # (BLOCK, the longer of both), or (head_dim, strip): rows to split for AMX, or to round
     sums: int  # strip by strip (strip, value_dim): weighted values of each query; with AMX (value_dim, strip). Or
     #    queries, (tile, head_dim), before they are loaded
     scores: int  # (BLOCK, strip): of a block's keys with the queries of a strip, then weights
     weights: int  # (BLOCK, strip): weights that are split for AMX, or rounded
-    query_scales: int  # (tile,): of rough queries, with `key_scales` (BLOCK,), `value_scales` (value_dim,)
+    query_scales: int  # (tile,): of queries in int16, with `key_scales` (BLOCK,), `value_scales` (value_dim,)
     key_scales: int
     value_scales: int
-    factors: int  # (strip,): of rough weights
+    factors: int  # (strip,): of weights in int16
     largest: int  # (tile,): the largest score of each query so far
     totals: int  # (tile,): its sum of weights
     newest: int  # (tile,): the position of its token, the newest that it sees

@@ -1,7 +1,7 @@
-"""Compute the parts of rough prefill in int16 (int16_tiles.py), for a strip of queries and a block of keys and values.
+"""Compute the parts of prefill in int16 (int16_tiles.py), for a strip of queries and a block of keys and values.
 
-Each does what the function of strips.py without `_words` in its name does. All are late stages, because a prompt that
-is read exactly needs none of them. `scratch` is the address of a thread's scratch (tile_scratch.py).
+Each does what the function of strips.py without `_words` in its name does. All are late stages, because a CPU with AMX
+needs none of them. `scratch` is the address of a thread's scratch (tile_scratch.py).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..numba_support.machine_features import LANES
 from ..numba_support.shape import SHAPE
 from ..numba_support.vector import add, exp_difference, exp_roughly, load, maximum, multiply, splat, store
 from ..select.scores import fill
-from .f32_tiles import TILE, TILE_ROWS
+from .f32_tiles import TILE
 from .int16_tiles import (
-    LARGEST_VALUE,
     LARGEST_WEIGHT,
-    largest_word,
+    VALUES_LENGTH,
+    WORDS_LENGTH,
     round_columns,
     round_keys,
     score_words,
@@ -34,14 +34,14 @@ def load_query_words(shape, strip, scratch):
     """Round the queries of a strip, which are widened."""
     room, width = scratch_parts(shape, scratch), strip_queries(shape)
     place, scales = room.queries + strip * shape.head_dim * 4, room.query_scales + strip * 4
-    round_columns(room.widened, shape.head_dim, width, largest_word(shape), place, scales, room.row)
+    round_columns(room.widened, shape.head_dim, width, WORDS_LENGTH, place, scales, room.row)
 
 
 @late_stage(SHAPE, *[types.int64] * 2)
 def load_key_words(shape, n, scratch):
     """Round n keys, which are widened."""
     room = scratch_parts(shape, scratch)
-    round_keys(shape, room.widened, n, room.keys, room.key_scales)
+    round_keys(shape, room.widened, n, room.keys, room.key_scales, room.row)
 
 
 @late_stage(SHAPE, *[types.int64] * 2)
@@ -49,7 +49,7 @@ def load_value_words(shape, n, scratch):
     """Round n values, which are widened."""
     room, rows, columns = scratch_parts(shape, scratch), n + n % 2, shape.value_dim
     fill(room.widened, n * columns, rows * columns, float32(0))
-    round_columns(room.widened, rows, columns, LARGEST_VALUE, room.values, room.value_scales, room.row)
+    round_columns(room.widened, rows, columns, VALUES_LENGTH, room.values, room.value_scales, room.row)
 
 
 @late_stage(SHAPE, *[types.int64] * 3)
@@ -57,9 +57,7 @@ def score_strip_words(shape, strip, n, scratch):
     """Compute scores[r] = keys[r] . queries for n rows of keys, and perhaps some more, which are not read."""
     room = scratch_parts(shape, scratch)
     queries, scales = room.queries + strip * shape.head_dim * 4, room.query_scales + strip * 4
-    for row in range(0, n, TILE_ROWS):
-        keys, scores = room.keys + row * shape.head_dim * 2, room.scores + row * TILE * 4
-        score_words(shape, keys, room.key_scales + row * 4, queries, scales, scores)
+    score_words(shape, room.keys, room.key_scales, queries, scales, n, room.scores)
 
 
 @late_stage(SHAPE, *[types.int64] * 3)
@@ -92,10 +90,8 @@ def weigh_strip_words(shape, strip, n, scratch):
 def add_values_words(shape, strip, n, n_rows, scratch):
     """Add the weighted values of a block to the sums of a strip."""
     room = scratch_parts(shape, scratch)
-    for r in range(strip, min(n_rows, strip + TILE), TILE_ROWS):
-        weights, factors = room.weights + (r - strip) * 4, room.factors + (r - strip) * 4
-        sums = room.sums + r * shape.value_dim * 4
-        value_words(shape, weights, factors, room.values, room.value_scales, (n + 1) // 2, sums)
+    own, sums = min(n_rows - strip, TILE), room.sums + strip * shape.value_dim * 4
+    value_words(shape, room.weights, room.factors, room.values, room.value_scales, (n + 1) // 2, own, sums)
 
 
 #: All of them, in the order in which a batch needs them.
