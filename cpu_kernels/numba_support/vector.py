@@ -35,6 +35,9 @@ _LOG2_E = math.log2(math.e)
 
 _LEAST_POWER = -125.0  # below it an f32 is nearly a denormal
 
+#: Added to n, it leaves the exponent of 2^n in the lowest bits of the sum.
+_TO_EXPONENT = 1.5 * 2**23 + 127
+
 #: 2^x for x from -1/2 to 1/2, from the highest power down, 1 at 0, of least relative error: 9e-8.
 _EXP2_POLYNOMIAL = (0.00132647272, 0.00967151267, 0.0555073374, 0.240222421, 0.693146978, 1.0)
 
@@ -180,10 +183,26 @@ class Emit:
         power = builder.fmul(builder.fsub(x, y), self.constant(_LOG2_E))
         n = self.call("rint", power)
         remainder = builder.fsub(power, n)
-        y = self.constant(polynomial[0])
-        for coefficient in polynomial[1:]:
-            y = self.fma(y, remainder, self.constant(coefficient))
-        return self._times_power(y, n)
+        return self._times_power(self._polynomial(polynomial, remainder), n)
+
+    def exp_roughly(self, x: Any, y: Any) -> Any:
+        """Return exp(x - y) for x up to y + 88, with relative error 1e-4: NaN for NaN, 0 or 2e-38 far below."""
+        if self.lanes == LANES == 16:
+            return self.exp_difference(x, y, _ROUGH_POLYNOMIAL)
+        builder, least = self.builder, self.constant(_LEAST_POWER)
+        power = builder.fmul(builder.fsub(x, y), self.constant(_LOG2_E))
+        power = builder.select(builder.fcmp_ordered("<", power, least), least, power)  # a NaN stays one
+        n = self.call("rint", power)
+        bits = builder.bitcast(builder.fadd(n, self.constant(_TO_EXPONENT)), self.integers)
+        whole = builder.bitcast(builder.shl(bits, ir.Constant(self.integers, [23] * self.lanes)), self.vector)
+        return builder.fmul(self._polynomial(_ROUGH_POLYNOMIAL, builder.fsub(power, n)), whole)
+
+    def _polynomial(self, coefficients: tuple[float, ...], x: Any) -> Any:
+        """Return a polynomial's value, whose coefficients begin with that of the highest power."""
+        y = self.constant(coefficients[0])
+        for coefficient in coefficients[1:]:
+            y = self.fma(y, x, self.constant(coefficient))
+        return y
 
     def _times_power(self, y: Any, n: Any) -> Any:
         """Return y * 2^n for whole n up to 127; 0 for n below _LEAST_POWER, whatever y is."""
@@ -363,13 +382,8 @@ def exp_difference(typing: Any, x: Any, y: Any) -> Any:
 
 @intrinsic
 def exp_roughly(typing: Any, x: Any, y: Any) -> Any:
-    """Return the result of `exp_difference` with relative error 1e-4."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        x, y = args
-        return Emit(builder).exp_difference(x, y, _ROUGH_POLYNOMIAL)
-
-    return VECTOR(VECTOR, VECTOR), generate
+    """Return the result of `exp_difference` with relative error 1e-4, and perhaps 2e-38 where that is 0."""
+    return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: Emit(builder).exp_roughly(*args)
 
 
 @intrinsic
