@@ -14,12 +14,10 @@ from .f32_tiles import TILE
 #: Rows of a block of keys.
 BLOCK = TILE
 
-#: Most queries of a tile with AMX, whose fast products make widening count: more queries share it. Widening a block
-#: takes as long as attending with it for this many queries.
-_AMX_TILE, _WIDENING = 512, 64
-
-#: Most queries of a tile with int16 products, because keys and values are rounded for each tile.
-_WORD_TILE = 256
+#: Most queries of a tile with AMX or int16, whose fast products make widening and rounding count: more queries share
+#: them, and what they need takes two thirds of an L2 cache of 512 KiB. Widening a block takes as long as attending with
+#: it for so many queries on AMX.
+_LARGE_TILE, _WIDENING = 512, 64
 
 _MOST_COST = np.iinfo(np.int64).max
 
@@ -27,9 +25,7 @@ _MOST_COST = np.iinfo(np.int64).max
 @layout
 def most_queries(shape):
     """Return the most queries of a tile, which share the widening of a block."""
-    if HAS_AMX and shape.on_amx:
-        return _AMX_TILE
-    return _WORD_TILE if shape.on_words else TILE
+    return _LARGE_TILE if (HAS_AMX and shape.on_amx) or shape.on_words else TILE
 
 
 @kernel
