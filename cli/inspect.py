@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import options
 from .render import print_json, size
+
+if TYPE_CHECKING:
+    from ..runtime.devices.step_costs import StepCosts
 
 
 @click.command()
@@ -68,9 +71,7 @@ def inspect_index(folder: Path) -> dict[str, Any]:
         "format_version": manifest.get("format_version"),
         "clustering": manifest.get("clustering"),
         "rope": manifest.get("rope"),
-        AUTO: _auto_choice(
-            manifest["document"]["tokens"], Library.plan_in(folder.parent).exists(), kv_type=manifest["dtype"]
-        ),
+        AUTO: _auto_choice(Library.plan_in(folder.parent).exists()),
         "bytes": sum(file["bytes"] for file in files),
         "files": files,
     }
@@ -83,18 +84,14 @@ def inspect_model(path: Path) -> dict[str, Any]:
     from ..runtime.llama import Llama
     from ..runtime.methods import AUTO
     from ..runtime.methods.attention import LLAMA_CPP_ATTENTION
-    from ..runtime.methods.auto import LONG
     from ..runtime.store.model_library import Library
 
     has_plan = Library.of(path).plan_path.exists()
     llama = Llama(path, attention=LLAMA_CPP_ATTENTION, n_ctx=512)
     model, attention = llama.model, describe_attention(llama)
     if attention["octavo_attention"]:
-        attention[AUTO] = {
-            "without a document": _auto_choice(0, has_plan),
-            f"over a document of {LONG:,} tokens or more": _auto_choice(LONG, has_plan),
-            **_step_costs(llama),
-        }
+        costs = _step_costs(llama)
+        attention[AUTO] = {"chooses": _auto_choice(has_plan, costs), **_in_microseconds(costs)}
     return {
         "model": path.name,
         "bytes": path.stat().st_size,
@@ -107,26 +104,30 @@ def inspect_model(path: Path) -> dict[str, Any]:
     }
 
 
-def _auto_choice(n_tokens: int, has_plan: bool, kv_type: str = "f16") -> str:
-    """Return the method that `auto` chooses for a document of n_tokens tokens, in words."""
+def _auto_choice(has_plan: bool, costs: StepCosts | None = None) -> str:
+    """Return the method that `auto` chooses on the CPU, in words."""
     from ..runtime.methods.attention import Attention
-    from ..runtime.methods.auto import Auto
+    from ..runtime.methods.auto import SHORT, Auto
     from ..runtime.methods.layer_budgets import LayerBudgets
 
-    return str(Attention(*Auto().choose(n_tokens, kv_type=kv_type), layers=LayerBudgets() if has_plan else None))
+    method, parameters = Auto().choose(selects_from=costs.selects_from if costs else SHORT)
+    return str(Attention(method, parameters, layers=LayerBudgets() if has_plan else None))
 
 
-def _step_costs(llama: Any) -> dict[str, Any]:
-    """Return what `auto` goes by: the microseconds of a layer's step on this machine, if they were measured."""
+def _step_costs(llama: Any) -> StepCosts | None:
+    """Return what steps cost on this machine, if that was measured."""
     from ..cpu_kernels.numba_support.shape import F16
     from ..runtime.cache.cache_layers import cache_layers
     from ..runtime.devices.step_costs import kept_costs
     from ..runtime.graph.attention_nodes import attention_nodes
 
     layers = cache_layers(attention_nodes(llama._model, llama.context_params), F16)
-    if (costs := kept_costs(layers, llama.context_params.n_threads)) is None:
-        return {}
-    times = zip(costs.tokens, costs.dense, costs.selecting, strict=True)
+    return kept_costs(layers, llama.context_params.n_threads)
+
+
+def _in_microseconds(costs: StepCosts | None) -> dict[str, str]:
+    """Describe the costs of a layer's step at each length."""
+    times = zip(costs.tokens, costs.dense, costs.selecting, strict=True) if costs else ()
     return {
         f"a layer's step at {n_tokens:,} tokens": f"{dense:g} us reading all, {selecting:g} us selecting an eighth"
         for n_tokens, dense, selecting in times

@@ -46,7 +46,7 @@ def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> di
 
 def new_settings(llama: Llama, n_tokens: int) -> ClusterSettings:
     """Return the settings with which to index a document of n_tokens tokens for the model's attention."""
-    if not llama.attention.wants_clusters(n_tokens):
+    if not llama.attention.wants_clusters(n_tokens, llama.on_metal):
         return UNCLUSTERED
     return settings_for(llama.context.kv_type, llama.attention.clustering)
 
@@ -54,7 +54,7 @@ def new_settings(llama: Llama, n_tokens: int) -> ClusterSettings:
 def usable_settings(llama: Llama) -> list[ClusterSettings]:
     """Return the settings of indexes that serve the model's attention."""
     clustered = settings_for(llama.context.kv_type, llama.attention.clustering)
-    return [clustered] if llama.attention.wants_clusters(0) else [UNCLUSTERED, clustered]
+    return [clustered] if llama.attention.always_clusters else [UNCLUSTERED, clustered]
 
 
 def streaming_heads(llama: Llama) -> dict[str, Any]:

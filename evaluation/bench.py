@@ -221,7 +221,7 @@ class Bench:
         if not engines:
             return
         tokens, cache = self.tokens[:depth], self.dense.llama.context.cache
-        clusterings = {engine.llama.attention.clustering_key(depth) for engine in engines}
+        clusterings = {engine.llama.attention.clustering_key(depth, engine.llama.on_metal) for engine in engines}
         documents: dict[Clustering, tuple[Index, float]] = {}
         for clustering in sorted(clusterings, key=str):
             start, settings = time.perf_counter(), settings_for(self.model.cache_type, dict(clustering or {}))
@@ -233,7 +233,7 @@ class Bench:
             document = calibrate(self.dense.llama, document_layers, queries, tokens)
             documents[clustering] = document, time.perf_counter() - start
         for engine in engines:
-            document, indexing_s = documents[engine.llama.attention.clustering_key(depth)]
+            document, indexing_s = documents[engine.llama.attention.clustering_key(depth, engine.llama.on_metal)]
             start = time.perf_counter()
             engine.llama.attach(replace(document, curves={}))  # each engine takes the time to measure its thresholds
             if self.dense.prefill_s:

@@ -108,7 +108,7 @@ class Measurer:
         probe = Probe(self._reader, numbered.text, dense)
         for run in missing:
             if run != DENSE_RUN:
-                document = documents.get(run.attention.clustering_key(numbered.depth), usual)
+                document = documents.get(self._clustering_of(run, numbered.depth), usual)
                 budget = self._matched_budget(run, numbered.depth, document, probe)
                 if budget is not None:
                     self._reader.attend(document, replace(run.attention, budget=budget))
@@ -120,8 +120,8 @@ class Measurer:
         The first one does not depend on the missing runs, so that a resumed evaluation adds in the same order.
         """
         text, depth = numbered.text, numbered.depth
-        keys = sorted({key for run in self._runs if (key := run.attention.clustering_key(depth)) is not None})
-        needed = {run.attention.clustering_key(depth) for run in missing}
+        keys = sorted({key for run in self._runs if (key := self._clustering_of(run, depth)) is not None})
+        needed = {self._clustering_of(run, depth) for run in missing}
         keys = [key for key in keys if key in {*needed, keys[0]}]
         if text.document:
             keys = keys or [()]
@@ -130,6 +130,10 @@ class Measurer:
             indexes = self._reader.read(text.tokens, [dict(key) for key in keys])
         clusterings: list[Clustering] = [*keys] or [None]
         return dict(zip(clusterings, indexes, strict=True))
+
+    def _clustering_of(self, run: Run, depth: int) -> Clustering:
+        """Return the clustering that a run needs of a text of `depth` tokens."""
+        return run.attention.clustering_key(depth, self._llama.on_metal)
 
     def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:
         """Have a method answer the samples of a text, and record them. For dense attention itself, `dense` is empty."""

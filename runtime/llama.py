@@ -16,18 +16,16 @@ import numpy as np
 
 from ..cpu_kernels.numba_support import compile as compiling
 from ..errors import OctavoError
+from .attending import Attending
 from .cache.cache_layers import cache_layers
 from .chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
-from .devices.step_costs import StepCosts, keep_costs, kept_costs
 from .document.index import Index, KeptState
 from .graph.attention_nodes import attention_nodes, silent_llama_cpp
-from .llama_cpp_compat import DropIn
 from .methods import DENSE
-from .methods.assignment import assign
 from .methods.attention import Attention
 from .models import model_file
 from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx
@@ -40,7 +38,7 @@ from .store.plan import Plan
 _OPENING = 32
 
 
-class Llama(DropIn):
+class Llama(Attending):
     """Drop-in for `llama_cpp.Llama`: the same arguments and methods, on octavo's KV cache and attention.
 
     Parameters
@@ -187,9 +185,9 @@ class Llama(DropIn):
         if params.n_ctx > self.n_batch:  # RoPE factors depend on n_ctx, and the nodes have those for short texts
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)
-        self._on_metal, self._layers = device.name == METAL, layers
+        self.on_metal, self._layers = device.name == METAL, layers
         attention = self._prepared(self.attention)
-        resolved = attention.resolve(None, self._on_metal)
+        resolved = attention.resolve(None, self.on_metal)
         self.sequence.attention, self.sequence.resolved_attention = attention, resolved
         self._ctx.close()
         context = Context(
@@ -260,75 +258,6 @@ class Llama(DropIn):
         self.input_ids[self.n_tokens : end] = tokens
         self.n_tokens = end
         self._requires_eval = True
-
-    def set_attention(self, attention: Attention | str, budget: float | None = None) -> None:
-        """Change the attention from the next token on.
-
-        Parameters
-        ----------
-        attention : Attention or str
-            The new attention. Words are parsed with the plan and the retrieval heads of the old one.
-        budget : float, optional
-            An argument of `Attention.parse`.
-
-        Raises
-        ------
-        OctavoError
-            The words do not compose, or the context holds tokens after the document and the old or the new attention
-            evicts rows.
-        """
-        if isinstance(attention, str):
-            attention = self.attention.parsed(attention, budget=budget)
-        attention = self._prepared(attention)
-        self._use(attention.resolve(self.context.cache.document, self._on_metal))
-        self.sequence.attention = attention
-
-    def _prepared(self, attention: Attention) -> Attention:
-        """Return an attention with what depends on this model and this machine: the plan's layers, and step costs."""
-        attention = attention.of_layers(self._layers)
-        if attention.auto is None or self._on_metal or (costs := self.step_costs) is None:
-            return attention
-        return replace(attention, selects_from=costs.selects_from)
-
-    @property
-    def step_costs(self) -> StepCosts | None:
-        """Return what a step costs on this machine, if it was measured."""
-        return kept_costs(self._layers, self.context_params.n_threads)
-
-    def measure_steps(self) -> None:
-        """Measure what a step costs, unless that is known or nothing depends on it. The model must be empty."""
-        if self.attention.auto is not None and not self._on_metal and self.step_costs is None:
-            keep_costs(self._layers, self.context_params.n_threads)
-            self.set_attention(self.attention)
-
-    @contextlib.contextmanager
-    def attending(self, attention: Attention) -> Iterator[None]:
-        """Change the attention inside a `with` block. The model is empty before and after it."""
-        before = self.attention
-        self.reset()
-        self.set_attention(attention)
-        try:
-            yield
-        finally:
-            self.reset()
-            self.set_attention(before)
-
-    def _follow(self, document: Index | None) -> None:
-        """Resolve `auto` for the next document. If the choice changes, forget everything."""
-        resolved = self.attention.resolve(document, self._on_metal)
-        if resolved != self.resolved_attention:
-            self.context.attach(None)
-            self._use(resolved)
-
-    def _use(self, resolved: Attention) -> None:
-        """Use a resolved attention from the next token on."""
-        self.context.use(assign(resolved, self.context.cache.layers))
-        self.sequence.resolved_attention, self._n_ctx = resolved, self.context.longest
-
-    def compile_ahead(self, attention: Attention, n_tokens: int) -> None:
-        """Compile the kernels that an attention needs over a document of n_tokens tokens, in the background."""
-        resolved = attention.resolve_for(n_tokens, self._on_metal, self.context.kv_type)
-        self.context.device.compile_ahead(assign(resolved, self.context.cache.layers))
 
     def switch(self, sequence: TokenSequence) -> None:
         """Compute another sequence from the next step on (see sequences/pool.py)."""

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ...cpu_kernels.numba_support.shape import F16
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from ..document.index import Index
@@ -195,20 +194,25 @@ class Attention:
         """Return whether its budget makes a difference."""
         return not self.is_llama_cpp and "budget" not in self.parameters and self.new_method().takes_budget
 
-    def wants_clusters(self, n_tokens: int) -> bool:
+    def wants_clusters(self, n_tokens: int, on_metal: bool = False) -> bool:
         """Return whether it looks up the clusters of a document of n_tokens tokens."""
         if self.auto is not None:
-            return self.auto.wants_clusters(n_tokens)
-        return not self.is_llama_cpp and method_class(self.method).needs_clusters
+            return self.auto.wants_clusters(n_tokens, on_metal)
+        return self.always_clusters
+
+    @property
+    def always_clusters(self) -> bool:
+        """Return whether it looks up the clusters of every document."""
+        return self.auto is None and not self.is_llama_cpp and method_class(self.method).needs_clusters
 
     @property
     def clustering(self) -> dict[str, Any]:
         """Return the fields of `ClusterSettings` that it needs to differ from the default."""
         return self.new_method().clustering
 
-    def clustering_key(self, n_tokens: int) -> Clustering:
+    def clustering_key(self, n_tokens: int, on_metal: bool = False) -> Clustering:
         """Return a key that is equal for attentions that can share the index of a document of n_tokens tokens."""
-        return tuple(sorted(self.clustering.items())) if self.wants_clusters(n_tokens) else None
+        return tuple(sorted(self.clustering.items())) if self.wants_clusters(n_tokens, on_metal) else None
 
     @property
     def for_indexing(self) -> Attention:
@@ -255,13 +259,13 @@ class Attention:
         """Return the attention for a document: itself, or the choice of `auto`."""
         if document is None or not document.n_clusters:
             return self.resolve_for(0, on_metal)
-        return self.resolve_for(len(document.tokens), on_metal, document.kv_type)
+        return self.resolve_for(len(document.tokens), on_metal)
 
-    def resolve_for(self, n_clustered: int, on_metal: bool = False, kv_type: str = F16) -> Attention:
+    def resolve_for(self, n_clustered: int, on_metal: bool = False) -> Attention:
         """Return the attention for a document of n_clustered tokens with clustered keys; 0 for no document."""
         if self.auto is None:
             return self
-        method, parameters = self.auto.choose(n_clustered, on_metal, kv_type, self.selects_from)
+        method, parameters = self.auto.choose(n_clustered, on_metal, self.selects_from)
         layers = None if on_metal else self.layers
         return replace(self, method=method, parameters=parameters, layers=layers, auto=None, text="")
 

@@ -25,7 +25,7 @@ def test_ask_prints_the_answer_and_nothing_else_on_stdout(document, on_tiny):
 
 
 def test_ask_says_that_a_budget_is_too_small(document, on_tiny):
-    octavo("index", document, *on_tiny)
+    octavo("index", document, *on_tiny, "--attention", "squeezed")
     asked = octavo(
         "ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER, "--attention", "squeezed", "--budget", "0.25"
     )

@@ -10,36 +10,42 @@ from helpers.index_builds import build, library_of
 import octavo
 from octavo.errors import OctavoError
 from octavo.runtime.devices.choose import metal_method
-from octavo.runtime.methods import auto as auto_module
 from octavo.runtime.methods.attention import DENSE_ATTENTION, LLAMA_CPP_ATTENTION, Attention, plan_for
-from octavo.runtime.methods.auto import LONG, SHORT, Auto
+from octavo.runtime.methods.auto import SHORT, Auto
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.plan import Plan
 
 AUTO = Attention.parse("auto")
+LONG = 20_000
 BUDGETS = [("auto", 0.5), ("auto", None), ("squeezed", 0.5)]
-KV_TYPES = ["f16", "q8_0", "q4_0"]
 PLAN = Plan("abc", "duo+squeezed", 0.5, 8, 32, {"squeezed": (1.5, 0.5)}, ((1, 0), (0, 0)), (0, 1))
 
 
-def document_of(n_tokens, n_clusters=10, kv_type="f16"):
+def document_of(n_tokens, n_clusters=10):
     """As much of an index as the choice depends on."""
-    return SimpleNamespace(tokens=np.zeros(n_tokens, np.int32), n_clusters=n_clusters, kv_type=kv_type)
+    return SimpleNamespace(tokens=np.zeros(n_tokens, np.int32), n_clusters=n_clusters)
+
+
+@pytest.mark.parametrize("document", [None, document_of(SHORT), document_of(LONG), document_of(LONG, n_clusters=0)])
+def test_on_the_cpu_it_selects_by_quality(document):
+    assert AUTO.resolve(document, on_metal=False).method == "sketch"
+    with_plan = AUTO.with_plan(PLAN).resolve(document, on_metal=False)
+    assert (with_plan.method, with_plan.layers is not None) == ("sketch", True)
 
 
 @pytest.mark.parametrize(
-    ("document", "method"),
+    ("attention", "on_metal", "wanted"),
     [
-        (None, "sketch"),
-        (document_of(LONG - 1), "sketch"),
-        (document_of(LONG), "squeezed"),
-        (document_of(LONG, n_clusters=0), "sketch"),
+        ("auto", False, [False, False]),
+        ("auto", True, [False, True]),
+        ("squeezed", False, [True, True]),
+        ("dense", True, [False, False]),
+        ("sketch", False, [False, False]),
     ],
 )
-def test_the_document_decides(document, method):
-    assert AUTO.resolve(document, on_metal=False).method == method
-    with_plan = AUTO.with_plan(PLAN).resolve(document, on_metal=False)
-    assert (with_plan.method, with_plan.layers is not None) == (method, True)
+def test_keys_are_clustered_only_for_what_looks_clusters_up(attention, on_metal, wanted):
+    parsed = Attention.parse(attention)
+    assert [parsed.wants_clusters(n_tokens, on_metal) for n_tokens in (SHORT, LONG)] == wanted
 
 
 def test_a_quality_and_the_most_are_kept():
@@ -48,15 +54,7 @@ def test_a_quality_and_the_most_are_kept():
         assert (parameters["quality"], parameters["most"]) == (0.95, 0.5)
     assert Auto(quality=0.99).choose()[1]["most"] == 1.0, "nothing else limits what was asked for"
     assert Auto(most=0.1).choose()[1]["most"] == 0.1
-    assert Auto(most=0.05).choose(LONG) == ("squeezed", {"budget": 0.05})
-    assert Auto(most=0.5).choose(LONG) == ("squeezed", {"budget": 0.125})
-
-
-def test_the_budget_has_room_for_the_lookup_in_rows_of_4_bits():
-    documents = [document_of(LONG, kv_type=kv_type) for kv_type in KV_TYPES]
-    budgets = [AUTO.resolve(document, on_metal=False).parameters["budget"] for document in documents]
-    assert budgets == [0.125, 0.125, 0.25]
-    assert Auto(most=0.1).choose(LONG, kv_type="q4_0") == ("squeezed", {"budget": 0.1})
+    assert Auto(most=0.05).choose(LONG)[1]["most"] == 0.05
 
 
 @pytest.mark.parametrize(
@@ -112,17 +110,14 @@ def test_what_it_chooses_has_the_method_s_parameters():
     chosen = Attention.parse("auto:most=0.5").resolve(None, on_metal=False)
     assert str(chosen) == "sketch:quality=0.95,most=0.5,dense=2048"
     assert chosen == Attention.parse(str(chosen))
-    assert str(AUTO.with_plan(PLAN).resolve_for(LONG)) == "plan+squeezed:budget=0.125"
+    assert str(AUTO.with_plan(PLAN).resolve_for(LONG)) == "plan+sketch:quality=0.95,most=0.25,dense=2048"
 
 
-@pytest.fixture
-def short_texts(monkeypatch):
-    """Choose over documents of 600 tokens as over long ones."""
-    monkeypatch.setattr(auto_module, "SHORT", 256)
-    monkeypatch.setattr(auto_module, "LONG", 512)
+def test_it_chooses_anew_for_each_document(tmp_path, monkeypatch):
+    def choose(self, n_clustered=0, *_):
+        return ("squeezed", {"budget": 0.125}) if n_clustered > 512 else ("sketch", {"quality": 0.95})
 
-
-def test_it_chooses_anew_for_each_document(tmp_path, short_texts):
+    monkeypatch.setattr(Auto, "choose", choose)
     model = tiny_models.write_model(tmp_path / "tiny.gguf", "llama", n_layer=2)
     text = "The keeper of the lighthouse wrote down each ship that passed. " * 32
     llama = octavo.Llama(model, attention="auto", n_ctx=4096, n_batch=256, n_threads=2)
