@@ -1,6 +1,6 @@
 """Measure decoding over a document whose index is larger than the memory that is left for it.
 
-    python benchmarks/larger_than_memory.py DOCUMENT FOLDER -m MODEL.gguf [--times 0 2 3 4] [--attention auto]
+    python benchmarks/larger_than_memory.py DOCUMENT FOLDER -m MODEL.gguf [--times 0 2 3 4] [--attention squeezed]
 
 The document's index is in FOLDER, and is made first if it is not there. For each number of times a process of its own,
 in a control group whose memory is limited, takes so much memory that the index is that many times as large as what is
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("-m", "--model", type=Path, required=True)
     parser.add_argument("--times", type=float, nargs="+", default=[0, 2, 3, 4])
-    parser.add_argument("--attention", default="auto")
+    parser.add_argument("--attention", default="squeezed")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--measure", type=float, help=argparse.SUPPRESS)
