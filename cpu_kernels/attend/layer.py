@@ -48,6 +48,7 @@ WORK = np.dtype(
         ("partials", "i8"),  # (n_threads, n_kv_head) partial results
         ("scratch", "i8"),  # (n_threads, scratch_bytes)
         ("scratch_bytes", "i8"),
+        ("rounds", "i8"),  # 1 if a batch may round to int16 where products of int16 are faster
         # For a batch that reads only the blocks of keys with most of its attention (sparse_prefill.py).
         ("covers", "f8"),  # share of the attention that they must hold; 0 to read everything
         ("n_kv_head", "i8"),  # these three describe the layer that chooses
@@ -336,6 +337,7 @@ def _prefill(shape, heads, n_kv_head, n_tokens, softcap, work_address, sparse, s
             n_spans,
             work.chosen + i * work.chosen_bytes if n_blocks > 0 else 0,
             n_blocks,
+            work.rounds,
             softcap,
             sinks + i * group * 4 if sinks != 0 else 0,
             work.scratch + ith * work.scratch_bytes,

@@ -47,7 +47,7 @@ def tile_scratch_size(shape: Shape) -> int:
     return n_bytes // 4
 
 
-@late_stage(SHAPE, *[types.int64] * 8, types.float32, *[types.int64] * 5)
+@late_stage(SHAPE, *[types.int64] * 9, types.float32, *[types.int64] * 5)
 def attend_tile(
     shape,
     first_row,
@@ -58,6 +58,7 @@ def attend_tile(
     n_spans,
     chosen,
     n_blocks,
+    rounds,
     softcap,
     sinks,
     scratch,
@@ -81,6 +82,8 @@ def attend_tile(
         Address of n_blocks bytes for each group of tokens: whether it reads a block (sparse_prefill.py). 0 to read all.
     n_blocks : int64
         Number of blocks of all spans, if `chosen` is not 0.
+    rounds : int64
+        1 to round to int16 where products of int16 are faster than those of f32; 0 for f32.
     softcap : float32
         Soft cap of the scores, 0 for none.
     sinks : int64
@@ -97,7 +100,7 @@ def attend_tile(
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
     first_group, last_group = group_of(position, first_row // group), group_of(position, last_token - position)
-    rough = chosen != 0 and not reads_all(position, first_group)
+    rough = (chosen != 0 and not reads_all(position, first_group)) or (rounds != 0 and shape.on_words)
     start_softmax(shape, first_row, n_rows, position, room)
     if HAS_AMX and shape.on_amx:
         enter_tiles(room.configuration)

@@ -1,9 +1,9 @@
 """Compute the parts of prefill for a strip of queries and a block of keys and values.
 
 A row of scores holds one key's scores with all queries of a strip, so that the softmax needs no sums across lanes. Both
-matrix products run on register tiles: of bf16 if the CPU has AMX (bf16_tiles.py), of int16 on other x86 CPUs
-(word_strips.py), else of f32 (f32_tiles.py). If attention is approximate anyway, products on AMX are `rough`: of one
-bf16 instead of two. The layout of a thread's scratch (tile_scratch.py) depends on that; only these files know it.
+matrix products run on register tiles: of f32 (f32_tiles.py), or of bf16 if the CPU has AMX (bf16_tiles.py). If
+attention is approximate anyway, they are `rough`: of one bf16 instead of two, or of int16 (word_strips.py). The layout
+of a thread's scratch (tile_scratch.py) depends on that; only these files know it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from .word_strips import (
 def load_queries(shape, query, n_rows, rough, scratch):
     """Transpose the queries of each strip, rotated as the keys are. The last strip is padded with 0."""
     room, width, head_dim = scratch_parts(shape, scratch), strip_queries(shape), shape.head_dim
-    in_words = shape.on_words
+    in_words = shape.on_words and rough
     for strip in range(0, n_rows, width):
         place = room.queries + strip * head_dim * 4
         floats = room.widened if (HAS_AMX and shape.on_amx) or in_words else place
@@ -115,7 +115,7 @@ def _widen_values(shape, base, listed, row, n, floats):
 def load_keys(shape, base, listed, row, n, rough, scratch):
     """Load a block of keys."""
     room = scratch_parts(shape, scratch)
-    if shape.on_words:
+    if shape.on_words and rough:
         _widen_keys(shape, base, listed, row, n, room.widened)
         load_key_words(shape, n, scratch)
         return
@@ -133,7 +133,7 @@ def load_keys(shape, base, listed, row, n, rough, scratch):
 def load_values(shape, base, listed, row, n, rough, scratch):
     """Load a block of values."""
     room = scratch_parts(shape, scratch)
-    if shape.on_words:
+    if shape.on_words and rough:
         _widen_values(shape, base, listed, row, n, room.widened)
         load_value_words(shape, n, scratch)
         return
@@ -149,7 +149,7 @@ def load_values(shape, base, listed, row, n, rough, scratch):
 @kernel
 def score_strip_of(shape, strip, n, rough, room):
     """Compute scores[r] = keys[r] . queries for n rows of keys, and perhaps some more, which are not read."""
-    if shape.on_words:
+    if shape.on_words and rough:
         score_strip_words(shape, strip, n, room.queries)
         return
     score_block(shape, room.keys, room.queries + strip * shape.head_dim * 4, n, rough, room.scores)
@@ -196,7 +196,7 @@ def weigh_strip(shape, strip, n, rough, room):
     if HAS_AMX and shape.on_amx:
         return _weigh_on_amx(shape, strip, n, rough, room)
     width, rose = strip_queries(shape), False
-    if shape.on_words:
+    if shape.on_words and rough:
         weigh_strip_words(shape, strip, n, room.queries)
     else:
         _weigh(shape, strip, n, room)
@@ -313,7 +313,7 @@ def add_values(shape, strip, n, n_rows, rough, room):
     if HAS_AMX and shape.on_amx:
         add_strip(shape, room.values, room.weights, -(-n // AMX_DEPTH), sums, rough)
         return
-    if shape.on_words:
+    if shape.on_words and rough:
         add_values_words(shape, strip, n, n_rows, room.queries)
         return
     for r in range(0, min(n_rows - strip, TILE), TILE_ROWS):

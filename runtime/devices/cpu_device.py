@@ -16,7 +16,6 @@ from ...cpu_kernels.attend.layer import WORK, choose_in_layer, scratch_bytes, st
 from ...cpu_kernels.attend.partials import partial_size
 from ...cpu_kernels.attend.spans import SPAN
 from ...cpu_kernels.numba_support import background_compile
-from ...cpu_kernels.numba_support.machine_features import HAS_AMX, HAS_AVX2
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.attend_batch import attend_tile
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
@@ -59,8 +58,7 @@ class CpuDevice:
     def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
         """Compile the methods' hooks, and other kernels that are needed after the first tokens, in this order."""
         hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
-        words = WORD_STAGES if HAS_AVX2 and not HAS_AMX else []
-        first, last = [attend_tile, load_values, *words, hook.compiled_token], [kmeans.improve, choose_in_layer]
+        first, last = [attend_tile, load_values, hook.compiled_token], [kmeans.improve, *WORD_STAGES, choose_in_layer]
         background_compile.compile_ahead([*first, *hooks, *last])
 
     def new_memory(self) -> CpuMemory:
@@ -155,6 +153,9 @@ class CpuExecutor:
         _prepare_document(self._cache, n_tokens)
         n_rows = self._cache.n_tokens + n_tokens
         self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
+        self._work["rounds"] = covers > 0 and n_tokens > 1
+        if self._work["rounds"][0] and any(shape.on_words for shape in self._shapes):
+            _ = [stage.native for stage in WORD_STAGES]  # here: the background process comes to them last
         if self._work["covers"][0] > 0:
             self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short block
             self._layers["choose"] = native(choose_in_layer).address
@@ -191,8 +192,7 @@ class CpuExecutor:
         if not self._layers[name].any():
             self._layers[name] = background_compile.compiled(compiled).address
             if n_tokens > 1:
-                words = WORD_STAGES if any(shape.on_words for shape in self._shapes) else []
-                for stage in (load_queries, load_keys, load_values, attend_tile, *words):
+                for stage in (load_queries, load_keys, load_values, attend_tile):
                     background_compile.compiled(stage)
 
     def _make_room_for_blocks(self, n_blocks: int) -> None:

@@ -152,6 +152,7 @@ class Prefill:
     query : (n_tokens, group, head_dim) f32    keys, values : (n_document + n_tail, head_dim or value_dim)
     position : of the first row of the tail    cuts : rows of the tail where a new span starts
     pieces : of the document's rows, runs and lists; None attends each once
+    rounds : 1 to round to int16 where that is faster
     """
 
     def __init__(
@@ -167,9 +168,10 @@ class Prefill:
         sinks=None,
         cuts=(),
         pieces=None,
+        rounds=0,
     ):
         self.shape, self.query, self.n_document, self.position = shape, query, n_document, position
-        self.window, self.softcap, self.sinks = window, np.float32(softcap), sinks
+        self.window, self.softcap, self.sinks, self.rounds = window, np.float32(softcap), sinks, rounds
         self.keys, self.values = store_pair(shape, keys, values)
         self.pieces = pieces if pieces is not None else [range(n_document)]
         bounds = sorted({n_document, len(keys), *(n_document + cut for cut in cuts)})
@@ -200,6 +202,7 @@ class Prefill:
                 len(self.spans),
                 0,
                 0,
+                self.rounds,
                 self.softcap,
                 address(self.sinks) if self.sinks is not None else 0,
                 scratch.address,
@@ -266,6 +269,7 @@ def attend_spans(shape, queries, spans, position, softcap=0.0):
                 position,
                 address(spans),
                 len(spans),
+                0,
                 0,
                 0,
                 softcap,

@@ -50,7 +50,8 @@ def test_a_long_document_is_read_by_blocks(llama, tmp_path, monkeypatch):
         np.testing.assert_array_equal(own, expected)
     for pair in others:
         for own, expected in zip(*map(in_order, pair), strict=True):
-            np.testing.assert_array_equal(own[:, :N_DENSE], expected[:, :N_DENSE])
+            early = own[:, :N_DENSE], expected[:, :N_DENSE]  # products may be rounded where a document is read
+            assert np.linalg.norm(early[0] - early[1]) / np.linalg.norm(early[1]) < 0.002
             late = own[:, N_DENSE + 512 :], expected[:, N_DENSE + 512 :]
             assert 0 < np.linalg.norm(late[0] - late[1]) / np.linalg.norm(late[1]) < 0.1
 

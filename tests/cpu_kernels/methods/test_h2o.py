@@ -8,10 +8,10 @@ from helpers.kernel_heads import Head, queries_of
 from helpers.kernel_inputs import (
     EACH,
     QUANTISED,
+    SAME,
     SHAPE,
     THREADS,
     LoadedQuery,
-    most_error,
     normal,
     read_rows,
     relative_error,
@@ -170,7 +170,7 @@ def test_all_that_is_kept_is_attended_whatever_its_position(shape, n_old, n_toke
     rows = np.vstack([old, new]), read_rows(shape, values)
     expected = [oracle.attention(queries[:, g], *rows, visible=mask) for g in range(3)]
     actual = attend_spans(shape, queries, spans, 4000 + n_old)
-    assert relative_error(actual, np.stack(expected, axis=1)) < most_error(n_tokens)
+    assert relative_error(actual, np.stack(expected, axis=1)) < 5 * SAME
 
 
 @pytest.mark.parametrize("n_tokens", [1, 5])

@@ -8,11 +8,11 @@ from helpers.kernel_heads import Head, queries_of, random_head
 from helpers.kernel_inputs import (
     EACH,
     QUANTISED,
+    SAME,
     SAME_IN_BATCHES,
     SHAPE,
     LoadedQuery,
     address,
-    most_error,
     normal,
     relative_error,
 )
@@ -120,9 +120,7 @@ def test_each_token_attends_its_sinks_and_its_newest_rows(shape, n_rows, n_token
     n_dropped = needed // CHUNK_ROWS * CHUNK_ROWS  # all that no token of the step needs
     head = streaming_head(rng, shape, n_rows, n_sinks, n_recent, n_dropped, softcap=softcap)
     queries, mask = queries_of(rng, shape, n_tokens), visible(n_rows, n_tokens, n_sinks, n_recent)
-    assert relative_error(attend(head, queries), expected_output(head, queries, mask, n_tokens == 1)) < most_error(
-        n_tokens
-    )
+    assert relative_error(attend(head, queries), expected_output(head, queries, mask, n_tokens == 1)) < 5 * SAME
 
 
 @pytest.mark.slow
@@ -142,7 +140,7 @@ def test_a_chunk_sees_the_sinks_the_recent_rows_and_itself(n_rows, n_tokens, n_s
     expected = papers.duo_chunk(n_rows, n_tokens, n_sinks, n_recent)
     mask = np.array([np.isin(np.arange(n_rows), rows) for rows in expected])
     assert (seen(head, select(head, queries), n_tokens) == mask).all()
-    assert relative_error(attend(head, queries), expected_output(head, queries, mask)) < most_error(n_tokens)
+    assert relative_error(attend(head, queries), expected_output(head, queries, mask)) < 5 * SAME
 
 
 @pytest.mark.parametrize("shape", EACH)
