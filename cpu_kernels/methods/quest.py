@@ -5,7 +5,7 @@ head_dim columns, the smallest first: (2, head_dim) f16. No key of the page scor
 * largest_i). This is computed as the dot product of (min(q, 0), max(q, 0)) with the bounds. Bounds of q8_0 keys are
 rounded to f16, by less than the keys were.
 
-Pages are pages of the tail, into which the rows of a document are copied in order. A chunk's extras are the bounds of
+Pages are pages of the tail, whose first chunks hold the rows of a document in order. A chunk's extras are the bounds of
 its pages.
 
 The pages with the highest bounds are selected (see select_top.py), by a group of query heads together, or by each query

@@ -53,7 +53,7 @@ def _derive(tail: Tail) -> None:
 
 def _take(kept: KeptExtras | None, heads: Sequence[HeadWithDocument]) -> bool:
     """Copy kept extras and state into tails. Return False if some are missing or do not fit."""
-    if kept is None or not all(head.layer in kept and head.number in kept[head.layer]["heads"] for head in heads):
+    if kept is None or not all(_has(kept.get(head.layer, {}), head.number) for head in heads):
         return False
     for layer, number, tail in heads:
         place = int(np.flatnonzero(kept[layer]["heads"] == number)[0])
@@ -73,6 +73,14 @@ def _take(kept: KeptExtras | None, heads: Sequence[HeadWithDocument]) -> bool:
             if chunk is not None:
                 chunk.extras[:] = stored
     return True
+
+
+def _has(of_layer: dict[str, np.ndarray], number: int) -> bool:
+    """Return whether what is kept of a layer has a head's extras: a file may hold anything."""
+    if not {"heads", "extras"} <= of_layer.keys():
+        return False
+    numbers = of_layer["heads"]
+    return number in numbers and all(array.shape[:1] == numbers.shape for array in of_layer.values())
 
 
 def _kept(heads: Sequence[HeadWithDocument]) -> KeptExtras:

@@ -146,7 +146,7 @@ def kept_costs(layers: Sequence[CacheLayer], n_threads: int) -> StepCosts | None
     """Return the costs that were measured for a model's layers; None if they were not."""
     with suppress(KeyError, TypeError, ValueError):
         kept = _kept()[_key(layers, n_threads)]
-        tokens, *times = (tuple(kept[name]) for name in ("tokens", "dense", "selecting"))
+        tokens, *times = (tuple(map(float, kept[name])) for name in ("tokens", "dense", "selecting"))
         if tokens == LENGTHS and all(len(each) == len(LENGTHS) for each in times):
             return StepCosts(LENGTHS, *times)
     return None

@@ -60,9 +60,10 @@ def test_costs_are_kept_by_threads_and_shape(measured):
     assert kept_costs([CacheLayer(2, 64, 0, group=3)], 2) is None
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", "no JSON", '{"KEY": {}}', '{"KEY": {"tokens": [1], "dense": [2]}}']
-)
+WORDS = '{"KEY": {"tokens": [2304, 4096, 8192], "dense": [1, 2, 3], "selecting": [1, "x", 3]}}'
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "no JSON", '{"KEY": {}}', '{"KEY": {"tokens": [1]}}', WORDS])
 def test_a_damaged_file_counts_as_missing(measured, costs_file, content):
     keep_costs(LAYERS, 2)
     [key] = json.loads(costs_file.read_text())
