@@ -249,7 +249,9 @@ class KVCache(Tails):
         self.truncate(n_tokens)
 
     def attach(self, document: Index | None) -> None:
-        """Start with a document, or with an empty cache."""
+        """Start with a document, or with an empty cache. Raise OctavoError if rows must be copied and do not fit."""
+        if document is not None:
+            self._check_copies(document)
         self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
         for name in HEAD.names or ():
             if name not in (*OF_THE_METHOD, *OF_THE_STEP, "shape", "tail_chunks"):
@@ -290,6 +292,16 @@ class KVCache(Tails):
         derive_extras(document, taken)
         self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
         self._drop()
+
+    def _check_copies(self, document: Index) -> None:
+        """Refuse a document whose rows must be copied, as its index has sorted them by cluster, but do not fit."""
+        copied = [
+            tail.chunk_bytes
+            for tail, layer in zip(self.tails, self._layer_of.tolist(), strict=True)
+            if tail.method.storage is Storage.CHUNKS and document.layers[layer].position == ANY_ORDER
+        ]
+        if n_bytes := sum(copied) * -(-len(document.tokens) // CHUNK_ROWS):
+            check_free("A copy of the document's rows, which `--attention squeezed` reads where they are,", n_bytes)
 
     def _share(self, layer: int, stored: IndexLayer) -> IndexLayer:
         """Return a document's layer in memory that the device reads."""

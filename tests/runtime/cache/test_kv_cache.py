@@ -342,6 +342,19 @@ def test_a_cache_that_fits_beside_what_the_machine_needs_is_not_refused(cache, m
         cache.check_memory(CHUNK_ROWS + 1)
 
 
+def test_a_document_whose_rows_must_be_copied_is_refused_if_they_do_not_fit(monkeypatch):
+    layers = [CacheLayer(2, 64, 0)]
+    cache = KVCache(layers, 2000, assign(Attention.parse("quest", budget=0.5), layers))
+    document = random_document(cache, 600, n_clusters=3)
+    free_memory(monkeypatch, 256 << 20)
+    with pytest.raises(OctavoError, match="A copy of the document's rows, which `--attention squeezed` reads where"):
+        cache.attach(document)
+    assert cache.n_tokens == 0
+    free_memory(monkeypatch, (256 << 20) + (1 << 20))
+    cache.attach(document)
+    assert cache.n_tokens == 600
+
+
 def test_memory_that_is_there_already_is_not_asked_for(cache, monkeypatch):
     cache.reserve(10)
     free_memory(monkeypatch, 0)
