@@ -115,14 +115,15 @@ def _auto_choice(has_plan: bool, costs: StepCosts | None = None) -> str:
 
 
 def _step_costs(llama: Any) -> StepCosts | None:
-    """Return what steps cost on this machine, if that was measured."""
+    """Return what steps cost on this machine with octavo's default of threads, if that was measured."""
     from ..cpu_kernels.numba_support.shape import F16
     from ..runtime.cache.cache_layers import cache_layers
     from ..runtime.devices.step_costs import kept_costs
     from ..runtime.graph.attention_nodes import attention_nodes
+    from ..runtime.models.find_model import default_threads
 
     layers = cache_layers(attention_nodes(llama._model, llama.context_params), F16)
-    return kept_costs(layers, llama.context_params.n_threads)
+    return kept_costs(layers, default_threads())
 
 
 def _in_microseconds(costs: StepCosts | None) -> dict[str, str]:

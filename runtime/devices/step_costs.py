@@ -132,7 +132,7 @@ def _key(layers: Sequence[CacheLayer], n_threads: int) -> str:
     shape = layer.shape
     rows = f"{'latent ' if shape.latent else ''}{shape.kv_type} rows of {shape.head_dim} and {shape.value_dim}"
     model = f"{layer.n_kv_head} KV heads, groups of {shape.group}, {rows}"
-    return f"octavo {__version__}, {cpu_name()}, {n_threads} threads: {model}"
+    return f"octavo {__version__}, {cpu_name()}, {n_threads} threads: {model}, selecting {DEFAULT_BUDGET:g}"
 
 
 def _kept() -> dict[str, dict[str, list[float]]]:

@@ -12,6 +12,7 @@ import pytest
 from helpers import tiny_models
 from helpers.command_line import SENTENCES, fails, interrupt_when, octavo, start
 
+from octavo.runtime.devices.step_costs import LENGTHS, StepCosts
 from octavo.runtime.methods.attention import Attention
 
 AUTO = Attention.parse("auto")
@@ -326,6 +327,15 @@ def test_inspect_a_model(tiny_model):
         "kv_bytes_per_token": 3 * 2 * 2 * 2 * 64,
         "auto": {"chooses": str(AUTO.resolve_for(0))},
     }
+
+
+def test_inspect_a_model_whose_steps_were_measured(tiny_model, monkeypatch):
+    costs = StepCosts(LENGTHS, (100.0, 200.0, 400.0), (150.0, 120.0, 200.0))
+    monkeypatch.setattr("octavo.runtime.devices.step_costs.kept_costs", lambda layers, n_threads: costs)
+    described = json.loads(octavo("inspect", tiny_model, "-o", "json").stdout)["auto"]
+    assert described["chooses"] == "sketch:quality=0.95,most=0.25,dense=4096"
+    assert described["a layer's step at 2,304 tokens"] == "100 us reading all, 150 us selecting an eighth"
+    assert "at 8,192 tokens 400 us reading all, 200 us selecting an eighth" in octavo("inspect", tiny_model).stdout
 
 
 def test_inspect_tells_sliding_layers(tmp_path):
