@@ -1,7 +1,7 @@
 """Compute the parts of prefill in int16 (int16_tiles.py), for a strip of queries and a block of keys and values.
 
-Each does what the function of strips.py without `_words` in its name does. All are late stages, because a CPU with AMX
-needs none of them. `scratch` is the address of a thread's scratch (tile_scratch.py).
+Each does what the function of strips.py without `_words` in its name does. All are late stages, because a prompt that
+is read exactly needs none of them. `scratch` is the address of a thread's scratch (tile_scratch.py).
 """
 
 from __future__ import annotations
