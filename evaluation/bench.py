@@ -235,7 +235,7 @@ class Bench:
         for engine in engines:
             document, indexing_s = documents[engine.llama.attention.clustering_key(depth, engine.llama.on_metal)]
             start = time.perf_counter()
-            engine.llama.attach(replace(document, curves={}))  # each engine takes the time to measure its thresholds
+            engine.llama.attach(replace(document, curves={}, extras={}))  # each takes the time to make its own
             if self.dense.prefill_s:
                 engine.prefill_s = self.dense.prefill_s + time.perf_counter() - start
                 engine.prefill_s += indexing_s
