@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..convert.clusters import whole_layer
 from ..convert.pipeline import keep_whole
 from ..convert.prefix_reuse import KnownRows, keep_all_rows
 from ..documents.document import Place
@@ -22,6 +21,7 @@ from ..errors import OctavoError
 from ..library.indexed_document import IndexedDocument
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import Index
+from ..runtime.document.whole_layer import whole_layer
 from ..runtime.llama import Llama
 from ..runtime.methods.attention import DENSE_ATTENTION
 from .document_set import DocumentSet

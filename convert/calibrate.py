@@ -11,8 +11,8 @@ from ..cpu_kernels.attend.head import ANY_ORDER
 from ..runtime.document.index import Index, IndexLayer, KeptState, LastQueries
 from ..runtime.document.stored_rows import as_floats
 from ..runtime.document.thresholds import capped_scores
+from ..runtime.document.whole_layer import no_mass
 from ..runtime.llama import Llama
-from .clusters import no_mass
 
 
 def calibrate(llama: Llama, layers: Sequence[IndexLayer], queries: list[np.ndarray], tokens: list[int]) -> Index:

@@ -17,10 +17,11 @@ from ..runtime.cache.kv_cache import KVCache
 from ..runtime.devices import CPU
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
+from ..runtime.document.whole_layer import whole_layer
 from ..runtime.llama import Llama
 from ..runtime.prompt import Prompt
 from ..settings import PREFILL_SPARSE, STATE_EVERY
-from .clusters import ClusterSettings, cluster_layers, whole_layer
+from .clusters import ClusterSettings, cluster_layers
 
 #: Characters for each token of the context up to which a text is always tokenized; number and length of the samples
 #: that estimate the tokens of a longer text.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..convert.clusters import ClusterSettings, no_mass
+from ..convert.clusters import ClusterSettings
 from ..cpu_kernels.attend.head import ANY_ORDER
 from ..cpu_kernels.attend.hooks import native
 from ..cpu_kernels.numba_support import background_compile
@@ -27,6 +27,7 @@ from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.document.mean_values import ClusterMeans
 from ..runtime.document.stored_rows import row_format
+from ..runtime.document.whole_layer import no_mass
 from ..runtime.methods import DENSE, METHODS, method_class
 from ..runtime.methods.attention import Attention
 from ..runtime.methods.method import Storage
@@ -107,7 +108,7 @@ class Layers(RandomLayers):
         count = max(2, _BYTES // layer_bytes) if case.tokens == 1 else 2  # a prefill does not wait for memory
         dtype, n_elements = row_format(shape.head_dim, shape.kv_type)
         rows = memory.view(np.uint8)[: count * layer_bytes].view(dtype)
-        rows = as_rows(layer, rows.reshape(count, 2, N_KV_HEAD, case.rows, n_elements))
+        rows = as_rows(shape.kv_type, shape.head_dim, rows.reshape(count, 2, N_KV_HEAD, case.rows, n_elements))
         method = Attention(case.method, budget=1.0).new_method()
         document = self._document(rows) if method.storage is Storage.MAPPED else None
         super().__init__(layer, [(keys, values) for keys, values in rows], method, n_threads, case.tokens, document)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from .context import Context
 from .devices.step_costs import StepCosts, keep_costs, kept_costs
@@ -61,7 +62,7 @@ class Attending(DropIn):
         costs = None if self.on_metal or attention.auto is None else self._step_costs
         return replace(attention, selects_from=costs.selects_from) if costs else attention
 
-    @property
+    @cached_property
     def _step_costs(self) -> StepCosts | None:
         """Return what a step costs on this machine, if it was measured."""
         return kept_costs(self._layers, self.context_params.n_threads)
@@ -69,7 +70,7 @@ class Attending(DropIn):
     def measure_steps(self) -> None:
         """Measure what a step costs, unless that is known or nothing depends on it. The model must be empty."""
         if self.attention.auto is not None and not self.on_metal and self._step_costs is None:
-            keep_costs(self._layers, self.context_params.n_threads)
+            self._step_costs = keep_costs(self._layers, self.context_params.n_threads)
             self.set_attention(self.attention)
 
     @contextlib.contextmanager

@@ -33,18 +33,20 @@ def random_numbers() -> np.ndarray:
     return np.random.default_rng(0).standard_normal(_NUMBERS, np.float32).astype(np.float16)
 
 
-def as_rows(layer: CacheLayer, numbers: np.ndarray) -> np.ndarray:
-    """View or change numbers as stored keys or values as long as keys: write the scales of q8_0 and q4_0.
+def as_rows(kv_type: str, length: int, numbers: np.ndarray) -> np.ndarray:
+    """Write the scales of stored rows into random numbers, and return them.
 
     Parameters
     ----------
+    length : int
+        Length of a key or value, with which each row begins.
     numbers : array, shape (..., elements of a row)
-        Of the type of the layer's rows.
+        Of the type of the rows.
     """
-    if layer.kv_type == Q8_0:
-        numbers[..., layer.head_dim :] = np.tile(_SCALE, (numbers.shape[-1] - layer.head_dim) // len(_SCALE))
-    if layer.kv_type == Q4_0:
-        numbers[..., layer.head_dim // 4 :] = _BLOCK_SCALE
+    if kv_type == Q8_0:
+        numbers[..., length:] = np.tile(_SCALE, (numbers.shape[-1] - length) // len(_SCALE))
+    if kv_type == Q4_0:
+        numbers[..., length // 4 :] = _BLOCK_SCALE
     return numbers
 
 

@@ -23,8 +23,9 @@ from ...cpu_kernels.numba_support.machine import cpu_name
 from ...errors import OctavoError
 from ..cache.kv_cache import KVCache
 from ..document.cache_layer import CacheLayer
-from ..document.index import Index, IndexLayer
+from ..document.index import Index
 from ..document.stored_rows import rows_format
+from ..document.whole_layer import whole_layer
 from ..methods import DEFAULT_BUDGET
 from ..methods.attention import DENSE_ATTENTION, Attention
 from ..methods.auto import SHORT, Auto
@@ -91,18 +92,17 @@ def measure(layer: CacheLayer, n_threads: int) -> StepCosts:
 
 def _document(layer: CacheLayer, n_tokens: int, numbers: np.ndarray, n_layers: int) -> Index:
     """Return a document of random rows, which begin at another number in each layer."""
-    dtype, lengths = rows_format(layer.shape)
-    none = np.zeros((layer.n_kv_head, 0), np.int32)
-    no_clusters = np.zeros((layer.n_kv_head, 0, layer.head_dim), np.float16), none, np.zeros_like(none)
+    dtype, sizes = rows_format(layer.shape)
     layers = []
     for number in range(n_layers):
         keys, values = (
-            np.resize(np.roll(numbers.view(dtype), 64 * (2 * number + i)), (layer.n_kv_head, n_tokens, length))
-            for i, length in enumerate(lengths)
+            np.resize(np.roll(numbers.view(dtype), 64 * (2 * number + i)), (layer.n_kv_head, n_tokens, size))
+            for i, size in enumerate(sizes)
         )
-        rows = as_rows(layer, keys), values if layer.latent else as_rows(layer, values)
-        mass = np.zeros((layer.n_kv_head, n_tokens), np.float32)
-        layers.append(IndexLayer(*rows, 0, *no_clusters[:2], *no_clusters[:2], no_clusters[2], mass, split=layer.split))
+        keys = as_rows(layer.kv_type, layer.head_dim, keys)
+        if not layer.latent:
+            values = as_rows(layer.kv_type, layer.shape.value_dim, values)
+        layers.append(whole_layer(keys, values, 0, split=layer.split))
     return Index(np.zeros(n_tokens, np.int32), layers)
 
 
@@ -152,9 +152,10 @@ def kept_costs(layers: Sequence[CacheLayer], n_threads: int) -> StepCosts | None
     return None
 
 
-def keep_costs(layers: Sequence[CacheLayer], n_threads: int) -> None:
+def keep_costs(layers: Sequence[CacheLayer], n_threads: int) -> StepCosts:
     """Measure the costs, and keep them if the cache folder can be written."""
     costs = measure(_selecting(layers), n_threads)
     with suppress(OctavoError, OSError):
         costs_path().parent.mkdir(parents=True, exist_ok=True)
         write_json(costs_path(), {**_kept(), _key(layers, n_threads): asdict(costs)})
+    return costs

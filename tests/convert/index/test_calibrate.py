@@ -11,7 +11,7 @@ from helpers.kernel_heads import Head
 from helpers.kernel_inputs import KV_TYPES, address, halves, normal, store_rows
 
 from octavo.convert.calibrate import attention_mass, calibrate
-from octavo.convert.clusters import ClusterSettings, settings_for, whole_layer
+from octavo.convert.clusters import ClusterSettings, settings_for
 from octavo.cpu_kernels.attend.head import ANY_ORDER
 from octavo.cpu_kernels.methods import squeezed2
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
@@ -28,6 +28,7 @@ from octavo.runtime.document.thresholds import (
     query_head_importance,
     two_level_curve,
 )
+from octavo.runtime.document.whole_layer import whole_layer
 from octavo.runtime.models.llama_arguments import GGML_TYPES
 from octavo.runtime.store.index_files import open_index
 

@@ -30,10 +30,10 @@ def test_selecting_begins_where_it_pays_from_there_on(selecting, expected):
 
 
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
-@pytest.mark.parametrize("latent", [False, True])
-def test_each_kind_of_rows_is_measured(kv_type, latent, monkeypatch):
+@pytest.mark.parametrize(("head_dim", "value_dim", "latent"), [(64, 64, False), (96, 64, False), (96, 64, True)])
+def test_each_kind_of_rows_is_measured(kv_type, head_dim, value_dim, latent, monkeypatch):
     monkeypatch.setattr(step_costs, "LENGTHS", (2304,))
-    layer = CacheLayer(1, 96, 0, kv_type, 4, value_dim=64, latent=True) if latent else CacheLayer(2, 64, 0, kv_type, 2)
+    layer = CacheLayer(2, head_dim, 0, kv_type, 2, value_dim=value_dim, latent=latent)
     costs = step_costs.measure(layer, 2)
     assert len(costs.dense) == len(costs.selecting) == 1
     assert costs.dense[0] > 0 < costs.selecting[0]
