@@ -36,6 +36,8 @@ HEAD = np.dtype(
         ("append", "i8"),
         ("after_step", "i8"),
         ("estimate", "i8"),
+        ("rank", "i8"),
+        ("pick", "i8"),
         ("shape", "i8"),  # `packed`, of the head's Shape
         ("state", "i8"),  # address of the method's own record, its STATE; or 0
         # The document, if the head reads it in place in its index.

@@ -1,7 +1,7 @@
 """Define hooks: the compiled functions of a method, which the generic kernels call by address.
 
-A method's file in `methods/` defines up to six of them. The generic kernels find their addresses in a HEAD record, and
-know none by name. Each is a kernel whose first argument is the `Shape`, whose other arguments are int64, and which
+A method's file in `methods/` defines up to eight of them. The generic kernels find their addresses in a HEAD record,
+and know none by name. Each is a kernel whose first argument is the `Shape`, whose other arguments are int64, and which
 returns an int64. `head` is the address of a HEAD record.
 
 score(shape, head, query, part, n_parts)
@@ -12,6 +12,11 @@ select(shape, head, query, n_tokens, spans) -> number of spans
     exist already; for more tokens this hook scores. `query` is the address of (n_tokens, group, head_dim) f32, scaled.
     One selection serves all tokens of a batch and all query heads of the group, unless spans name query heads: then
     each query head of one token attends only to its own rows, at least one. A batch ignores these names.
+rank(shape, head, query, part, n_parts)
+    Rank one share of the head's items for one token, once all are scored. All threads rank all heads together.
+pick(shape, head, spans, part, n_parts) -> `counts_of` spans and rows
+    Write the SPAN records of one share of the head's items for one token, once all are ranked: from part to part side
+    by side, some perhaps empty. A method with this hook has `rank` too, and `select` for batches only.
 finish(shape, head, out, out_stride)
     Complete the output of one token. `out` is the address of the first query head's (head_dim,) f32, and `out_stride`
     the bytes to the next query head's.
@@ -21,8 +26,9 @@ after_step(shape, head, n_tokens)
     Update the stored rows after an uninterrupted step: evict rows, or cluster them.
 estimate(shape, head, partial, part, n_parts)
     Add one share of the rows that were not selected to a thread's partial result of one token (see decode.py), as
-    estimated from their scores. The head's scratch is as `select` left it, with the size of the remainder (`rest_of`
-    in scores.py), from which the exact share of the attention is counted. All threads estimate all heads together.
+    estimated from their scores. The head's scratch is as `select` or `pick` left it. It has the size of the remainder
+    (`rest_of` in scores.py), from which the exact share of the attention is counted: `select` or this hook's first part
+    tells it. All threads estimate all heads together.
 """
 
 from __future__ import annotations
@@ -32,8 +38,11 @@ from typing import Any, NamedTuple
 
 from numba import int64
 
-from ..numba_support.compile import native_call
+from ..numba_support.compile import layout, native_call
 from .head import shape_of
+
+#: Bits of a number of rows in `counts_of`.
+_ROWS_BITS = 32
 
 #: The signature of every hook as a native function.
 SIGNATURE = int64(int64, int64, int64, int64)
@@ -48,10 +57,24 @@ class Hooks(NamedTuple):
     append: Any = None
     after_step: Any = None
     estimate: Any = None
+    rank: Any = None
+    pick: Any = None
 
     def addresses(self) -> dict[str, int]:
         """Compile the hooks, and return their addresses by the fields of HEAD, 0 for a missing one."""
         return {name: native(hook).address if hook else 0 for name, hook in self._asdict().items()}
+
+
+@layout
+def counts_of(n_spans, n_rows):
+    """Return a number of spans, and of the rows in them, as one int64."""
+    return n_spans << _ROWS_BITS | n_rows
+
+
+@layout
+def split_counts(counts):
+    """Return the number of spans and the number of rows of `counts_of`."""
+    return counts >> _ROWS_BITS, counts & ((1 << _ROWS_BITS) - 1)
 
 
 @cache

@@ -1,8 +1,9 @@
 """Compute one layer's attention, from queries to output: score, select, attend, merge. All threads run it together.
 
 Each part divides the work anew. Score: every thread scores its share of every head's items. Select: one thread serves a
-head. Decode: the threads take equal shares of all heads' rows (decode.py). Prefill: threads take tiles of queries one
-by one, the longest first. The heads' methods define scores and selections (hooks.py).
+head, or every thread ranks its share of every head's items and picks from it. Decode: the threads take equal shares of
+all heads' rows (decode.py). Prefill: threads take tiles of queries one by one, the longest first. The heads' methods
+define scores and selections (hooks.py).
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from ..rows.append import append_rows
 from ..select.scores import rest_address
 from .decode import attend_share, decode_scratch_bytes, merge_shares
 from .head import HEAD, head_at
+from .hooks import split_counts
 from .partials import partial_of
 from .read_ahead import ask_for_rows
-from .spans import SPAN, spans_at
+from .spans import SPAN, count_rows, spans_at
 
 #: Shared by the threads while they attend, layer after layer.
 WORK = np.dtype(
@@ -87,12 +89,13 @@ def threads_for(heads, n_kv_head, n_threads):
 
 
 @kernel
-def _any_scores(heads, n_kv_head):
-    """Return whether any head's method scores before it selects."""
-    for i in range(n_kv_head):  # noqa: SIM110, as Numba compiles no generator here
-        if head_at(heads + i * _HEAD_BYTES).score != 0:
-            return True
-    return False
+def _which_hooks(heads, n_kv_head):
+    """Return whether any head's method scores before it selects, and whether any ranks."""
+    scores = ranks = False
+    for i in range(n_kv_head):
+        head = head_at(heads + i * _HEAD_BYTES)
+        scores, ranks = scores or head.score != 0, ranks or head.rank != 0
+    return scores, ranks
 
 
 @kernel
@@ -130,7 +133,8 @@ def attend_layer(
 def attend_token(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads):
     """Compute one thread's part of a layer's attention for one token; the parameters are those of `attend_layer`."""
     work = record_at(work_address, WORK)
-    if _any_scores(heads, n_kv_head):
+    scores, ranks = _which_hooks(heads, n_kv_head)
+    if scores:
         barrier(work_address, n_threads)
         for i in range(n_kv_head):
             head_address = heads + i * _HEAD_BYTES
@@ -140,8 +144,11 @@ def attend_token(shape, heads, n_kv_head, softcap, work_address, sinks, out, hea
                 query = work.queries + i * shape.group * shape.head_dim * 4
                 call_native(score, head_address, query, part, n_parts)
         barrier(work_address, n_threads)
+    if ranks:
+        _rank_and_pick(shape, heads, n_kv_head, work_address, ith, n_threads)
     for i in range(ith, n_kv_head, n_threads):
-        _select(shape, 1, i, heads, work)
+        if head_at(heads + i * _HEAD_BYTES).pick == 0:
+            _select(shape, 1, i, heads, work)
     barrier(work_address, n_threads)
     _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_step, ith, n_threads)
 
@@ -189,6 +196,32 @@ def part_of_head(i, n_heads, ith, n_threads):
 
 
 @kernel
+def _rank_and_pick(shape, heads, n_kv_head, work_address, ith, n_threads):
+    """Call the `rank` and `pick` hooks for one thread's share of each head, and count the spans and rows."""
+    work = record_at(work_address, WORK)
+    for i in range(n_kv_head):
+        head_address = heads + i * _HEAD_BYTES
+        rank = head_at(head_address).rank
+        part, n_parts = part_of_head(i, n_kv_head, ith, n_threads)
+        if rank != 0 and n_parts > 0:
+            if part == 0:
+                write_int64(work.n_spans + i * 8, 0)
+                write_int64(work.n_rows + i * 8, 0)
+            query = work.queries + i * shape.group * shape.head_dim * 4
+            call_native(rank, head_address, query, part, n_parts)
+    barrier(work_address, n_threads)
+    for i in range(n_kv_head):
+        head_address = heads + i * _HEAD_BYTES
+        pick = head_at(head_address).pick
+        part, n_parts = part_of_head(i, n_kv_head, ith, n_threads)
+        if pick != 0 and n_parts > 0:
+            spans_address = work.spans + i * work.span_capacity * _SPAN_BYTES
+            n_spans, n_rows = split_counts(call_native(pick, head_address, spans_address, part, n_parts))
+            fetch_add(work.n_spans + i * 8, n_spans)
+            fetch_add(work.n_rows + i * 8, n_rows)
+
+
+@kernel
 def _select(shape, n_tokens, i, heads, work):
     """Call a KV head's `select` hook, and count the rows that attention will read."""
     head_address = heads + i * _HEAD_BYTES
@@ -196,14 +229,12 @@ def _select(shape, n_tokens, i, heads, work):
     query = work.queries + i * n_tokens * shape.group * shape.head_dim * 4
     spans_address = work.spans + i * work.span_capacity * _SPAN_BYTES
     n_spans = call_native(head.select, head_address, query, n_tokens, spans_address)
-    spans = spans_at(spans_address, n_spans)
-    n_rows = 0
-    for s in range(n_spans):
-        n_rows += spans[s].n_rows
+    n_rows = count_rows(spans_address, n_spans)
     write_int64(work.n_spans + i * 8, n_spans)
     write_int64(work.n_rows + i * 8, n_rows)
-    head.bytes_read += n_rows * shape.token_bytes
-    if n_tokens == 1 and head.document_pages != 0:
+    if n_tokens > 1:
+        head.bytes_read += n_rows * shape.token_bytes
+    elif head.document_pages != 0:
         ask_for_rows(shape, head.document_pages, spans_address, n_spans)
 
 
@@ -243,6 +274,7 @@ def _decode(shape, heads, n_kv_head, softcap, work_address, sinks, out, head_ste
     barrier(work_address, n_threads)
     for i in range(ith, n_kv_head, n_threads):
         head = head_at(heads + i * _HEAD_BYTES)
+        head.bytes_read += read_int64(work.n_rows + i * 8) * shape.token_bytes
         rest = rest_address(shape, head) if head.estimate != 0 else 0
         covered = merge_shares(shape, i, n_kv_head, work.partials, n_threads, sinks, out, head_step, rest)
         if rest != 0 and not math.isnan(covered):

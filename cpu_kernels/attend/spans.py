@@ -48,6 +48,15 @@ def spans_to_fill(address):
 
 
 @kernel
+def count_rows(address, n_spans):
+    """Count the rows of n_spans SPAN records at an address."""
+    spans, n_rows = spans_at(address, n_spans), 0
+    for i in range(n_spans):
+        n_rows += spans[i].n_rows
+    return n_rows
+
+
+@kernel
 def add_run(shape, keys, values, n_rows, position, window, spans, n_spans, heads=ALL_HEADS):
     """Append a run of rows, or extend the last span if the run follows it.
 

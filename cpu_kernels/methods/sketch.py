@@ -9,9 +9,9 @@ number of them, or as many as cover a share of the attention. Each other row has
 because that is nearer to the true output, and the mean value of its value code. `estimate` adds these rows to a partial
 result, which log-sum-exp merges with the exact rows.
 
-One thread selects for a head, so `score` does as much as possible before: it leaves exp of the scores, chunk by chunk,
-relative to the chunk's largest score, and a table of the largest scores and of the chunks' sums. `select` turns the
-table into factors of the weights, and sets the weights of exact rows to 0.
+All threads select, each in chunks of its own. `score` leaves exp of the scores, relative to the chunk's largest score,
+and a table of the largest scores and of the chunks' sums. `rank` turns weights into shares, and counts them in a
+histogram (histogram.py). `pick` lists the rows with the largest, and sets their weights to 0.
 
 Selection reads (n_codes + 1) / 2 bytes of each row with a code, 2 * head_dim for each block, and the codebooks and mean
 values of codes: 4 * CODES * (head_dim + value_dim).
@@ -24,18 +24,29 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from ..attend.head import CHUNK_ROWS, count_chunks, head_at, tail_key
-from ..attend.hooks import Hooks
+from ..attend.head import CHUNK_ROWS, chunk_at, chunk_keys, chunk_values, count_chunks, head_at, tail_key
+from ..attend.hooks import Hooks, counts_of
 from ..attend.partials import LOWEST_SCORE, add_to_partial
-from ..attend.spans import add_listed_rows, add_tail, spans_to_fill
+from ..attend.spans import add_list, add_tail, count_rows, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
-from ..numba_support.memory import stack_bytes, stack_floats
+from ..numba_support.memory import fetch_add, stack_bytes, stack_floats
 from ..numba_support.vector import add, load, multiply, splat, store
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import dot, load_query
 from ..select import tail_codes
 from ..select.cluster_means import variance_of_scores
+from ..select.counting import bits_of
+from ..select.histogram import (
+    add_histogram,
+    as_units,
+    count_numbers,
+    entry_of,
+    find_cut,
+    is_counted,
+    list_largest,
+    of_units,
+)
 from ..select.product_quantisation import (
     BLOCK_ROWS,
     CODES,
@@ -49,12 +60,18 @@ from ..select.product_quantisation import (
     table_sizes,
 )
 from ..select.scores import (
+    BINS,
+    EXP_STEP,
     cap_scores,
     chunk_sums_address,
     chunk_sums_of,
+    clear_added,
     exp_rows,
     fill,
+    histogram_address,
     importance_address,
+    importance_of,
+    left_address,
     list_address,
     rest_of,
     scores_address,
@@ -72,7 +89,6 @@ from ..select.tail_codes import (
     ready_blocks,
     tend_codes,
 )
-from ..select.top_k import list_covering, list_top
 from .dense import select_all
 
 #: First rows, attention sinks, which are always attended.
@@ -81,6 +97,13 @@ SINKS = 4
 #: By quality, at least one in this many rows is attended: if few rows have most of the attention, codes are too coarse
 #: to rank the next ones.
 FEWEST = 32
+
+#: A row does not matter that has less than this, times its equal share of what may be left out. Half would do for exact
+#: shares; those of codes are off by a factor.
+_MATTERS = 1 / 128
+
+#: More than any shares add up to.
+_EVERYTHING = 1e6
 
 #: In place of a number of rows: as many as cover the quality.
 BY_QUALITY = -1
@@ -119,11 +142,10 @@ def score_codes(shape, head_address, query, part, n_parts):
     """Score a share of the rows, in whole chunks, by their codes if they have any: a `score` hook (see hooks.py)."""
     head = head_at(head_address)
     state, n_blocks = record_at(head.state, STATE), used_blocks(head, 1)
-    if n_blocks == 0:
-        return 0
-    n_chunks = count_chunks(head)
-    first, stop = n_chunks * part // n_parts, n_chunks * (part + 1) // n_parts
-    if first == stop:
+    if part == 0:
+        clear_added(shape, head)
+    first, stop = _own_chunks(head, part, n_parts)
+    if n_blocks == 0 or first == stop:
         return 0
     room, floats = stack_bytes(table_sizes(shape)[2]), stack_floats(shape)
     _fill_tables(shape, head, state, query, room)
@@ -190,36 +212,48 @@ def _sum_chunk(shape, head, number, n_rows):
 
 
 @kernel
-def select_coded(shape, head_address, query, n_tokens, spans_address):
-    """Select the rows with the highest scores by codes, and all rows without codes: a `select` hook (see hooks.py).
-
-    A batch of more than one token attends to everything.
-    """
+def rank_coded(shape, head_address, _query, part, n_parts):
+    """Count the rows of a share, in whole chunks, by their importance: a `rank` hook (see hooks.py)."""
     head = head_at(head_address)
-    state, n_blocks = record_at(head.state, STATE), used_blocks(head, n_tokens)
-    if n_tokens > 1 or n_blocks == 0:
-        return _select_all(shape, head_address, query, n_tokens, spans_address)
-    end = n_blocks * BLOCK_ROWS
-    head.bytes_read += end * (state.n_codes + 1) // 2 + n_blocks * 2 * shape.head_dim
-    head.bytes_read += 4 * CODES * (shape.head_dim + shape.value_dim)
-    if not _weigh_chunks(shape, head):  # attend to everything, so that a NaN reaches the output
-        return _select_all(shape, head_address, query, n_tokens, spans_address)
-    _sum_shares(shape, head)
-    listed = list_address(shape, head)
-    n_selected = _list_best(shape, head, state, end, importance_address(head), listed)
-    rows = array_at(listed, (n_selected,), np.int32)
-    _leave_rest(shape, head, end, rows)
-    spans = spans_to_fill(spans_address)
-    n_spans = add_listed_rows(shape, head, listed, n_selected, spans, 0)
-    return add_tail(shape, head, end, 0, spans, n_spans)
+    state, n_blocks = record_at(head.state, STATE), used_blocks(head, 1)
+    if n_blocks == 0:
+        return 0
+    totals = array_at(stack_floats(shape), (shape.group,), np.float32)
+    if not _sum_weights(shape, head, totals):
+        return 0
+    end, own_address = n_blocks * BLOCK_ROWS, stack_bytes(2 * 8 * (BINS + 1))
+    own, least = array_at(own_address, (2, BINS + 1), np.int64), _least_counted(shape, head, state)
+    own[:] = 0
+    first, stop = _own_chunks(head, part, n_parts)
+    for number in range(first, stop):
+        _sum_shares(shape, head, number, totals)
+        _take_always(head, number, end, own)
+        start = number * CHUNK_ROWS
+        n_coded = min(end - start, CHUNK_ROWS)
+        if n_coded > 0:
+            count_numbers(importance_address(head) + start * 4, n_coded, least, own, _chunk_list(shape, head, number))
+    add_histogram(own, histogram_address(shape, head))
+    return 0
 
 
 @kernel
-def _weigh_chunks(shape, head):
-    """Turn each chunk's largest score and sum into factors of its weights, and sum up all weights in the remainder.
+def _own_chunks(head, part, n_parts):
+    """Return the first chunk of a share, and the one after its last."""
+    n_chunks = count_chunks(head)
+    return n_chunks * part // n_parts, n_chunks * (part + 1) // n_parts
 
-    One factor makes weights relative to the largest score of all chunks, the other makes them shares of all attention.
-    Return whether all weights are numbers.
+
+@kernel
+def _chunk_list(shape, head, number):
+    """Return the address of the part of the list that belongs to a chunk: of its rows, and room for as many more."""
+    return list_address(shape, head) + number * CHUNK_ROWS * 8
+
+
+@kernel
+def _sum_weights(shape, head, totals):
+    """Sum all weights, relative to the largest score of all chunks, which goes into the remainder.
+
+    Every thread computes and writes the same. Return whether all weights are numbers.
     """
     sums, rest, finite = chunk_sums_of(shape, head), rest_of(shape, head), True
     n_chunks = count_chunks(head)
@@ -228,87 +262,126 @@ def _weigh_chunks(shape, head):
         for number in range(n_chunks):
             largest = max(largest, sums[number, 0, g])
         for number in range(n_chunks):
-            sums[number, 0, g] = float32(math.exp(sums[number, 0, g] - largest))
-            total += sums[number, 1, g] * sums[number, 0, g]
-        rest[0, g], rest[1, g] = largest - rest[2, g], total
-        for number in range(n_chunks):
-            sums[number, 1, g] = sums[number, 0, g] / total
+            total += sums[number, 1, g] * float32(math.exp(sums[number, 0, g] - largest))
+        rest[0, g], totals[g] = largest - rest[2, g], total
         finite = finite and not math.isnan(total)
     return finite
 
 
 @kernel
-def _sum_shares(shape, head):
-    """Sum the rows' shares of the attention over the query heads, as their importance."""
-    sums, importance, n = chunk_sums_of(shape, head), importance_address(head), head.n_tail
-    for number in range(count_chunks(head)):
-        start, own = number * CHUNK_ROWS, sums[number, 1]
-        for row in range(start, min(start + CHUNK_ROWS, -(-n // LANES) * LANES), LANES):
-            total = splat(float32(0))
-            for g in range(shape.group):
-                total = add(total, multiply(load(scores_address(head, g) + row * 4), splat(own[g])))
-            store(importance + row * 4, total)
-
-
-@kernel
-def _leave_rest(shape, head, end, rows):
-    """Remove the weights of exact rows, the listed ones and all from `end` on, from the estimate."""
-    sums, rest, stride = chunk_sums_of(shape, head), rest_of(shape, head), head.scratch_items
-    weights = array_at(scores_address(head, 0), (shape.group * stride,), np.float32)
-    room = stack_floats(shape)
-    exact, own = array_at(room, (2, shape.group), np.float32), 0
-    fill(room, 0, 2 * shape.group, float32(0))
-    for i in range(len(rows)):
-        row = int64(rows[i])
-        if row // CHUNK_ROWS != own:  # the sums so far belong to another chunk
-            _add_chunk(exact, sums[own, 0])
-            own = row // CHUNK_ROWS
-        for g in range(shape.group):
-            exact[1, g] += weights[g * stride + row]
-            weights[g * stride + row] = float32(0)
-    _add_chunk(exact, sums[own, 0])
-    for row in range(end, head.n_tail):
-        for g in range(shape.group):
-            exact[0, g] += weights[g * stride + row] * sums[row // CHUNK_ROWS, 0, g]
+def _sum_shares(shape, head, number, totals):
+    """Sum the shares that a chunk's rows have of the attention over the query heads, as their importance."""
+    factors = array_at(stack_floats(shape), (shape.group,), np.float32)
+    sums, rest = chunk_sums_of(shape, head), rest_of(shape, head)
     for g in range(shape.group):
-        rest[1, g] = max(rest[1, g] - exact[0, g], float32(0))
-
-
-@kernel
-def _add_chunk(exact, factors):
-    """Add the weights of a chunk, relative to its largest score, to those relative to the largest of all."""
-    for g in range(len(factors)):
-        exact[0, g] += exact[1, g] * factors[g]
-        exact[1, g] = float32(0)
-
-
-@kernel
-def _select_all(shape, head_address, query, n_tokens, spans_address):
-    """Select everything, and leave nothing to estimate. Return the number of spans."""
-    head = head_at(head_address)
-    if n_tokens == 1:
-        rest = rest_of(shape, head)
+        factors[g] = float32(math.exp(sums[number, 0, g] - rest[0, g] - rest[2, g])) / totals[g]
+    start, importance = number * CHUNK_ROWS, importance_address(head)
+    for row in range(start, min(start + CHUNK_ROWS, head.n_tail), EXP_STEP):  # weights end with zeros
+        a = b = c = d = splat(float32(0))
         for g in range(shape.group):
-            rest[0, g], rest[1, g], rest[2, g] = float32(LOWEST_SCORE), float32(0), float32(0)
-    return select_all(shape, head_address, query, n_tokens, spans_address)
+            at, factor = scores_address(head, g) + row * 4, splat(factors[g])
+            a = add(a, multiply(load(at), factor))
+            b = add(b, multiply(load(at + LANES * 4), factor))
+            c = add(c, multiply(load(at + LANES * 8), factor))
+            d = add(d, multiply(load(at + LANES * 12), factor))
+        at = importance + row * 4
+        store(at, a)
+        store(at + LANES * 4, b)
+        store(at + LANES * 8, c)
+        store(at + LANES * 12, d)
 
 
 @kernel
-def _list_best(shape, head, state, end, importance, listed):
-    """List the rows to attend exactly, rising: the sinks, and the most important ones."""
+def _take_always(head, number, end, own):
+    """Count the shares of a chunk's rows that are always attended: the first ones, and all from `end` on."""
+    shares, start = importance_of(head), number * CHUNK_ROWS
+    for row in range(max(start, end), min(start + CHUNK_ROWS, head.n_tail)):
+        own[0, BINS] += entry_of(shares[row])
+    if number == 0:
+        for row in range(SINKS):
+            own[0, BINS] += entry_of(shares[row])
+            shares[row] = float32(np.inf)
+
+
+@kernel
+def _least_counted(shape, head, state):
+    """Return the bits of the smallest importance that can matter to the quality; 0 without one.
+
+    All rows with less together have less than half of what may be left out. As codes are coarse, some with less count.
+    """
     if not by_quality(state):
-        fill(importance, 0, SINKS, float32(np.inf))
-        return list_top(importance, end, state.n_rows, listed)
-    shares, first = array_at(importance, (head.n_tail,), np.float32), array_at(listed, (SINKS,), np.int32)
-    wanted = state.quality * float32(shape.group)
-    for row in range(end, head.n_tail):
-        wanted -= shares[row]
-    for row in range(SINKS):
-        wanted -= shares[row]
-        shares[row] = float32(-1)  # not to be listed twice
-        first[row] = row
-    fewest, most = end // FEWEST - SINKS, max(state.n_most - SINKS, 0)
-    return SINKS + list_covering(importance, end, wanted, fewest, most, listed + 4 * SINKS)
+        return int64(0)
+    left_out = (float32(1) - state.quality) * float32(shape.group) / float32(head.n_tail)
+    return int64(bits_of(max(left_out * float32(_MATTERS), float32(0))))
+
+
+@kernel
+def pick_coded(shape, head_address, spans_address, part, n_parts):
+    """Pick the most important rows of a share, and all rows without codes: a `pick` hook (see hooks.py)."""
+    head = head_at(head_address)
+    state, n_blocks = record_at(head.state, STATE), used_blocks(head, 1)
+    if n_blocks == 0 or not is_counted(histogram_address(shape, head)):  # all of it, so that a NaN reaches the output
+        return _pick_all(shape, head_address, spans_address) if part == 0 else 0
+    end = n_blocks * BLOCK_ROWS
+    if part == 0:
+        head.bytes_read += end * (state.n_codes + 1) // 2 + n_blocks * 2 * shape.head_dim
+        head.bytes_read += 4 * CODES * (shape.head_dim + shape.value_dim)
+    cut, left = _find_cut(shape, head, state, end), array_at(stack_bytes(8 * shape.group), (shape.group,), np.int64)
+    left[:] = 0
+    spans, n_rows = spans_to_fill(spans_address), 0
+    first, stop = _own_chunks(head, part, n_parts)
+    n_spans = first
+    for number in range(first, stop):
+        start, listed, chunk = number * CHUNK_ROWS, _chunk_list(shape, head, number), chunk_at(head, number)
+        n_coded = min(end - start, CHUNK_ROWS)
+        if n_coded > 0:
+            n_listed = list_largest(importance_address(head) + start * 4, n_coded, cut, listed)
+            _leave_rest(shape, head, number, n_coded, array_at(listed, (n_listed,), np.int32), left)
+            n_spans = add_list(chunk_keys(chunk), chunk_values(chunk), n_listed, listed, spans, n_spans)
+            n_rows += n_listed
+    for g in range(shape.group):
+        fetch_add(left_address(shape, head) + g * 8, left[g])
+    if part == n_parts - 1:
+        n_spans = add_tail(shape, head, end, 0, spans, n_spans)
+        n_rows += head.n_tail - end
+    return counts_of(n_spans - first, n_rows)
+
+
+@kernel
+def _find_cut(shape, head, state, end):
+    """Return which of the rows with codes are attended exactly besides the first ones: a Cut."""
+    histogram, least = histogram_address(shape, head), _least_counted(shape, head, state)
+    if not by_quality(state):
+        return find_cut(histogram, float32(_EVERYTHING), SINKS, state.n_rows, state.n_rows, least)
+    wanted, most = state.quality * float32(shape.group), max(state.n_most, SINKS)
+    return find_cut(histogram, wanted, SINKS, end // FEWEST, most, least)
+
+
+@kernel
+def _leave_rest(shape, head, number, n_coded, rows, left):
+    """Remove the weights of a chunk's listed rows from the estimate, and count what is left of those with codes.
+
+    In place of the chunk's largest score comes a factor that makes weights relative to the largest score of all chunks.
+    """
+    stride, sums, rest = head.scratch_items, chunk_sums_of(shape, head), rest_of(shape, head)
+    first = scores_address(head, 0) + number * CHUNK_ROWS * 4
+    for g in range(shape.group):
+        weights = array_at(first + g * stride * 4, (CHUNK_ROWS,), np.float32)
+        for i in range(len(rows)):
+            weights[rows[i]] = float32(0)
+        sums[number, 0, g] = float32(math.exp(sums[number, 0, g] - rest[0, g] - rest[2, g]))
+        left[g] += as_units(sum_floats(first + g * stride * 4, n_coded) * sums[number, 0, g])
+
+
+@kernel
+def _pick_all(shape, head_address, spans_address):
+    """Pick everything, and leave nothing to estimate. Return the counts of spans and rows."""
+    head = head_at(head_address)
+    rest = rest_of(shape, head)
+    for g in range(shape.group):
+        rest[0, g], rest[1, g], rest[2, g] = float32(LOWEST_SCORE), float32(0), float32(0)
+    n_spans = select_all(shape, head_address, 0, 1, spans_address)
+    return counts_of(n_spans, count_rows(spans_address, n_spans))
 
 
 @kernel
@@ -316,11 +389,12 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
     """Add a share of the rows without exact attention to a partial result: an `estimate` hook (see hooks.py)."""
     head = head_at(head_address)
     state, rest = record_at(head.state, STATE), rest_of(shape, head)
-    n_blocks = used_blocks(head, 1)
-    is_left = False
+    left, is_left, n_blocks = array_at(left_address(shape, head), (shape.group,), np.int64), False, used_blocks(head, 1)
     for g in range(shape.group):
-        is_left = is_left or rest[1, g] > 0
-    if n_blocks == 0 or not is_left:
+        is_left = is_left or left[g] > 0
+        if part == 0:
+            rest[1, g] = of_units(left[g])
+    if not is_left:
         return 0
     first, stop = n_blocks * part // n_parts, n_blocks * (part + 1) // n_parts
     room, sums_address, floats = (
@@ -341,7 +415,7 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
             for code in range(CODES):
                 values[g, i] += sums[g, code] * means[i, code]
     for g in range(shape.group):
-        if rest[1, g] > 0:
+        if left[g] > 0:
             add_to_partial(shape, partial, g, rest[0, g], totals[g], values[g])
     return 0
 
@@ -360,7 +434,14 @@ def _sum_by_code(shape, head, state, first, stop, room):
         block = end
 
 
-HOOKS = Hooks(select=select_coded, score=score_codes, estimate=estimate_rest, after_step=tend_codes)
+HOOKS = Hooks(
+    select=select_all,
+    score=score_codes,
+    rank=rank_coded,
+    pick=pick_coded,
+    estimate=estimate_rest,
+    after_step=tend_codes,
+)
 
 #: The same for fewer rows than get codes.
 HOOKS_BELOW = Hooks(select=select_all)

@@ -21,36 +21,33 @@ from ..numba_support.vector import INT8, INT32, INT64, Emit, constant
 _AT_ONCE = 4
 
 
-def _reduced(
-    builder: Any, n: Any, starts: list[Any], add: Callable[[list[Any], Any], list[Any]], merge: list[Callable[..., Any]]
-) -> list[Any]:
-    """Reduce n numbers to vectors, several vectors of numbers at a time, so that none waits for the one before.
+def _reduced(builder: Any, n: Any, start: Any, add: Callable[[Any, Any], Any], merge: Callable[..., Any]) -> Any:
+    """Reduce n numbers to a vector, several vectors of numbers at a time, so that none waits for the one before.
 
     Parameters
     ----------
-    starts : list of LLVM vectors
-        The results for no numbers.
+    start : LLVM vector
+        The result for no numbers.
     add : callable
-        Takes results and the index of a vector of numbers; returns the results with these.
-    merge : list of callable
-        Merges two results, for each of them.
+        Takes a result and the index of a vector of numbers; returns the result with these.
+    merge : callable
+        Merges two results.
     """
-    slots = [[cgutils.alloca_once_value(builder, start) for start in starts] for _ in range(_AT_ONCE)]
+    slots = [cgutils.alloca_once_value(builder, start) for _ in range(_AT_ONCE)]
 
-    def write(own: list[Any], first: Any) -> None:
-        for slot, value in zip(own, add([builder.load(slot) for slot in own], first), strict=True):
-            builder.store(value, slot)
+    def write(slot: Any, first: Any) -> None:
+        builder.store(add(builder.load(slot), first), slot)
 
     together = builder.and_(n, constant(-_AT_ONCE * LANES))
     with cgutils.for_range_slice(builder, constant(0), together, constant(_AT_ONCE * LANES), INT64) as (place, _count):
-        for i, own in enumerate(slots):
-            write(own, builder.add(place, constant(i * LANES)))
+        for i, slot in enumerate(slots):
+            write(slot, builder.add(place, constant(i * LANES)))
     with cgutils.for_range_slice(builder, together, n, constant(LANES), INT64) as (place, _count):
         write(slots[0], place)
-    results = [builder.load(slot) for slot in slots[0]]
-    for own in slots[1:]:
-        results = [each(x, builder.load(slot)) for each, x, slot in zip(merge, results, own, strict=True)]
-    return results
+    result, *others = (builder.load(slot) for slot in slots)
+    for other in others:
+        result = merge(result, other)
+    return result
 
 
 @intrinsic
@@ -62,11 +59,11 @@ def count_at_least(typing: Any, values: Any, n: Any, bits: Any) -> Any:
         emit = Emit(builder)
         least = emit.splat(builder.bitcast(bits, ir.FloatType()))
 
-        def add(results: list[Any], first: Any) -> list[Any]:
+        def add(count: Any, first: Any) -> Any:
             above = builder.fcmp_ordered(">=", emit.load_float(values, first), least)
-            return [builder.sub(results[0], builder.sext(above, emit.integers))]
+            return builder.sub(count, builder.sext(above, emit.integers))
 
-        [count] = _reduced(builder, n, [ir.Constant(emit.integers, [0] * LANES)], add, [builder.add])
+        count = _reduced(builder, n, ir.Constant(emit.integers, [0] * LANES), add, builder.add)
         return builder.sext(emit.sum_integers(count), INT64)
 
     return types.int64(types.int64, types.int64, types.int32), generate
@@ -122,6 +119,15 @@ def _compress(emit: Emit, n: Any, kept: Any, vector_at: Callable[[Any], tuple[An
     return builder.load(count)
 
 
+def _indices_at(emit: Emit, first: Any) -> Any:
+    """Return a vector of the indices from one on."""
+    builder = emit.builder
+    start = builder.insert_element(
+        ir.Constant(emit.integers, ir.Undefined), builder.trunc(first, INT32), ir.Constant(INT32, 0)
+    )
+    return builder.add(emit.shuffle(start, start, [0] * LANES), ir.Constant(emit.integers, list(range(LANES))))
+
+
 @intrinsic
 def list_at_least(typing: Any, values: Any, n: Any, bits: Any, listed: Any) -> Any:
     """Write the indices, int32, rising, of the numbers that `count_at_least` counts; return their number."""
@@ -132,17 +138,30 @@ def list_at_least(typing: Any, values: Any, n: Any, bits: Any, listed: Any) -> A
         least = emit.splat(builder.bitcast(bits, ir.FloatType()))
 
         def indices_at(first: Any) -> tuple[Any, Any]:
-            start = builder.insert_element(
-                ir.Constant(emit.integers, ir.Undefined), builder.trunc(first, INT32), ir.Constant(INT32, 0)
-            )
-            numbers = builder.add(
-                emit.shuffle(start, start, [0] * LANES), ir.Constant(emit.integers, list(range(LANES)))
-            )
-            return numbers, builder.fcmp_ordered(">=", emit.load_float(values, first), least)
+            return _indices_at(emit, first), builder.fcmp_ordered(">=", emit.load_float(values, first), least)
 
         return _compress(emit, n, listed, indices_at)
 
     return types.int64(types.int64, types.int64, types.int32, types.int64), generate
+
+
+@intrinsic
+def list_between(typing: Any, values: Any, n: Any, low: Any, high: Any, listed: Any) -> Any:
+    """Write the indices of the numbers from the bits `low` up to those below `high`; return their number."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values, n, low, high, listed = args
+        emit = Emit(builder)
+        least, limit = (emit.splat(builder.bitcast(bits, ir.FloatType())) for bits in (low, high))
+
+        def indices_at(first: Any) -> tuple[Any, Any]:
+            numbers = emit.load_float(values, first)
+            below = builder.fcmp_ordered("<", numbers, limit)
+            return _indices_at(emit, first), builder.and_(builder.fcmp_ordered(">=", numbers, least), below)
+
+        return _compress(emit, n, listed, indices_at)
+
+    return types.int64(types.int64, types.int64, types.int32, types.int32, types.int64), generate
 
 
 @intrinsic
@@ -174,58 +193,13 @@ def sum_sizes(typing: Any, values: Any, sizes: Any, n: Any, bits: Any) -> Any:
         emit = Emit(builder)
         least, zero = emit.splat(builder.bitcast(bits, ir.FloatType())), emit.constant(0.0)
 
-        def add(results: list[Any], first: Any) -> list[Any]:
+        def add(total: Any, first: Any) -> Any:
             above = builder.fcmp_ordered(">=", emit.load_float(values, first), least)
-            return [builder.fadd(results[0], builder.select(above, emit.load_float(sizes, first), zero))]
+            return builder.fadd(total, builder.select(above, emit.load_float(sizes, first), zero))
 
-        return emit.sum(*_reduced(builder, n, [zero], add, [builder.fadd]))
+        return emit.sum(_reduced(builder, n, zero, add, builder.fadd))
 
     return types.float32(types.int64, types.int64, types.int64, types.int32), generate
-
-
-@intrinsic
-def count_and_sum(typing: Any, values: Any, n: Any, bits: Any) -> Any:
-    """Count the numbers as `count_at_least` does, and sum them up. Return both, float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values, n, bits = args
-        emit = Emit(builder)
-        least, zero = emit.splat(builder.bitcast(bits, ir.FloatType())), emit.constant(0.0)
-
-        def add(results: list[Any], first: Any) -> list[Any]:
-            numbers = emit.load_float(values, first)
-            above = builder.fcmp_ordered(">=", numbers, least)
-            count = builder.sub(results[0], builder.sext(above, emit.integers))
-            return [count, builder.fadd(results[1], builder.select(above, numbers, zero))]
-
-        starts = [ir.Constant(emit.integers, [0] * LANES), zero]
-        count, total = _reduced(builder, n, starts, add, [builder.add, builder.fadd])
-        counted = builder.sitofp(emit.sum_integers(count), ir.FloatType())
-        return context.make_tuple(builder, signature.return_type, [counted, emit.sum(total)])
-
-    return types.UniTuple(types.float32, 2)(types.int64, types.int64, types.int32), generate
-
-
-@intrinsic
-def sum_and_largest(typing: Any, values: Any, n: Any) -> Any:
-    """Return the sum of n f32 without those below 0, and the largest, at least 0: float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values, n = args
-        emit, zero = Emit(builder), Emit(builder).constant(0.0)
-
-        def larger(x: Any, y: Any) -> Any:
-            return builder.select(builder.fcmp_ordered(">", x, y), x, y)
-
-        def add(results: list[Any], first: Any) -> list[Any]:
-            own = larger(emit.load_float(values, first), zero)
-            return [builder.fadd(results[0], own), larger(own, results[1])]
-
-        total, largest = _reduced(builder, n, [zero, zero], add, [builder.fadd, larger])
-        found = [emit.sum(total), emit.maximum_lane(largest)]
-        return context.make_tuple(builder, signature.return_type, found)
-
-    return types.UniTuple(types.float32, 2)(types.int64, types.int64), generate
 
 
 @intrinsic

@@ -1,8 +1,9 @@
 """Share scratch and scores between methods that score items (pages, rows or clusters) and then select the best.
 
 A head's scratch holds, for `scratch_items` items: their importance and their sizes, f32; a score for each query head,
-(group, scratch_items) f32; a list, 8 bytes for each item and LIST_ROOM more; and for each query head the remainder for
-an estimate, (3, group) f32. This file owns that layout.
+(group, scratch_items) f32; a list, 8 bytes for each item and LIST_ROOM more; for each query head the remainder for an
+estimate, (3, group) f32; and what threads add up together, int64: a histogram (see histogram.py) and a number for each
+query head. This file owns that layout.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ LIST_ROOM = 40
 #: Attention's code. Less costs quality even if the budget would allow more; more makes the lookup larger.
 COARSE_KEPT = 0.5
 
+#: Bins of a histogram.
+BINS = 512
+
 #: Scores that `exp_rows` takes at once.
 EXP_STEP = 4 * LANES
 
@@ -38,7 +42,7 @@ def padded(n_items: int) -> int:
 
 def selection_scratch_bytes(group: int, n_items: int) -> int:
     """Return the scratch of a head with `group` query heads and n_items items, in bytes."""
-    return (8 + 4 * group + 8) * n_items + 8 * LIST_ROOM + 12 * group
+    return (8 + 4 * group + 8) * n_items + 8 * LIST_ROOM + 16 * group + 8 * (BINS + 1) + 8 * group
 
 
 def items_holding(group: int, n_floats: int) -> int:
@@ -129,6 +133,25 @@ def rest_address(shape, head):
 
 
 @kernel
+def histogram_address(shape, head):
+    """Return the address of a head's histogram, (BINS + 1,) int64."""
+    return rest_address(shape, head) + 16 * shape.group
+
+
+@kernel
+def left_address(shape, head):
+    """Return the address of what threads leave to an `estimate` hook together, (group,) int64."""
+    return histogram_address(shape, head) + 8 * (BINS + 1)
+
+
+@kernel
+def clear_added(shape, head):
+    """Clear what threads add up together: one thread does, before the others add."""
+    first = histogram_address(shape, head)
+    array_at(first, ((left_address(shape, head) - first) // 8 + shape.group,), np.int64)[:] = 0
+
+
+@kernel
 def score_tail_rows(shape, head, query, start, stop):
     """Write q . k of the rows start to stop of the tail as the scores of the items of the same numbers.
 
@@ -206,10 +229,15 @@ def exp_rows(scores, n):
 @kernel
 def sum_floats(address, n):
     """Return the sum of n f32 at an address, a multiple of LANES."""
-    total = splat(float32(0))
-    for i in range(0, n, LANES):
-        total = add(total, load(address + i * 4))
-    return sum_of(total)
+    a = b = c = d = splat(float32(0))
+    together = n // EXP_STEP * EXP_STEP
+    for i in range(0, together, EXP_STEP):  # no sum waits for the one before
+        at = address + i * 4
+        a, b = add(a, load(at)), add(b, load(at + LANES * 4))
+        c, d = add(c, load(at + LANES * 8)), add(d, load(at + LANES * 12))
+    for i in range(together, n, LANES):
+        a = add(a, load(address + i * 4))
+    return sum_of(add(add(a, b), add(c, d)))
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""List the largest of many numbers without sorting them: a number of them, or as many as add up to a sum.
+"""List the largest of many numbers without sorting them.
 
 Find the smallest one to list by counting, then list all from it up. The numbers are f32 of at least 0, and such floats
 have the same order as their bits read as integers. So a bisection over the bits ends after at most 31 counts, of which
@@ -14,13 +14,10 @@ from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.views import array_at
 from .counting import (
-    bits_of,
     copy_between,
-    count_and_sum,
     count_at_least,
     float_of,
     list_at_least,
-    sum_and_largest,
     sum_sizes,
 )
 
@@ -64,59 +61,6 @@ def find_least(values, sizes, n, wanted):
             high, at_high = middle, total
     first = low if at_low - wanted < wanted - at_high else high
     return float_of(int32(first - 1)) if first > 0 else float32(-1)
-
-
-@kernel
-def list_covering(values, n, wanted, fewest, most, listed):
-    """Write the indices of the largest of n numbers, as many as add up to `wanted`.
-
-    Parameters
-    ----------
-    values : int64
-        Address of n f32, none of them NaN. Those below 0 are never listed.
-    n : int64
-        Count of the values, a multiple of LANES.
-    wanted : float32
-        Target for the sum of the values.
-    fewest, most : int64
-        Least and largest count of indices, whatever the sum; the largest goes first. The first of equal values win.
-    listed : int64
-        Address of n int32, which receives the indices in rising order.
-
-    Returns
-    -------
-    int64
-        Count of the indices written.
-    """
-    if wanted <= 0 and fewest <= 0:
-        return 0
-    total, largest = sum_and_largest(values, n)
-    low, high = int64(0), int64(bits_of(largest)) + 1  # those from `low` on suffice, those from `high` on do not
-    left, n_left, count_above, sum_above = values, n, float32(0), float32(0)
-    count_at_high, sum_at_high = count_above, sum_above
-    # Values below the mean of those that are left out cannot matter, unless they count. Half of it is safe to round.
-    floor = int64(bits_of(max(float32(0.5) * (total - wanted) / float32(n), float32(0))))
-    if floor < high:
-        n_kept = _keep_between(values, n, floor, high, listed)
-        count, total = count_and_sum(listed, n_kept, int32(floor))
-        if (count >= fewest and total >= wanted) or count >= most:
-            left, n_left, low = listed, n_kept, floor
-    narrow = high - low >> 2
-    while high - low > 1:
-        if high - low <= narrow:
-            narrow = high - low >> 2
-            n_left, left = _keep_between(left, n_left, low, high, listed), listed
-            count_above, sum_above = count_at_high, sum_at_high
-        middle = (low + high) // 2
-        count, total = count_and_sum(left, n_left, int32(middle))
-        count, total = count + count_above, total + sum_above
-        if count >= most or (count >= fewest and total >= wanted):
-            low = middle
-        else:
-            high, count_at_high, sum_at_high = middle, count, total
-    limit = min(fewest, most) if sum_at_high >= wanted else most
-    count = list_at_least(values, n, int32(low), listed)
-    return count if count <= limit else _drop_last_equals(values, low, listed, count, count - limit)
 
 
 @kernel

@@ -16,7 +16,7 @@ from ..methods.method import Assignment, Heads, Method, Storage
 
 #: Fields of HEAD that depend on a head's layer and its method only.
 OF_THE_METHOD = (
-    *("score", "select", "finish", "append", "after_step", "estimate", "state"),
+    *("score", "select", "finish", "append", "after_step", "estimate", "rank", "pick", "state"),
     *("window", "chunked", "softcap"),
 )
 

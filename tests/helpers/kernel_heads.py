@@ -7,6 +7,7 @@ from helpers import oracle
 from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, split_of, store_pair
 
 from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
+from octavo.cpu_kernels.attend.hooks import split_counts
 from octavo.cpu_kernels.attend.spans import SPAN
 from octavo.cpu_kernels.methods import h2o, quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
@@ -192,6 +193,19 @@ class Head:
         self.scratch.check()
         assert n_spans <= most
         return room.view(SPAN)[:n_spans].copy()
+
+    def pick(self, rank, pick, query, most, n_parts=1):
+        """The spans, at most so many, that a scored token attends, ranked and picked in so many parts."""
+        room = Room(most * SPAN.itemsize)
+        for part in range(n_parts):
+            rank(self.shape, self.address, address(query), part, n_parts)
+        counts = [split_counts(pick(self.shape, self.address, room.address, i, n_parts)) for i in range(n_parts)]
+        room.check()
+        self.scratch.check()
+        n_spans, n_rows = np.sum(counts, axis=0)
+        spans = room.view(SPAN)[:n_spans].copy()
+        assert spans["n_rows"].sum() == n_rows
+        return spans[spans["n_rows"] > 0]
 
     def score_and_select(self, score, select, queries, most):
         if len(queries) == 1:

@@ -73,7 +73,7 @@ def scores_of(head, query, n_parts):
 def attended(head, query, n_parts=1):
     """The rows that are attended exactly, the scores of all, and the output: (group, head_dim)."""
     scores = scores_of(head, query, n_parts)
-    rows = np.array(head.rows(head.select(sketch.select_coded, query, 40)))
+    rows = np.sort(head.rows(head.pick(sketch.rank_coded, sketch.pick_coded, query, 40, n_parts)))
     exact = np.zeros((head.shape.group, len(head.keys)), bool)
     exact[:, rows] = True
     return rows, scores, merged(head, query[0], exact, estimated(head, sketch.estimate_rest, n_parts))

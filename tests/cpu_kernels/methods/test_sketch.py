@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import oracle
-from helpers.kernel_heads import Head, assert_largest, queries_of, random_head
+from helpers.kernel_heads import Head, queries_of, random_head
 from helpers.kernel_inputs import EACH, QUANTISED, SHAPE, UNLIKE, shapes
 from helpers.sketched_heads import (
     SKETCH,
@@ -67,6 +67,12 @@ def assert_nearest(numbers, points, centroids, weights):
     distances = (weights * (points[:, None].astype(np.float64) - centroids) ** 2).sum(axis=2)
     chosen = np.take_along_axis(distances, numbers[:, None], axis=1)[:, 0]
     assert (chosen <= distances.min(axis=1) * (1 + 1e-4) + 1e-9).all()
+
+
+def assert_largest_but_for_a_bin(chosen, shares):
+    """Of numbers within an eighth of each other, any may be chosen."""
+    others = np.setdiff1d(np.arange(len(shares)), chosen)
+    assert shares[others].max(initial=0) <= 1.126 * shares[chosen].min(initial=np.inf) + 1e-6
 
 
 def raised(head, query):
@@ -156,7 +162,8 @@ def test_the_output_is_what_exact_and_estimated_rows_give(shape, n_parts):
     assert set(range(SINKS)) <= set(chosen)
     shares = oracle.shares(scores)[:n]
     shares[:SINKS] = np.inf
-    assert_largest(chosen, shares, 100)
+    assert 100 - len(head.chunks) < len(chosen) <= 100
+    assert_largest_but_for_a_bin(chosen, shares)
     products = query[0].astype(np.float64) @ keys.T.astype(np.float64)
     scores = scores - raised(head, query)
     spread = np.abs(products - products.mean(axis=1, keepdims=True)).max()
@@ -206,7 +213,7 @@ def test_with_a_budget_for_all_rows_nothing_is_looked_up(shape):
 def test_a_batch_attends_to_everything():
     rng = np.random.default_rng(7)
     head = coded_head(rng, SHAPE)
-    assert head.rows(head.select(sketch.select_coded, queries_of(rng, SHAPE, 2), 40)) == list(range(head.n_tail))
+    assert head.rows(head.select(sketch.HOOKS.select, queries_of(rng, SHAPE, 2), 40)) == list(range(head.n_tail))
 
 
 @pytest.mark.parametrize("row", [0, 700, TRAINED + 60])
@@ -228,10 +235,15 @@ def test_what_is_read_is_counted():
     assert head.record["bytes_read"][0] == expected
 
 
-@pytest.mark.parametrize("n_parts", [2, 5])
-def test_what_is_scored_does_not_depend_on_the_number_of_threads(n_parts):
-    head, query = coded_head(np.random.default_rng(14), SHAPE), queries_of(np.random.default_rng(14), SHAPE)
-    assert (scores_of(head, query, n_parts) == scores_of(head, query, 1)).all()
+@pytest.mark.parametrize("quality", [0, 0.9])
+@pytest.mark.parametrize("n_parts", [2, 5, 16])
+def test_what_is_scored_and_attended_does_not_depend_on_the_number_of_threads(n_parts, quality):
+    head, query = sharp(np.random.default_rng(14), SHAPE)
+    head.set(n_rows=BY_QUALITY if quality else 200, quality=quality)
+    one, several = attended(head, query), attended(head, query, n_parts)
+    assert (several[0] == one[0]).all()
+    assert (several[1] == one[1]).all()
+    np.testing.assert_allclose(several[2], one[2], rtol=1e-4, atol=1e-6)
 
 
 def test_scores_are_capped():
@@ -272,9 +284,10 @@ def test_a_quality_is_covered_by_as_few_rows_as_do(shape, quality):
     end = int(head.state["n_coded"][0]) * BLOCK_ROWS
     shares = oracle.shares(scores) / shape.group
     chosen = rows[(rows >= SINKS) & (rows < end)]
-    fewest = shares[np.delete(rows, np.flatnonzero(rows == chosen[shares[chosen].argmin()]))].sum()
-    assert shares[rows].sum() >= quality - 1e-5
-    assert fewest < quality or len(chosen) + SINKS == end // FEWEST
+    assert_largest_but_for_a_bin(chosen, shares[:end] * (np.arange(end) >= SINKS))
+    least = np.sort(shares[chosen])[: len(head.chunks)]  # each chunk may list one more, of the same eighth
+    assert shares[rows].sum() >= quality - 1.126 * least.sum() - 1e-5
+    assert shares[rows].sum() - least.sum() < quality or len(chosen) + SINKS - len(head.chunks) <= end // FEWEST
     if quality == 0.99:
         assert len(chosen) + SINKS > end // FEWEST, "more than the fewest"
 
@@ -288,10 +301,11 @@ def test_a_quality_reads_no_more_than_the_most(n_most):
     head.set(n_most=n_most)
     rows, _, _ = attended(head, query)
     end = int(head.state["n_coded"][0]) * BLOCK_ROWS
-    assert (rows < end).sum() == max(n_most, SINKS) < (whole < end).sum()
-    others = np.setdiff1d(np.arange(SINKS, end), rows)
-    shares, chosen = oracle.shares(scores), rows[(rows >= SINKS) & (rows < end)]
-    assert shares[chosen].min(initial=np.inf) >= shares[others].max() - 1e-6
+    most = max(n_most, SINKS)
+    assert max(most - len(head.chunks), SINKS) <= (rows < end).sum() <= most < (whole < end).sum()
+    shares, chosen = oracle.shares(scores)[:end], rows[(rows >= SINKS) & (rows < end)]
+    shares[:SINKS] = 0
+    assert_largest_but_for_a_bin(chosen, shares)
 
 
 @pytest.mark.parametrize("n_rows", [100, BY_QUALITY])

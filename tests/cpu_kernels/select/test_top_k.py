@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.numba_support.machine_features import LANES
-from octavo.cpu_kernels.select.top_k import find_least, list_covering, list_top
+from octavo.cpu_kernels.select.top_k import find_least, list_top
 
 INFINITY = float("inf")
 SIZES = [1, LANES - 1, LANES, LANES + 1, 100, 1000]
@@ -166,71 +166,3 @@ def test_equal_numbers_are_taken_together():
     assert least([0.5] * 20, [1] * 20, 16) < 0.5
     values = np.nextafter(np.ones(3, np.float32), np.float32([1, 2, 0]))
     assert [np.sum(values > least(values, [1, 1, 1], wanted)) for wanted in (0, 1, 2, 3)] == [0, 1, 2, 3]
-
-
-def covering(values, wanted, fewest=0, most=1 << 40):
-    """Return what `list_covering` lists, of values padded with -1."""
-    padded = np.full(-(-len(values) // LANES) * LANES, -1, np.float32)
-    padded[: len(values)] = values
-    padded = before_a_hole(padded)
-    listed = Room(4 * len(padded))
-    n = list_covering(address(padded), len(padded), np.float32(wanted), fewest, most, listed.address)
-    listed.check()
-    return listed.view(np.int32)[:n].tolist()
-
-
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("wanted", [1e-6, 0.3, 0.9, 0.999])
-def test_as_few_values_are_taken_as_add_up(n, wanted):
-    values = np.random.default_rng(n).exponential(size=n).astype(np.float32) ** 3
-    values /= values.sum()
-    taken = covering(values, wanted)
-    assert taken == sorted(np.argsort(-values)[: len(taken)].tolist())
-    assert values[taken].sum() >= wanted - 1e-5
-    assert np.sort(values[taken])[1:].sum() < wanted + 1e-5
-
-
-def test_sums_of_many_values_are_exact_where_they_can_be():
-    """Of whole numbers: as many are taken as a full sort says."""
-    values = np.random.default_rng(3).integers(1, 200, 3000).astype(np.float32)
-    for wanted in (1, 199, 200, 5000, values.sum() // 2, values.sum() - 1, values.sum()):
-        falling = np.sort(values)[::-1]
-        least = falling[np.searchsorted(np.cumsum(falling), wanted)]
-        assert covering(values, wanted) == np.flatnonzero(values >= least).tolist()
-
-
-@pytest.mark.parametrize("wanted", [0.0, -1.0])
-def test_nothing_wanted_takes_nothing(wanted):
-    assert covering([0.5, 0.25, 0.25], wanted) == []
-
-
-def test_more_than_there_is_takes_all_and_equals_are_taken_together():
-    assert covering([0.5] * LANES, LANES) == list(range(LANES))
-    assert covering([0.5, 0.25, 0.25, 0.1] + [0.01] * (LANES - 4), 0.6) == [0, 1, 2]
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    values=st.lists(st.one_of(st.integers(0, 40), st.sampled_from([0, 1, 10_000])), min_size=1, max_size=200),
-    share=st.floats(0, 1.1),
-    fewest=st.integers(0, 60),
-    more=st.integers(-60, 60),
-    signs=st.randoms(use_true_random=False),
-)
-def test_as_few_values_are_taken_as_add_up_within_limits(values, share, fewest, more, signs):
-    """Check whole numbers, whose sums are exact, against a full sort: some are below 0, which is never taken."""
-    values = np.array([-value if value and signs.random() < 0.1 else value for value in values], np.float32)
-    wanted, rising = int(share * values.clip(0).sum()), oracle.top(values, len(values))
-    by_size = sorted(rising, key=lambda i: -values[i])
-    sums = np.cumsum([0, *values[by_size]])
-    enough = np.flatnonzero(sums >= wanted)
-    n = int(enough[0]) if len(enough) else len(by_size)
-    if 0 < n <= len(by_size):  # equal values are taken together
-        n = int(np.sum(values[rising] >= values[by_size[n - 1]]))
-    most = max(fewest + more, 0)
-    assert covering(values, wanted, fewest, most) == oracle.top(values, min(max(n, fewest), most))
-
-
-def test_the_largest_count_goes_before_the_least():
-    assert covering([0.5] * 20, 0.0, fewest=10, most=3) == [0, 1, 2]
-    assert covering([0.5] * 20, 0.0, fewest=10, most=0) == []
