@@ -1,8 +1,7 @@
 """Measure once on each machine from how many tokens on selecting rows takes no longer than reading all of them.
 
-Selecting pays from some length on that depends on the processor, the number of threads, and the model's shape: many
-threads wait for few heads, because one thread selects for a head. It is measured with an eighth of the rows: most heads
-select fewer, and only those with a flat attention more.
+Selecting pays from some length on that depends on the processor, the number of threads, and the model's shape. It is
+measured with an eighth of the rows: most heads select fewer, and only those with a flat attention more.
 
 What is measured is kept beside the kernels, so that the same sequence gives the same numbers on a machine.
 """
