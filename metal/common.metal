@@ -85,6 +85,8 @@ struct Head {
     long append;  // here the number of the method that the chunks' extras belong to
     long after_step;
     long estimate;
+    long rank;
+    long pick;
     long shape;
     device uchar *state;  // the method's own record
     device const uchar *document_keys;

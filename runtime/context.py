@@ -228,7 +228,7 @@ class Context(MeasuredContext):
         finally:
             if arrays is not None:  # they end with this call
                 self._executor.capture(None)
-        self.cache.finish_step()
+        self.cache.finish_step(self.params.n_threads)
         if recorder is not None and arrays is not None:
             recorder.take(arrays)
 
@@ -274,7 +274,7 @@ class Context(MeasuredContext):
         finally:
             self.switch(current)
         for i, sequence in enumerate(sequences):
-            sequence.cache.finish_step()
+            sequence.cache.finish_step(self.params.n_threads)
             if sequence.recorder is not None and arrays is not None:
                 sequence.recorder.take(arrays, i)
 

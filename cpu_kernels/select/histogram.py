@@ -99,7 +99,7 @@ def count_numbers(values, n, least, own, room):
         Address of n f32 to work in.
     """
     n_kept = copy_between(values, n, int32(least + _ENOUGH_ABOVE), int32(_INFINITY), room)
-    if n_kept < n // _ENOUGH:
+    if n_kept * _ENOUGH < n:
         n_kept = copy_between(values, n, int32(least), int32(_INFINITY), room)
     numbers, bits = array_at(room, (n_kept,), np.float32), array_at(room, (n_kept,), np.int32)
     for i in range(n_kept):

@@ -8,7 +8,9 @@ rows that are not kept.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +34,9 @@ from .tails import OF_THE_STEP, Checkpoint, Tails
 
 #: Positions beyond the context at which the origin moves, so that angles of any step stay accurate in f32.
 _FARTHEST = 1 << 16
+
+#: Every block of rows that a method summarises ends at a multiple of these.
+_BLOCK_ROWS = 32
 
 
 class KVCache(Tails):
@@ -139,15 +144,26 @@ class KVCache(Tails):
         self.n_tail += n_new
         self._n_unfinished = n_new
 
-    def finish_step(self) -> None:
+    def finish_step(self, n_threads: int = 1) -> None:
         """End the step of `reserve`: let the methods update what is stored, and free rows that no token sees."""
         n_new, self._n_unfinished = self._n_unfinished, 0
-        after_step(self.heads.ctypes.data, len(self.heads), n_new)
+        self._update(n_new, n_threads)
         self._drop()
         for served in self.served:
             if served.method.storage is Storage.SELECTED:
                 for number in served.heads.numbers.tolist():
                     self._shrink(number)
+
+    def _update(self, n_new: int, n_threads: int) -> None:
+        """Call the heads' `after_step` hooks, on several threads if rows fill blocks that the methods may summarise."""
+        rows, n_heads = self.heads["n_tail"], len(self.heads)
+        if n_threads == 1 or not (rows // _BLOCK_ROWS > (rows - n_new) // _BLOCK_ROWS).any():
+            after_step(self.heads.ctypes.data, n_heads, n_new)
+            return
+        starts = np.linspace(0, n_heads, min(4 * n_threads, n_heads) + 1).astype(int).tolist()
+        with ThreadPoolExecutor(n_threads) as pool:  # compiled code releases the GIL
+            parts = [(self.heads[start:].ctypes.data, stop - start) for start, stop in itertools.pairwise(starts)]
+            list(pool.map(lambda part: after_step(*part, n_new), parts))
 
     def _shrink(self, number: int) -> None:
         """Free all empty chunks of a head but one."""

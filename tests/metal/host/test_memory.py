@@ -3,12 +3,15 @@
 import ctypes
 import gc
 import mmap
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from octavo import OctavoError
 from octavo.cpu_kernels.attend.head import HEAD
+from octavo.metal import shader_library
 from octavo.metal import shared_memory as shared
 from octavo.metal.gpu import open_gpu
 from octavo.metal.records import GpuHeads, State
@@ -144,6 +147,12 @@ def read_gpu(address, dtype, n=1):
     """Read records where the GPU has them."""
     dtype = np.dtype(dtype)
     return np.frombuffer((ctypes.c_ubyte * (n * dtype.itemsize)).from_address(int(address)), dtype)
+
+
+def test_shaders_know_the_fields_of_head():
+    source = (Path(shader_library.__file__).parent / "common.metal").read_text()
+    fields = source.split("struct Head {")[1].split("};")[0]
+    assert tuple(re.findall(r"(\w+);", fields)) == HEAD.names
 
 
 def test_records_get_the_gpus_addresses(memory, monkeypatch):

@@ -387,3 +387,19 @@ def test_chunks_begin_on_a_cache_line(cache):
     assert all(
         address % CACHE_LINE == 0 for tail in cache.tails for chunk in tail.chunks for address in chunk.addresses
     )
+
+
+def test_what_methods_keep_does_not_depend_on_the_number_of_threads():
+    layers = [CacheLayer(3, 64, 0, F16)] * 2
+    one, several = (KVCache(layers, 1000, assign(Attention.parse("sketch", budget=0.5), layers)) for _ in range(2))
+    rows = random_rows(one, 700, seed=3)
+    for cache, n_threads in ((one, 1), (several, 3)):
+        cache.reserve(700)
+        for layer, (keys, values) in enumerate(rows):
+            for head, tail in enumerate(cache._layer_tails(layer)):
+                tail.write(0, keys[head], values[head])
+        cache.finish_step(n_threads)
+    states = [cache.served[0].heads.state for cache in (one, several)]
+    assert (states[0]["n_coded"] > 0).all()
+    for name in states[0].dtype.names:
+        np.testing.assert_array_equal(states[0][name], states[1][name])
