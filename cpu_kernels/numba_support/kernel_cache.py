@@ -69,8 +69,13 @@ def folder_of(path: Path) -> Path:
 
 
 def version_of(paths: list[Path]) -> str:
-    """Return a hash of the code of some files, and of all files of this package that they import."""
+    """Return a hash of the code of some files, and of all files of this package that they import.
+
+    A file elsewhere, a user's own method, may import in other ways than a search finds: it depends on all kernels.
+    """
     waiting, code = list(paths), dict[str, str]()
+    if not all(path.is_relative_to(_PACKAGE) for path in paths):
+        waiting += (_PACKAGE / "cpu_kernels").rglob("*.py")
     while waiting:
         path = waiting.pop()
         name = str(_name(path))

@@ -126,6 +126,24 @@ def test_the_versions_that_were_used_last_are_kept(cache):
     assert set(folder.iterdir()) == {now, *others[2:], other_file}
 
 
+@pytest.fixture
+def copied_kernels(monkeypatch, tmp_path):
+    """A copy of the package's kernels that a test may edit."""
+    for path in (PACKAGE / "cpu_kernels").rglob("*.py"):
+        copy = tmp_path / path.relative_to(PACKAGE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(path.read_text())
+    monkeypatch.setattr(kernel_cache, "_PACKAGE", tmp_path)
+    return tmp_path
+
+
+def append(path, code):
+    with path.open("a") as file:
+        file.write(code + "\n")
+    for cached in (kernel_cache._code_in, kernel_cache._imports_of):
+        cached.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("edited", "code", "same"),
     [
@@ -136,19 +154,19 @@ def test_the_versions_that_were_used_last_are_kept(cache):
         ("cpu_kernels/methods/quest.py", "x = 1", True),
     ],
 )
-def test_kernels_of_a_file_are_of_its_code_and_of_what_it_imports(monkeypatch, tmp_path, edited, code, same):
-    for path in (PACKAGE / "cpu_kernels").rglob("*.py"):
-        copy = tmp_path / path.relative_to(PACKAGE)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(path.read_text())
-    monkeypatch.setattr(kernel_cache, "_PACKAGE", tmp_path)
-    rows = tmp_path / "cpu_kernels" / "rows" / "rows.py"
+def test_kernels_of_a_file_are_of_its_code_and_of_what_it_imports(copied_kernels, edited, code, same):
+    rows = copied_kernels / "cpu_kernels" / "rows" / "rows.py"
     before = kernel_cache.version_of([rows])
-    with (tmp_path / edited).open("a") as file:
-        file.write(code + "\n")
-    for cached in (kernel_cache._code_in, kernel_cache._imports_of):
-        cached.cache_clear()
+    append(copied_kernels / edited, code)
     assert (kernel_cache.version_of([rows]) == before) == same
+
+
+def test_kernels_of_a_users_own_file_are_of_all_kernels_however_it_imports_them(copied_kernels, tmp_path_factory):
+    path = tmp_path_factory.mktemp("own") / "knorm.py"
+    path.write_text("from ..attend.head import HEAD\n")  # as if the file lay in a folder of the package
+    before = kernel_cache.version_of([path])
+    append(copied_kernels / "cpu_kernels" / "attend" / "head.py", "x = 1")
+    assert kernel_cache.version_of([path]) != before
 
 
 def test_two_installs_of_one_version_share_kernels(compiled, tmp_path):
