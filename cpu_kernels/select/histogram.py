@@ -18,7 +18,7 @@ from numba import float32, int32, int64
 from ..numba_support.compile import kernel
 from ..numba_support.memory import fetch_add, read_int64
 from ..numba_support.views import array_at
-from .counting import copy_between, list_at_least, list_between
+from .counting import copy_between, count_at_least, list_at_least, list_between
 from .scores import BINS
 
 #: Bits of a float below those that say its bin: a bin has an eighth of the numbers between two powers of 2.
@@ -49,6 +49,8 @@ class Cut(NamedTuple):
         Of so many numbers of that bin as are counted, so many are listed.
     rounded : int64
         Added before the division by `counted`: 0 to round the share of a stretch down, `counted` - 1 to round it up.
+    enough : int64
+        Bits of the smallest number that is listed of a stretch where smaller ones did not count.
     """
 
     low: int
@@ -56,6 +58,7 @@ class Cut(NamedTuple):
     listed: int
     counted: int
     rounded: int
+    enough: int
 
 
 @kernel
@@ -99,11 +102,17 @@ def count_numbers(values, n, least, own, room):
         Address of n f32 to work in.
     """
     n_kept = copy_between(values, n, int32(least + _ENOUGH_ABOVE), int32(_INFINITY), room)
-    if n_kept * _ENOUGH < n:
+    if not _are_enough(n_kept, n):
         n_kept = copy_between(values, n, int32(least), int32(_INFINITY), room)
     numbers, bits = array_at(room, (n_kept,), np.float32), array_at(room, (n_kept,), np.int32)
     for i in range(n_kept):
         own[i & 1, min(max((bits[i] >> _BELOW_BIN) - _FIRST_BIN, 0), BINS - 1)] += entry_of(numbers[i])
+
+
+@kernel
+def _are_enough(n_above, n):
+    """Return whether so many large ones of n numbers are enough for smaller ones not to count."""
+    return n_above * _ENOUGH >= n
 
 
 @kernel
@@ -151,7 +160,13 @@ def _cut(number, least, listed, counted, rounded):
     """Return the Cut in a bin."""
     first = int64(number + _FIRST_BIN) << _BELOW_BIN
     low = max(first, least) if number > 0 else least
-    return Cut(low, max(first + (1 << _BELOW_BIN), low), listed, counted, rounded)
+    return Cut(low, max(first + (1 << _BELOW_BIN), low), listed, counted, rounded, least + _ENOUGH_ABOVE)
+
+
+@kernel
+def _count_finite(values, n, bits):
+    """Count the numbers of at least these bits, without infinity."""
+    return count_at_least(values, n, int32(bits)) - count_at_least(values, n, int32(_INFINITY))
 
 
 @kernel
@@ -165,8 +180,11 @@ def list_largest(values, n, cut, listed):
     listed : int64
         Address of n int32, and LANES more to work in.
     """
-    count = list_at_least(values, n, int32(cut.high), listed)
-    n_in_bin = list_between(values, n, int32(cut.low), int32(cut.high), listed + count * 4)
+    low, high = cut.low, cut.high
+    if low < cut.enough and _are_enough(_count_finite(values, n, cut.enough), n):
+        low, high = cut.enough, max(high, cut.enough)
+    count = list_at_least(values, n, int32(high), listed)
+    n_in_bin = list_between(values, n, int32(low), int32(high), listed + count * 4)
     if cut.listed < cut.counted:
         n_in_bin = (n_in_bin * cut.listed + cut.rounded) // cut.counted
     return count + n_in_bin

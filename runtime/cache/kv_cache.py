@@ -157,7 +157,8 @@ class KVCache(Tails):
     def _update(self, n_new: int, n_threads: int) -> None:
         """Call the heads' `after_step` hooks, on several threads if rows fill blocks that the methods may summarise."""
         rows, n_heads = self.heads["n_tail"], len(self.heads)
-        if n_threads == 1 or not (rows // _BLOCK_ROWS > (rows - n_new) // _BLOCK_ROWS).any():
+        apart = all(each.method.updates_apart or each.method.hooks.after_step is None for each in self.served)
+        if n_threads == 1 or not apart or not (rows // _BLOCK_ROWS > (rows - n_new) // _BLOCK_ROWS).any():
             after_step(self.heads.ctypes.data, n_heads, n_new)
             return
         starts = np.linspace(0, n_heads, min(4 * n_threads, n_heads) + 1).astype(int).tolist()

@@ -165,6 +165,8 @@ class Method(Parameters):
         Batches end at multiples of this number of tokens, because the method acts there; 0 if they may end anywhere.
     runs_after_copy : bool
         Whether the `after_step` hook also runs when rows were copied or cut without a step.
+    updates_apart : bool
+        Whether the `after_step` hook may serve several heads at once: it uses no scratch, which layers share.
     selects_from : int
         Rows of a head below which `hooks_below` do the same: the method attends to all of them, and keeps nothing.
     document_arrays : tuple of str
@@ -180,6 +182,7 @@ class Method(Parameters):
     needs_clusters: ClassVar[bool] = False
     batch_end: ClassVar[int] = 0
     runs_after_copy: ClassVar[bool] = False
+    updates_apart: ClassVar[bool] = False
     selects_from: ClassVar[int] = 0
     hooks_below: ClassVar[Hooks]
     document_arrays: ClassVar[tuple[str, ...]] = ()

@@ -47,7 +47,7 @@ class Sketch(Method):
     hooks = HOOKS
     state = STATE
     storage = Storage.CHUNKS
-    runs_after_copy = True
+    runs_after_copy = updates_apart = True
     selects_from, hooks_below = TRAINED + RECENT, HOOKS_BELOW
 
     @property
