@@ -17,6 +17,9 @@ from numba.extending import intrinsic
 from ..numba_support.machine_features import HAS_AVX2, LANES
 from ..numba_support.vector import INT8, INT32, INT64, Emit, constant
 
+#: Bits of infinity.
+INFINITY_BITS = 0x7F800000
+
 #: Vectors of numbers that are reduced at once.
 _AT_ONCE = 4
 
@@ -145,43 +148,37 @@ def list_at_least(typing: Any, values: Any, n: Any, bits: Any, listed: Any) -> A
     return types.int64(types.int64, types.int64, types.int32, types.int64), generate
 
 
-@intrinsic
-def list_between(typing: Any, values: Any, n: Any, low: Any, high: Any, listed: Any) -> Any:
-    """Write the indices of the numbers from the bits `low` up to those below `high`; return their number."""
+def _writer_between(lanes_at: Callable[[Emit, Any, Any], Any]) -> Any:
+    """Make the intrinsic that writes something of the numbers from the bits `low` up to those below `high`.
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values, n, low, high, listed = args
-        emit = Emit(builder)
-        least, limit = (emit.splat(builder.bitcast(bits, ir.FloatType())) for bits in (low, high))
+    `lanes_at` returns what to write of a vector: it takes the emitter, the numbers, and the index of the first one.
+    """
 
-        def indices_at(first: Any) -> tuple[Any, Any]:
-            numbers = emit.load_float(values, first)
-            below = builder.fcmp_ordered("<", numbers, limit)
-            return _indices_at(emit, first), builder.and_(builder.fcmp_ordered(">=", numbers, least), below)
+    @intrinsic
+    def write_between(typing: Any, values: Any, n: Any, low: Any, high: Any, kept: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            values, n, low, high, kept = args
+            emit = Emit(builder)
+            least, limit = (emit.splat(builder.bitcast(bits, ir.FloatType())) for bits in (low, high))
 
-        return _compress(emit, n, listed, indices_at)
+            def vector_at(first: Any) -> tuple[Any, Any]:
+                numbers = emit.load_float(values, first)
+                below = builder.fcmp_unordered("<", numbers, limit)  # true for the limit after infinity, a NaN
+                wanted = builder.and_(builder.fcmp_ordered(">=", numbers, least), below)
+                return lanes_at(emit, numbers, first), wanted
 
-    return types.int64(types.int64, types.int64, types.int32, types.int32, types.int64), generate
+            return _compress(emit, n, kept, vector_at)
+
+        return types.int64(types.int64, types.int64, types.int32, types.int32, types.int64), generate
+
+    return write_between
 
 
-@intrinsic
-def copy_between(typing: Any, values: Any, n: Any, low: Any, high: Any, kept: Any) -> Any:
-    """Copy the numbers of at least the bits `low` and less than the bits `high`; return their number."""
+#: Write the indices of the numbers from the bits `low` up to those below `high`; return their number.
+list_between = _writer_between(lambda emit, numbers, first: _indices_at(emit, first))
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values, n, low, high, kept = args
-        emit = Emit(builder)
-        least, limit = (emit.splat(builder.bitcast(bits, ir.FloatType())) for bits in (low, high))
-
-        def numbers_at(first: Any) -> tuple[Any, Any]:
-            numbers = emit.load_float(values, first)
-            below = builder.fcmp_unordered("<", numbers, limit)  # true for the first limit, which is a NaN
-            wanted = builder.and_(builder.fcmp_ordered(">=", numbers, least), below)
-            return builder.bitcast(numbers, emit.integers), wanted
-
-        return _compress(emit, n, kept, numbers_at)
-
-    return types.int64(types.int64, types.int64, types.int32, types.int32, types.int64), generate
+#: Copy these numbers; return their number.
+copy_between = _writer_between(lambda emit, numbers, first: emit.builder.bitcast(numbers, emit.integers))
 
 
 @intrinsic

@@ -18,7 +18,7 @@ from numba import float32, int32, int64
 from ..numba_support.compile import kernel
 from ..numba_support.memory import fetch_add, read_int64
 from ..numba_support.views import array_at
-from .counting import copy_between, count_at_least, list_at_least, list_between
+from .counting import INFINITY_BITS, copy_between, count_at_least, list_at_least, list_between
 from .scores import BINS
 
 #: Bits of a float below those that say its bin: a bin has an eighth of the numbers between two powers of 2.
@@ -30,8 +30,6 @@ _FIRST_BIN = (127 + 8) * 8 - BINS
 
 #: An entry of the histogram is a count times this, plus the sum of the numbers, in units of 1 / _UNITS.
 _COUNTED, _UNITS = 1 << 40, np.float32(2.0**32)
-
-_INFINITY = 0x7F800000
 
 #: If one in _ENOUGH numbers of a stretch is above the smallest number that may be listed by so many bits, a factor of
 #: 64, the smaller ones do not count.
@@ -101,9 +99,9 @@ def count_numbers(values, n, least, own, room):
     room : int64
         Address of n f32 to work in.
     """
-    n_kept = copy_between(values, n, int32(least + _ENOUGH_ABOVE), int32(_INFINITY), room)
+    n_kept = copy_between(values, n, int32(least + _ENOUGH_ABOVE), int32(INFINITY_BITS), room)
     if not _are_enough(n_kept, n):
-        n_kept = copy_between(values, n, int32(least), int32(_INFINITY), room)
+        n_kept = copy_between(values, n, int32(least), int32(INFINITY_BITS), room)
     numbers, bits = array_at(room, (n_kept,), np.float32), array_at(room, (n_kept,), np.int32)
     for i in range(n_kept):
         own[i & 1, min(max((bits[i] >> _BELOW_BIN) - _FIRST_BIN, 0), BINS - 1)] += entry_of(numbers[i])
@@ -166,7 +164,7 @@ def _cut(number, least, listed, counted, rounded):
 @kernel
 def _count_finite(values, n, bits):
     """Count the numbers of at least these bits, without infinity."""
-    return count_at_least(values, n, int32(bits)) - count_at_least(values, n, int32(_INFINITY))
+    return count_at_least(values, n, int32(bits)) - count_at_least(values, n, int32(INFINITY_BITS))
 
 
 @kernel

@@ -14,14 +14,13 @@ from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.views import array_at
 from .counting import (
+    INFINITY_BITS,
     copy_between,
     count_at_least,
     float_of,
     list_at_least,
     sum_sizes,
 )
-
-_INFINITY_BITS = 0x7F800000
 
 #: Bits that span a factor of 2. The few numbers between these are copied, and the bisection continues among them.
 _NARROW = 1 << 23
@@ -48,7 +47,7 @@ def find_least(values, sizes, n, wanted):
         A number below the smallest value to take, and not below any other; -1 to take all. Equal values are taken
         together. A NaN is not taken.
     """
-    low, high = int64(0), int64(_INFINITY_BITS + 1)  # sum(low) > wanted >= sum(high), unless sum(0) <= wanted
+    low, high = int64(0), int64(INFINITY_BITS + 1)  # sum(low) > wanted >= sum(high), unless sum(0) <= wanted
     at_low, at_high = sum_sizes(values, sizes, n, int32(0)), float32(0)
     if at_low <= wanted:
         return float32(-1)
@@ -96,7 +95,7 @@ def list_top(values, n, k, listed):
     """
     if k <= 0:
         return 0
-    low, high = int64(0), int64(_INFINITY_BITS + 1)  # count(low) >= k > count(high), unless count(0) < k
+    low, high = int64(0), int64(INFINITY_BITS + 1)  # count(low) >= k > count(high), unless count(0) < k
     left, n_left, above, at_high = values, n, 0, 0
     while high - low > 1:
         if left == values and high - low <= _NARROW:
