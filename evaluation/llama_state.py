@@ -97,29 +97,29 @@ def sequence_state(cache: KVCache, transposed: bool, tokens: np.ndarray | None =
         cells["token"] = tokens
     head = struct.pack("=IiII", MAGIC, 0, 1, n_cells) + cells.tobytes()
     head += struct.pack("=II", transposed, len(cache.layers))
-    parts = [np.frombuffer(head, np.uint8)]
+    parts: list[tuple[bytes, np.ndarray]] = [(head, np.empty(0, np.uint8))]
     parts += [_rows_in_order(cache.rows(i)[0]) for i in range(len(cache.layers))]
     for i, layer in enumerate(cache.layers):
         if not layer.latent:
             values = cache.rows(i)[1]
             parts.append(_transposed_rows(values) if transposed else _rows_in_order(values))
-    return np.concatenate(parts)
+    state = np.empty(sum(len(header) + rows.nbytes for header, rows in parts), np.uint8)
+    end = 0
+    for header, rows in parts:
+        start, end = end + len(header), end + len(header) + rows.nbytes
+        state[start - len(header) : start] = np.frombuffer(header, np.uint8)
+        state[start:end].view(rows.dtype).reshape(rows.shape)[:] = rows
+    return state
 
 
-def _rows_in_order(rows: np.ndarray) -> np.ndarray:
-    """Return one layer's keys or values, (n_kv_head, n_cells, length) f16, by rule 5 as bytes."""
-    header = struct.pack("=iQ", ggml.TYPE_F16, rows.shape[0] * rows.shape[2] * _ITEM_BYTES)
-    return _bytes_of(header, rows.transpose(1, 0, 2))
+def _rows_in_order(rows: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """Return the header of one layer's keys or values, (n_kv_head, n_cells, length) f16, and the rows, by rule 5."""
+    return struct.pack("=iQ", ggml.TYPE_F16, rows.shape[0] * rows.shape[2] * _ITEM_BYTES), rows.transpose(1, 0, 2)
 
 
-def _transposed_rows(rows: np.ndarray) -> np.ndarray:
-    """Return one layer's values by rule 7 as bytes."""
-    header = struct.pack("=iII", ggml.TYPE_F16, _ITEM_BYTES, rows.shape[0] * rows.shape[2])
-    return _bytes_of(header, rows.transpose(0, 2, 1))
-
-
-def _bytes_of(header: bytes, rows: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.frombuffer(header, np.uint8), np.ascontiguousarray(rows).view(np.uint8).ravel()])
+def _transposed_rows(rows: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """Return the header of one layer's values, and the values, by rule 7."""
+    return struct.pack("=iII", ggml.TYPE_F16, _ITEM_BYTES, rows.shape[0] * rows.shape[2]), rows.transpose(0, 2, 1)
 
 
 def refuse_windows(llama: Llama) -> None:

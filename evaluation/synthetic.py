@@ -7,6 +7,9 @@ index, cluster after cluster. Attention is a sum, so other engines can hold them
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+
 import numpy as np
 
 from ..convert.clusters import ClusterSettings, mean_keys
@@ -48,9 +51,11 @@ def fill_at_random(
     shapes = llama.context.cache.layers
     progress.start(f"Drawing {len(tokens):,} keys and values", len(shapes), "layers")
     layers = []
-    for shape in shapes:
-        layers.append(random_layer(shape, len(tokens), settings, rng))
-        progress.advance(1)
+    with ThreadPoolExecutor(llama.n_threads) as pool:  # NumPy releases the GIL while it draws
+        streams = rng.spawn(len(shapes))
+        for layer in pool.map(random_layer, shapes, repeat(len(tokens)), repeat(settings), streams):
+            layers.append(layer)
+            progress.advance(1)
     states = [_some_state(llama, len(tokens))] if llama.context.is_hybrid else []
     llama.extend(tokens, [(layer.keys, layer.values) for layer in layers], states)
     more = tokens[: min(settings.exact_last, llama.n_ctx() - len(tokens))]

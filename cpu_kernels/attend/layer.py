@@ -71,6 +71,7 @@ SHORT = 256
 
 _HEAD_BYTES, _SPAN_BYTES = HEAD.itemsize, SPAN.itemsize
 _NEXT_TILE, _NEXT_SAMPLE = 8, 16  # their offsets in WORK
+_SCORE, _RANK = HEAD.fields["score"][1], HEAD.fields["rank"][1]  # offsets of hooks
 
 
 def scratch_bytes(shape: Shape) -> int:
@@ -136,13 +137,7 @@ def attend_token(shape, heads, n_kv_head, softcap, work_address, sinks, out, hea
     scores, ranks = _which_hooks(heads, n_kv_head)
     if scores:
         barrier(work_address, n_threads)
-        for i in range(n_kv_head):
-            head_address = heads + i * _HEAD_BYTES
-            score = head_at(head_address).score
-            part, n_parts = part_of_head(i, n_kv_head, ith, n_threads)
-            if score != 0 and n_parts > 0:
-                query = work.queries + i * shape.group * shape.head_dim * 4
-                call_native(score, head_address, query, part, n_parts)
+        _call_for_shares(shape, heads, n_kv_head, work, _SCORE, ith, n_threads)
         barrier(work_address, n_threads)
     if ranks:
         _rank_and_pick(shape, heads, n_kv_head, work_address, ith, n_threads)
@@ -196,19 +191,25 @@ def part_of_head(i, n_heads, ith, n_threads):
 
 
 @kernel
+def _call_for_shares(shape, heads, n_kv_head, work, hook, ith, n_threads):
+    """Call the hook at this offset in HEAD, `score` or `rank`, for one thread's share of each head that has it."""
+    for i in range(n_kv_head):
+        head_address = heads + i * _HEAD_BYTES
+        address = read_int64(head_address + hook)
+        part, n_parts = part_of_head(i, n_kv_head, ith, n_threads)
+        if address != 0 and n_parts > 0:
+            query = work.queries + i * shape.group * shape.head_dim * 4
+            call_native(address, head_address, query, part, n_parts)
+
+
+@kernel
 def _rank_and_pick(shape, heads, n_kv_head, work_address, ith, n_threads):
     """Call the `rank` and `pick` hooks for one thread's share of each head, and count the spans and rows."""
     work = record_at(work_address, WORK)
-    for i in range(n_kv_head):
-        head_address = heads + i * _HEAD_BYTES
-        rank = head_at(head_address).rank
-        part, n_parts = part_of_head(i, n_kv_head, ith, n_threads)
-        if rank != 0 and n_parts > 0:
-            if part == 0:
-                write_int64(work.n_spans + i * 8, 0)
-                write_int64(work.n_rows + i * 8, 0)
-            query = work.queries + i * shape.group * shape.head_dim * 4
-            call_native(rank, head_address, query, part, n_parts)
+    for i in range(ith, n_kv_head, n_threads):
+        write_int64(work.n_spans + i * 8, 0)
+        write_int64(work.n_rows + i * 8, 0)
+    _call_for_shares(shape, heads, n_kv_head, work, _RANK, ith, n_threads)
     barrier(work_address, n_threads)
     for i in range(n_kv_head):
         head_address = heads + i * _HEAD_BYTES
