@@ -107,6 +107,8 @@ class Bench:
             for attention in settings.attentions
             if not attention.is_llama_cpp and str(attention) != DENSE
         ]
+        for engine in self.octavo:
+            engine.llama.measure_steps()
 
     def _tokens(self, text: str | None) -> list[int]:
         tokens: list[int]

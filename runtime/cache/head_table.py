@@ -64,17 +64,18 @@ class HeadTable:
         self.layers = layers
         first = np.cumsum([0] + [layer.n_kv_head for layer in layers])
         self.heads = np.zeros(first[-1], HEAD)
+        self.address: int = self.heads.ctypes.data  # kept, as NumPy takes 40 us to return it
         self._layer_of = np.repeat(np.arange(len(layers)), [layer.n_kv_head for layer in layers])
         self.first_heads = first[:-1]
         self._layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
         self.n_ctx = n_ctx
         self.tables = np.zeros((first[-1], 2 * -(-n_ctx // CHUNK_ROWS) + 3, len(CHUNK.names or ())), np.int64)
         self.generation = 0
-        self._unconnected: list[_Unconnected] = []
+        self.unconnected: list[_Unconnected] = []
 
     def serve(self, assignments: Sequence[Assignment]) -> None:
         """Assign methods to the heads, one to each head. Clear all records."""
-        self.assignments, self._unconnected = list(assignments), []
+        self.assignments, self.unconnected = list(assignments), []
         self.heads[:] = 0
         self.heads["shape"] = np.array([layer.shape.packed for layer in self.layers])[self._layer_of]
         for name in ("window", "chunked", "softcap"):
@@ -96,7 +97,7 @@ class HeadTable:
         shapes, ropes = [layer.shape for layer in layers], [layer.rope for layer in layers]
         state = np.zeros(len(numbers), method.state)
         self.heads["state"][numbers] = state.ctypes.data + np.arange(len(numbers)) * state.itemsize
-        self._unconnected.append(_Unconnected(method, numbers))
+        self.unconnected.append(_Unconnected(method, numbers))
         heads = Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state)
         return Served(method, heads, scale.copy())
 
@@ -108,13 +109,13 @@ class HeadTable:
         n_rows : int, optional
             Most rows that a head will have after the step. Methods that do not select among so few are compiled later.
         """
-        for each in self._unconnected:
+        for each in self.unconnected:
             waits = n_rows is not None and n_rows < each.method.selects_from
             if not (waits and each.waits):
                 for name, address in (each.method.hooks_below if waits else each.method.hooks).addresses().items():
                     self.heads[name][each.numbers] = address
             each.waits = waits
-        self._unconnected = [each for each in self._unconnected if each.waits]
+        self.unconnected = [each for each in self.unconnected if each.waits]
 
     @contextmanager
     def attending_by(self, method: Method, numbers: Sequence[int]) -> Iterator[None]:

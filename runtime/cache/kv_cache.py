@@ -121,17 +121,19 @@ class KVCache(Tails):
         """Prepare a step of n_new tokens: set the methods' state, and allocate memory for the new rows."""
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
-        self.connect(int(self.heads["n_tail"].max()) + n_new)
+        if self.unconnected:
+            self.connect(int(self.heads["n_tail"].max()) + n_new)
         distribute_budget(self.assigned, self.n_tokens + n_new, self.document)
         for served in self.served:
             prepare = served.method.before_step if n_new == 1 else served.method.before_batch
             prepare(served.heads, self.document, self.n_tokens + n_new)
         if n_new == 1 and any(served.method.prefill == FULL for served in self.served):
-            after_step(self.heads.ctypes.data, len(self.heads), 0)  # a prompt that was kept whole ends here
-        if (self.heads["n_tail"] + n_new).max() > self.tables.shape[1] * CHUNK_ROWS:
+            after_step(self.address, len(self.heads), 0)  # a prompt that was kept whole ends here
+        if self.evicts and self.heads["n_tail"].max() + n_new > self.tables.shape[1] * CHUNK_ROWS:
             self._close_gaps()
-        self.own_changing(self.heads["n_tail"], self.heads["n_tail"] + n_new)
-        n_chunks = -(-(self.heads["n_tail"] + n_new) // CHUNK_ROWS)
+        n_rows = self.heads["n_tail"] + n_new
+        self.own_changing(n_rows - n_new, n_rows)
+        n_chunks = -(-n_rows // CHUNK_ROWS)
         growing = [i for i in np.flatnonzero(n_chunks > self.n_chunks) if n_chunks[i] > len(self.tails[i].chunks)]
         if growing:
             needed = sum((int(n_chunks[i]) - len(self.tails[i].chunks)) * self.tails[i].chunk_bytes for i in growing)
@@ -140,7 +142,7 @@ class KVCache(Tails):
             for i in growing:
                 self.tails[i].grow(int(n_chunks[i]))
                 self.n_chunks[i] = n_chunks[i]
-        self.heads["n_tail"] += n_new
+        self.heads["n_tail"] = n_rows
         self.n_tail += n_new
         self._n_unfinished = n_new
 
@@ -156,14 +158,16 @@ class KVCache(Tails):
 
     def _update(self, n_new: int, n_threads: int) -> None:
         """Call the heads' `after_step` hooks, on several threads if rows fill blocks that the methods may summarise."""
-        rows, n_heads = self.heads["n_tail"], len(self.heads)
-        apart = all(each.method.updates_apart or each.method.hooks.after_step is None for each in self.served)
-        if n_threads == 1 or not apart or not (rows // _BLOCK_ROWS > (rows - n_new) // _BLOCK_ROWS).any():
-            after_step(self.heads.ctypes.data, n_heads, n_new)
+        updating = [each.method for each in self.served if each.method.hooks.after_step is not None]
+        if not updating:
+            return
+        n_heads, apart = len(self.heads), all(method.updates_apart for method in updating)
+        if n_threads == 1 or not apart or self.n_tokens % _BLOCK_ROWS >= n_new:
+            after_step(self.address, n_heads, n_new)
             return
         starts = np.linspace(0, n_heads, min(4 * n_threads, n_heads) + 1).astype(int).tolist()
         with ThreadPoolExecutor(n_threads) as pool:  # compiled code releases the GIL
-            parts = [(self.heads[start:].ctypes.data, stop - start) for start, stop in itertools.pairwise(starts)]
+            parts = [(self.address + start * HEAD.itemsize, stop - start) for start, stop in itertools.pairwise(starts)]
             list(pool.map(lambda part: after_step(*part, n_new), parts))
 
     def _shrink(self, number: int) -> None:

@@ -140,7 +140,7 @@ class CpuExecutor:
     def _first_heads(self, cache: KVCache) -> np.ndarray:
         """Return the addresses of each node's first HEAD record."""
         first = cache.first_heads[[node.kv_layer for node in self._nodes]]
-        addresses: np.ndarray = cache.heads.ctypes.data + first * HEAD.itemsize
+        addresses: np.ndarray = cache.address + first * HEAD.itemsize
         return addresses
 
     def rearrange(self) -> None:

@@ -105,15 +105,17 @@ class Sketch(Method):
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Turn the budget that the codes leave into rows."""
+        state = heads.state
+        state["quality"] = self.quality
+        if n_tokens <= self.dense:
+            state["n_rows"] = n_tokens
+            return
         share = np.minimum((self.most if self.quality else self.budget) * heads.scale, 1.0)
         n_exact = n_tokens - _n_blocks(n_tokens) * BLOCK_ROWS
         rows = (share - self.lookup_share(heads, index, n_tokens)) * n_tokens - n_exact
         rows = np.where(share < 1, np.maximum(np.rint(rows), SINKS), n_tokens)
-        state = heads.state
-        state["n_rows"], state["quality"] = rows, self.quality
-        if n_tokens <= self.dense:
-            state["n_rows"] = n_tokens
-        elif self.quality:
+        state["n_rows"] = rows
+        if self.quality:
             state["n_rows"], state["n_most"] = BY_QUALITY, rows
 
 
