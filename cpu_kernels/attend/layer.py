@@ -71,7 +71,8 @@ SHORT = 256
 
 _HEAD_BYTES, _SPAN_BYTES = HEAD.itemsize, SPAN.itemsize
 _NEXT_TILE, _NEXT_SAMPLE = 8, 16  # their offsets in WORK
-_SCORE, _RANK = HEAD.fields["score"][1], HEAD.fields["rank"][1]  # offsets of hooks
+_OFFSETS = {name: place[1] for name, place in (HEAD.fields or {}).items()}
+_SCORE, _RANK = _OFFSETS["score"], _OFFSETS["rank"]
 
 
 def scratch_bytes(shape: Shape) -> int:

@@ -48,7 +48,12 @@ class Sketch(Method):
     state = STATE
     storage = Storage.CHUNKS
     runs_after_copy = updates_apart = True
-    selects_from, hooks_below = TRAINED + RECENT, HOOKS_BELOW
+    hooks_below = HOOKS_BELOW
+
+    @property
+    def selects_from(self) -> int:  # type: ignore[override]
+        """Return the first number of rows of which it reads a part."""
+        return max(TRAINED + RECENT, self.dense + 1)
 
     @property
     def takes_budget(self) -> bool:
