@@ -16,9 +16,11 @@ from pathlib import Path
 from .ask.collection import Collection
 from .ask.document_session import Document
 from .ask.document_set import open_document_set
+from .ask.finder import IndexFinder
 from .ask.open_or_split import open_or_split
 from .ask.retrieval_heads import source_heads
 from .ask.session import Session
+from .ask.unread import open_unread
 from .library.batch.index_documents import index_collection
 from .library.batch.index_result import folders_of
 from .library.batch.job import Job
@@ -116,8 +118,9 @@ def open_documents(
 ) -> Collection:
     """Open many documents for questions. Each question is answered from one of them, or from excerpts of all.
 
-    Documents without an index are indexed first. A document that cannot be indexed is left out, and `progress` receives
-    the reason. For all other arguments see `open_document`.
+    Documents without an index are indexed first, unless `reading` asks for excerpts: then words find passages of the
+    texts, and the model reads these for each question. A document that cannot be used is left out, and `progress`
+    receives the reason. For all other arguments see `open_document`.
 
     Parameters
     ----------
@@ -141,13 +144,18 @@ def open_documents(
     settings, library = locate_model(ModelSettings.of(model), notice)
     llama = load(settings, library, Attention.of(attention), notice)
     try:
-        heads = source_heads(llama, library, notice)
         indexer = Indexer(llama, LibrarySnapshot(library), notice, reading.prefill, (), reading.state_every)
+        if reading.read == EXCERPTS and not all(map(indexer.has, files)):
+            unread = open_unread(llama, library, files, of_many(progress, 1))
+            recorded = source_heads(llama, library, notice) if sources else None
+            return Collection(llama, sampling, unread, system_prompt, recorded, library)
+        heads = source_heads(llama, library, notice)
         document_set = open_document_set(indexer, files, heads, of_many(progress, 1))
         recorded = heads if sources else None
         if reading.read == EXCERPTS and llama.context.is_hybrid:
             notice("This model keeps a recurrent state, so it reads excerpts as text, anew for each question.")
-        return Collection(llama, sampling, document_set, system_prompt, recorded, library, reading.read)
+        finder = IndexFinder(llama, document_set, reading.read)
+        return Collection(llama, sampling, finder, system_prompt, recorded, library)
     except BaseException:
         llama.close()
         raise

@@ -110,7 +110,7 @@ class ReadSettings:
         Opens an encrypted PDF.
     read : {"document", "excerpts"}
         Text to read for an answer over several documents: the one that the question is about, whole; or excerpts of
-        all, about 1,000 tokens together (docs/library.md).
+        all, about 1,000 tokens together, for which nothing is indexed (docs/library.md).
     state_every : int
         For hybrid models: tokens after each of which the index keeps the recurrent state, from which a changed document
         is read on; rounded up to a multiple of 1,024. 0 keeps only the state at the end.

@@ -6,20 +6,18 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..documents.document import Place
 from ..errors import OctavoError
-from ..library.indexed_document import IndexedDocument
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
-from ..settings import WHOLE, Sampling
-from .conversation import Conversation, hash_tokens
-from .document_set import DocumentSet
-from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
-from .passages import Passage, TokenText, passages
-from .ranking import Candidate, Ranking
+from ..settings import Sampling
+from .conversation import Conversation
+from .finder import Finder, FoundText
+from .passages import Passage
+from .ranking import Candidate
 from .session import Session
 from .thought_splitter import Part
+from .unread import Passages
 
 
 class Collection(Session):
@@ -35,16 +33,14 @@ class Collection(Session):
         A model that has read the documents. It is empty.
     sampling : Sampling
         How to draw answers.
-    document_set : DocumentSet
-        The documents.
+    finder : Finder
+        Finds the text of an answer among the documents.
     system : str
         Read before the first question.
     heads : sequence of QueryHead, optional
         Retrieval heads, by which `sources` finds where an answer comes from; None without sources.
     library : Library
         The model's indexes.
-    reads : str
-        Text to answer from, one of READS (settings.py).
 
     Attributes
     ----------
@@ -59,31 +55,36 @@ class Collection(Session):
         self,
         llama: Llama,
         sampling: Sampling,
-        document_set: DocumentSet,
+        finder: Finder,
         system: str,
         heads: Sequence[QueryHead] | None,
         library: Library,
-        reads: str = WHOLE,
     ) -> None:
         recorder = None if heads is None else Recorder(llama.context.nodes, llama.context.shapes, heads)
         super().__init__(llama, sampling, system, recorder, library, has_document=True)
         self.found: list[Candidate] = []
-        self.path = document_set.documents[0].path
-        self._document_set, self._reads = document_set, reads
-        self._current: IndexedDocument | LaidOut | None = None
-        self._texts: dict[IndexedDocument, tuple[TokenText, list[Place]]] = {}
+        self.path = finder.documents[0].path
+        self._finder = finder
+        self._current: FoundText | None = None
 
     @property
     def read_from(self) -> list[Path]:
         """Return the files of the last answer, the likeliest first: of a whole document, one."""
-        if isinstance(self._current, LaidOut):
-            return [document.path for document in self._current.documents]
-        return [] if self._current is None else [self.path]
+        return [] if self._current is None else [document.path for document in self._current.documents]
+
+    @property
+    def passages_read(self) -> tuple[int, float] | None:
+        """Return how many passages were read for the last answer, and their share of the texts that they come from.
+
+        None if documents with an index were read.
+        """
+        current = self._current
+        return (len(current.laid_out.excerpts), current.share) if isinstance(current, Passages) else None
 
     @property
     def documents(self) -> list[Path]:
         """Return the files of all documents."""
-        return [document.path for document in self._document_set.documents]
+        return [document.path for document in self._finder.documents]
 
     def stream_parts(self, question: str) -> Generator[Part, None, None]:
         """Find the text for a question, and answer it piece by piece, as `Session.stream_parts` does.
@@ -97,32 +98,21 @@ class Collection(Session):
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages that the last answer comes from. See `Session.sources`."""
         attended, current = self._attended(), self._current
-        if isinstance(current, LaidOut):
-            found = current.passages(attended, self._text, most)
-            return [replace(passage, document=str(document.path)) for document, passage in found]
         assert current is not None  # there is an answer
-        text, places = self._text(current)
-        of_text = attended[:, self._document_set.n_prefix(current) :]
-        return [replace(passage, document=str(self.path)) for passage in passages(text, places, of_text, most)]
-
-    def _text(self, document: IndexedDocument) -> tuple[TokenText, list[Place]]:
-        """Return text and places of a document of the last answer."""
-        if document not in self._texts:
-            index, described = self._document_set.open(document)
-            self._texts[document] = self._text_of(index.tokens[index.n_prefix :], described)
-        return self._texts[document]
+        found = current.passages(attended, most)
+        return [replace(passage, document=str(document.path)) for document, passage in found]
 
     def resume(self, conversation: Conversation) -> None:
         """Continue a conversation after its document. See `Session.resume`."""
-        document = self._followed_by(conversation)
-        if document is None and self._current is None:
+        text = self._finder.followed_by(conversation.follows)
+        if text is None and self._current is None:
             raise OctavoError("This conversation was over another document, or with another prompt.")
-        if document is None or document == self._current:
+        if text is None or text == self._current:
             super().resume(conversation)
             return
         before, last, current, path = self.conversation(), self._last, self._current, self.path
         try:
-            self._attach(document, Conversation(conversation.follows, [], [], [], None))
+            self._attach(text, Conversation(conversation.follows, [], [], [], None))
             super().resume(conversation)
         except BaseException:
             self._current, self.path = current, path
@@ -130,62 +120,40 @@ class Collection(Session):
             self._unread, self._last = before.unread, last
             raise
 
-    def _followed_by(self, conversation: Conversation) -> IndexedDocument | None:
-        """Return the document of a conversation; None for excerpts, or for a document of another set."""
-        for document in self._document_set.documents:
-            if hash_tokens(self._document_set.tokens(document)) == conversation.follows:
-                return document
-        return None
-
     def _find(self, question: str) -> None:
         """Attach the text for a question. If that fails, the conversation stays as it is."""
-        documents = self._document_set.documents
-        is_only = len(documents) == 1 and self._reads == WHOLE
-        if is_only and self._current is not None:
+        only = self._finder.only
+        if only is not None and self._current is not None:
             return
         before, last = self.conversation(), self._last
         with self.llama.context.unrecorded():  # the search is not part of the answer
             try:
-                if is_only:
-                    self._attach(documents[0], before)
-                    return
-                ranking = self._document_set.rank(question)
-                self._attach(self._place(ranking), before)
+                text, found = (only, []) if only is not None else self._finder.find(question, self._current)
+                self._attach(text, before)
             except BaseException:
                 self._attach(self._current, before)
                 self._last = last
                 raise
-        self.found = ranking.candidates
+        self.found = found
 
-    def _place(self, ranking: Ranking) -> IndexedDocument | LaidOut:
-        """Return the text for the model: the likeliest document, or the likeliest excerpts."""
-        if self._reads == WHOLE:
-            return ranking.candidates[0].document
-        excerpts, current = ranking.excerpts(EXCERPT_TOKENS), self._current
-        if isinstance(current, LaidOut) and current.excerpts == excerpts:
-            return current
-        return lay_out(self.llama, self._document_set, excerpts)
-
-    def _attach(self, place: IndexedDocument | LaidOut | None, conversation: Conversation) -> None:
-        """Continue a conversation after a document, after excerpts, or after nothing."""
+    def _attach(self, text: FoundText | None, conversation: Conversation) -> None:
+        """Continue a conversation after a text, or after nothing."""
         llama = self.llama
         llama.reset()
-        if place is None:
+        if text is None:
             self.n_document = 0
             return
-        likeliest = place.documents[0] if isinstance(place, LaidOut) else place
-        llama.attach(place.index if isinstance(place, LaidOut) else self._document_set.open(place)[0])
-        if place is self._current:
+        likeliest = text.documents[0]
+        llama.attach(text.index)
+        if text == self._current:
             self.n_document = llama.n_tokens
             conversation.resume(llama, llama.n_tokens)
             return
         if llama.n_tokens + len(conversation.tokens) >= llama.longest:
-            what = "the excerpts" if isinstance(place, LaidOut) else likeliest.name
             raise OctavoError(
-                f"The conversation does not fit after {what}, which the question is about: /clear forgets it."
+                f"The conversation does not fit after {likeliest.name}, which the question is about: /clear forgets it."
             )
         self.n_document = llama.n_tokens
         llama.read(conversation.tokens)
-        self.path, self._current = likeliest.path, place
+        self.path, self._current = likeliest.path, text
         self._last = None  # its place in the context has moved
-        self._texts.clear()

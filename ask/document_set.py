@@ -12,7 +12,7 @@ Both scores count in the end, each in standard deviations among the documents of
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -211,13 +211,18 @@ def index_set(
         except OctavoError as problem:
             problems.append(str(problem))
         of_document.end()
-    if not indexed:
-        raise OctavoError(problems[0] if len(problems) == 1 else "\n- ".join(["No document can be used:", *problems]))
-    for sentence in problems:
-        indexer.notice(f"Left out: {sentence}")
+    check_problems(indexed, problems, indexer.notice)
 
     def heal(document: IndexedDocument) -> None:
         indexer.index(indexed[document.folder], Silent())
 
     in_order = [IndexedDocument(document.name, document.path, folder) for folder, document in indexed.items()]
     return DocumentSet(indexer.llama, indexer.library, in_order, heads, heal)
+
+
+def check_problems(usable: Collection[Any], problems: Sequence[str], notice: Callable[[str], None]) -> None:
+    """Print why documents are left out. Raise OctavoError if none is usable."""
+    if not usable:
+        raise OctavoError(problems[0] if len(problems) == 1 else "\n- ".join(["No document can be used:", *problems]))
+    for sentence in problems:
+        notice(f"Left out: {sentence}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from ..convert.pipeline import keep_whole
 from ..convert.prefix_reuse import KnownRows, keep_all_rows
 from ..documents.document import Place
 from ..errors import OctavoError
-from ..library.indexed_document import IndexedDocument
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import Index
 from ..runtime.document.whole_layer import whole_layer
@@ -27,6 +27,8 @@ from ..runtime.methods.attention import DENSE_ATTENTION
 from .document_set import DocumentSet
 from .passages import Passage, TokenText, passages
 from .ranking import Excerpt
+
+_Result = TypeVar("_Result")
 
 #: Tokens of all excerpts of an answer.
 EXCERPT_TOKENS = 1024
@@ -52,13 +54,13 @@ class LaidOut:
     index: Index
 
     @property
-    def documents(self) -> list[IndexedDocument]:
+    def documents(self) -> list[Any]:
         """Return the documents of the excerpts, the likeliest first."""
         return list(dict.fromkeys(excerpt.document for excerpt in reversed(self.excerpts)))
 
     def passages(
-        self, attended: np.ndarray, text_of: Callable[[IndexedDocument], tuple[TokenText, list[Place]]], most: int
-    ) -> list[tuple[IndexedDocument, Passage]]:
+        self, attended: np.ndarray, text_of: Callable[[Any], tuple[TokenText, list[Place]]], most: int
+    ) -> list[tuple[Any, Passage]]:
         """Find the passages of the documents with most attention.
 
         Parameters
@@ -72,7 +74,7 @@ class LaidOut:
 
         Returns
         -------
-        list of (IndexedDocument, Passage)
+        list of (document, Passage)
             The largest shares first.
         """
         texts = {document: text_of(document) for document in self.documents}
@@ -93,7 +95,11 @@ class LaidOut:
 
 def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]) -> LaidOut:
     """Lay excerpts out as `lay_out_in_batches` does, at once."""
-    steps = lay_out_in_batches(llama, document_set, excerpts, lambda: llama.n_batch)
+    return at_once(lay_out_in_batches(llama, document_set, excerpts, lambda: llama.n_batch))
+
+
+def at_once(steps: Generator[None, None, _Result]) -> _Result:
+    """Take all steps of a generator, and return what it returns."""
     while True:
         try:
             next(steps)
@@ -177,10 +183,16 @@ def _read(
     parts = [index.tokens[index.n_prefix + start : index.n_prefix + stop] for index, (_, start, stop) in places]
     n_prefix = opened[0].n_prefix
     tokens = np.concatenate([opened[0].tokens[:n_prefix], *parts])
+    return LaidOut(excerpts, (yield from read_as_text(llama, tokens, n_prefix, room)))
+
+
+def read_as_text(
+    llama: Llama, tokens: np.ndarray, n_prefix: int, room: Callable[[], int]
+) -> Generator[None, None, Index]:
+    """Read tokens, of which the first n_prefix are the prompt's head, and return their index; yield between batches."""
     with llama.attending(DENSE_ATTENTION):
         while (n_read := llama.n_tokens) < len(tokens):
             llama.read(tokens[n_read : n_read + room()].tolist())
             yield
         state, layers = llama.context.state(), keep_whole(llama.context.cache)
-    assert state is not None
-    return LaidOut(excerpts, Index(tokens, layers, n_prefix=n_prefix, states=[state]))
+    return Index(tokens, layers, n_prefix=n_prefix, states=[] if state is None else [state])

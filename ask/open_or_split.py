@@ -9,6 +9,7 @@ from ..settings import Sampling
 from .collection import Collection
 from .document_session import Document
 from .document_set import index_set
+from .finder import IndexFinder
 from .retrieval_heads import source_heads
 
 
@@ -43,7 +44,7 @@ def open_or_split(
     recorded = heads if sources else None
     if split:
         document_set = index_set(indexer, parts, heads, many)
-        return Collection(llama, sampling, document_set, system, recorded, indexer.library)
+        return Collection(llama, sampling, IndexFinder(llama, document_set), system, recorded, indexer.library)
     many.begin(1)
     of_document = many.document(document.name)
     described = indexer.attach(parts[0], of_document)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,21 +26,27 @@ class Candidate(NamedTuple):
 
     Parameters
     ----------
+    document : IndexedDocument or UnreadDocument
+        The document.
     share : float
-        Share of the attention of the question's words among the ranked documents.
+        Share of the attention of the question's words among the ranked documents; of documents that were not read,
+        share of the words' scores.
     score : float
-        Score by words and attention, in standard deviations.
+        Score by words and attention, in standard deviations; of documents that were not read, by words.
     """
 
-    document: IndexedDocument
+    document: Any
     share: float
     score: float
 
 
 class Excerpt(NamedTuple):
-    """Tokens of a document's text, from `start` up to `stop`; the prompt's head before the text does not count."""
+    """Tokens of the text of a document, an IndexedDocument or UnreadDocument, from `start` up to `stop`.
 
-    document: IndexedDocument
+    The prompt's head before the text does not count.
+    """
+
+    document: Any
     start: int
     stop: int
 

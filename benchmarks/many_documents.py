@@ -90,7 +90,7 @@ def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
     with octavo.open_documents(
         texts, settings, sampling=sampling, reading=octavo.ReadSettings(read=arguments.reads)
     ) as collection:
-        document_set = collection._document_set
+        document_set = collection._finder.document_set
         n_tokens = sum(map(len, document_set.texts.values()))
         for each in folder.asked:
             collection.clear()

@@ -114,8 +114,15 @@ def say_if_cut(session: Session) -> None:
 
 def say_which(session: Session) -> None:
     """Print the documents of the last answer, if there are several."""
-    if names := documents_as_json(session).get("read_from"):
-        notice(f"(From {', '.join(names)}.)")
+    described = documents_as_json(session)
+    if not (names := ", ".join(described.get("read_from", ()))):
+        return
+    if passages := described.get("passages"):
+        n, share = passages["number"], passages["share"]
+        what = f"{n} passage{'s' if n > 1 else ''} of {names}, {share:.1%} of the text"
+        notice(f"(From {what}, found by words: without --read excerpts all of it is read.)")
+    else:
+        notice(f"(From {names}.)")
 
 
 def documents_as_json(session: Session) -> dict[str, Any]:
@@ -126,7 +133,11 @@ def documents_as_json(session: Session) -> dict[str, Any]:
         return {}
     found = [{"path": str(candidate.document.path), "share": round(candidate.share, 4)} for candidate in session.found]
     names = list(map(str, session.read_from))
-    return {"document": names[0], "read_from": names, "documents": found}
+    described: dict[str, Any] = {"document": names[0], "read_from": names, "documents": found}
+    if session.passages_read is not None:
+        n, share = session.passages_read
+        described["passages"] = {"number": n, "share": round(share, 4)}
+    return described
 
 
 def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:

@@ -49,9 +49,9 @@ def ask(
     """Answer a question about documents.
 
     DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input; it is indexed first where that was
-    not done yet. Of several documents, or a folder, the one is found that the question is about. QUESTION is the
-    question, or - to read it from standard input. The answer goes to standard output, everything else to standard
-    error.
+    not done yet, unless with --read excerpts. Of several documents, or a folder, the one is found that the question is
+    about. QUESTION is the question, or - to read it from standard input. The answer goes to standard output, everything
+    else to standard error.
     """
     if question == "-" and "-" in documents:
         raise click.UsageError("Standard input holds the document or the question: give one of them otherwise.")

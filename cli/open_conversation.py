@@ -22,7 +22,7 @@ read_option = click.option(
     default=WHOLE,
     show_default=True,
     help="What is read for an answer: the document that the question is about, whole, or the excerpts of all documents "
-    "that it is about.",
+    "that it is about; for excerpts nothing is indexed.",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ..documents.document import Document, place_at
+from ..documents.document import Document, Place, place_at
 
 #: Largest distance of a cut from the middle, as a share of the length, to begin a part at a heading or a paragraph.
 _REACH = 0.15
@@ -29,22 +29,33 @@ def parts_of(document: Document, most: int, count: Callable[[str], int]) -> list
     list of Document
         The parts in order, with their headings and pages. Names are like "novel.txt, part 2 of 5".
     """
-    headings = [
-        place.offset
-        for before, place in zip(((None, None, None), *document.places), document.places, strict=False)
-        if place.heading != before[2]
-    ]
-    ranges = list(_ranges(document.text, 0, len(document.text), headings, most, count))
+    ranges = list(ranges_of(document.text, 0, len(document.text), heading_offsets(document.places), most, count))
     return [
         _part(document, start, stop, f"{document.name}, part {number} of {len(ranges)}")
         for number, (start, stop) in enumerate(ranges, 1)
     ]
 
 
-def _ranges(
-    text: str, start: int, stop: int, headings: Sequence[int], most: int, count: Callable[[str], int]
+def heading_offsets(places: Sequence[Place]) -> list[int]:
+    """Return where headings begin."""
+    before = ((None, None, None), *places)
+    return [place.offset for last, place in zip(before, places, strict=False) if place.heading != last[2]]
+
+
+def ranges_of(
+    text: str, start: int, stop: int, headings: Sequence[int], most: int, count: Callable[[str], int] = len
 ) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of the parts: a text that is too long is cut into two of about the same length."""
+    """Yield the bounds of parts of a text: what is too long is cut into two of about the same length.
+
+    Parameters
+    ----------
+    headings : sequence of int
+        Offsets at which a part begins rather than anywhere else.
+    most : int
+        Largest size of a part.
+    count : callable
+        Returns the size of a text; by default its characters.
+    """
     n_tokens = count(text[start:stop])
     if n_tokens <= most or stop - start < 2:
         yield start, stop
@@ -52,8 +63,8 @@ def _ranges(
     n_parts = -(-n_tokens // most)
     middle = start + (stop - start) * (n_parts // 2) // n_parts
     cut = _cut(text, start, stop, middle, headings)
-    yield from _ranges(text, start, cut, headings, most, count)
-    yield from _ranges(text, cut, stop, headings, most, count)
+    yield from ranges_of(text, start, cut, headings, most, count)
+    yield from ranges_of(text, cut, stop, headings, most, count)
 
 
 def _cut(text: str, start: int, stop: int, middle: int, headings: Sequence[int]) -> int:

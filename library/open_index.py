@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection
 from functools import cached_property
@@ -23,7 +24,7 @@ from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..settings import PREFILL_SPARSE, STATE_EVERY
 from .catalogue import folder_bytes, note_use
-from .document_file import HashedDocument
+from .document_file import DocumentFile, HashedDocument
 from .document_parts import parts_of
 
 #: Bytes of an index for each byte of keys and values, clusters and measurements included.
@@ -84,6 +85,16 @@ class Indexer:
     def find(self, document: HashedDocument) -> Path | None:
         """Return the folder of a document's index; None without one."""
         return found[0] if (found := self._find(document)) else None
+
+    def has(self, file: DocumentFile) -> bool:
+        """Return whether a file, unchanged, has an index, or indexes of its parts."""
+        if not file.is_file:
+            return False
+        path, status = os.path.realpath(file.path), os.stat(file.path)
+        sha256 = self.snapshot.text_hash(path, status.st_mtime_ns, status.st_size)
+        if sha256 is not None:
+            return self.find(HashedDocument(sha256, file)) is not None
+        return any("part" in described for described in self.snapshot.texts_of(path))
 
     def _find(self, document: HashedDocument) -> tuple[Path, _Kind] | None:
         """Return the folder of a document's index, and its kind. One that has clusters if they are wanted is better."""

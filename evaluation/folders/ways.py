@@ -38,7 +38,7 @@ class Reading:
 
     def document(self, asked: Asked) -> bool:
         """Attach the document that the question is about, whole, as `--read document` does."""
-        best = self._document_set.rank(asked.question).candidates[0].document
+        best: IndexedDocument = self._document_set.rank(asked.question).candidates[0].document
         self._attach(best)
         return best.name == asked.document
 

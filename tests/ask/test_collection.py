@@ -90,7 +90,7 @@ def test_a_conversation_moves_to_another_document(collection, route_to):
     assert collection.path.name == "tower.txt"
     llama, start = collection.llama, collection.n_document
     assert llama.input_ids[start : start + len(own)].tolist() == own
-    text, _ = collection._text(collection._current)
+    text, _ = collection._finder.text(collection._current.document)
     assert text.text == TEXTS["tower.txt"]
     again = "".join(collection.regenerate())
     assert again == collection.answer.text
@@ -132,6 +132,7 @@ def test_a_conversation_that_does_not_fit_after_another_document_stays(folder, h
 
 @pytest.fixture
 def excerpted(folder, how):
+    octavo.open_documents([folder], **how).close()  # index them
     with octavo.open_documents([folder], reading=EXCERPTS, sources=True, **how) as collection:
         yield collection
 
@@ -147,8 +148,8 @@ def test_an_answer_from_excerpts_is_that_of_their_keys(excerpted, route_to):
     llama, asked = excerpted.llama, excerpted.prompt.first_question("Who built it?")
     assert answer.timing.prompt_tokens == len(asked)
     own = {
-        document.name: excerpted._document_set.open(document)[0].tokens
-        for document in excerpted._document_set.documents
+        document.name: excerpted._finder.document_set.open(document)[0].tokens
+        for document in excerpted._finder.document_set.documents
     }
     expected = [*own["ship.txt"][: n_prefix + 20], *own["tower.txt"][n_prefix + 30 : n_prefix + 70], *asked]
     assert llama.input_ids[: len(expected)].tolist() == expected
@@ -189,10 +190,11 @@ def test_answers_are_given_from_what_there_is():
 
 
 def test_excerpts_of_one_document(folder, how):
+    octavo.open_documents([folder], **how).close()
     with octavo.open_documents([folder / "tower.txt"], reading=EXCERPTS, **how) as collection:
         collection.ask("Who?")
         assert [path.name for path in collection.read_from] == ["tower.txt"]
-        whole = collection._document_set.open(collection._document_set.documents[0])[0].tokens
+        whole = collection._finder.document_set.open(collection._finder.document_set.documents[0])[0].tokens
         assert collection.llama.input_ids[: collection.n_document].tolist() == whole.tolist()
 
 

@@ -1,0 +1,171 @@
+"""Find the text to answer a question from: a whole document, or excerpts of several, from their indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..documents.document import Place
+from ..library.indexed_document import IndexedDocument
+from ..runtime.document.index import Index
+from ..runtime.llama import Llama
+from ..settings import WHOLE
+from .conversation import hash_tokens
+from .document_set import DocumentSet
+from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
+from .passages import Passage, TokenText, passages
+from .ranking import Candidate
+
+#: Texts that are kept for the sources of further answers.
+_KEPT_TEXTS = 4
+
+
+class Named(Protocol):
+    """A document with a name for messages and a path for users."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def path(self) -> Path: ...
+
+
+class FoundText(Protocol):
+    """The text of an answer: an index that the model attaches, and the documents that it comes from."""
+
+    @property
+    def documents(self) -> Sequence[Named]:
+        """Return its documents, the likeliest first."""
+
+    @property
+    def index(self) -> Index:
+        """Return its index."""
+
+    def passages(self, attended: np.ndarray, most: int) -> list[tuple[Any, Passage]]:
+        """Find the passages of its documents with most attention. See `LaidOut.passages`."""
+
+
+class Finder(Protocol):
+    """Finds the text of an answer among documents."""
+
+    @property
+    def documents(self) -> Sequence[Named]:
+        """Return all documents."""
+
+    @property
+    def only(self) -> FoundText | None:
+        """Return the text of every answer; None if it depends on the question."""
+
+    def find(self, question: str, current: FoundText | None) -> tuple[FoundText, list[Candidate]]:
+        """Find the text for a question, and the documents that it may be about, the likeliest first.
+
+        Return `current` if it is the same text. Raise OctavoError if it cannot be opened.
+        """
+
+    def followed_by(self, tokens_hash: str) -> FoundText | None:
+        """Return the text with these tokens; None if there is none."""
+
+
+@dataclass(frozen=True)
+class WholeText:
+    """A whole document, from its index."""
+
+    finder: IndexFinder
+    document: IndexedDocument
+
+    @property
+    def documents(self) -> list[IndexedDocument]:
+        """Return the document."""
+        return [self.document]
+
+    @property
+    def index(self) -> Index:
+        """Return its index. Raise OctavoError if it can neither be opened nor made again."""
+        return self.finder.document_set.open(self.document)[0]
+
+    def passages(self, attended: np.ndarray, most: int) -> list[tuple[IndexedDocument, Passage]]:
+        """Find the passages with most attention. See `LaidOut.passages`."""
+        text, places = self.finder.text(self.document)
+        of_text = attended[:, self.finder.document_set.n_prefix(self.document) :]
+        return [(self.document, passage) for passage in passages(text, places, of_text, most)]
+
+
+@dataclass(frozen=True)
+class Excerpts:
+    """Excerpts of documents, from their indexes."""
+
+    finder: IndexFinder
+    laid_out: LaidOut
+
+    @property
+    def documents(self) -> list[IndexedDocument]:
+        """Return their documents, the likeliest first."""
+        return self.laid_out.documents
+
+    @property
+    def index(self) -> Index:
+        """Return the index of the excerpts."""
+        return self.laid_out.index
+
+    def passages(self, attended: np.ndarray, most: int) -> list[tuple[IndexedDocument, Passage]]:
+        """Find the passages with most attention. See `LaidOut.passages`."""
+        return self.laid_out.passages(attended, self.finder.text, most)
+
+
+class IndexFinder:
+    """Finds documents, or excerpts, by the words and the keys of their indexes.
+
+    Parameters
+    ----------
+    document_set : DocumentSet
+        The documents.
+    reads : str
+        Text to answer from, one of READS (settings.py).
+    """
+
+    def __init__(self, llama: Llama, document_set: DocumentSet, reads: str = WHOLE) -> None:
+        self.document_set = document_set
+        self._llama, self._reads = llama, reads
+        self._texts: dict[IndexedDocument, tuple[TokenText, list[Place]]] = {}
+
+    @property
+    def documents(self) -> list[IndexedDocument]:
+        """Return all documents."""
+        return self.document_set.documents
+
+    @property
+    def only(self) -> WholeText | None:
+        """Return the only document, if it is read whole."""
+        is_only = len(self.documents) == 1 and self._reads == WHOLE
+        return WholeText(self, self.documents[0]) if is_only else None
+
+    def find(self, question: str, current: FoundText | None) -> tuple[FoundText, list[Candidate]]:
+        """Find the likeliest document, or the likeliest excerpts. See `Finder.find`."""
+        ranking = self.document_set.rank(question)
+        if self._reads == WHOLE:
+            return WholeText(self, ranking.candidates[0].document), ranking.candidates
+        excerpts = ranking.excerpts(EXCERPT_TOKENS)
+        if isinstance(current, Excerpts) and current.laid_out.excerpts == excerpts:
+            return current, ranking.candidates
+        return Excerpts(self, lay_out(self._llama, self.document_set, excerpts)), ranking.candidates
+
+    def followed_by(self, tokens_hash: str) -> WholeText | None:
+        """Return the document with these tokens; None for excerpts, or for a document of another set."""
+        for document in self.documents:
+            if hash_tokens(self.document_set.tokens(document)) == tokens_hash:
+                return WholeText(self, document)
+        return None
+
+    def text(self, document: IndexedDocument) -> tuple[TokenText, list[Place]]:
+        """Return the text of a document, and the places of its pages and headings. The last ones are kept."""
+        if document not in self._texts:
+            index, described = self.document_set.open(document)
+            text = TokenText.of_document(self._llama, index.tokens[index.n_prefix :], described)
+            self._texts[document] = text, [Place(*place) for place in described.get("places", ())]
+            while len(self._texts) > _KEPT_TEXTS:
+                del self._texts[next(iter(self._texts))]
+        return self._texts[document]

@@ -1,0 +1,252 @@
+"""Keep the texts of documents, and find pieces of them by words: one SQLite file beside the indexes.
+
+SQLite's FTS5 indexes which words a block of some thousand characters has, in a tenth of the text's size. The blocks
+with the rarest words of a question are then cut into pieces of a few sentences, which BM25 scores (Robertson and
+Zaragoza 2009, "The Probabilistic Relevance Framework: BM25 and Beyond", section 3.5). Words count without their endings
+and accents; a character of Chinese, Japanese or Korean is a word.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from ..documents.document import Document, Place
+from ..errors import OctavoError
+from ..runtime.store.files import make_private
+from .document_parts import heading_offsets, ranges_of
+
+#: Most characters of a block: shorter ones make the index larger than a tenth of the text.
+BLOCK = 6_000
+
+#: Most characters of a piece.
+PIECE = 600
+
+#: Blocks of a question whose pieces are scored.
+_BLOCKS = 64
+
+#: BM25's k1 and b: saturation of repeated words, and weight of a piece's length.
+_K1, _B = 1.5, 0.75
+
+#: Characters that are words of their own, as no blanks separate words.
+_CHARACTER_WORDS = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
+
+#: A Markdown heading alone.
+_HEADING = re.compile(r"\s*#[^\n]*\s*")
+
+_WORDS = "tokenize = 'porter unicode61 remove_diacritics 2'"
+
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS texts (
+    number INTEGER PRIMARY KEY, source TEXT UNIQUE, name TEXT, mtime_ns INTEGER, n_bytes INTEGER, places TEXT, text BLOB
+);
+CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, text INTEGER, start INTEGER, stop INTEGER);
+CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (text, content = '', detail = none, columnsize = 0, {_WORDS});
+CREATE VIRTUAL TABLE IF NOT EXISTS temp.places_of_words USING fts5vocab (main, words, instance);
+CREATE VIRTUAL TABLE IF NOT EXISTS temp.pieces USING fts5 (text, {_WORDS});
+CREATE VIRTUAL TABLE IF NOT EXISTS temp.piece_words USING fts5vocab (temp, pieces, instance);
+"""
+
+
+class Piece(NamedTuple):
+    """Some sentences of a text, from character `start` up to `stop`, and how well they match a question."""
+
+    text: int
+    start: int
+    stop: int
+    score: float
+
+
+class TextStore:
+    """The texts of documents, by number.
+
+    Parameters
+    ----------
+    path : Path
+        Its file, made if it is missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        make_private(path.parent)
+        self._path = path
+        with self._reporting():
+            self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+            self._db.executescript(_TABLES)
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Raise OctavoError where SQLite fails: the disk is full, or the file damaged."""
+        try:
+            yield
+        except sqlite3.Error as problem:
+            raise OctavoError(
+                f"The texts of documents in {self._path} cannot be used: {problem}. If the file is damaged, delete it: "
+                "octavo makes it anew."
+            ) from problem
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def find(self, source: str, mtime_ns: int, n_bytes: int) -> int | None:
+        """Return the number of a file's text, if it was kept and the file has not changed since.
+
+        Parameters
+        ----------
+        source : str
+            Path of the file.
+        mtime_ns, n_bytes : int
+            Time of its last change, and its size.
+        """
+        with self._reporting():
+            kept = self._db.execute(
+                "SELECT number FROM texts WHERE (source, mtime_ns, n_bytes) = (?, ?, ?)", (source, mtime_ns, n_bytes)
+            ).fetchone()
+        return kept and int(kept[0])
+
+    def add(self, document: Document) -> int:
+        """Keep a document's text, in place of the text that its file had before. Return its number."""
+        source = document.path or document.name
+        places, content = json.dumps(document.places), zlib.compress(document.text.encode("utf-8", "surrogatepass"), 1)
+        with self._reporting(), self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._remove(source)
+            row = source, document.name, document.mtime_ns, document.n_bytes, places, content
+            added = self._db.execute(
+                "INSERT INTO texts (source, name, mtime_ns, n_bytes, places, text) VALUES (?, ?, ?, ?, ?, ?)", row
+            )
+            number, text = int(added.lastrowid or 0), document.text
+            for start, stop in ranges_of(text, 0, len(text), heading_offsets(document.places), BLOCK):
+                block = "INSERT INTO blocks (text, start, stop) VALUES (?, ?, ?)"
+                block_number = self._db.execute(block, (number, start, stop)).lastrowid
+                words = "INSERT INTO words (rowid, text) VALUES (?, ?)"
+                self._db.execute(words, (block_number, _split_characters(text[start:stop])))
+        return number
+
+    def _remove(self, source: str) -> None:
+        """Forget a text, inside a transaction."""
+        kept = self._db.execute("SELECT number FROM texts WHERE source = ?", (source,)).fetchone()
+        if kept is None:
+            return
+        text = self.document(kept[0]).text
+        blocks = self._db.execute("SELECT number, start, stop FROM blocks WHERE text = ?", kept).fetchall()
+        for number, start, stop in blocks:
+            delete = "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"
+            self._db.execute(delete, (number, _split_characters(text[start:stop])))
+        self._db.execute("DELETE FROM blocks WHERE text = ?", kept)
+        self._db.execute("DELETE FROM texts WHERE number = ?", kept)
+
+    def document(self, number: int) -> Document:
+        """Return a text with its pages and headings."""
+        with self._reporting():
+            name, places, content = self._db.execute(
+                "SELECT name, places, text FROM texts WHERE number = ?", (number,)
+            ).fetchone()
+        text = zlib.decompress(content).decode("utf-8", "surrogatepass")
+        return Document(text, tuple(Place(*place) for place in json.loads(places)), name=name)
+
+    def first_pieces(self, number: int) -> list[Piece]:
+        """Return the pieces of a text's beginning."""
+        document = self.document(number)
+        return list(_pieces_of(document, number, 0, min(len(document.text), BLOCK)))
+
+    def search(self, question: str, numbers: Sequence[int]) -> list[Piece]:
+        """Find the pieces of texts that share words with a question.
+
+        Parameters
+        ----------
+        numbers : sequence of int
+            Texts to search.
+
+        Returns
+        -------
+        list of Piece
+            The best first; none if no text has a word of the question.
+        """
+        with self._reporting():
+            return self._search(question, numbers)
+
+    def _search(self, question: str, numbers: Sequence[int]) -> list[Piece]:
+        words = self._words_of(question)
+        blocks = np.array(
+            self._db.execute("SELECT number, text, start, stop FROM blocks ORDER BY number").fetchall(), np.int64
+        ).reshape(-1, 4)
+        scores = np.zeros(len(blocks))
+        rarity = {}
+        for word in words:
+            having = self._db.execute("SELECT doc FROM places_of_words WHERE term = ?", (word,))
+            rows = np.searchsorted(blocks[:, 0], np.fromiter((number for (number,) in having), np.int64))
+            rarity[word] = _rarity(len(rows), len(blocks))
+            scores[rows] += rarity[word]
+        scores[~np.isin(blocks[:, 1], numbers)] = 0
+        best = [i for i in np.argsort(-scores, kind="stable")[:_BLOCKS].tolist() if scores[i] > 0]
+        return self._score_pieces(words, rarity, blocks[best])
+
+    def _words_of(self, question: str) -> list[str]:
+        """Return the words of a question, each once, as FTS5 stores them."""
+        self._fill([question])
+        return [word for (word,) in self._db.execute("SELECT DISTINCT term FROM piece_words")]
+
+    def _fill(self, texts: Sequence[str]) -> None:
+        """Put texts in place of the pieces, numbered from 0."""
+        with self._db:
+            self._db.execute("BEGIN")
+            self._db.execute("DELETE FROM temp.pieces")
+            rows = enumerate(map(_split_characters, texts))
+            self._db.executemany("INSERT INTO temp.pieces (rowid, text) VALUES (?, ?)", rows)
+
+    def _score_pieces(self, words: Sequence[str], rarity: dict[str, float], blocks: np.ndarray) -> list[Piece]:
+        """Return the pieces of blocks that have a word, the best first."""
+        pieces: list[Piece] = []
+        texts: list[str] = []
+        for number in dict.fromkeys(blocks[:, 1].tolist()):
+            document = self.document(number)
+            for start, stop in np.sort(blocks[blocks[:, 1] == number, 2:], axis=0).tolist():
+                for piece in _pieces_of(document, number, start, stop):
+                    place = document.place(piece.start)
+                    pieces.append(piece)
+                    texts.append(f"{place.heading if place else ''}\n{document.text[piece.start : piece.stop]}")
+        self._fill(texts)
+        lengths = np.array([len(text) for text in texts], float)
+        longer = 1 - _B + _B * lengths / max(lengths.mean() if len(lengths) else 0, 1)
+        scores = np.zeros(len(pieces))
+        for word in words:
+            counted = "SELECT doc, COUNT(*) FROM piece_words WHERE term = ? GROUP BY doc"
+            numbers, counts = np.array(self._db.execute(counted, (word,)).fetchall(), np.int64).reshape(-1, 2).T
+            scores[numbers] += rarity[word] * counts * (_K1 + 1) / (counts + _K1 * longer[numbers])
+        order = np.argsort(-scores, kind="stable").tolist()
+        return [pieces[i]._replace(score=float(scores[i])) for i in order if scores[i] > 0]
+
+
+def _pieces_of(document: Document, number: int, start: int, stop: int) -> Iterator[Piece]:
+    """Yield the pieces of a part of a text, which begin at headings; a heading alone is none."""
+    headings = [offset for offset in heading_offsets(document.places) if start < offset < stop]
+    for bounds in itertools.pairwise([start, *headings, stop]):
+        for first, last in ranges_of(document.text, *bounds, (), PIECE):
+            if not _HEADING.fullmatch(document.text, first, last):
+                yield Piece(number, first, last, 0.0)
+
+
+def _rarity(n_with: int, n: int) -> float:
+    """Return BM25's weight of a word that n_with of n blocks have."""
+    return float(np.log(1 + (n - n_with + 0.5) / (n_with + 0.5)))
+
+
+def _split_characters(text: str) -> str:
+    """Put blanks around characters that are words of their own."""
+    return _CHARACTER_WORDS.sub(r" \1 ", text)

@@ -1,0 +1,122 @@
+"""A store finds the pieces of texts that a question is about by their words, and forgets a text that changed."""
+
+import itertools
+import os
+import sqlite3
+
+import numpy as np
+import pytest
+
+from octavo.documents.document import Document, Place
+from octavo.errors import OctavoError
+from octavo.library.text_store import BLOCK, PIECE, TextStore
+
+FILLER = "The committee met again and talked about the weather, the roads and the price of bread.\n\n"
+FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
+
+
+@pytest.fixture
+def store(tmp_path):
+    with TextStore(tmp_path / "texts.sqlite") as store:
+        yield store
+
+
+def words_of(store, piece):
+    return store.document(piece.text).text[piece.start : piece.stop]
+
+
+def test_a_fact_is_found_in_a_long_text(store):
+    text = FILLER * 500 + FACT + FILLER * 500
+    number = store.add(Document(text, name="long.txt"))
+    found = store.search("Who painted the lighthouses of Skerry?", [number])
+    assert "Tobias Quill" in words_of(store, found[0])
+    assert [piece.score for piece in found] == sorted((piece.score for piece in found), reverse=True)
+    assert all(0 < piece.stop - piece.start <= PIECE for piece in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("Das Café öffnet um acht Uhr.", "Wann öffnet das CAFE?"),
+        ("灯塔是绿色的。船长很高兴。", "灯塔是什么颜色?"),
+        ("Маяк покрасил Тобиас.", "Кто покрасил маяк?"),
+        ("It can't be helped: foo_bar's value is \"x\".", 'What is "foo_bar"? can\'t say'),
+    ],
+)
+def test_words_are_found_in_any_language(store, text, question):
+    numbers = [store.add(Document(text, name="a")), store.add(Document(FILLER, name="b"))]
+    assert words_of(store, store.search(question, numbers)[0]).strip() == text
+
+
+@pytest.mark.parametrize("question", ["", "?!", '"', "zyxwv", "a" * 10_000])
+def test_a_question_without_known_words_finds_nothing(store, question):
+    number = store.add(Document(FILLER, name="a"))
+    assert store.search(question, [number]) == []
+    assert store.first_pieces(number)[0].start == 0
+
+
+def test_only_the_texts_that_are_asked_for_are_searched(store):
+    numbers = [store.add(Document(FACT, name=name)) for name in ("a", "b")]
+    assert {piece.text for piece in store.search("lighthouse", numbers)} == set(numbers)
+    assert {piece.text for piece in store.search("lighthouse", numbers[1:])} == {numbers[1]}
+
+
+def test_rare_words_count_more_and_pieces_cover_the_text_once(store):
+    number = store.add(Document((FILLER * 30 + "The bread of Zanzibar.\n\n") * 20, name="a"))
+    found = store.search("the bread of Zanzibar", [number])
+    assert all("Zanzibar" in words_of(store, piece) for piece in found[:20])
+    bounds = sorted((piece.start, piece.stop) for piece in found)
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(bounds))
+
+
+def test_a_text_is_kept_with_its_places_until_its_file_changes(tmp_path):
+    path = tmp_path / "texts.sqlite"
+    places = (Place(0, "iv", None), Place(60, "v", "Ships > Sails"))
+    document = Document(FACT * 3, places, name="a.pdf", path="/there/a.pdf", mtime_ns=5, n_bytes=7)
+    with TextStore(path) as store:
+        number = store.add(document)
+    with TextStore(path) as store:
+        assert store.find("/there/a.pdf", 5, 7) == number
+        assert store.find("/there/a.pdf", 6, 7) is None
+        kept = store.document(number)
+        assert (kept.text, kept.places, kept.name) == (document.text, places, "a.pdf")
+        changed = Document("A shorter text about a windmill.", name="a.pdf", path="/there/a.pdf", mtime_ns=6, n_bytes=7)
+        new = store.add(changed)
+        assert store.search("lighthouse", [new]) == []
+        assert store.search("windmill", [new])
+    with sqlite3.connect(path) as raw:  # nothing of the old text is left
+        assert raw.execute("SELECT COUNT(*) FROM texts").fetchone() == (1,)
+        assert raw.execute("SELECT COUNT(*) FROM blocks").fetchone() == (1,)
+        raw.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+
+
+def test_blocks_make_the_index_smaller_than_an_eighth_of_the_text(tmp_path):
+    rng = np.random.default_rng(0)
+    words = np.array(
+        ["".join(chr(97 + letter) for letter in rng.integers(26, size=size)) for size in rng.integers(2, 9, 4000)]
+    )
+    chances = 1 / np.arange(1, len(words) + 1)
+    text = " ".join(rng.choice(words, 150_000, p=chances / chances.sum()))
+    with TextStore(tmp_path / "texts.sqlite") as store:
+        store.add(Document(text, name="a"))
+        n_bytes = store._db.execute("SELECT SUM(LENGTH(block)) FROM words_data").fetchone()[0]
+        assert store._db.execute("SELECT MAX(stop - start) FROM blocks").fetchone()[0] <= BLOCK
+    assert n_bytes < len(text) / 8
+    assert os.path.getsize(tmp_path / "texts.sqlite") < len(text)
+
+
+def test_a_damaged_file_is_reported_in_a_sentence(tmp_path):
+    path = tmp_path / "texts.sqlite"
+    path.write_bytes(b"not a database" * 1000)
+    with pytest.raises(OctavoError, match=r"texts\.sqlite cannot be used: file is not a database\. .* delete it"):
+        TextStore(path)
+
+
+def test_two_processes_add_at_once(tmp_path):
+    stores = [TextStore(tmp_path / "texts.sqlite") for _ in range(2)]
+    for number in range(10):
+        stores[number % 2].add(Document(f"{FACT}{number}", name=f"{number}"))
+    found = stores[0].search("lighthouse", range(1, 11))
+    assert len(found) == 10
+    for store in stores:
+        store.close()
