@@ -154,9 +154,10 @@ class TextStore:
     def document(self, number: int) -> Document:
         """Return a text with its pages and headings."""
         with self._reporting():
-            name, places, content = self._db.execute(
-                "SELECT name, places, text FROM texts WHERE number = ?", (number,)
-            ).fetchone()
+            kept = self._db.execute("SELECT name, places, text FROM texts WHERE number = ?", (number,)).fetchone()
+        if kept is None:
+            raise OctavoError("A document has changed since it was opened: open it again.")
+        name, places, content = kept
         text = zlib.decompress(content).decode("utf-8", "surrogatepass")
         return Document(text, tuple(Place(*place) for place in json.loads(places)), name=name)
 

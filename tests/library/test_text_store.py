@@ -84,6 +84,8 @@ def test_a_text_is_kept_with_its_places_until_its_file_changes(tmp_path):
         new = store.add(changed)
         assert store.search("lighthouse", [new]) == []
         assert store.search("windmill", [new])
+        with pytest.raises(OctavoError, match="has changed since it was opened"):
+            store.document(number if number != new else new + 1)
     with sqlite3.connect(path) as raw:  # nothing of the old text is left
         assert raw.execute("SELECT COUNT(*) FROM texts").fetchone() == (1,)
         assert raw.execute("SELECT COUNT(*) FROM blocks").fetchone() == (1,)
