@@ -14,7 +14,7 @@ import numpy as np
 from ..documents.document import Document, Place
 from ..errors import OctavoError
 from ..library.document_file import DocumentFile
-from ..library.text_store import Piece, TextStore
+from ..library.text_store import TEXTS, Piece, TextStore
 from ..progress import ProgressOfMany
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
@@ -26,9 +26,6 @@ from .ranking import Candidate, Excerpt
 
 #: Most tokens of the passages of an answer, and the share of a shorter context that they take.
 PASSAGE_TOKENS, _OF_CONTEXT = 2000, 0.5
-
-#: File of a library with the texts of documents.
-TEXTS = "texts.sqlite"
 
 
 @dataclass(frozen=True)
@@ -195,6 +192,7 @@ def open_unread(
     OctavoError
         No document can be read; of a single one, the reason.
     """
+    library.make_folder()
     store = TextStore(library.folder / TEXTS)
     documents: dict[int, UnreadDocument] = {}
     problems: list[str] = []

@@ -31,17 +31,23 @@ def _of_a_model(command: Any) -> Any:
     return model(options.index_dir(command))
 
 
-def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
-    """Return the indexes of a model, of a folder, or of all that this user has."""
-    from ..library.catalogue import entries
+def _folders(model: Path | None, index_dir: Path | None) -> list[Path]:
+    """Return the library of a model, those in a folder, or all that this user has."""
     from ..runtime.store.model_library import Library, libraries
 
     if model is not None:
         folder = Library.of(options.model_path(model), index_dir).folder
-        return entries([folder] if folder.is_dir() else [])
+        return [folder] if folder.is_dir() else []
     if index_dir is not None:
-        return entries(path for path in sorted(index_dir.glob("*.octavo")) if path.is_dir())
-    return entries(libraries())
+        return [path for path in sorted(index_dir.glob("*.octavo")) if path.is_dir()]
+    return libraries()
+
+
+def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
+    """Return the indexes of a model, of a folder, or of all that this user has."""
+    from ..library.catalogue import entries
+
+    return entries(_folders(model, index_dir))
 
 
 @click.command(name="list")
@@ -132,7 +138,8 @@ def prune_indexes(
 ) -> None:
     """Remove indexes that are of no more use.
 
-    Without options these are the stale and the unfinished ones. With several options, each of them chooses more.
+    Without options these are the stale and the unfinished ones. With several options, each of them chooses more. With
+    the stale ones, the kept texts of files that are gone are forgotten.
     """
     from ..library.catalogue import CHANGED, DAMAGED, GONE, UNFINISHED
 
@@ -147,10 +154,23 @@ def prune_indexes(
         or (older_than is not None and now - entry.used > older_than)
         or (larger_than is not None and entry.n_bytes > larger_than)
     ]
-    if not chosen:
+    n_forgotten = sum(map(_forget_gone_texts, _folders(model, index_dir))) if stale else 0
+    if n_forgotten:
+        notice(f"Forgot the texts of files that are gone: {n_forgotten:,}.")
+    if chosen:
+        _remove(chosen, yes)
+    elif not n_forgotten:
         notice("There is nothing to remove.")
-        return
-    _remove(chosen, yes)
+
+
+def _forget_gone_texts(library: Path) -> int:
+    """Forget the texts in a library whose files are gone. Return how many."""
+    from ..library.text_store import TEXTS, TextStore
+
+    if not (library / TEXTS).exists():
+        return 0
+    with TextStore(library / TEXTS) as store:
+        return store.forget_gone()
 
 
 @click.command(name="verify")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import sqlite3
 import zlib
@@ -24,6 +25,9 @@ from ..documents.document import Document, Place
 from ..errors import OctavoError
 from ..runtime.store.files import make_private
 from .document_parts import heading_offsets, ranges_of
+
+#: File of a library with its texts.
+TEXTS = "texts.sqlite"
 
 #: Most characters of a block: shorter ones make the index larger than a tenth of the text.
 BLOCK = 6_000
@@ -150,6 +154,20 @@ class TextStore:
             self._db.execute(delete, (number, _split_characters(text[start:stop])))
         self._db.execute("DELETE FROM blocks WHERE text = ?", kept)
         self._db.execute("DELETE FROM texts WHERE number = ?", kept)
+
+    def forget_gone(self) -> int:
+        """Forget the texts of files that are gone. Return how many."""
+        with self._reporting():
+            sources = [source for (source,) in self._db.execute("SELECT source FROM texts")]
+            gone = [source for source in sources if os.path.isabs(source) and not os.path.exists(source)]
+            if gone:
+                with self._db:
+                    self._db.execute("BEGIN IMMEDIATE")
+                    for source in gone:
+                        self._remove(source)
+                    self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
+                self._db.execute("VACUUM")  # free pages would still hold the texts
+        return len(gone)
 
     def document(self, number: int) -> Document:
         """Return a text with its pages and headings."""

@@ -76,11 +76,16 @@ def test_stats(chat):
     before, after = lines[:3], lines[3:]
     assert [line.split()[0] for line in before] == ["context", "KV", "attention"]
     assert before[2] == f"attention  auto: {AUTO.resolve_for(0)}"
-    assert [line.split()[0] for line in after] == ["context", "KV", "attention", "answer", "read", "covered"]
+    assert [line.split()[0] for line in after] == ["context", "KV", "attention", "answer", "read"]
     assert after[3].startswith("answer     4 tokens, the first after 0.")
     share = float(after[4].split(", ")[1].split("%")[0])
     assert share == pytest.approx(100, abs=1)  # a document this short is attended whole
-    assert after[5].startswith("covered    100.0%")
+
+
+def test_stats_tell_what_a_quality_covered(chat):
+    result = CliRunner().invoke(cli, [*chat, "--attention", "sketch:quality=0.9"], input="Which ship?\n/stats\n")
+    [covered] = re.findall(r"^covered +(\d+\.\d)%", result.stderr, re.M)
+    assert 90 <= float(covered) <= 100
 
 
 def test_stats_tell_the_budget_of_a_method(chat):

@@ -49,6 +49,7 @@ def test_excerpts_are_read_as_text_and_that_is_said(on_hybrid, tmp_path):
     folder.mkdir()
     for name in ("one.txt", "two.txt"):
         (folder / name).write_text(f"This is {name}. " + SENTENCES * 3)
+    octavo("index", folder, *on_hybrid)
     arguments = ["ask", folder, "What is in two?", "--read", "excerpts", *SHORT_ANSWER, *on_hybrid]
     result = octavo(*arguments)
     assert result.exit_code == 0

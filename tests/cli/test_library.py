@@ -139,6 +139,18 @@ def test_prune_removes_what_is_of_no_use(document, report, indexed, on_tiny):
     assert listed(*indexed) == {}
 
 
+def test_prune_forgets_the_texts_of_files_that_are_gone(document, tmp_path, on_tiny):
+    gone = tmp_path / "gone.txt"
+    gone.write_text("The keeper of the lighthouse had a cat.")
+    asked = octavo("ask", gone, "Who had a cat?", "--read", "excerpts", *on_tiny, *SHORT_ANSWER)
+    assert "(From 1 passage of " in asked.stderr
+    assert "100.0% of the text, found by words" in asked.stderr
+    assert listed(*on_tiny[:4]) == {}  # nothing was indexed
+    gone.unlink()
+    assert octavo("prune", *on_tiny[:4], "--yes").stderr == "Forgot the texts of files that are gone: 1.\n"
+    assert octavo("prune", *on_tiny[:4], "--yes").stderr == "There is nothing to remove.\n"
+
+
 def test_prune_by_age_and_size(document, indexed, on_tiny):
     octavo("ask", document, "Why?", *on_tiny, *SHORT_ANSWER)
     used = time.time() - 3 * DAY

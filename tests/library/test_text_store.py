@@ -122,3 +122,14 @@ def test_two_processes_add_at_once(tmp_path):
     assert len(found) == 10
     for store in stores:
         store.close()
+
+
+def test_the_texts_of_files_that_are_gone_are_forgotten(tmp_path):
+    path, there, gone = tmp_path / "texts.sqlite", tmp_path / "there.txt", tmp_path / "gone.txt"
+    there.write_text(FACT)
+    with TextStore(path) as store:
+        numbers = [store.add(Document(FACT * 50, name=file.name, path=str(file))) for file in (there, gone)]
+        standard_input = store.add(Document(FACT, name="Standard input"))
+        assert (store.forget_gone(), store.forget_gone()) == (1, 0)
+        found = store.search("lighthouse", [*numbers, standard_input])
+        assert {piece.text for piece in found} == {numbers[0], standard_input}
