@@ -28,6 +28,10 @@ from .ranking import Candidate, Excerpt
 PASSAGE_TOKENS, _OF_CONTEXT = 2000, 0.5
 
 
+#: Texts that are added at once, from which on the store is compacted.
+_MANY = 100
+
+
 @dataclass(frozen=True)
 class UnreadDocument:
     """A document whose text is kept without an index.
@@ -196,23 +200,31 @@ def open_unread(
     store = TextStore(library.folder / TEXTS)
     documents: dict[int, UnreadDocument] = {}
     problems: list[str] = []
+    n_added = 0
     for file in files:
         try:
-            number = _kept(store, file, progress)
+            number = _find(store, file)
+            if number is None:
+                number, n_added = _add(store, file, progress), n_added + 1
             documents.setdefault(number, UnreadDocument(file.name, Path(file.path), number))
         except OctavoError as problem:
             problems.append(str(problem))
     check_problems(documents, problems, progress.notice)
+    if n_added >= _MANY:
+        store.compact()
     return PassageFinder(llama, store, list(documents.values()))
 
 
-def _kept(store: TextStore, file: DocumentFile, progress: ProgressOfMany) -> int:
-    """Return the number of a document's text, from its file unless it is kept. Raise OctavoError if that fails."""
-    if file.is_file:
-        status = os.stat(file.path)
-        number = store.find(os.path.realpath(file.path), status.st_mtime_ns, status.st_size)
-        if number is not None:
-            return number
+def _find(store: TextStore, file: DocumentFile) -> int | None:
+    """Return the number of a document's text; None if it is not kept, or the file has changed."""
+    if not file.is_file:
+        return None
+    status = os.stat(file.path)
+    return store.find(os.path.realpath(file.path), status.st_mtime_ns, status.st_size)
+
+
+def _add(store: TextStore, file: DocumentFile, progress: ProgressOfMany) -> int:
+    """Read a document's file, keep its text, and return its number. Raise OctavoError if that fails."""
     document = file.read()
     for sentence in document.notices:
         progress.notice(sentence)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
 
+#: Documents whose names follow an answer from passages.
+_NAMED = 3
+
 
 def show_answer(
     session: Session,
@@ -115,14 +118,15 @@ def say_if_cut(session: Session) -> None:
 def say_which(session: Session) -> None:
     """Print the documents of the last answer, if there are several."""
     described = documents_as_json(session)
-    if not (names := ", ".join(described.get("read_from", ()))):
+    if not (names := described.get("read_from")):
         return
     if passages := described.get("passages"):
-        n, share = passages["number"], passages["share"]
-        what = f"{n} passage{'s' if n > 1 else ''} of {names}, {share:.1%} of the text"
-        notice(f"(From {what}, found by words: without --read excerpts all of it is read.)")
+        n, share, more = passages["number"], passages["share"], len(names) - _NAMED
+        which = [*names[:_NAMED], *([f"{more:,} more"] if more > 0 else [])]
+        what = f"{n} passage{'s' if n > 1 else ''} of {', '.join(which)}: {share:.1%} of the text"
+        notice(f"(From {what}, found by words. Without --read excerpts all of it is read.)")
     else:
-        notice(f"(From {names}.)")
+        notice(f"(From {', '.join(names)}.)")
 
 
 def documents_as_json(session: Session) -> dict[str, Any]:
