@@ -27,7 +27,6 @@ from .ranking import Candidate, Excerpt
 #: Most tokens of the passages of an answer, and the share of a shorter context that they take.
 PASSAGE_TOKENS, _OF_CONTEXT = 2000, 0.5
 
-
 #: Texts that are added at once, from which on the store is compacted.
 _MANY = 100
 
@@ -153,12 +152,13 @@ class PassageFinder:
             document, text = self._by_number[number], self._store.document(number)
             starts: list[np.ndarray] = []
             for start, stop in _joined(list(of_text)):
-                title = self._title(text, start)
-                content = f"{title}{text.text[start:stop].strip()}\n\n"
+                title, passage = self._title(text, start), text.text[start:stop]
+                content = f"{title}{passage.strip()}\n\n"
                 tokens = prompt.document(content)
                 text_of_tokens = TokenText.of([llama.piece(token) for token in tokens], hash_text(content))
                 n_before = sum(map(len, starts))
-                starts.append(start + np.maximum(text_of_tokens.starts - len(title), 0))
+                first = start + len(passage) - len(passage.lstrip())
+                starts.append(first + np.maximum(text_of_tokens.starts - len(title), 0))
                 parts.append(np.array(tokens, np.int32))
                 excerpts.append(Excerpt(document, n_before, n_before + len(tokens)))
             texts[document] = TokenText(text.text, np.concatenate(starts)), list(text.places)

@@ -52,6 +52,19 @@ def test_a_long_document_is_answered_from_the_passages_that_words_find(book, how
     assert indexes(how) == []  # nothing was indexed
 
 
+def test_each_token_of_a_passage_knows_its_place_in_the_text(tmp_path, how):
+    path = tmp_path / "blanks.txt"
+    path.write_text("\n\n   \n" + FACT + FILLER * 60)
+    with octavo.open_documents([path], **how) as session:
+        session.ask("Who painted the lighthouse of Skerry?")
+        [(text, _)], llama = session._current.texts.values(), session.llama
+        tokens = llama.sequence.tokens[session._current.index.n_prefix : session.n_document].tolist()
+        shown = [llama.piece(token).decode() for token in tokens]
+    assert len(shown) == len(text.starts) > 50
+    for start, piece in zip(text.starts, shown, strict=True):
+        assert text.text.startswith(piece, start) or not piece.strip()
+
+
 def test_passages_stand_in_the_order_of_the_text(tmp_path, how):
     path = tmp_path / "order.txt"
     path.write_text(FACT + FILLER * 150 + "The lighthouse had two keepers.\n\n" + FILLER * 150 + FACT)
