@@ -31,6 +31,7 @@ from ..runtime.graph.ggml import row_size
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
 from ..runtime.methods.attention import Attention, Clustering
+from ..runtime.methods.auto import SHORT
 from ..runtime.models.find_model import default_threads
 from ..runtime.models.llama_arguments import GGML_TYPES
 from ..settings import ModelSettings
@@ -107,8 +108,9 @@ class Bench:
             for attention in settings.attentions
             if not attention.is_llama_cpp and str(attention) != DENSE
         ]
-        for engine in self.octavo:
-            engine.llama.measure_steps()
+        if self.longest > SHORT:  # below it nothing is selected
+            for engine in self.octavo:
+                engine.llama.measure_steps()
 
     def _tokens(self, text: str | None) -> list[int]:
         tokens: list[int]
