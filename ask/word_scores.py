@@ -1,7 +1,6 @@
-"""Score documents by the words that they share with a question: BM25, over the model's tokens.
+"""Score documents by the words that they share with a question: BM25 (library/bm25.py), over the model's tokens.
 
-Robertson and Zaragoza 2009 ("The Probabilistic Relevance Framework: BM25 and Beyond", section 3.5), with their usual
-values of the two parameters. A document scores as its best piece does.
+A document scores as its best piece does.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-#: BM25's k1 and b: saturation of repeated words, and weight of a piece's length.
-_K1, _B = 1.5, 0.75
+from ..library.bm25 import rarity, relative_lengths, saturated
 
 #: Default tokens of a part. A piece is two parts; the next piece begins with the second of them.
 PART = 256
@@ -39,7 +37,7 @@ class WordScores:
         self._is_last = np.zeros(sum(n_parts), bool)
         self._is_last[self._first + n_parts - 1] = True
         lengths = self._pieces(np.bincount(self._part_of, minlength=len(self._is_last)))
-        self._longer = 1 - _B + _B * lengths / max(lengths.mean(), 1e-9)
+        self._longer = relative_lengths(lengths)
 
     def of(self, question: Sequence[int]) -> np.ndarray:
         """Return the score of each document: float64, shape (n_documents,). A repeated token counts once."""
@@ -55,9 +53,7 @@ class WordScores:
         scores = np.zeros(len(self._is_last))
         for token in set(question):
             counts = self._pieces(np.bincount(self._part_of[self._tokens == token], minlength=len(self._is_last)))
-            n_with = np.count_nonzero(counts)
-            weight = np.log(1 + (len(counts) - n_with + 0.5) / (n_with + 0.5))
-            scores += weight * counts * (_K1 + 1) / (counts + _K1 * self._longer)
+            scores += rarity(int(np.count_nonzero(counts)), len(counts)) * saturated(counts, self._longer)
         return scores
 
     def _pieces(self, of_parts: np.ndarray) -> np.ndarray:

@@ -1,9 +1,8 @@
 """Keep the texts of documents, and find pieces of them by words: one SQLite file beside the indexes.
 
 SQLite's FTS5 indexes which words a block of some thousand characters has, in a tenth of the text's size. The blocks
-with the rarest words of a question are then cut into pieces of a few sentences, which BM25 scores (Robertson and
-Zaragoza 2009, "The Probabilistic Relevance Framework: BM25 and Beyond", section 3.5). Words count without their endings
-and accents; a character of Chinese, Japanese or Korean is a word.
+with the rarest words of a question are then cut into pieces of a few sentences, which BM25 scores (bm25.py). Words
+count without their endings and accents; a character of Chinese, Japanese or Korean is a word.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ import numpy as np
 from ..documents.document import Document, Place
 from ..errors import OctavoError
 from ..runtime.store.files import make_private
+from .bm25 import rarity, relative_lengths, saturated
 from .document_parts import heading_offsets, ranges_of
 
 #: File of a library with its texts.
@@ -37,9 +37,6 @@ PIECE = 600
 
 #: Blocks of a question whose pieces are scored.
 _BLOCKS = 64
-
-#: BM25's k1 and b: saturation of repeated words, and weight of a piece's length.
-_K1, _B = 1.5, 0.75
 
 #: Characters that are words of their own, as no blanks separate words.
 _CHARACTER_WORDS = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
@@ -206,20 +203,19 @@ class TextStore:
             return self._search(question, numbers)
 
     def _search(self, question: str, numbers: Sequence[int]) -> list[Piece]:
-        words = self._words_of(question)
         blocks = np.array(
             self._db.execute("SELECT number, text, start, stop FROM blocks ORDER BY number").fetchall(), np.int64
         ).reshape(-1, 4)
         scores = np.zeros(len(blocks))
-        rarity = {}
-        for word in words:
+        weights = {}
+        for word in self._words_of(question):
             having = self._db.execute("SELECT doc FROM places_of_words WHERE term = ?", (word,))
             rows = np.searchsorted(blocks[:, 0], np.fromiter((number for (number,) in having), np.int64))
-            rarity[word] = _rarity(len(rows), len(blocks))
-            scores[rows] += rarity[word]
+            weights[word] = rarity(len(rows), len(blocks))
+            scores[rows] += weights[word]
         scores[~np.isin(blocks[:, 1], numbers)] = 0
         best = [i for i in np.argsort(-scores, kind="stable")[:_BLOCKS].tolist() if scores[i] > 0]
-        return self._score_pieces(words, rarity, blocks[best])
+        return self._score_pieces(weights, blocks[best])
 
     def _words_of(self, question: str) -> list[str]:
         """Return the words of a question, each once, as FTS5 stores them."""
@@ -234,8 +230,8 @@ class TextStore:
             rows = enumerate(map(_split_characters, texts))
             self._db.executemany("INSERT INTO temp.pieces (rowid, text) VALUES (?, ?)", rows)
 
-    def _score_pieces(self, words: Sequence[str], rarity: dict[str, float], blocks: np.ndarray) -> list[Piece]:
-        """Return the pieces of blocks that have a word, the best first."""
+    def _score_pieces(self, weights: dict[str, float], blocks: np.ndarray) -> list[Piece]:
+        """Return the pieces of blocks that have a word, the best first, by the weights of the words."""
         pieces: list[Piece] = []
         texts: list[str] = []
         for number in dict.fromkeys(blocks[:, 1].tolist()):
@@ -245,14 +241,14 @@ class TextStore:
                     place = document.place(piece.start)
                     pieces.append(piece)
                     texts.append(f"{place.heading if place else ''}\n{document.text[piece.start : piece.stop]}")
+        if not pieces:
+            return []
         self._fill(texts)
-        lengths = np.array([len(text) for text in texts], float)
-        longer = 1 - _B + _B * lengths / max(lengths.mean() if len(lengths) else 0, 1)
-        scores = np.zeros(len(pieces))
-        for word in words:
+        longer, scores = relative_lengths(np.array([len(text) for text in texts])), np.zeros(len(pieces))
+        for word, weight in weights.items():
             counted = "SELECT doc, COUNT(*) FROM piece_words WHERE term = ? GROUP BY doc"
             numbers, counts = np.array(self._db.execute(counted, (word,)).fetchall(), np.int64).reshape(-1, 2).T
-            scores[numbers] += rarity[word] * counts * (_K1 + 1) / (counts + _K1 * longer[numbers])
+            scores[numbers] += weight * saturated(counts, longer[numbers])
         order = np.argsort(-scores, kind="stable").tolist()
         return [pieces[i]._replace(score=float(scores[i])) for i in order if scores[i] > 0]
 
@@ -264,11 +260,6 @@ def _pieces_of(document: Document, number: int, start: int, stop: int) -> Iterat
         for first, last in ranges_of(document.text, *bounds, (), PIECE):
             if not _HEADING.fullmatch(document.text, first, last):
                 yield Piece(number, first, last, 0.0)
-
-
-def _rarity(n_with: int, n: int) -> float:
-    """Return BM25's weight of a word that n_with of n blocks have."""
-    return float(np.log(1 + (n - n_with + 0.5) / (n_with + 0.5)))
 
 
 def _split_characters(text: str) -> str:
