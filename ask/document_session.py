@@ -12,7 +12,7 @@ from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
-from .passages import Passage, TokenText, passages
+from .passages import Passage, TokenText, passages, text_and_places
 from .session import Session
 
 
@@ -72,4 +72,4 @@ class Document(Session):
     @cached_property
     def _text(self) -> tuple[TokenText, list[Place]]:
         """Return the document's text and places."""
-        return self._text_of(self.llama.input_ids[self._n_prefix : self.n_document], self._described)
+        return text_and_places(self.llama, self.llama.input_ids[self._n_prefix : self.n_document], self._described)

@@ -17,7 +17,7 @@ from ..settings import WHOLE
 from .conversation import hash_tokens
 from .document_set import DocumentSet
 from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
-from .passages import Passage, TokenText, passages
+from .passages import Passage, TokenText, passages, text_and_places
 from .ranking import Candidate
 
 #: Texts that are kept for the sources of further answers.
@@ -164,8 +164,7 @@ class IndexFinder:
         """Return the text of a document, and the places of its pages and headings. The last ones are kept."""
         if document not in self._texts:
             index, described = self.document_set.open(document)
-            text = TokenText.of_document(self._llama, index.tokens[index.n_prefix :], described)
-            self._texts[document] = text, [Place(*place) for place in described.get("places", ())]
+            self._texts[document] = text_and_places(self._llama, index.tokens[index.n_prefix :], described)
             while len(self._texts) > _KEPT_TEXTS:
                 del self._texts[next(iter(self._texts))]
         return self._texts[document]

@@ -135,6 +135,12 @@ class TokenText:
         return np.clip(np.searchsorted(self.borders, self.starts, side="right") - 1, 0, len(self.borders) - 2)
 
 
+def text_and_places(llama: Llama, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
+    """Return text and places of a document, from the tokens of its text and its index's description."""
+    text = TokenText.of_document(llama, tokens, described)
+    return text, [Place(*place) for place in described.get("places", ())]
+
+
 def sentences(text: str) -> list[int]:
     """Return the beginnings of a text's sentences, in Markdown or any other, and its end.
 

@@ -7,11 +7,10 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 
-from ..documents.document import Place
 from ..errors import OctavoError
 from ..runtime.chat_template import TemplateError
 from ..runtime.llama import Llama
@@ -25,7 +24,7 @@ from .answer import Answer
 from .conversation import Conversation, Turn, read_conversation, write_conversation
 from .draws import DrawnAnswer
 from .history import History
-from .passages import Passage, TokenText
+from .passages import Passage
 from .thinking import Thinking
 from .thought_splitter import Part
 
@@ -237,11 +236,6 @@ class Session:
         if self.answer is None or document is None:
             raise OctavoError("There is no answer yet, so it has no sources.")
         return self._recorder.attended(document)
-
-    def _text_of(self, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
-        """Return text and places of a document, from the tokens of its text and its index's description."""
-        text = TokenText.of_document(self.llama, tokens, described)
-        return text, [Place(*place) for place in described.get("places", ())]
 
     def _check_document(self) -> None:
         """Raise OctavoError if the document's index changed while it was open."""
