@@ -16,7 +16,7 @@ from pathlib import Path
 from .ask.collection import Collection
 from .ask.document_session import Document
 from .ask.document_set import open_document_set
-from .ask.finder import IndexFinder
+from .ask.finder import Finder, IndexFinder
 from .ask.open_or_split import open_or_split
 from .ask.retrieval_heads import source_heads
 from .ask.session import Session
@@ -145,17 +145,17 @@ def open_documents(
     llama = load(settings, library, Attention.of(attention), notice)
     try:
         indexer = Indexer(llama, LibrarySnapshot(library), notice, reading.prefill, (), reading.state_every)
+        finder: Finder
+        many = of_many(progress, 1)
         if reading.read == EXCERPTS and not all(map(indexer.has, files)):
-            unread = open_unread(llama, library, files, of_many(progress, 1))
-            recorded = source_heads(llama, library, notice) if sources else None
-            return Collection(llama, sampling, unread, system_prompt, recorded, library)
-        heads = source_heads(llama, library, notice)
-        document_set = open_document_set(indexer, files, heads, of_many(progress, 1))
-        recorded = heads if sources else None
-        if reading.read == EXCERPTS and llama.context.is_hybrid:
-            notice("This model keeps a recurrent state, so it reads excerpts as text, anew for each question.")
-        finder = IndexFinder(llama, document_set, reading.read)
-        return Collection(llama, sampling, finder, system_prompt, recorded, library)
+            finder = open_unread(llama, library, files, many)
+            heads = source_heads(llama, library, notice) if sources else []
+        else:
+            heads = source_heads(llama, library, notice)
+            finder = IndexFinder(llama, open_document_set(indexer, files, heads, many), reading.read)
+            if reading.read == EXCERPTS and llama.context.is_hybrid:
+                notice("This model keeps a recurrent state, so it reads excerpts as text, anew for each question.")
+        return Collection(llama, sampling, finder, system_prompt, heads if sources else None, library)
     except BaseException:
         llama.close()
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -203,7 +202,7 @@ def open_unread(
     n_added = 0
     for file in files:
         try:
-            number = _find(store, file)
+            number = store.find(*version) if (version := file.version) else None
             if number is None:
                 number, n_added = _add(store, file, progress), n_added + 1
             documents.setdefault(number, UnreadDocument(file.name, Path(file.path), number))
@@ -213,14 +212,6 @@ def open_unread(
     if n_added >= _MANY:
         store.compact()
     return PassageFinder(llama, store, list(documents.values()))
-
-
-def _find(store: TextStore, file: DocumentFile) -> int | None:
-    """Return the number of a document's text; None if it is not kept, or the file has changed."""
-    if not file.is_file:
-        return None
-    status = os.stat(file.path)
-    return store.find(os.path.realpath(file.path), status.st_mtime_ns, status.st_size)
 
 
 def _add(store: TextStore, file: DocumentFile, progress: ProgressOfMany) -> int:

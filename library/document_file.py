@@ -36,6 +36,14 @@ class DocumentFile:
         """Return whether the file can be read again: it is not a pipe."""
         return os.path.isfile(self.path)
 
+    @property
+    def version(self) -> tuple[str, int, int] | None:
+        """Return the file's real path, the time of its last change, and its size; None for a pipe."""
+        if not self.is_file:
+            return None
+        status = os.stat(self.path)
+        return os.path.realpath(self.path), status.st_mtime_ns, status.st_size
+
     def read(self) -> Document:
         """Read the file. Raise OctavoError if that fails."""
         return read_document(self.path, self.password)
@@ -103,9 +111,8 @@ def hash_document(
     OctavoError
         The document cannot be read.
     """
-    if isinstance(file, DocumentFile) and file.is_file:
-        status = os.stat(file.path)
-        sha256 = snapshot.text_hash(os.path.realpath(file.path), status.st_mtime_ns, status.st_size)
+    if isinstance(file, DocumentFile) and (version := file.version) is not None:
+        sha256 = snapshot.text_hash(*version)
         if sha256 is not None:
             return HashedDocument(sha256, file)
     document = file if isinstance(file, Document) else file.read()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection
 from functools import cached_property
@@ -88,13 +87,12 @@ class Indexer:
 
     def has(self, file: DocumentFile) -> bool:
         """Return whether a file, unchanged, has an index, or indexes of its parts."""
-        if not file.is_file:
+        if (version := file.version) is None:
             return False
-        path, status = os.path.realpath(file.path), os.stat(file.path)
-        sha256 = self.snapshot.text_hash(path, status.st_mtime_ns, status.st_size)
+        sha256 = self.snapshot.text_hash(*version)
         if sha256 is not None:
             return self.find(HashedDocument(sha256, file)) is not None
-        return any("part" in described for described in self.snapshot.texts_of(path))
+        return any("part" in described for described in self.snapshot.texts_of(version[0]))
 
     def _find(self, document: HashedDocument) -> tuple[Path, _Kind] | None:
         """Return the folder of a document's index, and its kind. One that has clusters if they are wanted is better."""
