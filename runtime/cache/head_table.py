@@ -42,6 +42,8 @@ class HeadTable:
     ----------
     heads : HEAD array, shape (n_heads,)
         Records of all heads.
+    address : int
+        Address of the first record.
     first_heads : int array, shape (n_layers,)
         Number of each layer's first head.
     tables : int64 array, shape (n_heads, n, 3)
@@ -71,11 +73,11 @@ class HeadTable:
         self.n_ctx = n_ctx
         self.tables = np.zeros((first[-1], 2 * -(-n_ctx // CHUNK_ROWS) + 3, len(CHUNK.names or ())), np.int64)
         self.generation = 0
-        self.unconnected: list[_Unconnected] = []
+        self._unconnected: list[_Unconnected] = []
 
     def serve(self, assignments: Sequence[Assignment]) -> None:
         """Assign methods to the heads, one to each head. Clear all records."""
-        self.assignments, self.unconnected = list(assignments), []
+        self.assignments, self._unconnected = list(assignments), []
         self.heads[:] = 0
         self.heads["shape"] = np.array([layer.shape.packed for layer in self.layers])[self._layer_of]
         for name in ("window", "chunked", "softcap"):
@@ -97,7 +99,7 @@ class HeadTable:
         shapes, ropes = [layer.shape for layer in layers], [layer.rope for layer in layers]
         state = np.zeros(len(numbers), method.state)
         self.heads["state"][numbers] = state.ctypes.data + np.arange(len(numbers)) * state.itemsize
-        self.unconnected.append(_Unconnected(method, numbers))
+        self._unconnected.append(_Unconnected(method, numbers))
         heads = Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state)
         return Served(method, heads, scale.copy())
 
@@ -109,13 +111,13 @@ class HeadTable:
         n_rows : int, optional
             Most rows that a head will have after the step. Methods that do not select among so few are compiled later.
         """
-        for each in self.unconnected:
+        for each in self._unconnected:
             waits = n_rows is not None and n_rows < each.method.selects_from
             if not (waits and each.waits):
                 for name, address in (each.method.hooks_below if waits else each.method.hooks).addresses().items():
                     self.heads[name][each.numbers] = address
             each.waits = waits
-        self.unconnected = [each for each in self.unconnected if each.waits]
+        self._unconnected = [each for each in self._unconnected if each.waits]
 
     @contextmanager
     def attending_by(self, method: Method, numbers: Sequence[int]) -> Iterator[None]:

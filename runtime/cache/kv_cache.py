@@ -121,7 +121,7 @@ class KVCache(Tails):
         """Prepare a step of n_new tokens: set the methods' state, and allocate memory for the new rows."""
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
-        if self.unconnected:
+        if self._unconnected:
             self.connect(int(self.heads["n_tail"].max()) + n_new)
         distribute_budget(self.assigned, self.n_tokens + n_new, self.document)
         for served in self.served:
