@@ -92,7 +92,8 @@ class Indexer:
         sha256 = self.snapshot.text_hash(*version)
         if sha256 is not None:
             return self.find(HashedDocument(sha256, file)) is not None
-        return any("part" in described for described in self.snapshot.texts_of(version[0]))
+        parts = (described for described in self.snapshot.texts_of(version[0]) if "part" in described)
+        return any((part.get("mtime_ns"), part.get("bytes")) == version[1:] for part in parts)
 
     def _find(self, document: HashedDocument) -> tuple[Path, _Kind] | None:
         """Return the folder of a document's index, and its kind. One that has clusters if they are wanted is better."""

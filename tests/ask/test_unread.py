@@ -130,3 +130,16 @@ def test_a_file_that_changed_is_read_again_and_one_that_cannot_be_read_is_left_o
         assert "lighthouse" not in text_before(session)
     with pytest.raises(OctavoError, match=r"bad\.pdf"):
         octavo.open_documents([tmp_path / "bad.pdf"], **how)
+
+
+def test_a_document_in_parts_that_changed_is_not_indexed_again(book, how):
+    """Its parts are answered from as long as the file stays the same."""
+    how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=2048, index_dir=how["model"].index_dir)
+    octavo.open_documents([book], **{**how, "reading": octavo.ReadSettings()}).close()
+    with octavo.open_documents([book], **how) as session:
+        session.ask("Who painted the lighthouse?")
+        assert session.passages_read is None
+    book.write_text(book.read_text() + FACT)
+    with octavo.open_documents([book], **how) as session:
+        session.ask("Who painted the lighthouse?")
+        assert session.passages_read is not None
