@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ class WorkerProcess:
         self.work, self.settings = work, settings
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self._is_ended = False
+        self._is_ended = self._is_paused = False
 
     def do(self, task: Message, receive: Callable[[Message], None]) -> Message:
         """Have a task done; return the last message, which has `result`, `error` or `fatal`.
@@ -68,9 +69,13 @@ class WorkerProcess:
             if self._process is None:
                 self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
                 pipe = subprocess.PIPE
+                # A group of its own keeps Ctrl-C away. In the parent's session, the system ends a paused process
+                # when its parent dies (POSIX 2.4.3, orphaned process groups).
                 self._process = subprocess.Popen(
-                    COMMAND, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, start_new_session=True
+                    COMMAND, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, process_group=0
                 )
+                if self._is_paused:
+                    self._process.send_signal(signal.SIGSTOP)
                 first = [first_line(self.work, self.settings)]
             else:
                 first = []
@@ -93,8 +98,16 @@ class WorkerProcess:
         self._process = None
         raise Died(f"code {code}" + (f": {last}" if last else ""))
 
+    def pause(self, pauses: bool) -> None:
+        """Halt the process wherever it is, or let it go on: it takes no CPU while others need it."""
+        with self._lock:
+            if self._process is not None and pauses != self._is_paused:
+                self._process.send_signal(signal.SIGSTOP if pauses else signal.SIGCONT)
+            self._is_paused = pauses
+
     def end(self) -> None:
         """End the process at once. An interrupted build resumes later."""
+        self.pause(False)  # a paused process does not end
         with self._lock:
             self._is_ended, process = True, self._process
         if process is None:

@@ -6,6 +6,10 @@ import platform
 import shutil
 import signal
 import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +49,13 @@ def documents(tmp_path):
     for path in paths:
         path.write_text(f"{path.name} {SENTENCES * 16}")
     return paths
+
+
+def wait_until(holds, seconds=30):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def run(documents, job, n_jobs):
@@ -140,6 +151,59 @@ def test_a_process_ends_with_the_one_that_started_it(documents, job):
     child.stdout.close()
     assert child.wait(60) == 1
     assert not psutil.pid_exists(child.pid)
+
+
+def test_a_paused_process_halts_and_goes_on(documents, job):
+    documents[0].write_text(SENTENCES * 200)
+    process, paused = WorkerProcess(name_of(ReadDocuments), job.as_json()), threading.Event()
+
+    def receive(message):
+        if message.get("advance") and not paused.is_set():
+            process.pause(True)
+            paused.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(process.do, as_message(DocumentFile(documents[0])), receive)
+        assert paused.wait(60)
+        child = psutil.Process(process._process.pid)
+        wait_until(lambda: child.status() == psutil.STATUS_STOPPED)
+        before = child.cpu_times().user
+        time.sleep(0.3)
+        assert child.cpu_times().user == before
+        process.pause(False)
+        assert result.result(60)["result"]["folders"]
+    process.end()
+
+
+def test_a_paused_process_can_be_ended(documents, job):
+    documents[0].write_text(SENTENCES * 200)
+    process = WorkerProcess(name_of(ReadDocuments), job.as_json())
+
+    def end(message):
+        process.pause(True)
+        process.end()
+
+    with pytest.raises(Ended):
+        process.do(as_message(DocumentFile(documents[0])), end)
+
+
+def test_a_paused_process_ends_with_the_one_that_started_it(documents, job, tmp_path):
+    documents[0].write_text(SENTENCES * 200)
+    message = json.dumps(as_message(DocumentFile(documents[0])))
+    program = f"""
+import json, os, signal
+from octavo.workers.worker_process import WorkerProcess
+process = WorkerProcess({name_of(ReadDocuments)!r}, json.loads({json.dumps(job.as_json())!r}))
+def receive(message):
+    process.pause(True)
+    print(process._process.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+process.do(json.loads({message!r}), receive)
+"""
+    parent = subprocess.run([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+    assert parent.returncode == -signal.SIGKILL
+    pid = int(parent.stdout)
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_process_says_why_it_died(documents, job):
