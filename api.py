@@ -15,16 +15,14 @@ from pathlib import Path
 
 from .ask.collection import Collection
 from .ask.document_session import Document
-from .ask.document_set import open_document_set
-from .ask.finder import Finder, IndexFinder
-from .ask.open_or_split import open_or_split
+from .ask.opening import OneFile, finder_of
 from .ask.retrieval_heads import source_heads
 from .ask.session import Session
-from .ask.unread import open_unread
+from .library.background.computing import computing
 from .library.batch.index_documents import index_collection
 from .library.batch.index_result import folders_of
 from .library.batch.job import Job
-from .library.document_file import DocumentFile, hash_document
+from .library.document_file import DocumentFile
 from .library.expand_paths import documents_of
 from .library.open_index import Indexer
 from .progress import Progress, ProgressOfMany, Silent, of_many
@@ -33,9 +31,10 @@ from .runtime.methods.attention import Attention
 from .runtime.models.load_model import load, locate_model
 from .runtime.store.library_snapshot import LibrarySnapshot
 from .runtime.store.model_library import Library
-from .settings import EXCERPTS, AnyPath, ModelSettings, ReadSettings, Sampling
+from .settings import AnyPath, ModelSettings, ReadSettings, Sampling
 
 
+@computing()
 def open_document(
     path: AnyPath,
     model: AnyPath | ModelSettings | None = None,
@@ -50,7 +49,9 @@ def open_document(
     """Open a document for questions.
 
     The first time, the model reads the document and octavo writes an index of it. From then on it opens at once. An
-    interrupted build resumes where it stopped.
+    interrupted build resumes where it stopped. With `reading=ReadSettings(first_answer=60)` answers wait no longer than
+    60 seconds for that: they come from passages until a process in the background has read the document. `Answer.read`
+    says what an answer came from.
 
     Parameters
     ----------
@@ -78,7 +79,8 @@ def open_document(
     Returns
     -------
     Document or Collection
-        The document, or its parts if it is longer than the context. Use it as a context manager, or close it.
+        The document; a collection if it is longer than the context, or answered from passages. Use it as a context
+        manager, or close it.
 
     Raises
     ------
@@ -89,12 +91,11 @@ def open_document(
     notice = progress.notice
     settings, library = locate_model(ModelSettings.of(model), notice)
     snapshot = LibrarySnapshot(library)
-    document = hash_document(DocumentFile(path, reading.password), snapshot, notice)
     attention = Attention.of(attention)
+    file = OneFile(library, snapshot, DocumentFile(path, reading.password), reading, progress)
     llama = load(settings, library, attention, notice)
     try:
-        indexer = Indexer(llama, snapshot, notice, reading.prefill, (), reading.state_every)
-        session = open_or_split(indexer, document, sampling, system_prompt, sources, progress)
+        session = file.open(llama, sampling, system_prompt, sources)
         if attention != Attention.parse(DEFAULT_ATTENTION) and (
             budget_warning := llama.context.cache.budget_warning(llama.n_tokens)
         ):
@@ -105,6 +106,7 @@ def open_document(
     return session
 
 
+@computing()
 def open_documents(
     paths: Iterable[AnyPath],
     model: AnyPath | ModelSettings | None = None,
@@ -145,22 +147,15 @@ def open_documents(
     llama = load(settings, library, Attention.of(attention), notice)
     try:
         indexer = Indexer(llama, LibrarySnapshot(library), notice, reading.prefill, (), reading.state_every)
-        finder: Finder
-        many = of_many(progress, 1)
-        if reading.read == EXCERPTS and not all(map(indexer.has, files)):
-            finder = open_unread(llama, library, files, many)
-            heads = source_heads(llama, library, notice) if sources else []
-        else:
-            heads = source_heads(llama, library, notice)
-            finder = IndexFinder(llama, open_document_set(indexer, files, heads, many), reading.read)
-            if reading.read == EXCERPTS and llama.context.is_hybrid:
-                notice("This model keeps a recurrent state, so it reads excerpts as text, anew for each question.")
-        return Collection(llama, sampling, finder, system_prompt, heads if sources else None, library)
+        finder = finder_of(indexer, files, reading, of_many(progress, 1))
+        heads = source_heads(llama, library, notice) if sources else None
+        return Collection(llama, sampling, finder, system_prompt, heads, library)
     except BaseException:
         llama.close()
         raise
 
 
+@computing()
 def open_next(
     session: Session,
     path: AnyPath,
@@ -188,15 +183,14 @@ def open_next(
         The document cannot be used, or disk or memory do not suffice.
     """
     progress, llama = progress or Silent(), session.llama
-    notice = progress.notice
     library = session.library or Library.of(llama.model_path)
     snapshot = LibrarySnapshot(library)
-    document = hash_document(DocumentFile(path, reading.password), snapshot, notice)
+    file = OneFile(library, snapshot, DocumentFile(path, reading.password), reading, progress)
     with session.suspended():
-        indexer = Indexer(llama, snapshot, notice, reading.prefill, (), reading.state_every)
-        return open_or_split(indexer, document, session.sampling, session.system, sources, progress)
+        return file.open(llama, session.sampling, session.system, sources)
 
 
+@computing()
 def open_session(
     model: AnyPath | ModelSettings | None = None,
     *,

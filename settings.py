@@ -114,6 +114,13 @@ class ReadSettings:
     state_every : int
         For hybrid models: tokens after each of which the index keeps the recurrent state, from which a changed document
         is read on; rounded up to a multiple of 1,024. 0 keeps only the state at the end.
+    first_answer : float, optional
+        Seconds that an answer may wait for documents to be read. Of those that take longer, passages are read until
+        they are read (docs/library.md). None waits for all of them.
+    background : bool
+        Whether those documents are read in the background.
+    n_jobs : int
+        Files whose texts are extracted at once, each by a process of its own, where many are asked about unread.
 
     Raises
     ------
@@ -125,6 +132,9 @@ class ReadSettings:
     password: str | None = field(default=None, repr=False)
     read: str = WHOLE
     state_every: int = STATE_EVERY
+    first_answer: float | None = None
+    background: bool = True
+    n_jobs: int = 1
 
     def __post_init__(self) -> None:
         if self.prefill not in PREFILLS:
@@ -133,6 +143,10 @@ class ReadSettings:
             raise OctavoError(f"Answers are given from {' or '.join(READS)}: '{self.read}' is neither.")
         if self.state_every < 0:
             raise OctavoError(f"States are kept every so many tokens, or 0 for none: not every {self.state_every}.")
+        if self.first_answer is not None and not self.first_answer >= 0:
+            raise OctavoError(f"A first answer may take 0 seconds or more: not {self.first_answer}.")
+        if self.n_jobs < 1:
+            raise OctavoError(f"One file or more is read at once: not {self.n_jobs}.")
 
 
 @dataclass(frozen=True)

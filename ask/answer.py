@@ -48,6 +48,28 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Basis:
+    """What the model read for an answer.
+
+    Parameters
+    ----------
+    kind : {"document", "part", "excerpts"}
+        A whole document; a part of one, perhaps with passages of the rest; or excerpts alone.
+    n_passages : int
+        Number of excerpts; 0 for none.
+    share : float
+        Share of the text of the documents that the answer comes from.
+    is_begun : bool
+        Whether the part is the beginning of a document that is being read.
+    """
+
+    kind: Literal["document", "part", "excerpts"]
+    n_passages: int = 0
+    share: float = 1.0
+    is_begun: bool = False
+
+
+@dataclass(frozen=True)
 class Answer:
     """An answer with its figures.
 
@@ -72,6 +94,8 @@ class Answer:
         What the model thought before it answered; "" if it did not.
     thought_cut : bool
         Whether the thought was ended at its limit.
+    read : Basis, optional
+        What the model read for it; None in a conversation without a document.
     """
 
     text: str
@@ -82,6 +106,7 @@ class Answer:
     covered: float | None = None
     reasoning: str = ""
     thought_cut: bool = False
+    read: Basis | None = None
 
 
 class Meter:

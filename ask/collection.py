@@ -7,17 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import OctavoError
+from ..library.background.computing import computing
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
+from .answer import Basis
 from .conversation import Conversation
-from .finder import Finder, FoundText
+from .finder import Finder, FoundText, Rest
 from .passages import Passage
 from .ranking import Candidate
 from .session import Session
 from .thought_splitter import Part
-from .unread import Passages
+from .whole_questions import asks_about_whole
 
 
 class Collection(Session):
@@ -73,13 +75,20 @@ class Collection(Session):
         return [] if self._current is None else [document.path for document in self._current.documents]
 
     @property
-    def passages_read(self) -> tuple[int, float] | None:
-        """Return how many passages were read for the last answer, and their share of the texts that they come from.
+    def rest(self) -> Rest:
+        """Return what becomes of the text that was not read for the last answer."""
+        return self._finder.rest
 
-        None if documents with an index were read.
-        """
-        current = self._current
-        return (len(current.laid_out.excerpts), current.share) if isinstance(current, Passages) else None
+    @property
+    def needs_whole(self) -> bool:
+        """Return whether the last question was about a whole, and answered from less."""
+        asked = self._last is not None and asks_about_whole(self._last.question)
+        return asked and self._current is not None and self._current.basis.share < 1
+
+    @property
+    def _basis(self) -> Basis | None:
+        """Return what the model read for the last answer."""
+        return None if self._current is None else self._current.basis
 
     @property
     def documents(self) -> list[Path]:
@@ -91,9 +100,10 @@ class Collection(Session):
 
         The search for a question in a conversation includes the question before it.
         """
-        if not self._closed and question.strip():
-            self._find(f"{self._last.question}\n{question}" if self._last else question)
-        yield from self._stream(question)
+        with computing():
+            if not self._closed and question.strip():
+                self._find(f"{self._last.question}\n{question}" if self._last else question)
+            yield from self._stream(question)
 
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages that the last answer comes from. See `Session.sources`."""

@@ -12,6 +12,7 @@ from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
+from .answer import Basis
 from .passages import Passage, TokenText, passages, text_and_places
 from .session import Session
 
@@ -62,6 +63,11 @@ class Document(Session):
         text, places = self._text
         attended = self._attended()[:, self._n_prefix :]
         return passages(text, places, attended, most)
+
+    @property
+    def _basis(self) -> Basis:
+        """Return that the model has read the whole document."""
+        return Basis("document")
 
     @property
     def _n_prefix(self) -> int:

@@ -141,13 +141,16 @@ class DocumentSet:
 
 
 def open_document_set(
-    indexer: Indexer, files: Sequence[DocumentFile], heads: Sequence[QueryHead], progress: ProgressOfMany
+    indexer: Indexer,
+    files: Sequence[DocumentFile | HashedDocument],
+    heads: Sequence[QueryHead],
+    progress: ProgressOfMany,
 ) -> DocumentSet:
     """Index the documents that lack an index, and open all. Leave out those that fail, with a notice.
 
     Parameters
     ----------
-    files : sequence of DocumentFile
+    files : sequence of DocumentFile or HashedDocument
         The documents. Parts stand for a document longer than the context.
     heads : sequence of QueryHead
         Retrieval heads (retrieval_heads.py).
@@ -166,7 +169,9 @@ def open_document_set(
     problems: list[str] = []
     for file in files:
         try:
-            documents += indexer.fit(hash_document(file, indexer.snapshot, indexer.notice))
+            if isinstance(file, DocumentFile):
+                file = hash_document(file, indexer.snapshot, indexer.notice)
+            documents += indexer.fit(file)
         except OctavoError as problem:
             problems.append(str(problem))
     return index_set(indexer, documents, heads, progress, problems)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from ..documents.document import Place
+from ..library.document_parts import n_parts_of
 from ..library.indexed_document import IndexedDocument
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..settings import WHOLE
+from .answer import Basis
 from .conversation import hash_tokens
 from .document_set import DocumentSet
 from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
@@ -22,6 +24,10 @@ from .ranking import Candidate
 
 #: Texts that are kept for the sources of further answers.
 _KEPT_TEXTS = 4
+
+
+#: The text that was not read for an answer: it has an index, is being read in the background, or is left unread.
+Rest = Literal["indexed", "being read", "unread"]
 
 
 class Named(Protocol):
@@ -45,6 +51,10 @@ class FoundText(Protocol):
     def index(self) -> Index:
         """Return its index."""
 
+    @property
+    def basis(self) -> Basis:
+        """Return how much of its documents it is."""
+
     def passages(self, attended: np.ndarray, most: int) -> list[tuple[Any, Passage]]:
         """Find the passages of its documents with most attention. See `LaidOut.passages`."""
 
@@ -59,6 +69,10 @@ class Finder(Protocol):
     @property
     def only(self) -> FoundText | None:
         """Return the text of every answer; None if it depends on the question."""
+
+    @property
+    def rest(self) -> Rest:
+        """Return what becomes of the documents' text that was not read for an answer."""
 
     def find(self, question: str, current: FoundText | None) -> tuple[FoundText, list[Candidate]]:
         """Find the text for a question, and the documents that it may be about, the likeliest first.
@@ -87,6 +101,12 @@ class WholeText:
         """Return its index. Raise OctavoError if it can neither be opened nor made again."""
         return self.finder.document_set.open(self.document)[0]
 
+    @property
+    def basis(self) -> Basis:
+        """Return that it is whole, or a part of a document that is longer than the context."""
+        n_parts = n_parts_of(self.document.name)
+        return Basis("document") if n_parts == 1 else Basis("part", share=1 / n_parts)
+
     def passages(self, attended: np.ndarray, most: int) -> list[tuple[IndexedDocument, Passage]]:
         """Find the passages with most attention. See `LaidOut.passages`."""
         text, places = self.finder.text(self.document)
@@ -111,6 +131,13 @@ class Excerpts:
         """Return the index of the excerpts."""
         return self.laid_out.index
 
+    @property
+    def basis(self) -> Basis:
+        """Return the number of excerpts, and their share of the documents' tokens."""
+        excerpts, texts = self.laid_out.excerpts, self.finder.document_set.texts
+        n_read = sum(excerpt.stop - excerpt.start for excerpt in excerpts)
+        return Basis("excerpts", len(excerpts), n_read / sum(len(texts[document]) for document in self.documents))
+
     def passages(self, attended: np.ndarray, most: int) -> list[tuple[IndexedDocument, Passage]]:
         """Find the passages with most attention. See `LaidOut.passages`."""
         return self.laid_out.passages(attended, self.finder.text, most)
@@ -126,6 +153,8 @@ class IndexFinder:
     reads : str
         Text to answer from, one of READS (settings.py).
     """
+
+    rest: Rest = "indexed"
 
     def __init__(self, llama: Llama, document_set: DocumentSet, reads: str = WHOLE) -> None:
         self.document_set = document_set

@@ -119,10 +119,14 @@ class TokenText:
         tokens : int32 array, shape (n_tokens,)
             The document's tokens, without the head of the prompt.
         """
-        unique, numbers = np.unique(tokens, return_inverse=True)
-        pieces = [llama.piece(token) for token in unique.tolist()]
-        joined = [pieces[number] for number in numbers.tolist()]
-        return cls.of(joined, described["sha256"], described.get("first_line", 1))
+        return cls.of(_pieces(llama, tokens), described["sha256"], described.get("first_line", 1))
+
+    @classmethod
+    def of_beginning(cls, llama: Llama, tokens: np.ndarray, text: str) -> TokenText:
+        """Join the pieces of the first tokens of a text."""
+        made = cls.of(_pieces(llama, tokens))
+        has_blank = made.text.startswith(" ") and not text.startswith(made.text[:2])
+        return cls(made.text[1:], np.maximum(made.starts - 1, 0)) if has_blank else made
 
     @cached_property
     def borders(self) -> np.ndarray:
@@ -133,6 +137,13 @@ class TokenText:
     def sentence_of(self) -> np.ndarray:
         """Return the number of the sentence that each token begins in."""
         return np.clip(np.searchsorted(self.borders, self.starts, side="right") - 1, 0, len(self.borders) - 2)
+
+
+def _pieces(llama: Llama, tokens: np.ndarray) -> list[bytes]:
+    """Return the text of each token."""
+    unique, numbers = np.unique(tokens, return_inverse=True)
+    pieces = [llama.piece(token) for token in unique.tolist()]
+    return [pieces[number] for number in numbers.tolist()]
 
 
 def text_and_places(llama: Llama, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:

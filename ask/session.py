@@ -12,6 +12,7 @@ from typing import Self, cast
 import numpy as np
 
 from ..errors import OctavoError
+from ..library.background.computing import computing
 from ..runtime.chat_template import TemplateError
 from ..runtime.llama import Llama
 from ..runtime.process.threads import release_threads
@@ -20,7 +21,7 @@ from ..runtime.sequences.sequence import n_common
 from ..runtime.store.model_library import Library
 from ..runtime.thought_form import Thoughts
 from ..settings import Sampling
-from .answer import Answer
+from .answer import Answer, Basis
 from .conversation import Conversation, Turn, read_conversation, write_conversation
 from .draws import DrawnAnswer
 from .history import History
@@ -93,6 +94,11 @@ class Session:
         self.prompt = self.llama.prompt(self._has_document, self.system, options=self.thinking.options)
 
     @property
+    def _basis(self) -> Basis | None:
+        """Return what the model read for the last answer; None without a document."""
+        return None
+
+    @property
     def n_tokens(self) -> int:
         """Return the number of tokens in the context: document, questions and answers."""
         return int(self.llama.n_tokens)
@@ -158,7 +164,12 @@ class Session:
         return self._stream(question)
 
     def _stream(self, question: str) -> Generator[Part, None, None]:
-        """Yield the parts for `stream_parts`."""
+        """Yield the parts for `stream_parts`; meanwhile nothing is read in the background."""
+        with computing():
+            yield from self._answer(question)
+
+    def _answer(self, question: str) -> Generator[Part, None, None]:
+        """Read a question, and yield the parts of its answer."""
         self._check_document()
         unread, tokens = self._unread, self._question_tokens(question)
         llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
@@ -171,7 +182,8 @@ class Session:
             yield from drawn.parts()
             self._check_document()
         finally:
-            self.answer = drawn.answer()
+            answer = drawn.answer()
+            self.answer = answer and replace(answer, read=self._basis)
             if self.answer is not None and self._history is not None:
                 self._history.answer(drawn.text.shown, drawn.text.reasoning, drawn.tokens)
             if llama.n_tokens < drawn.start:  # stopped while it read the question: undo the question

@@ -1,8 +1,12 @@
-"""Find passages of documents that the model has not read: words choose them, and the model reads only these."""
+"""Find passages of documents that the model has not read: words choose them, and the model reads only these.
+
+Of a document of which the model has read a part, the passages of the rest follow that part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
@@ -11,40 +15,55 @@ from pathlib import Path
 import numpy as np
 
 from ..documents.document import Document, Place
-from ..errors import OctavoError
 from ..library.document_file import DocumentFile
-from ..library.text_store import TEXTS, Piece, TextStore
+from ..library.file_texts import FileText, FileTexts
+from ..library.text_store import Piece, TextStore
 from ..progress import ProgressOfMany
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import Library, hash_text
+from .answer import Basis
 from .document_set import check_problems
 from .excerpts import LaidOut, at_once, read_as_text
+from .finder import Rest
 from .passages import Passage, TokenText
 from .ranking import Candidate, Excerpt
+from .read_part import ReadPart, after
 
 #: Most tokens of the passages of an answer, and the share of a shorter context that they take.
 PASSAGE_TOKENS, _OF_CONTEXT = 2000, 0.5
 
-#: Texts that are added at once, from which on the store is compacted.
-_MANY = 100
-
 
 @dataclass(frozen=True)
 class UnreadDocument:
-    """A document whose text is kept without an index.
+    """A document whose text is kept.
 
     Parameters
     ----------
     path : Path
         Its file.
-    number : int
-        Number of its text in the store.
+    text : FileText
+        Its text.
     """
 
-    name: str
     path: Path
-    number: int
+    text: FileText
+
+    @classmethod
+    def of(cls, text: FileText) -> UnreadDocument:
+        """Return the document with a text that is kept."""
+        return cls(Path(text.file.path), text)
+
+    @property
+    def name(self) -> str:
+        """Return its name for messages."""
+        return self.text.file.name
+
+    @property
+    def number(self) -> int:
+        """Return the number of its text in the store."""
+        assert self.text.kept is not None
+        return self.text.kept.number
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +80,15 @@ class Passages:
         The passages as tokens of `texts`, and their index.
     texts : dict
         Of each document, its text with the tokens of its passages, and the places of its pages and headings.
+    part : ReadPart, optional
+        The part of the likeliest document that the model has read, before the passages.
     """
 
     documents: Sequence[UnreadDocument]
     pieces: Sequence[Piece]
     laid_out: LaidOut
     texts: dict[UnreadDocument, tuple[TokenText, list[Place]]]
+    part: ReadPart | None = None
 
     @property
     def index(self) -> Index:
@@ -74,10 +96,12 @@ class Passages:
         return self.laid_out.index
 
     @property
-    def share(self) -> float:
-        """Return the share of the documents' characters that was read."""
-        n_read = sum(piece.stop - piece.start for piece in self.pieces)
-        return n_read / sum(len(text.text) for text, _ in self.texts.values())
+    def basis(self) -> Basis:
+        """Return the number of passages, and the share of the documents' characters that was read."""
+        n_read = sum(piece.stop - piece.start for piece in self.pieces) + (self.part.n_characters if self.part else 0)
+        share = min(n_read / sum(len(text.text) for text, _ in self.texts.values()), 1.0)
+        n_passages = len(self.laid_out.excerpts) - bool(self.part)
+        return Basis("part" if self.part else "excerpts", n_passages, share, is_begun=self.part is not None)
 
     def passages(self, attended: np.ndarray, most: int) -> list[tuple[UnreadDocument, Passage]]:
         """Find the passages with most attention. See `LaidOut.passages`."""
@@ -95,13 +119,25 @@ class PassageFinder:
         The texts.
     documents : sequence of UnreadDocument
         The documents, at least one.
+    most : int
+        Most tokens of the passages of an answer.
+    read : callable, optional
+        Receives the tokens of passages and the seconds of their reading.
     """
 
     only = None
+    rest: Rest = "unread"
 
-    def __init__(self, llama: Llama, store: TextStore, documents: Sequence[UnreadDocument]) -> None:
+    def __init__(
+        self,
+        llama: Llama,
+        store: TextStore,
+        documents: Sequence[UnreadDocument],
+        most: int = PASSAGE_TOKENS,
+        read: Callable[[int, float], None] = lambda n_tokens, seconds: None,
+    ) -> None:
         self.documents = list(documents)
-        self._llama, self._store = llama, store
+        self._llama, self._store, self._most, self._has_read = llama, store, most, read
 
     @cached_property
     def _by_number(self) -> dict[int, UnreadDocument]:
@@ -109,17 +145,44 @@ class PassageFinder:
 
     def find(self, question: str, current: object) -> tuple[Passages, list[Candidate]]:
         """Find and read the passages that share most words with a question. See `Finder.find`."""
+        candidates, found = self.search(question)
+        passages = self.read(candidates, found, current)
+        return passages, candidates or [Candidate(document, 0.0, 0.0) for document in passages.documents]
+
+    def search(self, question: str) -> tuple[list[Candidate], list[Piece]]:
+        """Find the documents and the pieces of them that share most words with a question, the likeliest first."""
         found = self._store.search(question, list(self._by_number))
-        pieces = sorted(self._chosen(found or self._beginnings()))
         best: dict[int, float] = {}
-        for piece in found or pieces:
+        for piece in found:
             best.setdefault(piece.text, piece.score)
         total = sum(best.values()) or 1.0
-        candidates = [Candidate(self._by_number[number], score / total, score) for number, score in best.items()]
-        if isinstance(current, Passages) and current.pieces == pieces:
-            return current, candidates
-        likeliest = sorted({piece.text for piece in pieces}, key=lambda number: -best[number])
-        return self._read(pieces, [self._by_number[number] for number in likeliest]), candidates
+        return [Candidate(self._by_number[number], score / total, score) for number, score in best.items()], found
+
+    def read(
+        self, candidates: Sequence[Candidate], found: Sequence[Piece], current: object, part: ReadPart | None = None
+    ) -> Passages:
+        """Read the first of the pieces that were found, or the beginnings of the texts if no piece has a word.
+
+        Parameters
+        ----------
+        current : Passages or any other text
+            Returned if it is the same text.
+        part : ReadPart, optional
+            What the model has read of the likeliest document: its pieces are left out.
+        """
+        likeliest = [candidate.document for candidate in candidates] or self.documents[:1]
+        if part is not None:
+            number, n_known = likeliest[0].number, part.n_characters
+            found = [piece for piece in found if piece.text != number or piece.stop > n_known]
+        pieces = sorted(self._chosen(found or (self._beginnings() if part is None else [])))
+        if isinstance(current, Passages) and current.pieces == pieces and current.part is part:
+            return current
+        of_pieces = {piece.text for piece in pieces}
+        documents = [document for document in likeliest if document.number in of_pieces]
+        documents = documents or [self._by_number[number] for number in sorted(of_pieces)]
+        if part is not None and likeliest[0] not in documents:
+            documents.insert(0, likeliest[0])
+        return self._read(pieces, documents, part)
 
     def followed_by(self, tokens_hash: str) -> None:
         """Return None: passages depend on the question."""
@@ -127,7 +190,7 @@ class PassageFinder:
     def _chosen(self, found: Iterable[Piece]) -> list[Piece]:
         """Return the first pieces, as many as an answer may be given from."""
         chosen: list[Piece] = []
-        n_left = min(PASSAGE_TOKENS, int(self._llama.n_ctx() * _OF_CONTEXT))
+        n_left = min(self._most, int(self._llama.n_ctx() * _OF_CONTEXT))
         prompt, text_of = self._llama.prompt(), lru_cache(1)(self._store.document)
         for piece in found:
             n_left -= len(prompt.document(text_of(piece.text).text[piece.start : piece.stop]))
@@ -141,16 +204,21 @@ class PassageFinder:
         for number in self._by_number:
             yield from self._store.first_pieces(number)
 
-    def _read(self, pieces: Sequence[Piece], documents: Sequence[UnreadDocument]) -> Passages:
+    def _read(
+        self, pieces: Sequence[Piece], documents: Sequence[UnreadDocument], part: ReadPart | None = None
+    ) -> Passages:
         """Read pieces of documents in their order, those that follow one another as one passage."""
         llama, prompt = self._llama, self._llama.prompt()
         head = prompt.head()
         parts, excerpts = [np.array(head, np.int32)], []
         texts: dict[UnreadDocument, tuple[TokenText, list[Place]]] = {}
-        for number, of_text in groupby(pieces, lambda piece: piece.text):
-            document, text = self._by_number[number], self._store.document(number)
+        of_texts = {number: list(of_text) for number, of_text in groupby(pieces, lambda piece: piece.text)}
+        for document in sorted(documents, key=lambda document: document.number):
+            text = self._store.document(document.number)
             starts: list[np.ndarray] = []
-            for start, stop in _joined(list(of_text)):
+            if part is not None and document == documents[0]:
+                starts.append(part.starts)
+            for start, stop in _joined(of_texts.get(document.number, [])):
                 title, passage = self._title(text, start), text.text[start:stop]
                 content = f"{title}{passage.strip()}\n\n"
                 tokens = prompt.document(content)
@@ -161,8 +229,13 @@ class PassageFinder:
                 parts.append(np.array(tokens, np.int32))
                 excerpts.append(Excerpt(document, n_before, n_before + len(tokens)))
             texts[document] = TokenText(text.text, np.concatenate(starts)), list(text.places)
-        index = at_once(read_as_text(llama, np.concatenate(parts), len(head), lambda: llama.n_batch))
-        return Passages(documents, pieces, LaidOut(excerpts, index), texts)
+        joined, began = np.concatenate(parts), time.perf_counter()
+        index = at_once(read_as_text(llama, joined, len(head), lambda: llama.n_batch))
+        self._has_read(len(joined), time.perf_counter() - began)
+        if part is not None:
+            excerpts.insert(0, Excerpt(documents[0], 0, len(part.starts)))
+            index = after(llama, part, index)
+        return Passages(documents, pieces, LaidOut(excerpts, index), texts, part)
 
     def _title(self, text: Document, start: int) -> str:
         """Return the line before a passage: its document if there are several, its page and its headings."""
@@ -186,37 +259,21 @@ def _joined(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
 
 
 def open_unread(
-    llama: Llama, library: Library, files: Sequence[DocumentFile], progress: ProgressOfMany
+    llama: Llama, library: Library, files: Sequence[DocumentFile], n_jobs: int, progress: ProgressOfMany
 ) -> PassageFinder:
     """Keep the texts of documents, to find passages in them. Leave out those that cannot be read, with a notice.
+
+    Parameters
+    ----------
+    n_jobs : int
+        Files whose texts are extracted at once.
 
     Raises
     ------
     OctavoError
         No document can be read; of a single one, the reason.
     """
-    library.make_folder()
-    store = TextStore(library.folder / TEXTS)
-    documents: dict[int, UnreadDocument] = {}
-    problems: list[str] = []
-    n_added = 0
-    for file in files:
-        try:
-            number = store.find(*version) if (version := file.version) else None
-            if number is None:
-                number, n_added = _add(store, file, progress), n_added + 1
-            documents.setdefault(number, UnreadDocument(file.name, Path(file.path), number))
-        except OctavoError as problem:
-            problems.append(str(problem))
-    check_problems(documents, problems, progress.notice)
-    if n_added >= _MANY:
-        store.compact()
-    return PassageFinder(llama, store, list(documents.values()))
-
-
-def _add(store: TextStore, file: DocumentFile, progress: ProgressOfMany) -> int:
-    """Read a document's file, keep its text, and return its number. Raise OctavoError if that fails."""
-    document = file.read()
-    for sentence in document.notices:
-        progress.notice(sentence)
-    return store.add(document)
+    texts = FileTexts(library, progress.notice, n_jobs)
+    kept = texts.keep(texts.of(files))
+    check_problems(kept, texts.problems, progress.notice)
+    return PassageFinder(llama, texts.store, list(map(UnreadDocument.of, kept)))

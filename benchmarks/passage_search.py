@@ -56,7 +56,7 @@ def main() -> None:
     text, starts = mixed(arguments.novel.read_text(), paragraphs)
     with tempfile.TemporaryDirectory() as folder, TextStore(Path(folder) / "texts.sqlite") as store:
         began = time.perf_counter()
-        number = store.add(Document(text, name=arguments.novel.name))
+        number = store.add(Document(text, name=arguments.novel.name)).number
         kept, found, n = time.perf_counter() - began, 0, 0
         began = time.perf_counter()
         for paragraph, begin in zip(paragraphs, starts, strict=True):

@@ -15,6 +15,8 @@ from .sampling import SHOW
 from .show_sources import show_sources, sources_as_json
 
 if TYPE_CHECKING:
+    from ..ask.answer import Basis
+    from ..ask.collection import Collection
     from ..ask.session import Session
     from ..ask.thought_splitter import Part
 
@@ -116,17 +118,35 @@ def say_if_cut(session: Session) -> None:
 
 
 def say_which(session: Session) -> None:
-    """Print the documents of the last answer, if there are several."""
-    described = documents_as_json(session)
-    if not (names := described.get("read_from")):
+    """Print what the last answer was given from, unless that is the only document, whole."""
+    from ..ask.collection import Collection
+
+    if not isinstance(session, Collection) or not session.found:
         return
-    if passages := described.get("passages"):
-        n, share, more = passages["number"], passages["share"], len(names) - _NAMED
-        which = [*names[:_NAMED], *([f"{more:,} more"] if more > 0 else [])]
-        what = f"{n} passage{'s' if n > 1 else ''} of {', '.join(which)}: {share:.1%} of the text"
-        notice(f"(From {what}, found by words. Without --read excerpts all of it is read.)")
+    basis = session.answer.read if session.answer else None
+    assert basis is not None
+    names, more = list(map(str, session.read_from)), len(session.read_from) - _NAMED
+    which = ", ".join([*names[:_NAMED], *([f"{more:,} more"] if more > 0 else [])])
+    if not basis.n_passages:
+        read = f"the {basis.share:.0%} of {which} that are read" if basis.is_begun else which
     else:
-        notice(f"(From {', '.join(names)}.)")
+        passages = f"{basis.n_passages} passage{'s' if basis.n_passages > 1 else ''}"
+        begun = f"the part of {which} that is read, and " if basis.is_begun else ""
+        read = f"{begun}{passages} of {'the rest' if begun else which}: {basis.share:.1%} of the text"
+    notice(f"(From {read}.{_what_next(session, basis)})")
+
+
+def _what_next(session: Collection, basis: Basis) -> str:
+    """Return how to have the rest of a text read, as a sentence."""
+    if session.needs_whole:
+        is_part = basis.kind == "part" and not basis.is_begun
+        how = "of which this is a part" if is_part else "which --read document reads first"
+        return f" The question seems to be about all of it, {how}."
+    if basis.share == 1 or session.rest == "indexed":
+        return ""
+    if session.rest == "being read":
+        return " The rest is being read: ask again, or `octavo index` waits for it."
+    return " `octavo index` reads the rest."
 
 
 def documents_as_json(session: Session) -> dict[str, Any]:
@@ -138,9 +158,9 @@ def documents_as_json(session: Session) -> dict[str, Any]:
     found = [{"path": str(candidate.document.path), "share": round(candidate.share, 4)} for candidate in session.found]
     names = list(map(str, session.read_from))
     described: dict[str, Any] = {"document": names[0], "read_from": names, "documents": found}
-    if session.passages_read is not None:
-        n, share = session.passages_read
-        described["passages"] = {"number": n, "share": round(share, 4)}
+    if session.answer is not None and (basis := session.answer.read) is not None:
+        of_basis = {"kind": basis.kind, "passages": basis.n_passages, "share": round(basis.share, 4)}
+        described["basis"] = {**of_basis, "rest": session.rest}
     return described
 
 

@@ -11,7 +11,7 @@ import click
 from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
 from .answers import JSON, JSON_LINES, TEXT, say_if_no_switch, show_answer
-from .open_conversation import open_session, read_option
+from .open_conversation import open_session, reading_options
 from .sampling import sampling_options, system_prompt, think_option, thinks
 from .show_sources import sources_option
 
@@ -23,17 +23,13 @@ if TYPE_CHECKING:
 @click.argument("documents", metavar="DOCUMENT...", nargs=-1, required=True)
 @click.argument("question")
 @sources_option
-@read_option
-@options.password
+@reading_options
 @options.output_option(TEXT, JSON, JSON_LINES)
 @options.model_options
 @options.attention_options
-@options.prefill
-@options.state_every
 @sampling_options
 @think_option
 @system_prompt
-@options.as_reading
 def ask(
     documents: tuple[str, ...],
     question: str,

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ..library.background.computing import computing
 from ..runtime.methods import LLAMA_CPP
 from ..settings import ModelSettings
 from . import options
@@ -92,6 +93,7 @@ _FILLS = {
 @click.option("--kernels", is_flag=True, help="Time the attention kernels alone, without a model.")
 @options.output_option("md", "json")
 @options.as_settings
+@computing()
 def bench(
     settings: ModelSettings,
     doc: Path | None,

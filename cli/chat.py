@@ -13,7 +13,7 @@ import click
 from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
 from .answers import JSON_LINES, TEXT, say_if_no_switch, show_answer
-from .open_conversation import is_collection, open_session, read_option
+from .open_conversation import is_collection, open_session, reading_options
 from .render import notice, size
 from .sampling import HIDE, OFF, SHOW, THINKS, sampling_options, system_prompt, think_option, thinks
 from .show_sources import show_sources, sources_option
@@ -28,17 +28,13 @@ if TYPE_CHECKING:
 @click.argument("documents", metavar="[DOCUMENT]...", nargs=-1)
 @click.option("--continue", "goes_on", is_flag=True, help="Resume the last conversation about DOCUMENT.")
 @sources_option
-@read_option
-@options.password
+@reading_options
 @options.output_option(TEXT, JSON_LINES)
 @options.model_options
 @options.attention_options
-@options.prefill
-@options.state_every
 @sampling_options
 @think_option
 @system_prompt
-@options.as_reading
 def chat(
     documents: tuple[str, ...],
     goes_on: bool,
@@ -97,9 +93,10 @@ def _about(session: Session, document: Path | None) -> str:
     """Return the subject of a conversation, as a sentence."""
     from ..ask.collection import Collection
 
-    if isinstance(session, Collection):
+    if isinstance(session, Collection) and len(session.documents) > 1:
         return f"{len(session.documents):,} documents. "
-    return f"{document.name}: {session.n_tokens:,} tokens. " if document else ""
+    n_tokens = f"{session.n_tokens:,} tokens" if session.n_tokens else "answered from passages"
+    return f"{document.name}: {n_tokens}. " if document else ""
 
 
 class ChatLoop:
@@ -242,7 +239,7 @@ class ChatLoop:
         document = Path(path).expanduser()
         self.session = open_next(self.session, document, self.reading, self.with_sources or self.interactive)
         self.document = document
-        notice(f"{document.name}: {self.session.n_tokens:,} tokens.")
+        notice(_about(self.session, document).strip())
 
     def think(self, how: str) -> None:
         """Do /think: show or hide thoughts, or turn thinking off."""

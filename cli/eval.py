@@ -12,6 +12,7 @@ import click
 
 from ..evaluation.folders import FOLDER_TASKS
 from ..evaluation.tasks import TASKS
+from ..library.background.computing import computing
 from ..runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from ..settings import ModelSettings
 from . import options
@@ -116,6 +117,7 @@ where it stopped, and methods and depths can be added.
 @options.scheduler
 @options.output_option("md", "json", "csv")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw score over what was read too.")
+@computing()
 def eval(
     task: Task | FolderTask,
     settings: ModelSettings,

@@ -21,16 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("documents", metavar="DOCUMENT...", nargs=-1, required=True)
 @options.output_option("text", "json")
-@options.option(
-    "-j",
-    "--jobs",
-    "n_jobs",
-    env="JOBS",
-    type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    help="Documents that are read at once, each by a process of its own; they share the threads.",
-)
+@options.jobs
 @options.scheduler
 @click.option("--watch", is_flag=True, help="Stay: index documents as they appear and change in the folders.")
 @options.attention
@@ -48,7 +39,6 @@ def index(
     settings: ModelSettings,
     attention: Attention,
     reading: ReadSettings,
-    n_jobs: int,
     scheduler: str | None,
     watch: bool,
 ) -> None:
@@ -67,11 +57,11 @@ def index(
 
     job = Job(settings, attention, reading.prefill, reading.state_every)
     if watch:
-        _watch([Path(document) for document in documents], job, reading.password, n_jobs)
+        _watch([Path(document) for document in documents], job, reading.password, reading.n_jobs)
         return
     with resumable(), ManyProgress() as progress:
         outcomes = index_collection(
-            documents, job, progress, notice, password=reading.password, n_jobs=n_jobs, scheduler=scheduler
+            documents, job, progress, notice, password=reading.password, n_jobs=reading.n_jobs, scheduler=scheduler
         )
     if output == "json":
         print_json([_described(outcome) for outcome in outcomes])

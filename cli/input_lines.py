@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .render import notice
@@ -106,10 +105,11 @@ def _key_bindings() -> KeyBindings:
 
 def _history() -> History:
     """Open the history of earlier entries, in the user's state folder if it is writable."""
-    import platformdirs
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-    path = Path(platformdirs.user_state_dir("octavo")) / "chat_history"
+    from ..runtime.store.state_folder import state_folder
+
+    path = state_folder() / "chat_history"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""`octavo list`, `remove`, `prune` and `verify`: list, remove and check indexes."""
+"""`octavo list`, `stop`, `remove`, `prune` and `verify`: list, remove and check indexes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .option_types import Age, Size
 from .render import notice, print_json, size, table
 
 if TYPE_CHECKING:
+    from ..library.background.reading_queue import QueuedDocument
     from ..library.catalogue import Entry
 
 _JSON = "json"
@@ -54,20 +55,81 @@ def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
 @options.output_option("text", _JSON)
 @_of_a_model
 def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> None:
-    """List the documents that are indexed.
+    """List the documents that are indexed, and those that are being read.
 
     State says what may go: `changed` and `gone` of what became of the document's file, `unfinished` of a build that was
-    interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes.
+    interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes. Documents that are read in the
+    background come last, with how far that is.
     """
-    found = _found(model, index_dir)
+    folders = _folders(model, index_dir)
+    found, queued = _found(model, index_dir), _queued(folders)
     if output == _JSON:
-        print_json([_described(entry) for entry in found])
-    elif not found:
-        notice("Nothing is indexed yet.")
-    else:
+        print_json([*map(_described, found), *map(_described_queued, queued)])
+        return
+    if found:
         _show(found)
         n_bytes = sum(entry.n_bytes for entry in found)
         notice(f"{len(found):,} {'index' if len(found) == 1 else 'indexes'}, {size(n_bytes)} in all.")
+    if queued:
+        table(["in the background", "model", "state"], [[each.name, each.model, _progress(each)] for each in queued])
+        notice("`octavo stop` ends this." if _reads() else "Nothing reads now: the next question about one continues.")
+    if not found and not queued:
+        notice("Nothing is indexed yet.")
+
+
+def _queued(folders: list[Path]) -> list[QueuedDocument]:
+    """Return the documents that are to be read in the background into some libraries."""
+    from ..library.background.reading_queue import ReadingQueue
+
+    names = {str(folder.resolve()) for folder in folders}
+    return [document for document in ReadingQueue().documents() if document.library in names]
+
+
+def _reads() -> bool:
+    """Return whether documents are read in the background now."""
+    from ..library.background.reading_queue import ReadingQueue
+
+    return ReadingQueue().has_reader
+
+
+def _progress(queued: QueuedDocument) -> str:
+    """Return what is done with a document, for people."""
+    if queued.problem:
+        return f"failed: {queued.problem}"
+    if not queued.total:
+        return "waiting"
+    return f"{queued.task}: {queued.done:,} of {queued.total:,} {queued.unit}"
+
+
+def _described_queued(queued: QueuedDocument) -> dict[str, Any]:
+    """Return a document in the queue for programs."""
+    progress = {"task": queued.task, "unit": queued.unit, "done": queued.done, "total": queued.total}
+    state = "failed" if queued.problem else "reading" if queued.task else "waiting"
+    about = {"document": queued.name, "model": queued.model, "state": state, "problem": queued.problem or None}
+    return {**about, "progress": progress if queued.total else None, "path": None}
+
+
+@click.command(name="stop")
+@click.argument("names", metavar="[DOCUMENT]...", nargs=-1)
+def stop_indexes(names: tuple[str, ...]) -> None:
+    """Stop reading documents in the background.
+
+    Stops all, or DOCUMENT: a document's name or path. What is read of them is kept, and `octavo index` or a later
+    question reads on from there.
+    """
+    from ..library.background.reading_queue import ReadingQueue
+
+    queue, chosen = ReadingQueue(), []
+    for document in queue.documents():
+        if not names or {document.name, document.path} & {*names, *(str(Path(name).resolve()) for name in names)}:
+            chosen.append(document)
+    if names and not chosen:
+        raise click.UsageError(f"{', '.join(names)} is not read in the background: `octavo list` shows what is.")
+    queue.remove(chosen)
+    for document in chosen:
+        notice(f"Stopped {document.name} ({_progress(document)}).")
+    if not chosen:
+        notice("Nothing is read in the background.")
 
 
 def _described(entry: Entry) -> dict[str, Any]:

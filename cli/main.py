@@ -24,7 +24,8 @@ SECTIONS = {
         "ask": "Answer a question about documents.",
         "chat": "Talk about documents, or about anything.",
         "index": "Read documents once, so that later questions start at once.",
-        "list": "List the documents that are indexed.",
+        "list": "List the documents that are indexed, and those that are being read.",
+        "stop": "Stop reading documents in the background.",
         "remove": "Remove the indexes of documents; the documents stay.",
         "prune": "Remove indexes that are of no more use.",
         "verify": "Compare indexes with their checksums.",
@@ -40,7 +41,7 @@ SECTIONS = {
     },
 }
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
-_LIBRARY = ("list", "remove", "prune", "verify")
+_LIBRARY = ("list", "stop", "remove", "prune", "verify")
 
 
 class LazyGroup(click.Group):

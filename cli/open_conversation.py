@@ -9,20 +9,62 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..settings import READS, WHOLE, ModelSettings, ReadSettings, Sampling
+from . import options
 from .batch_progress import ManyProgress
+from .option_types import Seconds
 from .render import TaskProgress, resumable
 
 if TYPE_CHECKING:
     from ..ask.session import Session
     from ..runtime.methods.attention import Attention
 
-read_option = click.option(
-    "--read",
-    type=click.Choice(READS),
-    default=WHOLE,
-    show_default=True,
-    help="What is read for an answer: the document that the question is about, whole, or the excerpts of all documents "
-    "that it is about; for excerpts nothing is indexed.",
+#: The value of --read besides READS: whole documents if they can be read in time, else passages until they are read.
+AUTO = "auto"
+
+
+def _reading(
+    read: str, first_answer: float, background: bool, n_jobs: int, password: str | None, prefill: str, state_every: int
+) -> ReadSettings:
+    """Gather the options of these names."""
+    if read != AUTO and options.is_on_command_line("first_answer"):
+        raise click.UsageError(f"--first-answer goes with --read {AUTO}: leave one of them out.")
+    reads, seconds = (WHOLE, first_answer) if read == AUTO else (read, None)
+    return ReadSettings(prefill, password, reads, state_every, seconds, background, n_jobs)
+
+
+#: Add all options about reading, as one `reading`.
+reading_options = options.gathered(
+    "reading",
+    _reading,
+    options.option(
+        "--read",
+        env="READ",
+        type=click.Choice((AUTO, *READS)),
+        default=AUTO,
+        show_default=True,
+        help="What is read for an answer: the whole document that the question is about, or excerpts of all documents "
+        "that it is about, for which nothing is indexed. auto is the whole where it can be read in time (see "
+        "--first-answer), and passages until it is read.",
+    ),
+    options.option(
+        "--first-answer",
+        env="FIRST_ANSWER",
+        type=Seconds(),
+        default="60s",
+        show_default=True,
+        help="How long an answer may wait for documents to be read.",
+    ),
+    options.option(
+        "--background/--no-background",
+        env="BACKGROUND",
+        default=True,
+        show_default=True,
+        help="Whether documents that cannot be read in time are read in the background: see octavo list, octavo stop.",
+    ),
+    options.jobs,
+    options.password,
+    options.prefill,
+    options.state_every,
 )
 
 

@@ -160,6 +160,19 @@ class Age(click.ParamType[timedelta]):
         return timedelta(**{self._units[unit]: min(int(number), 100_000)})
 
 
+class Seconds(click.ParamType[float]):
+    """A short time: 60, 60s or 5m."""
+
+    name = "time"
+    _units: ClassVar = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value).lower())
+        if not found:
+            self.fail(f"'{value}' is not a time, such as 60s or 5m.", param, ctx)
+        return float(found[1]) * self._units[found[2]]
+
+
 class Size(click.ParamType[int]):
     """A number of bytes: 500M or 2G."""
 

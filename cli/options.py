@@ -163,6 +163,16 @@ state_every = option(
     help="How often an index keeps the recurrent state of a hybrid model, from which a changed document is read on; 0 "
     "for never.",
 )
+jobs = option(
+    "-j",
+    "--jobs",
+    "n_jobs",
+    env="JOBS",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Documents that are read at once, each by a process of its own; they share the threads.",
+)
 scheduler = option(
     "--scheduler",
     env="SCHEDULER",

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..library.background.computing import computing
 from ..settings import ModelSettings
 from . import options
 from .render import TaskProgress, notice, print_json, resumable, table
@@ -74,6 +75,7 @@ _CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by
 @options.index_dir
 @options.scheduler
 @options.as_settings
+@computing()
 def profile(
     output: str,
     plot: Path | None,

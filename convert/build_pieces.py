@@ -17,6 +17,9 @@ from ..runtime.store.files import DamagedError, map_arrays, write_arrays
 from ..runtime.store.index_files import read_states, state_path, write_state
 from .prefix_reuse import KnownRows
 
+#: File of an unfinished index with the tokens before the text, if the template writes the date there.
+HEAD = "prefill-head.json"
+
 #: Tokens of a piece that is written at once: an interruption loses no more.
 PIECE = 1024
 

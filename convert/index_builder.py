@@ -62,7 +62,7 @@ from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.locks import locked
 from ..runtime.store.manifest import DATELESS_HEAD, read_manifest
 from ..runtime.store.model_library import hash_text
-from .build_pieces import PIECE, Pieces
+from .build_pieces import HEAD, PIECE, Pieces
 from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means
 from .identity import identity
@@ -71,9 +71,6 @@ from .prefix_reuse import KnownRows, keep_all_rows, known_rows
 
 #: Memory of clustering, in f32 copies of a layer's keys for each thread; and memory of compiling, in bytes.
 _CLUSTERING_COPIES, _COMPILING = 6, 128 << 20
-
-#: File of an unfinished index with the tokens before the text, if the template writes the date there.
-_HEAD = "prefill-head.json"
 
 
 class IndexBuilder:
@@ -167,7 +164,7 @@ class IndexBuilder:
         """Continue with the head of an earlier build, or of the index whose rows are reused, if the head has a date."""
         if not self._head_changes:
             return
-        path = self.folder / _HEAD
+        path = self.folder / HEAD
         try:
             self._head = read_json(path)["head"]
             self.tokens = [*self._head, *self._text]
@@ -200,7 +197,7 @@ class IndexBuilder:
         keeps_layers = not self._head_changes
         if self._head_changes:
             with suppress(DamagedError):
-                write_json(self.folder / _HEAD, {"head": read_manifest(self.path)["head"]})
+                write_json(self.folder / HEAD, {"head": read_manifest(self.path)["head"]})
                 keeps_layers = True
         with locked(self.path):
             for file in [*self.path.glob("layer-*"), *self.path.glob("state-*")] if keeps_layers else ():

@@ -23,7 +23,8 @@ from ..runtime.store.model_library import Library
 from ..settings import ModelSettings
 from ..workers.cluster import Workers, order_for, result_of, workers_of
 from ..workers.cluster_worker import Order, threads_of
-from ..workers.work import Message, ModelWork, Sender
+from ..workers.model_work import ModelWork
+from ..workers.work import Message, Sender
 from .evaluate import Evaluation
 from .measure import Measurer, NumberedText, Run
 from .results import Records, key_of

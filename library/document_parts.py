@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,9 @@ from ..documents.document import Document, Place, place_at
 
 #: Largest distance of a cut from the middle, as a share of the length, to begin a part at a heading or a paragraph.
 _REACH = 0.15
+
+#: End of a part's name.
+_PART = re.compile(r", part (\d+) of (\d+)$")
 
 #: Borders to cut at without a heading near the middle: the first one that occurs.
 _BORDERS = ("\n\n", "\n", ". ", " ")
@@ -34,6 +38,18 @@ def parts_of(document: Document, most: int, count: Callable[[str], int]) -> list
         _part(document, start, stop, f"{document.name}, part {number} of {len(ranges)}")
         for number, (start, stop) in enumerate(ranges, 1)
     ]
+
+
+def n_parts_of(name: str) -> int:
+    """Return the number of parts of the document that a part of this name belongs to; 1 of a whole document."""
+    found = _PART.search(name)
+    return int(found[2]) if found else 1
+
+
+def is_last_part(name: str) -> bool:
+    """Return whether a name is that of the last part of a document."""
+    found = _PART.search(name)
+    return found is not None and found[1] == found[2]
 
 
 def heading_offsets(places: Sequence[Place]) -> list[int]:

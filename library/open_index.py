@@ -18,13 +18,14 @@ from ..progress import Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods.auto import SHORT
-from ..runtime.store.files import DamagedError
+from ..runtime.store.files import PARTIAL, DamagedError
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..settings import PREFILL_SPARSE, STATE_EVERY
+from .background.reading_queue import ReadingQueue
 from .catalogue import folder_bytes, note_use
 from .document_file import DocumentFile, HashedDocument
-from .document_parts import parts_of
+from .document_parts import is_last_part, parts_of
 
 #: Bytes of an index for each byte of keys and values, clusters and measurements included.
 _MORE_THAN_ROWS = 1.1
@@ -86,14 +87,24 @@ class Indexer:
         return found[0] if (found := self._find(document)) else None
 
     def has(self, file: DocumentFile) -> bool:
-        """Return whether a file, unchanged, has an index, or indexes of its parts."""
+        """Return whether a file, unchanged, has an index, or indexes of its parts, of which the last is made last."""
         if (version := file.version) is None:
             return False
         sha256 = self.snapshot.text_hash(*version)
         if sha256 is not None:
             return self.find(HashedDocument(sha256, file)) is not None
-        parts = (described for described in self.snapshot.texts_of(version[0]) if "part" in described)
-        return any((part.get("mtime_ns"), part.get("bytes")) == version[1:] for part in parts)
+        last = next((part for part in self.parts(*version) if is_last_part(part["name"])), None)
+        return last is not None and self.find(HashedDocument(last["sha256"], file)) is not None
+
+    def parts(self, path: str, mtime_ns: int, n_bytes: int) -> list[dict[str, Any]]:
+        """Return the manifests' entries of the parts of a file, unchanged, that have indexes."""
+        texts = [text for text in self.snapshot.texts_of(path) if "part" in text]
+        return [part for part in texts if (part.get("mtime_ns"), part.get("bytes")) == (mtime_ns, n_bytes)]
+
+    def begun(self, document: HashedDocument) -> Path | None:
+        """Return the folder of a document's unfinished index; None without one."""
+        paths = (self.library.index_path(document.name, document.sha256, kind.identity) for kind in self._usable)
+        return next((partial for path in paths if (partial := path.with_name(path.name + PARTIAL)).exists()), None)
 
     def _find(self, document: HashedDocument) -> tuple[Path, _Kind] | None:
         """Return the folder of a document's index, and its kind. One that has clusters if they are wanted is better."""
@@ -212,7 +223,7 @@ class Indexer:
             llama.compile_ahead(attention, len(builder.tokens))
 
         with llama.attending(attention.for_indexing):
-            builder.build(begins, lambda: notice(f"Another octavo is indexing {name}: waiting for it."))
+            builder.build(begins, lambda: self._wait_for(text))
             background_compile.wait()
         if len(builder.tokens) > 2 * SHORT:  # in a shorter one nothing is selected soon
             llama.measure_steps()
@@ -224,6 +235,13 @@ class Indexer:
             notice(f"Indexed {len(builder.tokens):,} tokens in {_time(seconds)}: {size}{of_states}.")
         self.snapshot.refresh()
         return path, open_index(path, self.library.model_hash)
+
+    def _wait_for(self, text: Document) -> None:
+        """Print that another process indexes a document; have it hand over if it does so in the background."""
+        if ReadingQueue().hand_over(text.path, self.library.folder):
+            self.notice(f"{text.name} was being read in the background: this command reads on.")
+        else:
+            self.notice(f"Another octavo is indexing {text.name}: waiting for it.")
 
     def _has_changed(self, document: HashedDocument) -> bool:
         """Return whether an index has another text of the same file, or of the same part of it."""

@@ -23,6 +23,7 @@ import numpy as np
 from ..documents.document import Document, Place
 from ..errors import OctavoError
 from ..runtime.store.files import make_private
+from ..runtime.store.model_library import hash_text
 from .bm25 import rarity, relative_lengths, saturated
 from .document_parts import heading_offsets, ranges_of
 
@@ -48,7 +49,8 @@ _WORDS = "tokenize = 'porter unicode61 remove_diacritics 2'"
 
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS texts (
-    number INTEGER PRIMARY KEY, source TEXT UNIQUE, name TEXT, mtime_ns INTEGER, n_bytes INTEGER, places TEXT, text BLOB
+    number INTEGER PRIMARY KEY, source TEXT UNIQUE, name TEXT, mtime_ns INTEGER, n_bytes INTEGER, sha256 TEXT,
+    length INTEGER, places TEXT, text BLOB
 );
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, text INTEGER, start INTEGER, stop INTEGER);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (text, content = '', detail = none, columnsize = 0, {_WORDS});
@@ -56,6 +58,23 @@ CREATE VIRTUAL TABLE IF NOT EXISTS temp.places_of_words USING fts5vocab (main, w
 CREATE VIRTUAL TABLE IF NOT EXISTS temp.pieces USING fts5 (text, {_WORDS});
 CREATE VIRTUAL TABLE IF NOT EXISTS temp.piece_words USING fts5vocab (temp, pieces, instance);
 """
+
+#: Version of the tables; what empties a file of another version.
+_VERSION = 2
+_NEW = f"""
+DROP TABLE IF EXISTS texts;
+DROP TABLE IF EXISTS blocks;
+DROP TABLE IF EXISTS words;
+PRAGMA user_version = {_VERSION};
+"""
+
+
+class KeptText(NamedTuple):
+    """A text that is kept: its number, its hash (`hash_text`), and its length in characters."""
+
+    number: int
+    sha256: str
+    length: int
 
 
 class Piece(NamedTuple):
@@ -81,6 +100,8 @@ class TextStore:
         self._path = path
         with self._reporting():
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+            if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+                self._db.executescript(_NEW)  # texts of another version are read again
             self._db.executescript(_TABLES)
 
     @contextmanager
@@ -104,8 +125,8 @@ class TextStore:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def find(self, source: str, mtime_ns: int, n_bytes: int) -> int | None:
-        """Return the number of a file's text, if it was kept and the file has not changed since.
+    def find(self, source: str, mtime_ns: int, n_bytes: int) -> KeptText | None:
+        """Return a file's text, if it was kept and the file has not changed since.
 
         Parameters
         ----------
@@ -116,20 +137,32 @@ class TextStore:
         """
         with self._reporting():
             kept = self._db.execute(
-                "SELECT number FROM texts WHERE (source, mtime_ns, n_bytes) = (?, ?, ?)", (source, mtime_ns, n_bytes)
+                "SELECT number, sha256, length FROM texts WHERE (source, mtime_ns, n_bytes) = (?, ?, ?)",
+                (source, mtime_ns, n_bytes),
             ).fetchone()
-        return kept and int(kept[0])
+        return kept and KeptText(*kept)
 
-    def add(self, document: Document) -> int:
-        """Keep a document's text, in place of the text that its file had before. Return its number."""
-        source = document.path or document.name
+    def add(self, document: Document) -> KeptText:
+        """Keep a document's text, in place of the text that its file had before."""
+        source, sha256 = document.path or document.name, hash_text(document.text)
         places, content = json.dumps(document.places), zlib.compress(document.text.encode("utf-8", "surrogatepass"), 1)
         with self._reporting(), self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._remove(source)
-            row = source, document.name, document.mtime_ns, document.n_bytes, places, content
+            row = (
+                source,
+                document.name,
+                document.mtime_ns,
+                document.n_bytes,
+                sha256,
+                len(document.text),
+                places,
+                content,
+            )
             added = self._db.execute(
-                "INSERT INTO texts (source, name, mtime_ns, n_bytes, places, text) VALUES (?, ?, ?, ?, ?, ?)", row
+                "INSERT INTO texts (source, name, mtime_ns, n_bytes, sha256, length, places, text) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
             )
             number, text = int(added.lastrowid or 0), document.text
             for start, stop in ranges_of(text, 0, len(text), heading_offsets(document.places), BLOCK):
@@ -137,7 +170,7 @@ class TextStore:
                 block_number = self._db.execute(block, (number, start, stop)).lastrowid
                 words = "INSERT INTO words (rowid, text) VALUES (?, ?)"
                 self._db.execute(words, (block_number, _split_characters(text[start:stop])))
-        return number
+        return KeptText(number, sha256, len(text))
 
     def _remove(self, source: str) -> None:
         """Forget a text, inside a transaction."""

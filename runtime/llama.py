@@ -16,6 +16,7 @@ import numpy as np
 
 from ..cpu_kernels.numba_support import compile as compiling
 from ..errors import OctavoError
+from ..settings import ModelSettings
 from .attending import Attending
 from .cache.cache_layers import cache_layers
 from .chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
@@ -79,6 +80,9 @@ class Llama(Attending):
     OctavoError
         The file is not a usable model, or octavo cannot compute the model's attention.
     """
+
+    #: How `load_model` loaded it.
+    settings: ModelSettings | None = None
 
     def __init__(
         self,

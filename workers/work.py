@@ -8,17 +8,11 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from typing import Any, TextIO
 
 from ..errors import OctavoError
 from ..progress import Progress
-from ..runtime.llama import Llama
-from ..runtime.models.load_model import load_model
-from ..runtime.store.model_library import LIBRARY, Library
-from ..settings import ModelSettings
 
 #: A message between the two processes, in JSON's types.
 Message = dict[str, Any]
@@ -96,35 +90,6 @@ class Work(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the open files and models."""
-
-
-class ModelWork(Work):
-    """Work on a worker of a cluster, with a model that the first task loads.
-
-    The settings have `load`, the client's `ModelSettings` in JSON's types.
-    """
-
-    @property
-    def library(self) -> Library:
-        """Return the model's library on this machine, for the client's lifetime."""
-        model = Path(self.settings["model"])
-        return Library(model, Path(self.settings["folder"]) / f"{model.stem}{LIBRARY}")
-
-    @cached_property
-    def llama(self) -> Llama:
-        """Return the model, with the client's plan if there is one."""
-        settings = self.settings
-        plan = Path(settings["folder"], settings["plan"]) if settings["plan"] else None
-        try:
-            model = {**settings["load"], "model": settings["model"], "n_threads": settings["n_threads"]}
-            return load_model(ModelSettings(**model), self.sender.notice, plan=plan and self.library.plan(plan))
-        except OctavoError as problem:
-            raise CannotLoad(str(problem)) from problem
-
-    def close(self) -> None:
-        """Close the model, if it was loaded."""
-        if "llama" in vars(self):
-            self.llama.close()
 
 
 def name_of(work: type[Work]) -> str:

@@ -98,8 +98,13 @@ class WorkerProcess:
         self._process = None
         raise Died(f"code {code}" + (f": {last}" if last else ""))
 
+    @property
+    def pid(self) -> int | None:
+        """Return the number of the process; None before its first task."""
+        return None if self._process is None else self._process.pid
+
     def pause(self, pauses: bool) -> None:
-        """Halt the process wherever it is, or let it go on: it takes no CPU while others need it."""
+        """Halt the process wherever it is, or let it continue: it takes no CPU while others need it."""
         with self._lock:
             if self._process is not None and pauses != self._is_paused:
                 self._process.send_signal(signal.SIGSTOP if pauses else signal.SIGCONT)

@@ -18,7 +18,8 @@ from ...runtime.llama import Llama
 from ...runtime.store.model_library import Library
 from ...settings import ModelSettings
 from ...workers.cluster import Workers, order_for, result_of, workers_of
-from ...workers.work import Message, ModelWork, Sender
+from ...workers.model_work import ModelWork
+from ...workers.work import Message, Sender
 from .allocation import Checker, Kept, layer_change, plan_of_heads
 from .full_reading import read_text
 from .heads import Head, streaming_loss

@@ -63,6 +63,13 @@ class Job:
         settings, attention = ModelSettings(**fields["settings"]), Attention.parse(**fields["attention"])
         return cls(**{**fields, "settings": settings, "attention": attention, "known": tuple(fields["known"])})
 
+    def anywhere(self, library: Library) -> Job:
+        """Return the job for a library with absolute paths, for processes in other folders."""
+        plan, model = self.attention.plan_file, str(library.model_path.resolve())
+        settings = replace(self.settings, model=model, index_dir=None)
+        attention = replace(self.attention, plan_file=plan and os.path.abspath(plan))
+        return replace(self, settings=settings, attention=attention, library=str(library.folder.resolve()))
+
     def open_library(self, notice: Notice) -> Library:
         """Return the library for the indexes."""
         _, library = locate_model(self.settings, notice)

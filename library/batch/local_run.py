@@ -13,6 +13,7 @@ from ...progress import DocumentProgress, ProgressOfMany
 from ...runtime.models.find_model import default_threads
 from ...workers.work import CannotLoad, Message, name_of, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
+from ..background.computing import computing
 from ..document_file import DocumentFile
 from .index_result import IndexResult
 from .job import Job, ReadDocuments, Reader, as_message
@@ -21,6 +22,7 @@ from .job import Job, ReadDocuments, Reader, as_message
 _ATTEMPTS = 2
 
 
+@computing()
 def index_all(
     files: Sequence[DocumentFile], job: Job, progress: ProgressOfMany, notice: Callable[[str], None], n_jobs: int = 1
 ) -> list[IndexResult]:
@@ -56,6 +58,7 @@ def report(name: str, folders: Sequence[Path], notice: Callable[[str], None]) ->
     return IndexResult(name, folders)
 
 
+@computing()
 def index_one(
     reader: Reader, file: DocumentFile, progress: ProgressOfMany, notice: Callable[[str], None]
 ) -> IndexResult:

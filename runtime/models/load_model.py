@@ -83,6 +83,7 @@ def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Lla
         rope_scale=settings.rope_scale,
         device=settings.device,
     )
+    llama.settings = settings
     if not compiled_before():
         llama.compile_ahead(llama.attention, _SHORT)
     return llama

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
+from ..store.state_folder import state_folder
 
 #: Seconds that loading may take, and the slowest disk's bytes a second.
 _SECONDS, _SLOWEST_DISK = 60, 20 << 20
@@ -123,9 +124,7 @@ def _reason(log: bytes, code: int | None, limit: float) -> str:
 
 def _path() -> Path:
     """Return the path of the file that remembers models."""
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("octavo")) / "models.json"
+    return state_folder() / "models.json"
 
 
 def _remembered() -> dict[str, Any]:

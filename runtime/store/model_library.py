@@ -17,6 +17,7 @@ from ...errors import OctavoError
 from .files import PARTIAL, DamagedError, make_private, read_json, sha256_of, write_json
 from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
+from .state_folder import state_folder
 
 #: Ending of libraries' names.
 LIBRARY = ".octavo"
@@ -198,9 +199,7 @@ def _noted() -> list[str]:
 
 def _note_path() -> Path:
     """Return the path of the file that lists a library's folder on each line."""
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("octavo")) / "libraries"
+    return state_folder() / "libraries"
 
 
 def _cache_folder(model: Path, name: str) -> Path:

@@ -37,13 +37,14 @@ def indexes(how):
 
 def test_a_long_document_is_answered_from_the_passages_that_words_find(book, how):
     with octavo.open_documents([book], sources=True, **how) as session:
-        session.ask("Who painted the lighthouse of Skerry?")
+        answer = session.ask("Who painted the lighthouse of Skerry?")
         assert "[Coast > Lights]" in text_before(session)
         assert "Tobias Quill" in text_before(session)
         assert session.n_document <= 1.5 * PASSAGE_TOKENS
-        number, share = session.passages_read
-        assert number >= 1
-        assert 0 < share < 1
+        assert answer.read.kind == "excerpts"
+        assert answer.read.n_passages >= 1
+        assert 0 < answer.read.share < 1
+        assert session.rest == "unread"
         assert session.read_from == [book]
         for passage in session.sources():
             text = book.read_text()
@@ -104,8 +105,8 @@ def test_what_is_indexed_is_answered_from_its_index(book, how):
     with octavo.open_documents([book], **{**how, "reading": octavo.ReadSettings()}):
         pass
     with octavo.open_documents([book], **how) as session:
-        session.ask("Who painted the lighthouse?")
-        assert session.passages_read is None
+        assert session.ask("Who painted the lighthouse?").read.kind == "excerpts"
+        assert session.rest == "indexed"
 
 
 def test_a_file_that_changed_is_read_again_and_one_that_cannot_be_read_is_left_out(book, tmp_path, how):
@@ -135,11 +136,12 @@ def test_a_file_that_changed_is_read_again_and_one_that_cannot_be_read_is_left_o
 def test_a_document_in_parts_that_changed_is_not_indexed_again(book, how):
     """Its parts are answered from as long as the file stays the same."""
     how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=2048, index_dir=how["model"].index_dir)
+    book.write_text("".join(f"On day {day} {FILLER}" for day in range(100)))
     octavo.open_documents([book], **{**how, "reading": octavo.ReadSettings()}).close()
     with octavo.open_documents([book], **how) as session:
-        session.ask("Who painted the lighthouse?")
-        assert session.passages_read is None
+        assert session.ask("Who painted the lighthouse?").read.kind == "excerpts"
+        assert session.rest == "indexed"
     book.write_text(book.read_text() + FACT)
     with octavo.open_documents([book], **how) as session:
-        session.ask("Who painted the lighthouse?")
-        assert session.passages_read is not None
+        assert session.ask("Who painted the lighthouse?").read.kind == "excerpts"
+        assert session.rest == "unread"

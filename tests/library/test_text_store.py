@@ -10,6 +10,7 @@ import pytest
 from octavo.documents.document import Document, Place
 from octavo.errors import OctavoError
 from octavo.library.text_store import BLOCK, PIECE, TextStore
+from octavo.runtime.store.model_library import hash_text
 
 FILLER = "The committee met again and talked about the weather, the roads and the price of bread.\n\n"
 FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
@@ -27,7 +28,7 @@ def words_of(store, piece):
 
 def test_a_fact_is_found_in_a_long_text(store):
     text = FILLER * 500 + FACT + FILLER * 500
-    number = store.add(Document(text, name="long.txt"))
+    number = store.add(Document(text, name="long.txt")).number
     found = store.search("Who painted the lighthouses of Skerry?", [number])
     assert "Tobias Quill" in words_of(store, found[0])
     assert [piece.score for piece in found] == sorted((piece.score for piece in found), reverse=True)
@@ -44,25 +45,25 @@ def test_a_fact_is_found_in_a_long_text(store):
     ],
 )
 def test_words_are_found_in_any_language(store, text, question):
-    numbers = [store.add(Document(text, name="a")), store.add(Document(FILLER, name="b"))]
+    numbers = [store.add(Document(text, name="a")).number, store.add(Document(FILLER, name="b")).number]
     assert words_of(store, store.search(question, numbers)[0]).strip() == text
 
 
 @pytest.mark.parametrize("question", ["", "?!", '"', "zyxwv", "a" * 10_000])
 def test_a_question_without_known_words_finds_nothing(store, question):
-    number = store.add(Document(FILLER, name="a"))
+    number = store.add(Document(FILLER, name="a")).number
     assert store.search(question, [number]) == []
     assert store.first_pieces(number)[0].start == 0
 
 
 def test_only_the_texts_that_are_asked_for_are_searched(store):
-    numbers = [store.add(Document(FACT, name=name)) for name in ("a", "b")]
+    numbers = [store.add(Document(FACT, name=name)).number for name in ("a", "b")]
     assert {piece.text for piece in store.search("lighthouse", numbers)} == set(numbers)
     assert {piece.text for piece in store.search("lighthouse", numbers[1:])} == {numbers[1]}
 
 
 def test_rare_words_count_more_and_pieces_cover_the_text_once(store):
-    number = store.add(Document((FILLER * 30 + "The bread of Zanzibar.\n\n") * 20, name="a"))
+    number = store.add(Document((FILLER * 30 + "The bread of Zanzibar.\n\n") * 20, name="a")).number
     found = store.search("the bread of Zanzibar", [number])
     assert all("Zanzibar" in words_of(store, piece) for piece in found[:20])
     bounds = sorted((piece.start, piece.stop) for piece in found)
@@ -74,18 +75,19 @@ def test_a_text_is_kept_with_its_places_until_its_file_changes(tmp_path):
     places = (Place(0, "iv", None), Place(60, "v", "Ships > Sails"))
     document = Document(FACT * 3, places, name="a.pdf", path="/there/a.pdf", mtime_ns=5, n_bytes=7)
     with TextStore(path) as store:
-        number = store.add(document)
+        kept = store.add(document)
+    assert (kept.sha256, kept.length) == (hash_text(document.text), len(document.text))
     with TextStore(path) as store:
-        assert store.find("/there/a.pdf", 5, 7) == number
+        assert store.find("/there/a.pdf", 5, 7) == kept
         assert store.find("/there/a.pdf", 6, 7) is None
-        kept = store.document(number)
-        assert (kept.text, kept.places, kept.name) == (document.text, places, "a.pdf")
+        again = store.document(kept.number)
+        assert (again.text, again.places, again.name) == (document.text, places, "a.pdf")
         changed = Document("A shorter text about a windmill.", name="a.pdf", path="/there/a.pdf", mtime_ns=6, n_bytes=7)
-        new = store.add(changed)
+        new = store.add(changed).number
         assert store.search("lighthouse", [new]) == []
         assert store.search("windmill", [new])
         with pytest.raises(OctavoError, match="has changed since it was opened"):
-            store.document(number if number != new else new + 1)
+            store.document(kept.number if kept.number != new else new + 1)
     with sqlite3.connect(path) as raw:  # nothing of the old text is left
         assert raw.execute("SELECT COUNT(*) FROM texts").fetchone() == (1,)
         assert raw.execute("SELECT COUNT(*) FROM blocks").fetchone() == (1,)
@@ -105,6 +107,18 @@ def test_blocks_make_the_index_smaller_than_an_eighth_of_the_text(tmp_path):
         assert store._db.execute("SELECT MAX(stop - start) FROM blocks").fetchone()[0] <= BLOCK
     assert n_bytes < len(text) / 8
     assert os.path.getsize(tmp_path / "texts.sqlite") < len(text)
+
+
+def test_texts_of_another_version_are_read_again(tmp_path):
+    path = tmp_path / "texts.sqlite"
+    with sqlite3.connect(path) as older:
+        older.execute("CREATE TABLE texts (number INTEGER PRIMARY KEY, source TEXT UNIQUE, text BLOB)")
+        older.execute("INSERT INTO texts (source, text) VALUES ('/there/a.pdf', 'x')")
+    with TextStore(path) as store:
+        assert store.find("/there/a.pdf", 5, 7) is None
+        kept = store.add(Document(FACT, name="a.pdf", path="/there/a.pdf", mtime_ns=5, n_bytes=7))
+    with TextStore(path) as store:
+        assert store.find("/there/a.pdf", 5, 7) == kept
 
 
 def test_a_damaged_file_is_reported_in_a_sentence(tmp_path):
@@ -128,8 +142,8 @@ def test_the_texts_of_files_that_are_gone_are_forgotten(tmp_path):
     path, there, gone = tmp_path / "texts.sqlite", tmp_path / "there.txt", tmp_path / "gone.txt"
     there.write_text(FACT)
     with TextStore(path) as store:
-        numbers = [store.add(Document(FACT * 50, name=file.name, path=str(file))) for file in (there, gone)]
-        standard_input = store.add(Document(FACT, name="Standard input"))
+        numbers = [store.add(Document(FACT * 50, name=file.name, path=str(file))).number for file in (there, gone)]
+        standard_input = store.add(Document(FACT, name="Standard input")).number
         assert (store.forget_gone(), store.forget_gone()) == (1, 0)
         found = store.search("lighthouse", [*numbers, standard_input])
         assert {piece.text for piece in found} == {numbers[0], standard_input}

@@ -165,7 +165,7 @@ def test_a_paused_process_halts_and_goes_on(documents, job):
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(process.do, as_message(DocumentFile(documents[0])), receive)
         assert paused.wait(60)
-        child = psutil.Process(process._process.pid)
+        child = psutil.Process(process.pid)
         wait_until(lambda: child.status() == psutil.STATUS_STOPPED)
         before = child.cpu_times().user
         time.sleep(0.3)
@@ -191,12 +191,13 @@ def test_a_paused_process_ends_with_the_one_that_started_it(documents, job, tmp_
     documents[0].write_text(SENTENCES * 200)
     message = json.dumps(as_message(DocumentFile(documents[0])))
     program = f"""
-import json, os, signal
+import json, os, signal, time
 from octavo.workers.worker_process import WorkerProcess
 process = WorkerProcess({name_of(ReadDocuments)!r}, json.loads({json.dumps(job.as_json())!r}))
 def receive(message):
     process.pause(True)
-    print(process._process.pid, flush=True)
+    time.sleep(1)  # until all threads have stopped
+    print(process.pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 process.do(json.loads({message!r}), receive)
 """

@@ -1,0 +1,192 @@
+"""Read the documents of the queue one after another, in a process that outlives the command that started it.
+
+This process starts another one that reads, and halts it wherever it is while a command computes, or the battery is low.
+It is ended for a document that is to be read before, or when its document leaves the queue: what was read is kept in
+pieces, and is read on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ...runtime.store.locks import Busy, do_not_wait, locked
+from ...workers.work import Message, receive
+from ...workers.worker_process import Died, Ended, WorkerProcess
+from .computing import others_compute
+from .reading_queue import QueuedDocument, ReadingQueue
+
+#: The work of the reading process: this process does not import it, to stay small.
+_WORK = "octavo.library.batch.job:ReadDocuments"
+
+#: Niceness of the reading process.
+_NICE = 10
+
+#: Seconds between looks at what others do, and between those at the battery; seconds between notes of the progress.
+_LOOK, _LOOK_AT_BATTERY, _NOTE = 0.2, 30.0, 1.0
+
+#: Least percentage of a battery that is not charged.
+_LEAST_BATTERY = 40
+
+#: Attempts at a document whose process dies.
+_ATTEMPTS = 2
+
+
+class BackgroundReader:
+    """Reads the documents of a queue."""
+
+    def __init__(self, queue: ReadingQueue) -> None:
+        self._queue = queue
+        self._process: WorkerProcess | None = None
+        self._deaths: dict[tuple[str, str], int] = {}
+        self._battery_is_low, self._looked = False, 0.0
+        self._pid: int | None = None
+
+    def run(self) -> None:
+        """Read until nothing is left."""
+        self._queue.end_left_over()
+        try:
+            while (document := self._queue.next()) is not None:
+                self._read(document)
+        finally:
+            self._end()
+
+    def _read(self, document: QueuedDocument) -> None:
+        """Read a document, unless another comes before it meanwhile."""
+        if self._process is None or json.dumps(self._process.settings) != document.job:
+            self._end()
+            self._process = WorkerProcess(_WORK, json.loads(document.job))
+        process = self._process
+        process.pause(self._must_wait())
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(process.do, {"path": document.path}, _Notes(self._queue, document).receive)
+            while not wait([reading], _LOOK).done:
+                if process.pid not in (None, self._pid):
+                    self._pid = process.pid
+                    self._queue.note_process(process.pid)
+                if document.is_same(self._queue.next()):
+                    process.pause(self._must_wait())
+                else:
+                    self._end()
+        self._note_end(document, reading)
+
+    def _note_end(self, document: QueuedDocument, reading: Future[Message]) -> None:
+        """Remove a document that was read from the queue, or keep why it was not."""
+        try:
+            result = reading.result()
+        except Ended:
+            return
+        except Died as problem:
+            key = document.path, document.library
+            self._deaths[key] = self._deaths.get(key, 0) + 1
+            if self._deaths[key] < _ATTEMPTS:
+                return
+            result = {"error": f"The process that reads it ended {_ATTEMPTS} times, lastly with {problem}."}
+        if why := result.get("error") or result.get("fatal"):
+            self._queue.fail(document, str(why))
+        else:
+            self._queue.remove([document])
+
+    def _must_wait(self) -> bool:
+        """Return whether to halt: others compute, or the battery is low."""
+        if time.monotonic() > self._looked + _LOOK_AT_BATTERY:
+            self._battery_is_low, self._looked = battery_is_low(), time.monotonic()
+        return self._battery_is_low or others_compute()
+
+    def _end(self) -> None:
+        """End the process that reads."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+
+class _Notes:
+    """Keep the progress of a document in the queue."""
+
+    def __init__(self, queue: ReadingQueue, document: QueuedDocument) -> None:
+        self._queue, self._document = queue, document
+        self._task = self._unit = ""
+        self._total = self._done = 0
+        self._noted = 0.0
+
+    def receive(self, message: Message) -> None:
+        """Receive a message of the process that reads."""
+        receive(message, self, self.notice)
+
+    def notice(self, sentence: str) -> None:
+        """Write a notice to the log."""
+        print(f"{self._document.name}: {sentence}", file=sys.stderr, flush=True)
+
+    def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
+        """Note that a task begins."""
+        self._task, self._total, self._unit, self._done, self._noted = task, total, unit, done, 0.0
+        self.advance(0)
+
+    def advance(self, amount: int) -> None:
+        """Note further progress, now and then."""
+        self._done += amount
+        if time.monotonic() > self._noted + _NOTE:
+            self._noted = time.monotonic()
+            self._queue.note_progress(self._document, self._task, self._unit, self._done, self._total)
+
+
+def battery_is_low() -> bool:
+    """Return whether the system tells of a battery that is not charged and is below the limit."""
+    import psutil
+
+    battery: Any = None
+    with suppress(AttributeError, OSError, RuntimeError):  # not on all systems
+        battery = psutil.sensors_battery()
+    return battery is not None and battery.power_plugged is False and battery.percent < _LEAST_BATTERY
+
+
+@contextmanager
+def _alone(queue: ReadingQueue) -> Iterator[bool]:
+    """Hold the lock of the queue. Yield False if another process reads."""
+    try:
+        with locked(queue.folder, waiting=do_not_wait):
+            yield True
+    except Busy:
+        yield False
+
+
+def start_reader() -> None:
+    """Start the process that reads the queue, unless it runs. It outlives this process and its terminal."""
+    queue = ReadingQueue()
+    if queue.has_reader:
+        return
+    with (queue.folder / "reading.log").open("wb") as log:
+        _started[:] = [
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+        ]
+
+
+#: The process that was started, which Python would wait for otherwise.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def main() -> None:
+    """Read the queue until it is empty, unless another process does."""
+    os.nice(_NICE)
+    queue, reads = ReadingQueue(), True
+    while reads and queue.next() is not None:  # what was added while the lock was released
+        with _alone(queue) as reads:
+            if reads:
+                BackgroundReader(queue).run()
+
+
+if __name__ == "__main__":
+    main()

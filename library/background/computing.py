@@ -1,0 +1,36 @@
+"""Tell the background reader that another process computes, so that it halts meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from ...runtime.store.locks import Busy, do_not_wait, locked
+from ...runtime.store.state_folder import state_folder
+
+
+def _folder() -> Path:
+    """Return the folder whose lock is shared by all processes that compute."""
+    return state_folder() / "computing"
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Halt the background reader meanwhile. Also a decorator of functions."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # without a folder for the lock, both compute at once
+            _folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.enter_context(locked(_folder(), shared=True))
+        yield
+
+
+def others_compute() -> bool:
+    """Return whether a process computes."""
+    with suppress(OSError):
+        try:
+            with locked(_folder(), waiting=do_not_wait):
+                return False
+        except Busy:
+            return True
+    return False

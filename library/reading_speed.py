@@ -1,0 +1,70 @@
+"""Tell how fast a model reads on this machine, from what it has read here before."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from ..cpu_kernels.numba_support.machine import cpu_name
+from ..errors import OctavoError
+from ..runtime.llama import Llama
+from ..runtime.methods.attention import DENSE_ATTENTION
+from ..runtime.store.files import read_json, write_json
+from ..runtime.store.model_library import Library
+
+#: File of a library with the tokens that the model reads in a second, by machine.
+_FILE = "reading-speed.json"
+
+#: Tokens of a first measurement, after as many that load the kernels; and of a reading that is kept in its place.
+_FIRST, _LEAST = 64, 256
+
+#: Change of the speed that is kept.
+_CHANGE = 1.1
+
+
+class ReadingSpeed:
+    """How fast a model reads documents on this machine."""
+
+    def __init__(self, llama: Llama, library: Library) -> None:
+        self._llama, self._path = llama, library.folder / _FILE
+        shape = f"{llama.context_params.n_threads} threads, {llama.context.kv_type}"
+        self._key = f"{cpu_name()}, {shape}, {llama.context.device.name}"
+
+    def tokens_per_s(self, text: str) -> float:
+        """Return the tokens that the model reads in a second. The first time, it reads the beginning of a text."""
+        kept = self._kept().get(self._key)
+        if isinstance(kept, int | float) and kept > 0:
+            return float(kept)
+        llama = self._llama
+        tokens = llama.prompt().document(text[: 16 * _FIRST])[: min(2 * _FIRST, llama.n_ctx() // 2)]
+        half = len(tokens) // 2
+        with llama.attending(DENSE_ATTENTION):
+            llama.read(tokens[:half])
+            began = time.perf_counter()
+            llama.read(tokens[half:])
+            speed = len(tokens[half:]) / (time.perf_counter() - began)
+        self._keep(speed)
+        return speed
+
+    def note(self, n_tokens: int, seconds: float) -> None:
+        """Keep what a reading took, if it was long enough to tell."""
+        speed, before = n_tokens / seconds, self._kept().get(self._key, 0.0)
+        if n_tokens >= _LEAST and not before / _CHANGE < speed < before * _CHANGE:
+            self._keep(speed)
+
+    def _kept(self) -> dict[str, float]:
+        with suppress(OctavoError, OSError):
+            return read_json(self._path)
+        return {}
+
+    def _keep(self, speed: float) -> None:
+        with suppress(OctavoError, OSError):  # it is measured again
+            write_json(self._path, {**self._kept(), self._key: round(speed, 1)})
+
+
+def characters_per_token(llama: Llama, text: str, n_samples: int = 4, n_characters: int = 2000) -> float:
+    """Return the characters of a token, from samples of a text."""
+    prompt = llama.prompt()
+    step = max((len(text) - n_characters) // n_samples, n_characters)
+    samples = [text[start : start + n_characters] for start in range(0, len(text), step)][:n_samples]
+    return sum(map(len, samples)) / max(sum(len(prompt.document(sample)) for sample in samples), 1)

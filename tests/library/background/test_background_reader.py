@@ -1,0 +1,253 @@
+"""Documents are read in the background, one by one, while nothing else computes; and killing it loses nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from helpers.command_line import SENTENCES
+from helpers.index_builds import assert_same_index
+
+from octavo import OctavoError
+from octavo.library.background import background_reader
+from octavo.library.background.background_reader import BackgroundReader, battery_is_low, start_reader
+from octavo.library.background.computing import computing, others_compute
+from octavo.library.background.reading_queue import ReadingQueue
+from octavo.library.batch.job import Job
+from octavo.library.batch.local_run import index_all
+from octavo.library.document_file import DocumentFile
+from octavo.progress import Silent, of_many
+from octavo.runtime.methods.attention import Attention
+from octavo.runtime.store.locks import locked
+from octavo.runtime.store.model_library import Library
+from octavo.settings import ModelSettings
+
+
+@pytest.fixture(autouse=True)
+def _own_queue(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def job(tiny_model, tmp_path):
+    return Job(
+        ModelSettings(tiny_model, n_ctx=20000, n_threads=2, index_dir=tmp_path / "indexes"), Attention.parse("auto")
+    )
+
+
+@pytest.fixture
+def library(tiny_model, tmp_path):
+    return Library.of(tiny_model, tmp_path / "indexes")
+
+
+@pytest.fixture
+def documents(tmp_path):
+    paths = [tmp_path / f"{name}.txt" for name in "abc"]
+    for path in paths:
+        path.write_text(f"{path.name} {SENTENCES * 24}")
+    return paths
+
+
+def add(queue, documents, library, job):
+    queue.add(documents, library.folder, job.anywhere(library).as_json())
+
+
+def wait_until(holds, seconds=60):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def indexed(library):
+    return sorted(path.name for path in library.folder.glob("*-????????????"))
+
+
+def reading():
+    """Start a reader of the queue in a thread."""
+    thread = threading.Thread(target=BackgroundReader(ReadingQueue()).run)
+    thread.start()
+    return thread
+
+
+def test_the_queue_holds_documents_the_last_asked_about_first(documents, library, job):
+    queue, (a, b, c) = ReadingQueue(), documents
+    assert queue.documents() == []
+    add(queue, [a, b], library, job)
+    add(queue, [c, b], library, job)
+    assert [document.name for document in queue.documents()] == ["c.txt", "b.txt", "a.txt"]
+    first = queue.next()
+    assert (first.path, first.model) == (str(c), "tiny.gguf")
+    queue.note_progress(first, "Reading c.txt", "tokens", 5, 10)
+    queue.fail(first, "It is empty.")
+    assert queue.next().name == "b.txt"
+    assert queue.documents()[-1].problem == "It is empty."
+    add(queue, [c], library, job)  # tried again
+    assert queue.next().name == "c.txt"
+    queue.remove(queue.documents())
+    assert queue.next() is None
+
+
+def test_a_damaged_queue_is_reported_in_a_sentence(documents, library, job):
+    queue = ReadingQueue()
+    add(queue, documents, library, job)
+    (queue.folder / "queue.sqlite").write_bytes(b"nothing of this is a database" * 99)
+    with pytest.raises(OctavoError, match=r"cannot be used: .* delete it"):
+        queue.documents()
+
+
+def test_the_reader_makes_the_same_indexes_as_octavo_index(documents, library, job, tmp_path):
+    bad = tmp_path / "bad.pdf"
+    bad.write_bytes(b"%PDF-1.4 nothing")
+    queue = ReadingQueue()
+    add(queue, [documents[0], bad, documents[1]], library, job)
+    BackgroundReader(queue).run()
+    [failed] = queue.documents()
+    assert (failed.name, bool(failed.problem)) == ("bad.pdf", True)
+    alone = Library.of(library.model_path, tmp_path / "alone")
+    files = [DocumentFile(path) for path in documents[:2]]
+    index_all(files, Job(job.settings, job.attention, library=str(alone.folder)), of_many(Silent(), 1), [].append)
+    assert indexed(library) == indexed(alone) != []
+    for name in indexed(library):
+        assert_same_index(library.folder / name, alone.folder / name)
+
+
+def test_the_reader_halts_while_another_process_computes(documents, library, job):
+    queue = ReadingQueue()
+    add(queue, documents[:1], library, job)
+    assert not others_compute()
+    with computing():
+        assert others_compute()
+        thread = reading()
+        time.sleep(1)
+        assert indexed(library) == []
+        assert psutil.Process().children() != []
+        assert {child.status() for child in psutil.Process().children()} == {psutil.STATUS_STOPPED}
+    thread.join(60)
+    assert len(indexed(library)) == 1
+    assert psutil.Process().children() == []
+
+
+def test_a_document_that_is_asked_about_comes_first_and_one_that_leaves_the_queue_is_left(documents, library, job):
+    documents[0].write_text(SENTENCES * 200)
+    queue = ReadingQueue()
+    add(queue, documents[:1], library, job)
+    thread = reading()
+    wait_until(lambda: (first := queue.next()) and first.done)
+    add(queue, documents[1:2], library, job)
+    wait_until(lambda: len(indexed(library)) == 1)
+    assert indexed(library)[0].startswith("b-")
+    wait_until(lambda: list(library.folder.glob("a-*.partial/prefill-*")))
+    queue.remove(queue.documents())
+    thread.join(60)
+    assert len(indexed(library)) == 1
+    assert list(library.folder.glob("a-*.partial/prefill-*"))  # what was read is kept
+
+
+def test_a_document_whose_process_dies_twice_is_left_with_the_reason(documents, library, job, monkeypatch):
+    monkeypatch.setattr("octavo.workers.worker_process.COMMAND", [sys.executable, "-c", "import os; os.abort()"])
+    queue = ReadingQueue()
+    add(queue, documents[:1], library, job)
+    BackgroundReader(queue).run()
+    assert queue.documents()[0].problem == "The process that reads it ended 2 times, lastly with code -6."
+
+
+def test_only_one_process_reads_and_it_outlives_the_one_that_started_it(documents, library, job):
+    queue = ReadingQueue()
+    add(queue, documents, library, job)
+    program = "from octavo.library.background.background_reader import start_reader; start_reader()"
+    with computing():
+        subprocess.run([sys.executable, "-P", "-c", program], check=True, start_new_session=True)
+        wait_until(lambda: queue.has_reader)
+        start_reader()
+        assert background_reader._started == []
+    wait_until(lambda: not queue.documents())
+    wait_until(lambda: not queue.has_reader)
+    assert len(indexed(library)) == 3
+
+
+def test_a_process_that_a_killed_reader_left_behind_is_ended(documents, library, job):
+    queue = ReadingQueue()
+    add(queue, documents[:1], library, job)
+    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], process_group=0)
+    queue.note_process(left.pid)
+    left.send_signal(signal.SIGSTOP)
+    assert not queue.hand_over(str(documents[0]), library.folder)  # a foreground command waits for a lock
+    assert left.wait(10) == -signal.SIGKILL
+    queue.end_left_over()
+
+
+@pytest.mark.parametrize("n_kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_kills_lose_nothing(documents, library, job, tmp_path, n_kills):
+    text = "".join(f"{number}. {SENTENCES}" for number in range(40 * n_kills))
+    documents[0].write_text(text)
+    job = Job(
+        ModelSettings(job.settings.model, n_ctx=200_000, n_threads=1, index_dir=tmp_path / "indexes"), job.attention
+    )
+    queue, n_before = ReadingQueue(), 0
+    add(queue, documents[:1], library, job)
+    for _ in range(n_kills):
+        process = subprocess.Popen([sys.executable, "-P", "-m", background_reader.__name__], start_new_session=True)
+        wait_until(lambda before=n_before: len(pieces(library)) > before)
+        children = psutil.Process(process.pid).children(recursive=True)
+        for victim in [process.pid, *(child.pid for child in children)]:
+            os.kill(victim, signal.SIGKILL)
+        process.wait()
+        assert len(pieces(library)) >= n_before  # nothing is read again
+        n_before = len(pieces(library))
+        assert queue.next().path == str(documents[0])
+    BackgroundReader(queue).run()
+    alone = Library.of(library.model_path, tmp_path / "alone")
+    whole = Job(job.settings, job.attention, library=str(alone.folder))
+    index_all([DocumentFile(documents[0])], whole, of_many(Silent(), 1), [].append)
+    assert indexed(library) == indexed(alone) != []
+    assert_same_index(library.folder / indexed(library)[0], alone.folder / indexed(alone)[0])
+
+
+def pieces(library):
+    return list(library.folder.glob("a-*.partial/prefill-*.safetensors"))
+
+
+def test_a_command_that_needs_a_document_takes_it_over(documents, library, job):
+    documents[0].write_text(SENTENCES * 200)
+    queue, notices = ReadingQueue(), []
+    add(queue, documents[:1], library, job)
+    process = subprocess.Popen([sys.executable, "-P", "-m", background_reader.__name__], start_new_session=True)
+    wait_until(lambda: pieces(library))
+    index_all([DocumentFile(documents[0])], job, of_many(Silent(), 1), notices.append)
+    assert "a.txt was being read in the background: this command reads on." in notices
+    assert process.wait(60) == 0
+    assert queue.documents() == []
+    assert len(indexed(library)) == 1
+
+
+@pytest.mark.parametrize(
+    ("percent", "plugged", "is_low"), [(20, False, True), (20, True, False), (20, None, False), (80, False, False)]
+)
+def test_a_low_battery_halts_the_reader(monkeypatch, percent, plugged, is_low):
+    battery = type("Battery", (), {"percent": percent, "power_plugged": plugged})
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
+    assert battery_is_low() is is_low
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: None, raising=False)
+    assert not battery_is_low()
+
+
+def test_a_state_folder_without_locks_hinders_nothing(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with computing():
+        assert not others_compute()
+
+
+def test_two_processes_compute_at_once(tmp_path):
+    with computing(), computing():
+        assert others_compute()
+    assert not others_compute()
+    assert Path(os.environ["XDG_STATE_HOME"], "octavo", "computing").is_dir()
+    with locked(Path(os.environ["XDG_STATE_HOME"], "octavo", "computing")):
+        pass
