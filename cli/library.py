@@ -105,8 +105,9 @@ def _described_queued(queued: QueuedDocument) -> dict[str, Any]:
     """Return a document in the queue for programs."""
     progress = {"task": queued.task, "unit": queued.unit, "done": queued.done, "total": queued.total}
     state = "failed" if queued.problem else "reading" if queued.task else "waiting"
-    about = {"document": queued.name, "model": queued.model, "state": state, "problem": queued.problem or None}
-    return {**about, "progress": progress if queued.total else None, "path": None}
+    unknown = dict.fromkeys(("tokens", "cache_type", "bytes", "created", "used"))
+    about = {"document": queued.name, "model": queued.model, **unknown, "state": state, "path": None}
+    return {**about, "problem": queued.problem or None, "progress": progress if queued.total else None}
 
 
 @click.command(name="stop")
