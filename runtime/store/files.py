@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from blake3 import blake3
@@ -52,6 +52,9 @@ PARTIAL = ".partial"
 
 #: The longest header, and the size of the pieces in which files are read.
 _LONGEST_HEADER, _PIECE = 64 << 20, 8 << 20
+
+#: Bytes that a small read takes from the disk: headers fit, and the tokens of a short document after them.
+_BUFFER = 32 << 10
 
 #: Endings of files' names until the files are complete.
 TEMPORARY = ".tmp"
@@ -196,12 +199,70 @@ def map_arrays(path: Path, checked: bool = False, in_place: bool = False) -> dic
         if checked and checksum_of(path) != stored_checksum(path):
             raise DamagedError(f"{path} has changed since it was written.")
         with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size < 8:
-                raise DamagedError(f"{path} is damaged: it is too short.")
+            stored = _arrays_in(path, file, in_place)
             mapped = np.memmap(file, np.uint8, "r")
-    place = _place_of(path) if in_place else None
+    return {
+        name: mapped[array.start : array.start + array.n_bytes].view(array.dtype).reshape(array.shape)
+        for name, array in stored.items()
+    }
+
+
+class StoredArray(NamedTuple):
+    """An array in an open file, whose first byte is at `start`."""
+
+    file: io.BufferedReader
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Return its size."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def part(self, i: int) -> StoredArray:
+        """Return the part at a place of the first axis. Raise IndexError if there is none."""
+        if not 0 <= i < self.shape[0]:
+            raise IndexError(i)
+        part = self._replace(shape=self.shape[1:])
+        return part._replace(start=self.start + i * part.n_bytes)
+
+    def read(self) -> np.ndarray:
+        """Return a read-only copy, in memory. Raise ValueError if the file ends before it."""
+        self.file.seek(self.start)
+        return np.frombuffer(self.file.read(self.n_bytes), self.dtype).reshape(self.shape)
+
+
+@contextmanager
+def stored_arrays(path: Path) -> Iterator[dict[str, StoredArray]]:
+    """Open a safetensors file to read a few of its arrays, and nothing else.
+
+    From a cold disk a mapping reads megabytes around the first byte that is touched.
+
+    Raises
+    ------
+    DamagedError
+        The file has another format, or is damaged; or the block raised KeyError, IndexError or ValueError: the arrays
+        are not those that it seeks.
+    OctavoError
+        The disk refuses the file.
+    """
+    with disk_errors(path, doing="read"), open_regular(path) as file:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        arrays = _arrays_in(path, file)
+        try:
+            yield arrays
+        except (KeyError, IndexError, ValueError) as problem:
+            raise DamagedError(f"{path} is damaged: its arrays contradict one another.") from problem
+
+
+def _arrays_in(path: Path, file: io.BufferedReader, in_place: bool = False) -> dict[str, StoredArray]:
+    """Return the arrays of an open safetensors file by name. Raise DamagedError for other content."""
+    if os.fstat(file.fileno()).st_size < 8:
+        raise DamagedError(f"{path} is damaged: it is too short.")
     try:
-        return dict(_arrays_in(mapped, place))
+        return dict(_described_in(file, _place_of(path) if in_place else None))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as problem:
         raise DamagedError(f"{path} is damaged: its header says what cannot be.") from problem
 
@@ -211,13 +272,14 @@ def _place_of(path: Path) -> str:
     return f"{path.parent.name.removesuffix(PARTIAL)}/{path.name}"
 
 
-def _arrays_in(mapped: np.ndarray, place: str | None) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the arrays of a safetensors file by name. Raise ValueError, or a type's own errors, for other content."""
-    header_size = int.from_bytes(mapped[:8].tobytes(), "little")
-    if header_size > min(len(mapped) - 8, _LONGEST_HEADER):
+def _described_in(file: io.BufferedReader, place: str | None) -> Iterator[tuple[str, StoredArray]]:
+    """Yield the arrays that a file's header describes. Raise ValueError, or a type's own errors, for other content."""
+    n_bytes = os.fstat(file.fileno()).st_size
+    header_size = int.from_bytes(file.read(8), "little")
+    if header_size > min(n_bytes - 8, _LONGEST_HEADER):
         raise ValueError
     end, first = 0, 8 + header_size
-    header = json.loads(mapped[8:first].tobytes(), object_pairs_hook=_without_doubles)
+    header = json.loads(file.read(header_size), object_pairs_hook=_without_doubles)
     written_at = header.pop("__metadata__", {}).get(_PLACE)
     if place is not None and written_at != place:
         raise ValueError
@@ -225,12 +287,13 @@ def _arrays_in(mapped: np.ndarray, place: str | None) -> Iterator[tuple[str, np.
         dtype, shape, (start, stop) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
         if any(type(number) is not int or number < 0 for number in (*shape, start, stop)):
             raise ValueError
-        if start != end or stop - start != math.prod(shape) * dtype.itemsize or first + stop > len(mapped):
+        array = StoredArray(file, dtype, tuple(shape), first + start)
+        if start != end or stop - start != array.n_bytes or first + stop > n_bytes:
             raise ValueError
         end = stop
         if not name.startswith(_PADDING):
-            yield name, mapped[first + start : first + stop].view(dtype).reshape(shape)
-    if first + end != len(mapped):
+            yield name, array
+    if first + end != n_bytes:
         raise ValueError
 
 
@@ -268,7 +331,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_regular(path: Path) -> io.FileIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """Open a file that octavo wrote. Raise DamagedError for links, pipes and devices, which octavo never writes."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -280,7 +343,7 @@ def open_regular(path: Path) -> io.FileIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DamagedError(f"{path} is not a plain file.")
-    return io.FileIO(descriptor)
+    return io.BufferedReader(io.FileIO(descriptor), _BUFFER)
 
 
 def read_json(path: Path) -> dict[str, Any]:

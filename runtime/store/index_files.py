@@ -57,7 +57,7 @@ import numpy as np
 from ...errors import OctavoError
 from ..document.index import Index, IndexLayer, KeptState, LastQueries, StreamingRows
 from ..document.mean_values import ClusterMeans
-from .files import DamagedError, disk_errors, map_arrays, private_copy, write_arrays
+from .files import DamagedError, disk_errors, map_arrays, private_copy, stored_arrays, write_arrays
 from .index_check import ImpossibleError, check_index, check_layer
 from .kept_files import Curves, Extras
 from .locks import locked
@@ -217,15 +217,16 @@ def read_layer(folder: Path, i: int, mass: np.ndarray | None = None) -> IndexLay
 
 
 def read_tokens(folder: Path) -> np.ndarray:
-    """Open only the tokens of an index by mmap, (n_tokens,) int32. Raise DamagedError if they are missing."""
-    tokens = _mapped(folder / DOCUMENT).get("tokens")
-    if tokens is None or tokens.dtype != np.int32 or tokens.ndim != 1:
-        raise DamagedError(f"{folder / DOCUMENT} is damaged: it has no tokens.")
+    """Read only the tokens of an index, (n_tokens,) int32. Raise DamagedError if they are missing."""
+    with stored_arrays(folder / DOCUMENT) as arrays:
+        tokens = arrays["tokens"].read()
+        if tokens.dtype != np.int32 or tokens.ndim != 1:
+            raise ValueError
     return tokens
 
 
 def read_keys(folder: Path, i: int, head: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Open only the keys of one KV head by mmap, in a layer whose window does not slide.
+    """Read only the keys of one KV head, in a layer whose window does not slide.
 
     Returns
     -------
@@ -239,27 +240,17 @@ def read_keys(folder: Path, i: int, head: int) -> tuple[np.ndarray, np.ndarray] 
     DamagedError
         They are missing.
     """
-    arrays = _mapped(layer_path(folder, i))
-    streaming = arrays.get("streaming", np.zeros(0, np.int32))
-    if head in streaming:
-        return None
-    try:
+    with stored_arrays(layer_path(folder, i)) as arrays:
+        streaming = arrays["streaming"].read() if "streaming" in arrays else np.zeros(0, np.int32)
+        if head in streaming:
+            return None
         place = head - int((streaming < head).sum())
-        keys, order = arrays["keys"][place], arrays["order"][place]
+        keys, order = arrays["keys"].part(place).read(), arrays["order"].part(place).read()
         if not len(order):  # rows are in order
-            order = int(arrays[_NUMBER][0]) + np.arange(len(keys), dtype=np.int32)
+            order = int(arrays[_NUMBER].read()[0]) + np.arange(len(keys), dtype=np.int32)
         if keys.ndim != 2 or order.shape != keys.shape[:1] or keys.dtype not in (np.float16, np.uint8, np.uint16):
             raise ValueError
-    except (KeyError, IndexError, ValueError) as problem:
-        raise DamagedError(f"{layer_path(folder, i)} is damaged: its arrays contradict one another.") from problem
     return keys, order
-
-
-def _mapped(path: Path) -> dict[str, np.ndarray]:
-    """Map the arrays of a file. Raise DamagedError if it is missing."""
-    if not path.exists():
-        raise DamagedError(f"{path} is missing.")
-    return map_arrays(path)
 
 
 def whole_layer_of(folder: Path, i: int, n_tokens: int) -> IndexLayer | None:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import OctavoError
-from .files import map_arrays
-from .manifest import DOCUMENT
+from .index_files import read_tokens
 from .model_library import Library
 
 #: Folder and manifest of an index.
@@ -74,13 +73,8 @@ class LibrarySnapshot:
     def tokens_of(self, folder: Path) -> np.ndarray | None:
         """Return the tokens of an index, the prompt's head included; None if it is damaged."""
         if folder not in self._tokens:
-            self._tokens[folder] = _tokens(folder)
+            try:
+                self._tokens[folder] = read_tokens(folder)
+            except OctavoError:
+                self._tokens[folder] = None
         return self._tokens[folder]
-
-
-def _tokens(folder: Path) -> np.ndarray | None:
-    """Read the tokens of an index; None if it is damaged."""
-    try:
-        return np.array(map_arrays(folder / DOCUMENT)["tokens"])
-    except (OctavoError, KeyError):
-        return None
