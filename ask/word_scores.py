@@ -27,17 +27,17 @@ class WordScores:
     """
 
     def __init__(self, documents: Sequence[np.ndarray], n_part: int = PART) -> None:
-        n_parts = [max(-(-len(tokens) // n_part), 1) for tokens in documents]
-        self._first = np.cumsum([0, *n_parts])[:-1]  # part of each document
-        self._tokens = np.concatenate(documents)
-        within = [
-            first + np.arange(len(tokens)) // n_part for first, tokens in zip(self._first, documents, strict=True)
-        ]
-        self._part_of = np.concatenate(within)
-        self._is_last = np.zeros(sum(n_parts), bool)
-        self._is_last[self._first + n_parts - 1] = True
-        lengths = self._pieces(np.bincount(self._part_of, minlength=len(self._is_last)))
-        self._longer = relative_lengths(lengths)
+        n_tokens = np.array([len(tokens) for tokens in documents])
+        n_parts = np.maximum(-(-n_tokens // n_part), 1)
+        self._n_part, self._tokens = n_part, np.concatenate(documents)
+        self._starts = np.cumsum(n_tokens) - n_tokens  # token of each document
+        self._first = np.cumsum(n_parts) - n_parts  # part of each document
+        last = self._first + n_parts - 1
+        self._is_last = np.zeros(n_parts.sum(), bool)
+        self._is_last[last] = True
+        of_parts = np.full(len(self._is_last), n_part)
+        of_parts[last] = n_tokens - (n_parts - 1) * n_part
+        self._longer = relative_lengths(self._pieces(of_parts))
 
     def of(self, question: Sequence[int]) -> np.ndarray:
         """Return the score of each document: float64, shape (n_documents,). A repeated token counts once."""
@@ -52,7 +52,10 @@ class WordScores:
         """Return the scores of all pieces."""
         scores = np.zeros(len(self._is_last))
         for token in set(question):
-            counts = self._pieces(np.bincount(self._part_of[self._tokens == token], minlength=len(self._is_last)))
+            at = np.flatnonzero(self._tokens == token)
+            document = np.searchsorted(self._starts, at, side="right") - 1
+            parts = self._first[document] + (at - self._starts[document]) // self._n_part
+            counts = self._pieces(np.bincount(parts, minlength=len(scores)))
             scores += rarity(int(np.count_nonzero(counts)), len(counts)) * saturated(counts, self._longer)
         return scores
 
