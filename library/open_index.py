@@ -108,12 +108,12 @@ class Indexer:
 
     def _find(self, document: HashedDocument) -> tuple[Path, _Kind] | None:
         """Return the folder of a document's index, and its kind. One that has clusters if they are wanted is better."""
-        found = []
-        for kind in self._usable:
-            path = find_index(self.llama, self.snapshot, document.sha256, kind.identity)
-            path = path or self.library.index_path(document.name, document.sha256, kind.identity)  # if it is damaged
-            if path.exists():
-                found.append((path, kind))
+        usable = self._usable
+        known = (find_index(self.llama, self.snapshot, document.sha256, kind.identity) for kind in usable)
+        found = [(path, kind) for path, kind in zip(known, usable, strict=True) if path is not None and path.exists()]
+        if not found:  # the index may be damaged, or new
+            paths = (self.library.index_path(document.name, document.sha256, kind.identity) for kind in usable)
+            found = [(path, kind) for path, kind in zip(paths, usable, strict=True) if path.exists()]
         tokens = self.snapshot.tokens_of(found[0][0]) if len(found) > 1 else None
         if tokens is not None:
             best = new_settings(self.llama, len(tokens))

@@ -16,7 +16,7 @@ from octavo.progress import Silent
 from octavo.runtime.store import model_library
 from octavo.runtime.store.index_files import read_tokens
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
-from octavo.runtime.store.model_library import hash_text
+from octavo.runtime.store.model_library import Library, hash_text
 from octavo.serve.library.served_library import ServedLibrary
 
 N_DOCUMENTS = 20
@@ -62,6 +62,15 @@ def test_a_folder_is_opened_with_one_look_at_each_manifest(made, llama, read):
     with octavo.open_documents([documents], settings) as collection:
         assert len(collection.documents) == N_DOCUMENTS
     assert of_each(read)
+
+
+def test_an_index_is_found_without_another_look_through_the_library(made, llama, monkeypatch):
+    documents, library = made
+    monkeypatch.setattr(Library, "index_path", None)  # it lists the library
+    indexer = Indexer(llama, LibrarySnapshot(library_of(llama, library)), [].append)
+    for path in documents.iterdir():
+        assert indexer.has(DocumentFile(path))
+        assert len(indexer.fit(hash_document(DocumentFile(path), indexer.snapshot, print))) == 1
 
 
 def test_documents_are_indexed_with_one_look_at_each_manifest(llama, read, tmp_path):
