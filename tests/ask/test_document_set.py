@@ -1,6 +1,7 @@
 """Which document a question is about, against what reading the documents gives in float64."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ from octavo.errors import OctavoError
 from octavo.library.document_file import DocumentFile
 from octavo.library.open_index import Indexer
 from octavo.progress import of_many
+from octavo.runtime.document.index import StreamingRows
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.llama import Llama
 from octavo.runtime.query_recorder import QueryHead
+from octavo.runtime.store.index_files import read_layer, write_layer
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library
 
@@ -98,6 +101,26 @@ def test_the_keys_of_the_documents_with_most_words_are_ranked(llama, open_on, mo
     found = document_set.rank(QUESTION).candidates
     assert {each.document.name for each in found} == best
     assert sum(each.share for each in found) == pytest.approx(1, abs=1e-4)
+
+
+def test_ranking_opens_no_index(open_on, monkeypatch):
+    document_set, _ = open_on(TEXTS)
+    monkeypatch.setattr(np, "memmap", None)  # from a cold disk the system reads megabytes around what is mapped
+    assert len(document_set.rank(QUESTION).candidates) == len(TEXTS)
+
+
+def test_a_head_that_streamed_while_documents_were_read_does_not_count(open_on):
+    document_set, _ = open_on(TEXTS)
+    before = document_set.rank(QUESTION).pieces
+    for document in document_set.documents:
+        layer = read_layer(document.folder, 1)
+        streaming = StreamingRows((1,), 1, layer.keys[1:, :2], layer.values[1:, :2])
+        seen = {name: getattr(layer, name)[:1] for name in ("keys", "values", "order")}
+        write_layer(document.folder, 1, replace(layer, **seen, streaming=streaming))
+    after = document_set.rank(QUESTION).pieces
+    for scores, expected in zip(after, before, strict=True):
+        assert (scores[1] == -np.inf).all()
+        np.testing.assert_array_equal(scores[[0, 2]], expected[[0, 2]])
 
 
 def test_without_a_head_that_sees_a_whole_document_words_decide(llama, open_on, monkeypatch):

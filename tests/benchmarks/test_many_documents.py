@@ -20,5 +20,6 @@ def test_each_way_to_read_has_a_row(tiny_model, tmp_path):
     for row in rows:
         told = dict(zip(head, row, strict=False))
         assert (told["documents"], told["right document first"][-4:]) == ("4", "of 4")
+        assert 0 < float(told["first search from it, s"]) < 60
         assert int(told["tokens"].replace(",", "")) > 1000
         assert int(told["resident MB"].replace(",", "")) > 50
