@@ -1,4 +1,4 @@
-"""Write and read files that are complete or absent: safetensors that open by mmap, and JSON.
+"""Write and read files that are complete or absent: safetensors that open by mmap or are read in part, and JSON.
 
 This module knows arrays and JSON values; index_files.py and plan.py know their meaning. Files are private to their
 owner, and contain a checksum.
