@@ -13,6 +13,7 @@ import json
 import math
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -248,7 +249,7 @@ def stored_arrays(path: Path) -> Iterator[dict[str, StoredArray]]:
         The disk refuses the file.
     """
     with disk_errors(path, doing="read"), open_regular(path) as file:
-        if hasattr(os, "posix_fadvise"):
+        if sys.platform == "linux":
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         arrays = _arrays_in(path, file)
         try:
