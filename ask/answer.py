@@ -29,7 +29,7 @@ class Timing:
     thought_tokens : int
         Tokens of the thoughts before the answer, with the tags around them.
     first_token_s : float
-        Seconds from the question to the first token.
+        Seconds from the question to the first token; what is read for the question before it counts.
     decode_s : float
         Seconds from the first token to the last.
     """
@@ -112,9 +112,8 @@ class Answer:
 class Meter:
     """Count tokens, seconds, and bytes that attention reads, from the question on."""
 
-    def __init__(self, llama: Llama, n_prompt: int) -> None:
-        self._context, self._n_prompt = llama.context, n_prompt
-        self._start = time.perf_counter()
+    def __init__(self, llama: Llama, n_prompt: int, began: float) -> None:
+        self._context, self._n_prompt, self._start = llama.context, n_prompt, began
         self._first_token_s = self._last_token_s = 0.0
         self._bytes_read = self._counted_bytes = 0
         self._coverage = (self._context.coverage,) * 2

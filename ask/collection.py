@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,10 +101,11 @@ class Collection(Session):
 
         The search for a question in a conversation includes the question before it.
         """
+        began = time.perf_counter()
         with computing():
             if not self._closed and question.strip():
                 self._find(f"{self._last.question}\n{question}" if self._last else question)
-            yield from self._stream(question)
+            yield from self._answer(question, began)
 
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages that the last answer comes from. See `Session.sources`."""

@@ -71,6 +71,8 @@ class DrawnAnswer:
         Tokens of the question, up to the beginning of the answer.
     recorder : Recorder, optional
         Storage for the queries of the answer's steps.
+    began : float
+        When the question was asked, by `time.perf_counter`.
 
     Attributes
     ----------
@@ -90,6 +92,7 @@ class DrawnAnswer:
         thinking: Thinking,
         question: Sequence[int],
         recorder: Recorder | None,
+        began: float,
     ) -> None:
         self._llama, self._sampling, self._recorder = llama, sampling, recorder
         self._thoughts = thoughts = thinking.thoughts if prompt.has_template else None
@@ -105,7 +108,7 @@ class DrawnAnswer:
         self.text = Text(prompt.stops, not prompt.has_template, thoughts, stage)
         self.tokens: list[tuple[int, bytes]] = []
         self.start = llama.n_tokens + len(read)
-        self._meter, self._draws = Meter(llama, len(read)), Draws(llama, sampling, read)
+        self._meter, self._draws = Meter(llama, len(read), began), Draws(llama, sampling, read)
         self._reason: FinishReason = "interrupted"
         self._was_cut = False  # whether a thought was
 

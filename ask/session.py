@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -166,14 +167,14 @@ class Session:
     def _stream(self, question: str) -> Generator[Part, None, None]:
         """Yield the parts for `stream_parts`; meanwhile nothing is read in the background."""
         with computing():
-            yield from self._answer(question)
+            yield from self._answer(question, time.perf_counter())
 
-    def _answer(self, question: str) -> Generator[Part, None, None]:
-        """Read a question, and yield the parts of its answer."""
+    def _answer(self, question: str, began: float) -> Generator[Part, None, None]:
+        """Read a question that was asked at a time, and yield the parts of its answer."""
         self._check_document()
         unread, tokens = self._unread, self._question_tokens(question)
         llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
-        drawn = DrawnAnswer(llama, self.sampling, self.prompt, self.thinking, tokens, self._recorder)
+        drawn = DrawnAnswer(llama, self.sampling, self.prompt, self.thinking, tokens, self._recorder, began)
         self.answer, self._last = None, turn
         llama.context.keep_state()
         if self._recorder is not None:

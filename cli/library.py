@@ -246,10 +246,12 @@ def verify_indexes(names: tuple[str, ...], output: str, model: Path | None, inde
     Compares all indexes, or those of DOCUMENT: a document's name or path, or an index's name or folder. An index that
     is damaged is made again when it is needed; what is whole of it is kept.
     """
-    from ..library.catalogue import UNFINISHED, damage_of
+    from ..library.catalogue import BEING_READ, UNFINISHED, damage_of
 
     found = _found(model, index_dir)
-    chosen = [entry for entry in (_named(names, found) if names else found) if entry.state != UNFINISHED]
+    chosen = [
+        entry for entry in (_named(names, found) if names else found) if entry.state not in (UNFINISHED, BEING_READ)
+    ]
     start, rows = time.perf_counter(), []
     for entry in chosen:
         rows.append({"document": entry.document, "path": str(entry.folder), "damage": damage_of(entry.folder) or None})

@@ -26,6 +26,9 @@ _USED = "used"
 #: Faults of an index.
 CHANGED, GONE, UNFINISHED, DAMAGED = "changed", "gone", "unfinished", "damaged"
 
+#: State of an index that a process is making.
+BEING_READ = "being read"
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -46,8 +49,8 @@ class Entry:
     created, used : datetime
         Times of its making and last use.
     state : str
-        CHANGED if the document's file has another text now, GONE if it is missing; UNFINISHED after an interrupted
-        build, DAMAGED if the index cannot be read; else "".
+        CHANGED if the document's file has another text now, GONE if it is missing; BEING_READ while it is made,
+        UNFINISHED if that was interrupted, DAMAGED if the index cannot be read; else "".
     """
 
     folder: Path
@@ -79,7 +82,7 @@ def _entries_of(library: Path) -> Iterator[Entry]:
             f"{library.stem}.gguf",
             _time(folder),
         )
-        state, manifest = (UNFINISHED if unfinished else DAMAGED), None
+        state, manifest = (_state_of_partial(folder) if unfinished else DAMAGED), None
         with suppress(OctavoError):
             manifest = None if unfinished else read_manifest(folder)
         n_bytes = folder_bytes(folder)
@@ -93,6 +96,17 @@ def _entries_of(library: Path) -> Iterator[Entry]:
         file = Path(document["path"]).name if "part" in document and "path" in document else name
         size = document["tokens"], manifest["dtype"], n_bytes
         yield Entry(folder, name, file, model, *size, created, used, _state(document))
+
+
+def _state_of_partial(folder: Path) -> str:
+    """Return whether a process is making an index."""
+    with suppress(OSError):
+        try:
+            with locked(folder, waiting=do_not_wait):
+                return UNFINISHED
+        except Busy:
+            return BEING_READ
+    return UNFINISHED
 
 
 def _state(document: dict[str, Any]) -> str:
