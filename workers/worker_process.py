@@ -106,18 +106,18 @@ class WorkerProcess:
     def pause(self, pauses: bool) -> None:
         """Halt the process wherever it is, or let it continue: it takes no CPU while others need it."""
         with self._lock:
-            if self._process is not None and pauses != self._is_paused:
+            if self._process is not None and pauses != self._is_paused and not self._is_ended:
                 self._process.send_signal(signal.SIGSTOP if pauses else signal.SIGCONT)
             self._is_paused = pauses
 
     def end(self) -> None:
         """End the process at once. An interrupted build resumes later."""
-        self.pause(False)  # a paused process does not end
         with self._lock:
             self._is_ended, process = True, self._process
         if process is None:
             return
         process.terminate()
+        process.send_signal(signal.SIGCONT)  # a paused process does not end
         try:
             process.wait(_GRACE)
         except subprocess.TimeoutExpired:
