@@ -46,6 +46,8 @@ class GrowingFinder:
         Their texts.
     passages : PassageFinder
         Finds passages of all documents.
+    texts : dict
+        The text of each of these documents.
     job : dict, optional
         How to read the documents in the background: the fields of a `Job`. None leaves them unread.
     """
@@ -55,10 +57,11 @@ class GrowingFinder:
         indexer: Indexer,
         store: TextStore,
         passages: PassageFinder,
+        texts: dict[UnreadDocument, FileText],
         job: dict[str, Any] | None,
         progress: ProgressOfMany,
     ) -> None:
-        self._indexer, self._store, self._passages = indexer, store, passages
+        self._indexer, self._store, self._passages, self._texts = indexer, store, passages, texts
         self._job, self._progress = job, progress
         self._whole: IndexFinder | None = None
         self._read: dict[Path, IndexFinder] = {}
@@ -86,7 +89,7 @@ class GrowingFinder:
         """Find the best text that there is now. See `Finder.find`."""
         if self._whole is None:
             self._indexer.snapshot.refresh()
-            unread = [document for document in self._passages.documents if not is_read(self._indexer, document.text)]
+            unread = [document for document, text in self._texts.items() if not is_read(self._indexer, text)]
             if unread:
                 return self._find(question, current, unread)
             self._whole = self._move_over()
@@ -103,7 +106,7 @@ class GrowingFinder:
         self._progress.notice(f"{what} read now: answers come from the whole text.")
         indexer, several = self._indexer, len(documents) > 1
         heads = source_heads(indexer.llama, indexer.library, indexer.notice) if several else []
-        hashed = [document.text.hashed for document in documents]
+        hashed = [text.hashed for text in self._texts.values()]
         return IndexFinder(indexer.llama, open_document_set(indexer, hashed, heads, self._progress))
 
     def _find(
@@ -116,13 +119,16 @@ class GrowingFinder:
         whole = self._whole_of(best, found[0]) if found else None
         if whole is not None:
             return whole, candidates
-        passages = self._passages.read(candidates, found, current, self._part_of(best))
-        return passages, candidates or [Candidate(best, 0.0, 0.0)]
+        part = self._part_of(best)
+        if part is not None and not candidates:
+            candidates = [Candidate(best, 0.0, 0.0)]
+        choice = self._passages.choose(candidates, found, part)
+        return self._passages.passages(choice, current), choice.candidates
 
     def _whole_of(self, document: UnreadDocument, piece: Piece) -> WholeText | None:
         """Return a document, or the part of it with a piece, from its index; None if that is not read."""
-        indexer, file, version = self._indexer, document.text.file, document.text.file.version
-        name, path, sha256 = document.name, document.path, document.text.hashed.sha256
+        indexer, file, sha256 = self._indexer, self._texts[document].file, self._texts[document].hashed.sha256
+        name, path, version = document.name, document.path, file.version
         for part in indexer.parts(*version) if version else ():
             start, stop = part["part"]
             if start <= piece.start < stop:
@@ -138,12 +144,12 @@ class GrowingFinder:
 
     def _heal(self, damaged: IndexedDocument) -> None:
         """Make a damaged index again."""
-        file = next(document.text.file for document in self._passages.documents if document.path == damaged.path)
+        file = next(text.file for document, text in self._texts.items() if document.path == damaged.path)
         self._indexer.index(HashedDocument.of(file.read(), file), self._progress.document(damaged.name))
 
     def _part_of(self, document: UnreadDocument) -> ReadPart | None:
         """Return the part of a document that is read so far; None if there is none, or if it cannot be used."""
-        unfinished = UnfinishedIndex.of(self._indexer, document.text.hashed)
+        unfinished = UnfinishedIndex.of(self._indexer, self._texts[document].hashed)
         if unfinished is None:
             return None
         before = self._part[1] if self._part is not None and self._part[0] == document else None
@@ -161,12 +167,13 @@ class GrowingFinder:
         failed = {document.path: document for document in queue.documents() if document.problem}
         waiting = []
         for document in dict.fromkeys(chain((each for each in likeliest if each in unread), unread)):
-            version = document.text.file.version
+            file = self._texts[document].file
+            version = file.version
             if version is not None and (problem := failed.get(version[0])) is not None:
                 if document.name not in self._told:
                     self._progress.notice(f"{document.name} could not be read in the background: {problem.problem}")
                     self._told.add(document.name)
-            elif version is not None and document.text.file.password is None:
+            elif version is not None and file.password is None:
                 waiting.append(document.path)
         queue.add(waiting, library, self._job)
         if waiting:
@@ -235,11 +242,7 @@ def open_growing(
         return [hashed[file] for file in files if file in hashed]
     kept = texts.keep(chain(found, new, texts.of(read)))
     check_problems(kept, texts.problems, progress.notice)
-    finder = PassageFinder(
-        llama,
-        texts.store,
-        [UnreadDocument.of(text) for text in sorted(kept, key=lambda text: order[text.file])],
-        min(PASSAGE_TOKENS, int(first_answer * _FOR_PASSAGES * per_s)),
-        speed.note,
-    )
-    return GrowingFinder(indexer, texts.store, finder, job, progress)
+    documents = {UnreadDocument.of(text): text for text in sorted(kept, key=lambda text: order[text.file])}
+    n_passages = min(PASSAGE_TOKENS, int(first_answer * _FOR_PASSAGES * per_s))
+    finder = PassageFinder(llama, texts.store, list(documents), n_passages, speed.note)
+    return GrowingFinder(indexer, texts.store, finder, documents, job, progress)

@@ -6,11 +6,12 @@ Of a document of which the model has read a part, the passages of the rest follo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,28 +43,19 @@ class UnreadDocument:
     ----------
     path : Path
         Its file.
-    text : FileText
-        Its text.
+    number : int
+        Number of its text in the store.
     """
 
+    name: str
     path: Path
-    text: FileText
+    number: int
 
     @classmethod
     def of(cls, text: FileText) -> UnreadDocument:
         """Return the document with a text that is kept."""
-        return cls(Path(text.file.path), text)
-
-    @property
-    def name(self) -> str:
-        """Return its name for messages."""
-        return self.text.file.name
-
-    @property
-    def number(self) -> int:
-        """Return the number of its text in the store."""
-        assert self.text.kept is not None
-        return self.text.kept.number
+        assert text.kept is not None
+        return cls(text.file.name, Path(text.file.path), text.kept.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,16 +88,39 @@ class Passages:
         return self.laid_out.index
 
     @property
+    def read_now(self) -> Sequence[Excerpt]:
+        """Return the passages, without the part that was read before."""
+        return self.laid_out.excerpts[self.part is not None :]
+
+    @property
     def basis(self) -> Basis:
         """Return the number of passages, and the share of the documents' characters that was read."""
         n_read = sum(piece.stop - piece.start for piece in self.pieces) + (self.part.n_characters if self.part else 0)
         share = min(n_read / sum(len(text.text) for text, _ in self.texts.values()), 1.0)
-        n_passages = len(self.laid_out.excerpts) - bool(self.part)
+        n_passages = len(self.read_now)
         return Basis("part" if self.part else "excerpts", n_passages, share, is_begun=self.part is not None)
 
     def passages(self, attended: np.ndarray, most: int) -> list[tuple[UnreadDocument, Passage]]:
         """Find the passages with most attention. See `LaidOut.passages`."""
         return self.laid_out.passages(attended, self.texts.__getitem__, most)
+
+
+class Choice(NamedTuple):
+    """The passages of an answer, which are still to be read.
+
+    Parameters
+    ----------
+    candidates : list of Candidate
+        The documents that the question may be about, the likeliest first.
+    pieces : list of Piece
+        The pieces to read, in the order of the texts.
+    part : ReadPart, optional
+        What the model has read of the likeliest document.
+    """
+
+    candidates: list[Candidate]
+    pieces: list[Piece]
+    part: ReadPart | None = None
 
 
 class PassageFinder:
@@ -145,44 +160,42 @@ class PassageFinder:
 
     def find(self, question: str, current: object) -> tuple[Passages, list[Candidate]]:
         """Find and read the passages that share most words with a question. See `Finder.find`."""
-        candidates, found = self.search(question)
-        passages = self.read(candidates, found, current)
-        return passages, candidates or [Candidate(document, 0.0, 0.0) for document in passages.documents]
+        choice = self.choose(*self.search(question))
+        return self.passages(choice, current), choice.candidates
 
     def search(self, question: str) -> tuple[list[Candidate], list[Piece]]:
-        """Find the documents and the pieces of them that share most words with a question, the likeliest first."""
+        """Find the documents and the pieces of them that share words with a question, the likeliest first."""
         found = self._store.search(question, list(self._by_number))
         best: dict[int, float] = {}
         for piece in found:
             best.setdefault(piece.text, piece.score)
-        total = sum(best.values()) or 1.0
+        total = sum(best.values())
         return [Candidate(self._by_number[number], score / total, score) for number, score in best.items()], found
 
-    def read(
-        self, candidates: Sequence[Candidate], found: Sequence[Piece], current: object, part: ReadPart | None = None
-    ) -> Passages:
-        """Read the first of the pieces that were found, or the beginnings of the texts if no piece has a word.
+    def choose(self, candidates: list[Candidate], found: list[Piece], part: ReadPart | None = None) -> Choice:
+        """Choose the first of the pieces that were found, or the beginnings of the texts if none has a word.
 
         Parameters
         ----------
-        current : Passages or any other text
-            Returned if it is the same text.
         part : ReadPart, optional
             What the model has read of the likeliest document: its pieces are left out.
         """
-        likeliest = [candidate.document for candidate in candidates] or self.documents[:1]
         if part is not None:
-            number, n_known = likeliest[0].number, part.n_characters
-            found = [piece for piece in found if piece.text != number or piece.stop > n_known]
-        pieces = sorted(self._chosen(found or (self._beginnings() if part is None else [])))
-        if isinstance(current, Passages) and current.pieces == pieces and current.part is part:
+            number = candidates[0].document.number
+            rest = (piece for piece in found if piece.text != number or piece.stop > part.n_characters)
+            return Choice(candidates, sorted(self._chosen(rest)), part)
+        pieces = sorted(self._chosen(found or self._beginnings()))
+        numbers = dict.fromkeys(piece.text for piece in pieces)
+        return Choice(candidates or [Candidate(self._by_number[number], 0.0, 0.0) for number in numbers], pieces)
+
+    def passages(self, choice: Choice, current: object) -> Passages:
+        """Read the passages of a choice, or return `current` if it is the same text."""
+        if isinstance(current, Passages) and current.pieces == choice.pieces and current.part is choice.part:
             return current
-        of_pieces = {piece.text for piece in pieces}
-        documents = [document for document in likeliest if document.number in of_pieces]
-        documents = documents or [self._by_number[number] for number in sorted(of_pieces)]
-        if part is not None and likeliest[0] not in documents:
-            documents.insert(0, likeliest[0])
-        return self._read(pieces, documents, part)
+        began = time.perf_counter()
+        passages = at_once(self.read(choice, lambda: self._llama.n_batch))
+        self._has_read(sum(stop - start for _, start, stop in passages.read_now), time.perf_counter() - began)
+        return passages
 
     def followed_by(self, tokens_hash: str) -> None:
         """Return None: passages depend on the question."""
@@ -204,21 +217,29 @@ class PassageFinder:
         for number in self._by_number:
             yield from self._store.first_pieces(number)
 
-    def _read(
-        self, pieces: Sequence[Piece], documents: Sequence[UnreadDocument], part: ReadPart | None = None
-    ) -> Passages:
-        """Read pieces of documents in their order, those that follow one another as one passage."""
-        llama, prompt = self._llama, self._llama.prompt()
+    def read(self, choice: Choice, room: Callable[[], int]) -> Generator[None, None, Passages]:
+        """Read the pieces of a choice in their order, those that follow one another as one passage.
+
+        Parameters
+        ----------
+        room : callable
+            Returns the number of tokens of the next batch.
+
+        Yields
+        ------
+        None
+            Between the batches. The model may compute other sequences then.
+        """
+        llama, prompt, part = self._llama, self._llama.prompt(), choice.part
         head = prompt.head()
         parts, excerpts = [np.array(head, np.int32)], []
         texts: dict[UnreadDocument, tuple[TokenText, list[Place]]] = {}
-        of_texts = {number: list(of_text) for number, of_text in groupby(pieces, lambda piece: piece.text)}
-        for document in sorted(documents, key=lambda document: document.number):
-            text = self._store.document(document.number)
-            starts: list[np.ndarray] = []
-            if part is not None and document == documents[0]:
-                starts.append(part.starts)
-            for start, stop in _joined(of_texts.get(document.number, [])):
+        of_texts = {number: list(pieces) for number, pieces in groupby(choice.pieces, lambda piece: piece.text)}
+        begun = None if part is None else choice.candidates[0].document
+        for number in sorted({*of_texts, *([begun.number] if begun else [])}):
+            document, text = self._by_number[number], self._store.document(number)
+            starts: list[np.ndarray] = [part.starts] if part is not None and document == begun else []
+            for start, stop in _joined(of_texts.get(number, [])):
                 title, passage = self._title(text, start), text.text[start:stop]
                 content = f"{title}{passage.strip()}\n\n"
                 tokens = prompt.document(content)
@@ -229,13 +250,12 @@ class PassageFinder:
                 parts.append(np.array(tokens, np.int32))
                 excerpts.append(Excerpt(document, n_before, n_before + len(tokens)))
             texts[document] = TokenText(text.text, np.concatenate(starts)), list(text.places)
-        joined, began = np.concatenate(parts), time.perf_counter()
-        index = at_once(read_as_text(llama, joined, len(head), lambda: llama.n_batch))
-        self._has_read(len(joined), time.perf_counter() - began)
+        index = yield from read_as_text(llama, np.concatenate(parts), len(head), room)
         if part is not None:
-            excerpts.insert(0, Excerpt(documents[0], 0, len(part.starts)))
+            excerpts.insert(0, Excerpt(begun, 0, len(part.starts)))
             index = after(llama, part, index)
-        return Passages(documents, pieces, LaidOut(excerpts, index), texts, part)
+        documents = [candidate.document for candidate in choice.candidates if candidate.document in texts]
+        return Passages(documents, choice.pieces, LaidOut(excerpts, index), texts, part)
 
     def _title(self, text: Document, start: int) -> str:
         """Return the line before a passage: its document if there are several, its page and its headings."""
