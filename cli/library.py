@@ -205,6 +205,7 @@ def prune_indexes(
     the stale ones, the kept texts of files that are gone are forgotten.
     """
     from ..library.catalogue import CHANGED, DAMAGED, GONE, UNFINISHED
+    from ..library.text_store import forget_gone_texts
 
     if not (stale or unfinished or older_than or larger_than):
         stale = unfinished = True
@@ -217,23 +218,13 @@ def prune_indexes(
         or (older_than is not None and now - entry.used > older_than)
         or (larger_than is not None and entry.n_bytes > larger_than)
     ]
-    n_forgotten = sum(map(_forget_gone_texts, _folders(model, index_dir))) if stale else 0
+    n_forgotten = sum(map(forget_gone_texts, _folders(model, index_dir))) if stale else 0
     if n_forgotten:
         notice(f"Forgot the texts of files that are gone: {n_forgotten:,}.")
     if chosen:
         _remove(chosen, yes)
     elif not n_forgotten:
         notice("There is nothing to remove.")
-
-
-def _forget_gone_texts(library: Path) -> int:
-    """Forget the texts in a library whose files are gone. Return how many."""
-    from ..library.text_store import TEXTS, TextStore
-
-    if not (library / TEXTS).exists():
-        return 0
-    with TextStore(library / TEXTS) as store:
-        return store.forget_gone()
 
 
 @click.command(name="verify")

@@ -286,6 +286,14 @@ class TextStore:
         return [pieces[i]._replace(score=float(scores[i])) for i in order if scores[i] > 0]
 
 
+def forget_gone_texts(folder: Path) -> int:
+    """Forget the texts of files that are gone, in the folder of a library. Return how many."""
+    if not (folder / TEXTS).exists():
+        return 0
+    with TextStore(folder / TEXTS) as store:
+        return store.forget_gone()
+
+
 def _pieces_of(document: Document, number: int, start: int, stop: int) -> Iterator[Piece]:
     """Yield the pieces of a part of a text, which begin at headings; a heading alone is none."""
     headings = [offset for offset in heading_offsets(document.places) if start < offset < stop]
