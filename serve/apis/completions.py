@@ -14,7 +14,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...settings import WHOLE
 from ..engine.request import End, Piece, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, parsed, sse
@@ -74,7 +73,7 @@ async def complete(http_request: HttpRequest) -> Response:
         tokens, document = _tokens(server, prompt, begins=not body.document), None
         if body.document:
             question = server.engine.llama.detokenize(tokens).decode(errors="replace")
-            document = await server.finder.open([body.document], WHOLE, question)
+            document = await server.finder.open([body.document], None, question)
         for number in range(body.n):
             sampling = server.sampling_of(
                 max(body.max_tokens, 1),

@@ -44,10 +44,8 @@ async def describe(request: Request) -> Response:
 
 
 async def content(request: Request) -> Response:
-    """Answer GET /v1/files/ID/content: the document's text, as it was read."""
-    server = server_of(request)
-    parts = await server.documents.open(request.path_params["id"])
-    return PlainTextResponse("".join(part.text(server.engine.llama).text for part in parts))
+    """Answer GET /v1/files/ID/content: the document's text, as the model reads it."""
+    return PlainTextResponse(await server_of(request).finder.text(request.path_params["id"]))
 
 
 async def remove(request: Request) -> Response:

@@ -21,7 +21,7 @@ from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
 from .attachments import Attachments
-from .shared_json import timings_of
+from .shared_json import extensions_of
 
 #: Anthropic's names of reasons and of errors.
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -64,7 +64,7 @@ class MessagesBody(BaseModel):
     messages: list[Message] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None
     document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] = "document"
+    reads: Literal["document", "excerpts"] | None = None
     attention: str | None = None
     temperature: float | None = Field(None, ge=0, le=100)
     top_p: float | None = Field(None, ge=0, le=1)
@@ -228,7 +228,7 @@ class _Writer:
                     yield line
         message = self.message()
         delta = {"stop_reason": message["stop_reason"], "stop_sequence": message["stop_sequence"]}
-        yield _line("message_delta", delta=delta, usage=message["usage"])
+        yield _line("message_delta", delta=delta, usage=message["usage"], **self._extensions)
         yield _line("message_stop")
 
     @staticmethod
@@ -305,7 +305,12 @@ class _Writer:
             "container": None,
             "usage": _usage(usage),
         }
-        return message | ({"timings": timings_of(usage)} if usage else {})
+        return message | self._extensions
+
+    @property
+    def _extensions(self) -> dict[str, Any]:
+        """Return octavo's own fields, at the end."""
+        return extensions_of(self._request, self._finished.end) if self._finished else {}
 
 
 def _line(kind: str, **values: Any) -> str:
@@ -323,7 +328,7 @@ def _usage(usage: Usage | None) -> dict[str, Any]:
 
 def _citations(end: End, request: Request) -> list[dict[str, Any]]:
     """Return the sources of an answer as citations."""
-    documents = request.document.documents if request.document else []
+    documents = list(request.document.documents) if request.document else []
     return [
         {
             "type": "char_location",

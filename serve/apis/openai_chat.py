@@ -23,7 +23,7 @@ from ..library.open_document import Opened, OpenExcerpts
 from ..prompt.chat_turn import ChatTurn, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
 from .attachments import Attachments
-from .shared_json import annotations_of, effort_of, logprob_as_json, timings_of, usage_of
+from .shared_json import annotations_of, effort_of, extensions_of, logprob_as_json, usage_of
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
@@ -109,7 +109,7 @@ class ChatBody(BaseModel):
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
     document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] = "document"
+    reads: Literal["document", "excerpts"] | None = None
     attention: str | None = None
     sources: bool = False
     max_tokens: int | None = Field(None, ge=1)
@@ -155,7 +155,7 @@ async def complete(http_request: HttpRequest) -> Response:
         choice, end = await _choice(http_request, server, turn, answered)
         choices.append({"index": index, **choice})
         ends.append(end)
-    totals = {"usage": usage_of(ends), "timings": timings_of(ends[-1].usage)}
+    totals = {"usage": usage_of(ends), **extensions_of(request, ends[-1])}
     return JSONResponse({**head, "object": "chat.completion", "choices": choices, **totals})
 
 
@@ -305,10 +305,10 @@ async def _stream(
                     if request.sources:
                         yield chunk(index, {"annotations": annotations_of(event.end)})
                     ends.append(event.end)
-                    more = {} if with_usage else {"timings": timings_of(event.end.usage)}
+                    more = {} if with_usage else extensions_of(request, event.end)
                     yield chunk(index, {}, event.reason, **more)
     if with_usage:
-        totals = {"usage": usage_of(ends), "timings": timings_of(ends[-1].usage)}
+        totals = {"usage": usage_of(ends), **extensions_of(requests[-1], ends[-1])}
         yield json.dumps({**head, "choices": [], **totals})
     yield "[DONE]"
 

@@ -21,7 +21,7 @@ from ..http.server import server_of
 from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
 from .attachments import Attachments
-from .shared_json import annotations_of, effort_of, logprob_as_json, timings_of
+from .shared_json import annotations_of, effort_of, extensions_of, logprob_as_json
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
@@ -75,7 +75,7 @@ class ResponseBody(BaseModel):
     input: str | list[dict[str, Any]] = Field(min_length=1)
     instructions: str | None = None
     document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] = "document"
+    reads: Literal["document", "excerpts"] | None = None
     attention: str | None = None
     sources: bool = False
     max_output_tokens: int | None = Field(None, ge=1)
@@ -330,13 +330,13 @@ class _Writer:
 
     def response(self, status: str) -> dict[str, Any]:
         """Return the response so far."""
-        body, usage = self._body, self._end.usage if self._end else None
+        body, end = self._body, self._end
         incomplete = self._reason == "length"
         response: dict[str, Any] = {
             "id": self._id,
             "object": "response",
             "created_at": self._created,
-            "completed_at": int(time.time()) if usage else None,
+            "completed_at": int(time.time()) if end else None,
             "status": "incomplete" if incomplete else status,
             "incomplete_details": {"reason": "max_output_tokens"} if incomplete else None,
             "model": self._model,
@@ -358,7 +358,8 @@ class _Writer:
             "reasoning": {"effort": body.reasoning.effort, "summary": None},
             **_NOT_KEPT,
         }
-        if usage is not None:
+        if end is not None:
+            usage = end.usage
             response["usage"] = {
                 "input_tokens": usage.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": usage.cached_tokens},
@@ -366,7 +367,7 @@ class _Writer:
                 "output_tokens_details": {"reasoning_tokens": usage.thought_tokens},
                 "total_tokens": usage.prompt_tokens + usage.answer_tokens,
             }
-            response["timings"] = timings_of(usage)
+            response |= extensions_of(self._request, end)
         return response
 
 

@@ -1,11 +1,11 @@
-"""JSON that several APIs share: log probabilities, sources, token counts and timings."""
+"""JSON that several APIs share: log probabilities, sources, token counts, timings and basis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ..engine.request import End, TokenLogprob, Usage
+from ..engine.request import End, Request, TokenLogprob, Usage
 
 
 def logprob_as_json(token: TokenLogprob) -> dict[str, Any]:
@@ -50,7 +50,13 @@ def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
     return (None if effort == "minimal" else True), {"reasoning_effort": effort}
 
 
-def timings_of(usage: Usage) -> dict[str, Any]:
+def extensions_of(request: Request, end: End) -> dict[str, Any]:
+    """Return octavo's own fields of an answer: timings, and over documents what it is given from."""
+    basis = {"basis": request.document.basis.as_json()} if request.document else {}
+    return {"timings": _timings(end.usage), **basis}
+
+
+def _timings(usage: Usage) -> dict[str, Any]:
     """Return timings as llama.cpp's server reports them, with the share of the keys and values that was read."""
     n_read, n_steps = usage.prompt_tokens - usage.cached_tokens, max(usage.answer_tokens - 1, 0)
     return {

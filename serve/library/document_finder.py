@@ -11,13 +11,14 @@ from ...ask.excerpts import EXCERPT_TOKENS, CannotLayOut, LaidOut, lay_out_in_ba
 from ...library.indexed_document import IndexedDocument
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.model_library import Library
-from ...settings import EXCERPTS
+from ...settings import EXCERPTS, WHOLE
 from ..engine.engine import Engine
 from ..engine.tasks import once
 from ..http.api_error import RequestError
 from .open_document import Opened, OpenExcerpts
 from .served_document import ReadDocument
 from .served_library import ServedLibrary
+from .unread_finder import UnreadFinder
 
 _Result = TypeVar("_Result")
 _Steps: TypeAlias = Generator[None, None, _Result]
@@ -36,44 +37,64 @@ class DocumentFinder:
 
     def __init__(self, engine: Engine, documents: ServedLibrary, library: Library, heads: Sequence[QueryHead]) -> None:
         self._engine, self._documents, self._library, self._heads = engine, documents, library, heads
+        self._unread = UnreadFinder(engine, documents, library)
         self._last: DocumentSet | None = None
 
-    async def open(self, references: Sequence[str], reads: str, question: str) -> Opened:
+    async def open(self, references: Sequence[str], reads: str | None, question: str) -> Opened:
         """Open the text to answer a question from.
+
+        While one of the documents is still being read, that is passages of all of them, found by words.
 
         Parameters
         ----------
         references : sequence of str
             Ids, names and patterns of documents, at least one (`ServedLibrary.find`).
-        reads : str
-            The document that the question is about, or excerpts of all: one of READS (settings.py).
+        reads : str, optional
+            The document that the question is about, or excerpts of all: one of READS (settings.py). By default the
+            document, if all are read.
 
         Raises
         ------
         RequestError
-            A document is missing, the model's keys cannot be laid out as excerpts, or the server is stopping.
+            A document is missing, or is still being read although the request reads whole documents; the model's keys
+            cannot be laid out as excerpts; or the server is stopping.
         OctavoError
             An index is damaged.
         """
-        found = self._documents.find(references)
+        found, unread = named = self._documents.find(references)
+        if unread and reads == WHOLE:
+            problem = 'ask again later, or without "reads" to be answered from passages of it'
+            raise RequestError(f"{unread[0].name} is still being read: {problem}.", 409)
+        if unread:
+            return await self._unread.open(named, question)
         if reads == EXCERPTS:
             laid_out = await self._search(found, lambda document_set: self._lay_out(document_set, question))
             opened = {
-                document: await self._documents.open_at(document.folder, self._id(found, document))
-                for document in laid_out.documents
+                document: await self._documents.open_at(self._of(found, document)) for document in laid_out.documents
             }
-            return OpenExcerpts(laid_out, opened)
+            n_tokens = sum(document.described["tokens"] for document in opened.values())
+            return OpenExcerpts(laid_out, opened, sum(stop - start for _, start, stop in laid_out.excerpts) / n_tokens)
         if len(found) == 1:
-            return await self._documents.open_at(found[0].folder, found[0].id)
+            return await self._documents.open_at(found[0])
         best = await self._search(
             found, lambda document_set: once(lambda: document_set.rank(question).candidates[0].document)
         )
-        return await self._documents.open_at(best.folder, self._id(found, best))
+        return await self._documents.open_at(self._of(found, best))
+
+    async def text(self, reference: str) -> str:
+        """Return the text of a document, whole even if it is read in parts.
+
+        Raise RequestError if the document is unknown or cannot be read, OctavoError if an index is damaged.
+        """
+        found, unread = self._documents.find([reference])
+        texts = [await self._unread.text(upload) for upload in unread]
+        opened = [await self._documents.open_at(document) for document in found]
+        return "".join([*texts, *(document.text(self._engine.llama).text for document in opened)])
 
     @staticmethod
-    def _id(found: Sequence[ReadDocument], indexed: IndexedDocument) -> str:
-        """Return the id of a document for clients."""
-        return next(document.id for document in found if document.folder == indexed.folder)
+    def _of(found: Sequence[ReadDocument], indexed: IndexedDocument) -> ReadDocument:
+        """Return the document of an index."""
+        return next(document for document in found if document.folder == indexed.folder)
 
     async def _search(self, found: Sequence[ReadDocument], find: Callable[[DocumentSet], _Steps[_Result]]) -> _Result:
         """Search documents in the engine's thread."""

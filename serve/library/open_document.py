@@ -1,8 +1,9 @@
-"""The text to answer from: an indexed document, or excerpts of several."""
+"""The text to answer from: an indexed document, or excerpts of documents."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +12,35 @@ from typing import Any, NamedTuple
 from ...ask.excerpts import LaidOut
 from ...ask.passages import Passage, TokenText, passages
 from ...documents.document import Place
-from ...library.indexed_document import IndexedDocument
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import Recorder
+from ...settings import EXCERPTS, WHOLE
 
 #: Largest number of an answer's sources.
 _MOST_SOURCES = 3
+
+
+class Basis(NamedTuple):
+    """What an answer is given from.
+
+    Parameters
+    ----------
+    kind : str
+        "document", a "part" of one that exceeds the context, or "excerpts".
+    passages : int or None
+        Number of the excerpts.
+    share : float
+        Share of the text that is read: of the document, or of all that the excerpts come from.
+    """
+
+    kind: str
+    passages: int | None
+    share: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON for clients."""
+        return {**self._asdict(), "share": round(self.share, 4)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +59,8 @@ class OpenDocument:
         The manifest's description of the document.
     offset : int
         Offset of its text in the client's file, in characters.
+    share : float
+        Share of the file's tokens that it has.
     """
 
     id: str
@@ -43,6 +68,7 @@ class OpenDocument:
     index: Index
     described: dict[str, Any]
     offset: int = 0
+    share: float = 1.0
 
     @property
     def name(self) -> str:
@@ -50,9 +76,14 @@ class OpenDocument:
         return str(self.described["name"])
 
     @property
-    def documents(self) -> list[OpenDocument]:
+    def documents(self) -> Sequence[OpenDocument | OpenText]:
         """Return the documents of the text."""
         return [self]
+
+    @property
+    def basis(self) -> Basis:
+        """Return what an answer from it is given from."""
+        return Basis("part" if "part" in self.described else WHOLE, None, self.share)
 
     @property
     def n_tokens(self) -> int:
@@ -82,12 +113,40 @@ class OpenDocument:
     def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
         """Return the passages that the recorded answer comes from."""
         attended = recorder.attended(self.index)[:, self.index.n_prefix :]
-        return [self.source(passage) for passage in passages(self.text(llama), self.places, attended, _MOST_SOURCES)]
+        found = passages(self.text(llama), self.places, attended, _MOST_SOURCES)
+        return [_source(self, passage) for passage in found]
 
-    def source(self, passage: Passage) -> Source:
-        """Return a passage of its text as a source."""
-        start, stop = passage.start + self.offset, passage.stop + self.offset
-        return Source(self, replace(passage, start=start, stop=stop))
+
+@dataclass(frozen=True, eq=False)
+class OpenText:
+    """The text of a document of which only passages are read.
+
+    Parameters
+    ----------
+    id, name : str
+        Id and name for clients.
+    read : TokenText
+        The text, with the tokens that are read.
+    places : sequence of Place
+        Places of its pages and headings.
+    offset : int
+        Offset of the text in the client's file, in characters.
+    """
+
+    id: str
+    name: str
+    read: TokenText
+    places: list[Place]
+    offset: int = 0
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the memory of the text."""
+        return sys.getsizeof(self.read.text)
+
+    def text(self, llama: Llama) -> TokenText:
+        """Return its text."""
+        return self.read
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,17 +157,25 @@ class OpenExcerpts:
     ----------
     laid_out : LaidOut
         The excerpts as one context.
-    opened : mapping of IndexedDocument to OpenDocument
+    opened : mapping of a document of `laid_out` to OpenDocument or OpenText
         Their documents, the likeliest first.
+    share : float
+        Share of the documents' texts that they have.
     """
 
     laid_out: LaidOut
-    opened: Mapping[IndexedDocument, OpenDocument]
+    opened: Mapping[Any, OpenDocument | OpenText]
+    share: float
 
     @property
-    def documents(self) -> list[OpenDocument]:
+    def documents(self) -> Sequence[OpenDocument | OpenText]:
         """Return the documents of the excerpts, the likeliest first."""
         return list(self.opened.values())
+
+    @property
+    def basis(self) -> Basis:
+        """Return what an answer from them is given from."""
+        return Basis(EXCERPTS, len(self.laid_out.excerpts), self.share)
 
     @property
     def index(self) -> Index:
@@ -122,25 +189,31 @@ class OpenExcerpts:
 
     @property
     def n_bytes(self) -> int:
-        """Return the memory of their keys and values."""
-        return self.index.n_bytes
+        """Return the memory of their keys and values, and of texts."""
+        return self.index.n_bytes + sum(document.n_bytes for document in self.opened.values())
 
     def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
         """Return the passages that the recorded answer comes from, each with its document."""
 
-        def text_of(document: IndexedDocument) -> tuple[TokenText, list[Place]]:
+        def text_of(document: Any) -> tuple[TokenText, list[Place]]:
             opened = self.opened[document]
             return opened.text(llama), opened.places
 
         found = self.laid_out.passages(recorder.attended(self.index), text_of, _MOST_SOURCES)
-        return [self.opened[document].source(passage) for document, passage in found]
+        return [_source(self.opened[document], passage) for document, passage in found]
 
 
 class Source(NamedTuple):
     """A passage of an answer's sources, and its document."""
 
-    document: OpenDocument
+    document: OpenDocument | OpenText
     passage: Passage
+
+
+def _source(document: OpenDocument | OpenText, passage: Passage) -> Source:
+    """Return a passage of a document's text as a source, with its place in the client's file."""
+    start, stop = passage.start + document.offset, passage.stop + document.offset
+    return Source(document, replace(passage, start=start, stop=stop))
 
 
 #: Text before a prompt.

@@ -21,6 +21,11 @@ class ReadDocument(NamedTuple):
     manifest: dict[str, Any]
 
     @property
+    def key(self) -> Path:
+        """Return what tells it from others."""
+        return self.folder
+
+    @property
     def described(self) -> dict[str, Any]:
         """Return the manifest's description of the document."""
         described: dict[str, Any] = self.manifest["document"]

@@ -14,7 +14,7 @@ from datetime import datetime
 from fnmatch import fnmatch
 from glob import has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ...convert.pipeline import covers_by
 from ...errors import OctavoError
 from ...library import catalogue
 from ...library.batch.job import Job
+from ...library.text_store import forget_gone_texts
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import n_common
 from ...runtime.store.files import PARTIAL, make_private
@@ -43,6 +44,13 @@ _LONGEST_NAME = 120
 
 #: File beside an upload until it is read: its reading resumes when the server is started again.
 _UNREAD = ".unread"
+
+
+class Found(NamedTuple):
+    """The documents of a request: those that are indexed, and uploads that are still being read."""
+
+    read: list[ReadDocument]
+    unread: list[Upload]
 
 
 class ServedLibrary:
@@ -87,58 +95,60 @@ class ServedLibrary:
             return Path(described["path"]).parent.name
         return f"file-{described['sha256'][:24]}"
 
-    async def open(self, reference: str) -> list[OpenDocument]:
-        """Open an indexed document, or all its parts in order, by its id or name.
-
-        Raise RequestError if the document is unknown, is still being read, could not be read, or has a damaged index.
-        """
-        return [await self.open_at(document.folder, document.id) for document in self.find([reference])]
-
-    def find(self, references: Sequence[str]) -> list[ReadDocument]:
+    def find(self, references: Sequence[str]) -> Found:
         """Find documents by a request's names, each once.
 
         Parameters
         ----------
         references : sequence of str
-            Ids and names as in `open`, and patterns of names, such as "*.pdf".
+            Ids, names, and patterns of names, such as "*.pdf".
 
         Raises
         ------
         RequestError
-            A name is unknown, a pattern fits no document, or a document is still being read or could not be read.
+            A name is unknown, a pattern fits no document, or a document could not be read.
         """
         finished = self._finished()
-        found = {document.folder: document for name in references for document in self._named(name, finished)}
-        return list(found.values())
+        found = {each.key: each for name in references for each in self._named(name, finished)}
+        read = [each for each in found.values() if isinstance(each, ReadDocument)]
+        return Found(read, [each for each in found.values() if isinstance(each, Upload)])
 
-    async def open_at(self, path: Path, document_id: str) -> OpenDocument:
-        """Open a document by the folder of its index. Raise OctavoError if its index is damaged."""
-        return await asyncio.to_thread(self._open, document_id, path)
+    async def open_at(self, document: ReadDocument) -> OpenDocument:
+        """Open an indexed document. Raise OctavoError if its index is damaged."""
+        return await asyncio.to_thread(self._open, document)
 
-    def _named(self, reference: str, finished: Sequence[ReadDocument]) -> list[ReadDocument]:
-        """Return the documents with an id, or else with a name, or else with names that fit a pattern."""
+    def _named(self, reference: str, finished: Sequence[ReadDocument]) -> Sequence[ReadDocument | Upload]:
+        """Return the documents with an id, or else with a name, or else with names that fit a pattern.
+
+        Of several with the same name, the newest counts, which is one that is being read if there is any.
+        """
+        reading = [upload for upload in reversed(self._uploads.values()) if not upload.problem]
         for document in finished:
             if document.id == reference:
                 return document.parts(other for other in finished if other.id == reference)
+        for upload in reading:
+            if reference in (upload.id, upload.name):
+                return [upload]
         for document in finished:
             if document.name == reference:
                 return [document]
         for document in finished:
             if document.file == reference:
                 return document.parts(finished)
-        found = []
+        found: list[ReadDocument | Upload] = []
         if has_magic(reference):
-            found = [document for document in finished if fnmatch(document.name, reference)]
+            found += [document for document in finished if fnmatch(document.name, reference)]
             found += [other for other in finished if fnmatch(other.file, reference) and other not in found]
-        if not found and (upload := self._uploads.get(reference)) is not None:
-            if upload.problem:
-                raise RequestError(f"{upload.file.name} could not be read: {upload.problem}")
-            raise RequestError(f"{upload.file.name} is still being read: ask again later.", 409)
+            found += [upload for upload in reading if fnmatch(upload.name, reference)]
+        for upload in self._uploads.values():
+            if not found and upload.problem and reference in (upload.id, upload.name):
+                raise RequestError(f"{upload.name} could not be read: {upload.problem}")
         if not found:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
         return found
 
-    def _open(self, document_id: str, path: Path) -> OpenDocument:
+    def _open(self, document: ReadDocument) -> OpenDocument:
+        path = document.folder
         with self._lock:
             opened = self._opened.get(path)
             if opened is not None:
@@ -149,15 +159,22 @@ class ServedLibrary:
             catalogue.note_use(path)
             described = manifest["document"]
             offset = described["part"][0] if "part" in described and self._is_upload(described) else 0
-            opened = OpenDocument(document_id, path, index, described, offset)
+            opened = OpenDocument(document.id, path, index, described, offset, self._share(document))
             self._opened[path] = opened
             return opened
+
+    def _share(self, document: ReadDocument) -> float:
+        """Return the share of its file's tokens that a document has, which may be a part."""
+        if "part" not in document.described:
+            return 1.0
+        n_tokens = sum(part.described["tokens"] for part in document.parts(self._finished()))
+        return float(document.described["tokens"] / n_tokens)
 
     def open_all(self) -> None:
         """Open all documents, so that prompts that begin with one find it. Leave out those that fail."""
         for document in self._finished():
             with suppress(OctavoError):
-                self._open(document.id, document.folder)
+                self._open(document)
 
     def begun_by(self, tokens: np.ndarray) -> OpenDocument | None:
         """Find the longest open document that a prompt begins with."""
@@ -234,12 +251,14 @@ class ServedLibrary:
             with suppress(OctavoError):
                 await self._remove_indexes(document_id)  # the finished parts of a document that failed
             shutil.rmtree(upload.file.parent, ignore_errors=True)
+            with suppress(OctavoError):
+                await self._forget_texts()
             return
         del self._uploads[document_id]
         for document in self._finished():
             if document.id == document_id:
                 with suppress(OctavoError):
-                    await asyncio.to_thread(self._open, document_id, document.folder)
+                    await self.open_at(document)
 
     async def wait(self, document_id: str) -> None:
         """Wait until a document is read. Raise RequestError if it could not be read."""
@@ -247,7 +266,7 @@ class ServedLibrary:
         if upload is not None:
             await upload.finished.wait()
             if upload.problem:
-                raise RequestError(f"{upload.file.name} could not be read: {upload.problem}")
+                raise RequestError(f"{upload.name} could not be read: {upload.problem}")
 
     def list(self) -> list[dict[str, Any]]:
         """Describe all documents for clients, the newest first."""
@@ -273,13 +292,18 @@ class ServedLibrary:
         upload = self._uploads.pop(document_id, None)
         if upload is not None:
             await upload.cancel()
-            for partial in self._library.folder.glob(f"{folder_name(upload.file.name)}-*{PARTIAL}"):
+            for partial in self._library.folder.glob(f"{folder_name(upload.name)}-*{PARTIAL}"):
                 with suppress(OctavoError):
                     catalogue.remove(partial)
         if not await self._remove_indexes(document_id) and upload is None:
             raise RequestError(f"There is no file {document_id}.", 404, "not_found")
         shutil.rmtree(self._upload_folder / document_id, ignore_errors=True)
         self.when_removed(document_id)
+        await self._forget_texts()
+
+    async def _forget_texts(self) -> None:
+        """Forget the texts of removed documents, which were kept to find passages of them."""
+        await asyncio.to_thread(forget_gone_texts, self._library.folder)
 
     async def _remove_indexes(self, document_id: str) -> int:
         """Remove the indexes of a document or of its parts; return how many there were."""
@@ -309,7 +333,7 @@ class ServedLibrary:
     def _upload_as_json(self, document_id: str, upload: Upload) -> dict[str, Any]:
         status = "error" if upload.problem else "processing"
         n_bytes = upload.file.stat().st_size if upload.file.exists() else 0
-        file = _file(document_id, upload.file.name, n_bytes, int(upload.created), status)
+        file = _file(document_id, upload.name, n_bytes, int(upload.created), status)
         progress = upload.progress
         n_tokens = progress.total if progress and progress.unit == "tokens" else None
         shown = progress.as_json() if progress and not upload.problem else None

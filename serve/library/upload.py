@@ -52,6 +52,8 @@ class Upload:
 
     Attributes
     ----------
+    process : WorkerProcess
+        The process that reads it.
     problem : str
         Why it failed; else "".
     finished : asyncio.Event
@@ -67,12 +69,27 @@ class Upload:
         self.progress: Progress | None = None
         self.problem, self.finished, self.created = "", asyncio.Event(), time.time()
         self.is_read = False
-        self._process = WorkerProcess(name_of(ReadDocuments), replace(job, nice=_NICE).as_json())
+        self.process = WorkerProcess(name_of(ReadDocuments), replace(job, nice=_NICE).as_json())
+
+    @property
+    def id(self) -> str:
+        """Return its id for clients."""
+        return self.file.parent.name
+
+    @property
+    def key(self) -> Path:
+        """Return what tells it from others."""
+        return self.file
+
+    @property
+    def name(self) -> str:
+        """Return the name of its file."""
+        return self.file.name
 
     async def run(self) -> None:
         """Read the document; `finished` and `problem` hold the result."""
         try:
-            result = await asyncio.to_thread(self._process.do, {"path": str(self.file)}, self._receive)
+            result = await asyncio.to_thread(self.process.do, {"path": str(self.file)}, self._receive)
             self.is_read, self.problem = "result" in result, result.get("error") or result.get("fatal") or ""
         except Ended:
             pass
@@ -102,4 +119,4 @@ class Upload:
 
     async def cancel(self) -> None:
         """End the process."""
-        await asyncio.to_thread(self._process.end)
+        await asyncio.to_thread(self.process.end)

@@ -10,7 +10,6 @@ from typing import Any
 from ...ask.thinking import Thinking
 from ...ask.thought_splitter import Part
 from ...runtime.thought_form import Stage
-from ...settings import WHOLE
 from ..engine.request import End, Generation, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.server import Server
@@ -31,8 +30,9 @@ class ChatTurn:
         Settings of the answer.
     documents : sequence of str
         Ids, names or patterns of the conversation's documents.
-    reads : str
+    reads : str, optional
         Text to answer from: the document that the question is about, or excerpts of all, one of READS (settings.py).
+        By default the document, or passages while one is still being read.
     tools : sequence of dict
         Tools in OpenAI's form.
     choice : str
@@ -48,7 +48,7 @@ class ChatTurn:
     messages: Sequence[Message]
     generation: Generation
     documents: Sequence[str] = ()
-    reads: str = WHOLE
+    reads: str | None = None
     tools: Sequence[dict[str, Any]] = ()
     choice: str = "auto"
     parallel: bool = True

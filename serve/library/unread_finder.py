@@ -1,0 +1,134 @@
+"""Find passages by words, in documents of which some are still being read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
+
+from ...ask.unread import PassageFinder, UnreadDocument
+from ...documents.document import Document
+from ...errors import OctavoError
+from ...library.document_file import DocumentFile
+from ...library.text_store import TEXTS, TextStore
+from ...runtime.store.model_library import Library
+from ..engine.engine import Engine
+from ..http.api_error import RequestError
+from .open_document import OpenDocument, OpenExcerpts, OpenText
+from .served_library import Found, ServedLibrary
+from .upload import Upload
+
+_Result = TypeVar("_Result")
+
+
+class _Origin(NamedTuple):
+    """The document of a text: its id for clients, and where the text stands in its file."""
+
+    id: str
+    offset: int = 0
+    first_line: int = 1
+
+
+class UnreadFinder:
+    """Finds passages that share words with a question, and has the model read only these.
+
+    The texts are kept in the library's `TextStore`: those of uploads from the first question on, and of documents that
+    are named with them, too.
+    """
+
+    def __init__(self, engine: Engine, documents: ServedLibrary, library: Library) -> None:
+        self._engine, self._documents, self._library = engine, documents, library
+        self._adding = asyncio.Lock()
+        self._opened = WeakValueDictionary[Any, OpenExcerpts]()  # as long as conversations over them are in memory
+
+    async def open(self, found: Found, question: str) -> OpenExcerpts:
+        """Open the passages that a question is about.
+
+        Raises
+        ------
+        RequestError
+            A document cannot be read, or was removed; or the server is stopping.
+        OctavoError
+            The texts cannot be kept.
+        """
+        store = await self._open_store()
+        try:
+            origins = {await self._kept(store, upload): _Origin(upload.id) for upload in found.unread}
+            for document in found.read:
+                opened = await self._documents.open_at(document)
+                first_line = opened.described.get("first_line", 1)
+                origins[await self._kept_of_index(store, opened)] = _Origin(opened.id, opened.offset, first_line)
+            return await self._find(PassageFinder(self._engine.llama, store, list(origins)), origins, question)
+        finally:
+            store.close()
+
+    async def text(self, upload: Upload) -> str:
+        """Return the text of an upload. Raise RequestError if it cannot be read."""
+        store = await self._open_store()
+        try:
+            return store.document((await self._kept(store, upload)).number).text
+        finally:
+            store.close()
+
+    async def _open_store(self) -> TextStore:
+        return await asyncio.to_thread(TextStore, self._library.folder / TEXTS)
+
+    async def _find(
+        self, finder: PassageFinder, origins: Mapping[UnreadDocument, _Origin], question: str
+    ) -> OpenExcerpts:
+        """Find passages, and read them in batches, unless a conversation holds them."""
+        engine = self._engine
+        choice = await asyncio.to_thread(finder.choose, question)
+        places = [(piece.text, piece.start, piece.stop) for piece in choice.pieces]
+        key = (*(origin.id for origin in origins.values()), *places)
+        opened = self._opened.get(key)
+        if opened is None:
+            read = finder.read(choice, lambda: engine.room)
+            passages = await engine.run_steps(engine.sequences.aside(read))
+            texts: dict[Any, OpenDocument | OpenText] = {}
+            for document in passages.documents:
+                (text, page_places), (document_id, offset, first_line) = passages.texts[document], origins[document]
+                text = replace(text, first_line=first_line)
+                texts[document] = OpenText(document_id, document.name, text, page_places, offset)
+            opened = self._opened[key] = OpenExcerpts(passages.laid_out, texts, passages.share)
+        return opened
+
+    async def _kept(self, store: TextStore, upload: Upload) -> UnreadDocument:
+        """Keep the text of an upload, unless that was done before."""
+        file = DocumentFile(upload.file)
+
+        def keep() -> int:
+            version = file.version
+            number = store.find(*version) if version else None
+            if number is None and version:
+                try:
+                    document = file.read()
+                except OctavoError as problem:
+                    raise RequestError(f"{upload.name} could not be read: {problem}") from problem
+                number = store.add(document)
+            if number is None or not file.is_file:  # it was removed in the meantime, and its text with it
+                store.forget_gone()
+                raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
+            return number
+
+        return UnreadDocument(upload.name, upload.file, await self._in_turn(keep))
+
+    async def _kept_of_index(self, store: TextStore, opened: OpenDocument) -> UnreadDocument:
+        """Keep the text that an index was made of, unless that was done before."""
+        version = str(opened.path), 0, opened.n_tokens
+
+        def keep() -> int:
+            number = store.find(*version)
+            if number is None:
+                text, (path, mtime_ns, n_bytes) = opened.text(self._engine.llama).text, version
+                number = store.add(Document(text, tuple(opened.places), (), opened.name, path, mtime_ns, n_bytes))
+            return number
+
+        return UnreadDocument(opened.name, opened.path, await self._in_turn(keep))
+
+    async def _in_turn(self, keep: Callable[[], int]) -> int:
+        """Keep a text in a thread, one after another: two questions must not keep the same one."""
+        async with self._adding:
+            return await asyncio.to_thread(keep)
