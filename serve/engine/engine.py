@@ -38,6 +38,9 @@ _SMALLER = 4
 #: Number of clients whose turns are remembered.
 _MOST_CLIENTS = 1000
 
+#: Seconds without work after which the engine rests.
+_REST_AFTER = 1.0
+
 #: Tokens of a step with logits: each has one number for each token of the vocabulary.
 _WITH_LOGITS = 64
 
@@ -75,6 +78,11 @@ class Engine:
         Largest number of waiting requests.
     timeout : float
         Seconds after which a request fails.
+
+    Attributes
+    ----------
+    when_busy : callable
+        Receives True when the engine begins to compute, and False when it has rested for a moment; in its thread.
     """
 
     def __init__(
@@ -98,6 +106,7 @@ class Engine:
         self._begun = dict[str, int]()  # number of each client's last begun request, in this order
         self._tasks = Tasks()
         self._closing = False
+        self.when_busy: Callable[[bool], None] = lambda is_busy: None
         self._thread = threading.Thread(target=self._work, name="octavo-engine")
         self._thread.start()
 
@@ -223,10 +232,16 @@ class Engine:
 
     def _work(self) -> None:
         """Take turns until the engine is closed."""
+        is_busy = False
         while True:
             with self._changed:
-                while not self._has_work:
-                    self._changed.wait()
+                if is_busy and not self._changed.wait_for(lambda: self._has_work, _REST_AFTER):
+                    is_busy = False
+                    self.when_busy(False)
+                if not is_busy:
+                    self._changed.wait_for(lambda: self._has_work)
+                    is_busy = True
+                    self.when_busy(True)
             if self._closing:
                 break
             try:

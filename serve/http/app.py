@@ -97,7 +97,7 @@ def open_server(
     release_threads()  # from now on the engine's thread computes
     attention, most = llama.attention, {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
     engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout)
-    documents.when_removed = engine.forget
+    documents.when_removed, engine.when_busy = engine.forget, documents.pauses.note_busy
     return Server(
         engine=engine,
         documents=documents,

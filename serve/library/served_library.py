@@ -33,6 +33,7 @@ from ...runtime.store.model_library import Library, folder_name
 from ...settings import PREFILLS
 from ..http.api_error import RequestError
 from .open_document import OpenDocument
+from .pauses import Pauses
 from .served_document import ReadDocument
 from .upload import Upload
 
@@ -65,6 +66,7 @@ class ServedLibrary:
         self._uploads: dict[str, Upload] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._one_at_a_time, self._closing = asyncio.Semaphore(1), False
+        self.pauses = Pauses()
         self._lock = threading.Lock()
         self._opened: dict[Path, OpenDocument] = {}
         self.when_removed: Callable[[str], None] = lambda document_id: None
@@ -240,7 +242,8 @@ class ServedLibrary:
 
     async def _read(self, document_id: str, upload: Upload) -> None:
         async with self._one_at_a_time:
-            await upload.run()
+            with self.pauses.of(upload.process):
+                await upload.run()
         if self._uploads.get(document_id) is not upload:
             return
         if upload.is_read:
@@ -264,7 +267,8 @@ class ServedLibrary:
         """Wait until a document is read. Raise RequestError if it could not be read."""
         upload = self._uploads.get(document_id)
         if upload is not None:
-            await upload.finished.wait()
+            with self.pauses.waiting():
+                await upload.finished.wait()
             if upload.problem:
                 raise RequestError(f"{upload.name} could not be read: {upload.problem}")
 

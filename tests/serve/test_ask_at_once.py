@@ -1,0 +1,289 @@
+"""A document is asked while it is being read: answers are given from passages that words find."""
+
+import asyncio
+import itertools
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import numpy as np
+import pytest
+from helpers.served import serving
+
+from octavo.ask import unread
+from octavo.library.text_store import TEXTS
+from octavo.runtime.query_recorder import Recorder
+
+FILLER = "A committee met again and talked about weather and bread prices.\n\n"
+FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
+BOOK = "# Roads\n\n" + FILLER * 8 + "# Coast\n\n" + FACT + "# Bread\n\n" + FILLER * 8
+QUESTION = "Who painted the lighthouse of Skerry?"
+
+
+@pytest.fixture
+def held(served, monkeypatch):
+    """A server whose readings halt, as while it computes answers, until the test ends."""
+    hold(served, monkeypatch)
+    yield served
+    for file in served.client.get("/v1/files").json()["data"]:
+        if file["status"] != "processed":
+            served.client.delete(f"/v1/files/{file['id']}")
+    let_go(served)
+
+
+def hold(served, monkeypatch):
+    monkeypatch.setattr(served.server.engine, "when_busy", lambda is_busy: None)
+    served.server.documents.pauses.note_busy(True)
+
+
+def let_go(served):
+    served.server.documents.pauses.note_busy(False)
+
+
+def ask(served, document, question=QUESTION, **more):
+    body = {"model": "x", "messages": [{"role": "user", "content": question}], "max_tokens": 6}
+    return served.post("/v1/chat/completions", document=document, **{**body, **more})
+
+
+def in_each_api(served, file_id, stream=False):
+    """Ask in chat, responses and messages; returns what each tells."""
+    chat = {"messages": [{"role": "user", "content": QUESTION}], "document": file_id, "sources": True}
+    block = {"type": "document", "source": {"type": "file", "file_id": file_id}, "citations": {"enabled": True}}
+    blocks = [{"role": "user", "content": [block, {"type": "text", "text": QUESTION}]}]
+    post = served.stream if stream else served.post
+    chat = post("/v1/chat/completions", model="x", max_tokens=16, **chat)
+    response = post("/v1/responses", model="x", input=QUESTION, document=file_id, sources=True, max_output_tokens=16)
+    message = post("/v1/messages", messages=blocks, max_tokens=16)
+    return chat, response, message
+
+
+def text_of(served, document, question=QUESTION):
+    """Return the text that a question is answered from."""
+    opened = asyncio.run(served.server.finder.open([document], None, question))
+    llama = served.server.engine.llama
+    return llama.detokenize(opened.index.tokens[opened.index.n_prefix :].tolist()).decode()
+
+
+@pytest.fixture
+def attended(monkeypatch):
+    """attended(token): have a token of what is read be attended, and no other; the first is 0."""
+
+    def attend(token):
+        def paid(self, index):
+            made = np.zeros((1, len(index.tokens)), np.float32)
+            made[0, index.n_prefix + token] = 0.5
+            return made
+
+        monkeypatch.setattr(Recorder, "attended", paid)
+
+    return attend
+
+
+def test_the_passage_of_the_question_answers(held):
+    file = held.upload("book.md", BOOK.encode())
+    answer = ask(held, file["id"])
+    assert answer["document"] == [{"file_id": file["id"], "filename": "book.md"}]
+    assert answer["basis"].keys() == {"kind", "passages", "share"}
+    assert answer["basis"]["kind"] == "excerpts"
+    assert answer["basis"]["passages"] == 1
+    assert 0 < answer["basis"]["share"] < 0.5
+    assert f"[Coast]\n# Coast\n\n{FACT}" == text_of(held, file["id"])
+    assert held.client.get(f"/v1/files/{file['id']}").json()["status"] == "processing"
+
+
+@pytest.mark.parametrize("named", ["book.md", "b*.md"])
+def test_an_upload_has_its_name_at_once(held, named):
+    file = held.upload("book.md", BOOK.encode())
+    assert ask(held, named)["document"] == [{"file_id": file["id"], "filename": "book.md"}]
+
+
+def test_sources_stand_in_the_whole_text_in_all_apis(held, attended):
+    file = held.upload("book.md", BOOK.encode())
+    tokens = held.server.engine.llama.prompt().document("[Coast]\n")
+    attended(len(tokens) + 20)
+    chat, response, message = in_each_api(held, file["id"])
+    assert held.client.get(f"/v1/files/{file['id']}/content").text == BOOK
+    [one] = [each["file_citation"] for each in chat["choices"][0]["message"]["annotations"]]
+    assert (one["file_id"], one["filename"], one["quote"]) == (file["id"], "book.md", FACT.strip())
+    assert BOOK[one["start"] : one["stop"]].strip() == FACT.strip()
+    assert (one["heading"], one["page"]) == ("Coast", None)
+    assert BOOK.splitlines()[one["line"] - 1] == FACT.strip()
+    [other] = response["output"][0]["content"][0]["annotations"]
+    assert {**other, "index": 0} == {"type": "file_citation", "index": 0, **one}
+    [cited] = message["content"][0]["citations"]
+    assert (cited["file_id"], cited["document_title"], cited["document_index"]) == (file["id"], "book.md", 0)
+    assert (cited["cited_text"], cited["start_char_index"], cited["end_char_index"]) == (
+        one["quote"],
+        one["start"],
+        one["stop"],
+    )
+
+
+def test_the_basis_comes_with_the_end_of_each_answer(held):
+    file = held.upload("book.md", BOOK.encode())
+    chat, response, message = in_each_api(held, file["id"])
+    basis = chat["basis"]
+    assert response["basis"] == message["basis"] == basis
+    chunks, events, parts = in_each_api(held, file["id"], stream=True)
+    assert chunks[-1]["choices"][0]["finish_reason"]
+    assert chunks[-1]["basis"] == basis
+    assert events[-1]["response"]["basis"] == basis
+    [end] = [part for part in parts if part["type"] == "message_delta"]
+    assert end["basis"] == basis
+    with_usage = held.stream(
+        "/v1/chat/completions",
+        model="x",
+        messages=[{"role": "user", "content": QUESTION}],
+        document=file["id"],
+        max_tokens=2,
+        stream_options={"include_usage": True},
+    )
+    assert with_usage[-1]["basis"] == basis
+    assert "basis" not in held.post("/v1/chat/completions", model="x", messages=[{"role": "user", "content": "Why?"}])
+
+
+def test_a_document_that_is_read_answers_whole(served):
+    text = f"{BOOK}It ends."  # other tests hold the book itself
+    file = served.read("read.md", text.encode())
+    answer = ask(served, file["id"])
+    assert answer["document"] == {"file_id": file["id"], "filename": "read.md"}
+    assert answer["basis"] == {"kind": "document", "passages": None, "share": 1.0}
+    assert text_of(served, file["id"]) == text
+    excerpts = ask(served, file["id"], reads="excerpts")["basis"]
+    assert (excerpts["kind"], excerpts["passages"]) == ("excerpts", 1)
+    assert 0 < excerpts["share"] <= 1
+
+
+def test_a_part_is_told_with_its_share(served):
+    content = "".join(f"In year {year} the baker sold a loaf.\n\n" for year in range(120)).encode()
+    file = served.read("loaves.txt", content)
+    basis = ask(served, file["id"], "What happened in year 118?")["basis"]
+    n_parts = int(ask(served, file["id"])["document"]["filename"].rpartition(" of ")[2])
+    assert (basis["kind"], basis["passages"]) == ("part", None)
+    assert basis["share"] == pytest.approx(1 / n_parts, rel=0.3)
+
+
+def test_documents_that_are_read_and_one_that_is_not_give_passages_together(held, attended):
+    let_go(held)
+    loaves = FILLER * 60 + "# Finch\n\nAda Finch sold 119 loaves.\n"
+    parts = held.read("finch.txt", loaves.encode())
+    held.server.documents.pauses.note_busy(True)
+    book = held.upload("book.md", BOOK.encode())
+    question = "Who painted Skerry? How many loaves did Ada Finch sell?"
+    answer = ask(held, ["book.md", parts["id"]], question)
+    assert {each["file_id"] for each in answer["document"]} == {book["id"], parts["id"]}
+    assert answer["basis"]["kind"] == "excerpts"
+    opened = asyncio.run(held.server.finder.open(["book.md", parts["id"]], None, question))
+    at, quotes = 0, []
+    for excerpt in opened.laid_out.excerpts:
+        attended(at + (excerpt.stop - excerpt.start) * 2 // 3)
+        at += excerpt.stop - excerpt.start
+        message = ask(held, ["book.md", parts["id"]], question, sources=True)["choices"][0]["message"]
+        [source] = [each["file_citation"] for each in message["annotations"]]
+        text = BOOK if source["file_id"] == book["id"] else loaves
+        quotes.append(text[source["start"] : source["stop"]].strip())
+        assert source["quote"] == quotes[-1]
+        assert source["line"] == text.count("\n", 0, source["start"]) + 1
+    assert {FACT.strip(), "Ada Finch sold 119 loaves."} <= set(quotes)
+
+
+def test_whole_documents_alone_are_refused_until_they_are_read(held):
+    file = held.upload("book.md", BOOK.encode())
+    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}]}
+    status, error = held.refused("/v1/chat/completions", **body, document=file["id"], reads="document")
+    assert (status, "still being read" in error["message"]) == (409, True)
+    status, _ = held.refused("/v1/chat/completions", **body, document=[file["id"], "file-nothing"])
+    assert status == 404
+    assert ask(held, file["id"], reads="excerpts")["basis"]["kind"] == "excerpts"
+
+
+def test_what_is_not_text_is_refused_at_once(held):
+    file = held.upload("noise.bin", bytes(range(256)) * 40)
+    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
+    status, error = held.refused("/v1/chat/completions", **body)
+    assert (status, "noise.bin could not be read" in error["message"]) == (400, True)
+
+
+def test_the_same_passages_are_read_once(held, monkeypatch):
+    file, read = held.upload("book.md", BOOK.encode()), []
+    as_text = unread.read_as_text
+    monkeypatch.setattr(unread, "read_as_text", lambda *told: read.append(told) or as_text(*told))
+    first = ask(held, file["id"], attention="dense", temperature=0)
+    again = ask(held, file["id"], attention="dense", temperature=0)
+    assert len(read) == 1
+    assert again["choices"][0]["message"] == first["choices"][0]["message"]
+    ask(held, file["id"], "Which bread prices?")
+    assert len(read) == 2
+
+
+def test_first_questions_at_once_keep_the_text_once(held):
+    file = held.upload("book.md", BOOK.encode())
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda number: ask(held, file["id"], f"{QUESTION} {number}"), range(4)))
+    assert [answer["basis"]["kind"] for answer in answers] == ["excerpts"] * 4
+
+
+def test_a_removed_upload_leaves_no_text(held):
+    file = held.upload("book.md", BOOK.encode())
+    ask(held, file["id"])
+
+    def is_kept():
+        with closing(sqlite3.connect(held.server.documents._library.folder / TEXTS)) as texts:
+            return any(file["id"] in source for (source,) in texts.execute("SELECT source FROM texts"))
+
+    assert is_kept()
+    assert held.client.delete(f"/v1/files/{file['id']}").json()["deleted"]
+    assert not is_kept()
+    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
+    assert held.refused("/v1/chat/completions", **body)[0] == 404
+
+
+def test_streams_go_on_while_passages_are_read(held, monkeypatch):
+    """A batch of passages at a time, and a token of each of two answers between two of them."""
+    file = held.upload(
+        "long.md", (BOOK + "".join(f"Skerry, line {n}: a green lighthouse.\n\n" for n in range(80))).encode()
+    )
+    engine, turns = held.server.engine, []
+    read, answer, llama = engine.llama.read, engine._answer, engine.llama
+    monkeypatch.setattr(llama, "read", lambda tokens: turns.append(0) or read(tokens))
+    monkeypatch.setattr(engine, "_answer", lambda answering: turns.append(len(answering)) or answer(answering))
+    never = {str(token): -100 for token in range(250, llama.n_vocab())}
+    with ThreadPoolExecutor(2) as pool:
+        bodies = [{"prompt": [11 + n, 12, 13], "max_tokens": 300, "logit_bias": never} for n in range(2)]
+        running = [pool.submit(held.post, "/v1/completions", model="x", **body) for body in bodies]
+        while turns.count(2) < 5:
+            pass
+        assert ask(held, file["id"])["basis"]["kind"] == "excerpts"
+        between = turns[turns.index(2) :]
+        assert all(each.result()["usage"]["completion_tokens"] == 300 for each in running)
+    batches = [number for number, turn in enumerate(between) if turn == 0]
+    assert len(batches) > 2
+    assert all(2 in between[one:other] for one, other in itertools.pairwise(batches))
+
+
+def test_it_is_asked_and_read_after_a_restart(tiny_model, tmp_path, monkeypatch):
+    with serving(tiny_model, tmp_path) as served:
+        hold(served, monkeypatch)
+        file = served.upload("book.md", BOOK.encode())
+        assert ask(served, file["id"])["basis"]["kind"] == "excerpts"
+    with serving(tiny_model, tmp_path) as served:
+        hold(served, monkeypatch)
+        assert ask(served, file["id"])["basis"]["kind"] == "excerpts"
+        let_go(served)
+        assert served.read("book.md", BOOK.encode())["status"] == "processed"
+        assert ask(served, file["id"])["basis"]["kind"] == "document"
+
+
+def test_a_model_finds_the_answer_in_each_api(served_real, monkeypatch):
+    hold(served_real, monkeypatch)
+    file = served_real.upload("skerry.md", (FILLER * 300 + FACT + FILLER * 300).encode())
+    chat, response, message = in_each_api(served_real, file["id"])
+    sources = [
+        chat["choices"][0]["message"]["annotations"][0]["file_citation"]["quote"],
+        response["output"][0]["content"][0]["annotations"][0]["quote"],
+        message["content"][0]["citations"][0]["cited_text"],
+    ]
+    assert served_real.client.delete(f"/v1/files/{file['id']}").json()["deleted"]
+    let_go(served_real)
+    assert "Quill" in chat["choices"][0]["message"]["content"]
+    assert sources == [FACT.strip()] * 3
