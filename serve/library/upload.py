@@ -109,8 +109,10 @@ class Upload:
         """Ignore notices: clients ask for the progress only."""
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
-        """Note that a task begins."""
-        self.progress = Progress(task.partition(" ")[0], unit, total, done, time.monotonic(), done)
+        """Note that a task begins: "Reading" the document, or "Reading part 1 of 3"."""
+        verb, _, name = task.partition(" ")
+        _, _, part = name.partition(f"{self.name}, part ")
+        self.progress = Progress(f"{verb} part {part}" if part else verb, unit, total, done, time.monotonic(), done)
 
     def advance(self, amount: int) -> None:
         """Note further progress."""

@@ -257,6 +257,13 @@ function showLibrary() {
   showConversation();
 }
 
+/** How far a document is read, as the end of a sentence. */
+function readSoFar({ progress }) {
+  if (!progress?.total || progress.unit !== "tokens") return "";
+  const [part] = progress.task.match(/part .*/) ?? [];
+  return `: ${percent(progress.done / progress.total)}${part ? ` of ${part}` : ""}`;
+}
+
 /** How far a document is read: in words, and as the numbers of a progress bar. */
 function progressOf(file) {
   const { task = "Preparing", done = 0, total = null, unit = "tokens", seconds_left = null } = file.progress ?? {};
@@ -443,30 +450,32 @@ function showConversation() {
   const name = file?.filename ?? (selected ? "…" : "No document");
   write(byId("title"), name);
   document.title = file ? `${name} · octavo` : "octavo";
+  const reading = file?.status === "processing" && !file.local;
   const about = file?.status === "processed" ? plural(file.tokens ?? 0, "token") : "";
-  write(byId("about"), about);
+  write(byId("about"), reading ? `Being read${readSoFar(file)}` : about);
   write(byId("question-label"), file ? `Your question about ${name}` : "Your question");
   byId("question").placeholder = file ? `Ask about ${name}` : "Ask without a document";
   byId("new").hidden = conversation.turns.length === 0;
-  byId("show-text").hidden = file?.status !== "processed";
+  byId("show-text").hidden = file?.status !== "processed" && !reading;
   showLead(conversation, file);
   const running = Boolean(conversation.running);
   // Whoever chose a document asks about it: the question waits until it is here.
   const sending = [...files.values()].some((one) => one.local && one.status === "processing");
-  const ready = selected ? file?.status === "processed" : !sending;
+  const ready = selected ? file?.status === "processed" || reading : !sending;
   const focused = document.activeElement === byId(running ? "send" : "stop");
   byId("send").hidden = running;
   byId("stop").hidden = !running;
   byId("send").disabled = !ready;
   if (focused) byId(running ? "stop" : ready ? "send" : "question").focus();
-  write(byId("hint"), ready ? "Enter asks, Shift+Enter breaks the line" : "You can ask once it is read");
+  write(byId("hint"), ready ? "Enter asks, Shift+Enter breaks the line" : "You can ask once it is sent");
+  for (const { answers } of conversation.turns) for (const answer of answers) views.get(answer).showBasis();
 }
 
 /** Show what a conversation begins with: how its document is being read, or what to do next. */
 function showLead(conversation, file) {
   const { lead, progress } = conversation;
   const state = file?.status ?? (files.size ? "some" : listed ? "none" : "unknown");
-  lead.hidden = conversation.turns.length > 0 && state !== "processing";
+  lead.hidden = conversation.turns.length > 0;
   if (state === "processing") progress.show(file);
   if (lead.dataset.state === state) return;
   lead.dataset.state = state;
@@ -476,19 +485,19 @@ function showLead(conversation, file) {
   const content = {
     unknown: () => [],
     none: () => [
-      heading("Read once, then ask"),
-      words("Drop a document on this page. octavo reads it once and keeps what it read. From then on each question is "
-        + "answered at once, with the passages that the answer comes from."),
+      heading("Read once, ask at once"),
+      words("Drop a document on this page, and ask. octavo reads it once and keeps what it read. Each answer comes with "
+        + "the passages that it is from."),
       add(),
     ],
     some: () => [
       heading("Choose a document, or ask without one"),
-      words("Documents in the library are read already. Without a document the model answers from memory, and there "
-        + "are no sources."),
+      words("Without a document the model answers from memory, and there are no sources."),
     ],
     processing: () => [
       heading(`Reading ${file.filename}`),
-      words("This happens once."),
+      words("This happens once. You can ask already: until it is read, answers come from the passages that share words "
+        + "with the question."),
       progress.element,
       make("button", { type: "button", class: "quiet", onclick: () => remove(conversation.id) }, "Cancel"),
     ],
@@ -505,7 +514,7 @@ function showLead(conversation, file) {
 }
 
 function newAnswer(attention) {
-  return { attention, text: "", thought: "", sources: null, done: false, stopped: false, error: null };
+  return { attention, text: "", thought: "", sources: null, basis: null, done: false, stopped: false, error: null };
 }
 
 /** Ask a question, twice to compare: the answers come one after another, as each takes the whole machine. */
@@ -599,6 +608,7 @@ async function stream(conversation, turn, answer, signal) {
       if (choice?.finish_reason) answer.finish = choice.finish_reason;
       if (event.usage) answer.usage = event.usage;
       if (event.timings) answer.timings = event.timings;
+      if (event.basis) answer.basis = event.basis;
       view.drawSoon();
     }
     if (!answer.finish) throw new Error(CUT);
@@ -650,17 +660,22 @@ function makeAnswer(conversation, turn, answer, compared) {
     make("summary", {}, "Thought"), thinking);
   const wait = make("p", { class: "soft wait" });
   const problem = make("p", { class: "problem" });
+  const basis = make("p", { class: "basis soft" });
   const figures = make(compared ? "dl" : "p", { class: "figures soft" });
   const sources = make("div", { class: "sources" });
   const title = compared
     ? make("h4", { class: "attention" }, answer.attention, make("span", {}, READS[answer.attention]))
     : null;
   const note = compared && answer !== turn.answers[0] ? make("p", { class: "soft note" }, FAIR) : null;
-  const body = make("div", { class: "body" }, title, thought, text, wait, problem, figures, note);
+  const body = make("div", { class: "body" }, title, thought, text, wait, problem, basis, figures, note);
   const element = make("div", { class: "answer" }, body, sources);
   const again = () => answerAll(conversation, turn, [answer]);
   const draw = drawer(text);
   let frame = 0;
+  const showBasis = () => {
+    write(basis, basisOf(answer, files.get(conversation.id)));
+    basis.hidden = !basis.textContent;
+  };
   const show = () => {
     cancelAnimationFrame(frame);
     frame = 0;
@@ -676,12 +691,13 @@ function makeAnswer(conversation, turn, answer, compared) {
     else if (answer.finish === "length") showProblem(problem, "Cut off: the answer has as many tokens as it may.");
     else showProblem(problem, answer.error ?? "", again);
     problem.classList.toggle("soft", !answer.error);
+    showBasis();
     showFigures(figures, answer, compared);
     if (note) note.hidden = !(answer.done && cachedOf(answer) > cachedOf(turn.answers[0]));
     showSources(sources, conversation, answer);
     follow(element);
   };
-  views.set(answer, { show, drawSoon: () => (frame ||= requestAnimationFrame(show)) });
+  views.set(answer, { show, showBasis, drawSoon: () => (frame ||= requestAnimationFrame(show)) });
   show();
   return element;
 }
@@ -690,6 +706,16 @@ function waitOf({ done, text, thought, waiting }) {
   if (done || text) return "";
   if (thought) return "Thinking";
   return waiting ? "Waits for the other answer" : "Waiting for the first word";
+}
+
+/** Say what an answer is given from; of a document that is still being read, also how far that is. */
+function basisOf({ basis }, file) {
+  if (!basis || !file) return "";
+  if (basis.kind === "document") return `From all of ${file.filename}`;
+  const from = basis.kind === "part" ? "From a part" : `From ${plural(basis.passages, "passage")}`;
+  const read = `${from}, ${percent(basis.share)} of ${file.filename}`;
+  if (file.status === "processing") return `${read}; the rest is being read${readSoFar(file)}`;
+  return basis.kind === "excerpts" ? `${read}; now all of it is read: ask again` : read;
 }
 
 /** Return how many of a prompt's tokens were not computed again. */

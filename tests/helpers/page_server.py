@@ -77,6 +77,8 @@ class PageServer:
     ----------
     read_s : float
         Seconds that reading a document takes.
+    task : str
+        What reading is called.
     first_s, token_s : float
         Seconds before an answer's first token, and before each other.
     list_s, send_s : float
@@ -87,11 +89,14 @@ class PageServer:
         The next answers, sent word by word, and the thoughts before them.
     sources : callable
         Returns the sources of an answer from the document's text.
+    basis : dict or None
+        What answers are given from; by default the document, or excerpts while it is being read.
     fail_upload, fail_read, fail_chat, fail_stream, fail_delete, fail_list : str or None
         The sentence with which the next such request fails.
     """
 
     read_s: float = 0.0
+    task: str = "Reading"
     first_s: float = 0.0
     token_s: float = 0.0
     list_s: float = 0.0
@@ -100,6 +105,7 @@ class PageServer:
     answer: str = "The answer."
     thought: str = ""
     sources: Callable[[str], list[dict[str, Any]]] = lambda text: []
+    basis: dict[str, Any] | None = None
     fail_upload: str | None = None
     fail_read: str | None = None
     fail_chat: str | None = None
@@ -137,7 +143,7 @@ class PageServer:
         status = "error" if stored.problem else "processed" if done else "processing"
         share = min(passed / self.read_s, 1) if self.read_s else 1.0
         progress = {
-            "task": "Reading",
+            "task": self.task,
             "done": int(stored.tokens * share),
             "total": stored.tokens,
             "unit": "tokens",
@@ -156,6 +162,12 @@ class PageServer:
             "index_bytes": stored.tokens * 25_000 if done else None,
             "progress": progress if status == "processing" else None,
         }
+
+    def basis_of(self, stored: Stored) -> dict[str, Any]:
+        """Return what an answer is given from, as the API tells it."""
+        if self.describe(stored)["status"] == "processing":
+            return {"kind": "excerpts", "passages": 9, "share": 0.03}
+        return self.basis or {"kind": "document", "passages": None, "share": 1.0}
 
 
 def refusal(message: str, status: int = 400) -> JSONResponse:
@@ -270,7 +282,9 @@ def application(server: PageServer) -> Starlette:
                 "attention": asked.get("attention", "auto"),
                 "kv_share": 1.0 if dense else 0.124,
             }
-            yield event(choices=[], usage=usage, timings=timings)
+            yield event(
+                choices=[], usage=usage, timings=timings, **({"basis": server.basis_of(document)} if document else {})
+            )
             yield "data: [DONE]\n\n"
         except asyncio.CancelledError:
             server.aborted += 1

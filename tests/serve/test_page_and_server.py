@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import httpx
 import pytest
@@ -91,6 +92,25 @@ def test_a_document_is_read_asked_compared_and_removed(window, served_real, file
     window.click("#remove [value=remove]")
     window.find("#library-empty")
     assert served_real.client.get("/v1/files").json()["data"] == []
+
+
+def test_a_document_is_asked_before_and_after_it_is_read(window, served_real, file, monkeypatch):
+    monkeypatch.setattr(served_real.server.engine, "when_busy", lambda is_busy: None)
+    served_real.server.documents.pauses.note_busy(True)  # the reading halts, as while answers are computed
+    window.send_file(file)
+    window.sees(".lead", "You can ask already")
+    window.ask(QUESTION, seconds=60)
+    assert re.fullmatch(rf"From \d passages?, \d+% of {re.escape(file.name)}; the rest is .*", window.text(".basis"))
+    assert "Holocene" in window.text(".answer .text")
+    window.click(".source")
+    window.until(lambda: window.focused()["tag"] == "MARK")
+    assert "".join(window.texts(".part")) == file.read_text()
+    window.press("\ue00c")
+    served_real.server.documents.pauses.note_busy(False)
+    window.until(lambda: "tokens" in window.texts("#about")[0], "it is not read", 120)
+    assert window.text(".basis").endswith("now all of it is read: ask again")
+    window.ask(QUESTION, seconds=60)
+    assert window.texts(".basis")[1] == f"From all of {file.name}"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -85,9 +86,9 @@ def test_a_dropped_document_is_read(window, server, file):
     assert not window.all(".dropping")
     done = [int(window.js("return document.querySelector('.lead progress').value"))]
     assert "left" in window.text("#documents .progress")
-    assert not window.find("#send").is_enabled()
+    assert "Being read: " in window.text("#about")
     window.until(lambda: int(window.js("return document.querySelector('.lead progress')?.value ?? 1e9")) > done[0])
-    window.until(lambda: window.find("#send").is_enabled())
+    window.sees("#about", "tokens")
     assert window.text("#documents .open") == f"minutes.txt\n{len(REPORT) // 4:,} tokens · 92 MB"
     window.sees("#status", "minutes.txt is read")
     assert [stored.text for stored in server.documents.values()] == [REPORT]
@@ -98,12 +99,48 @@ def test_a_question_waits_for_a_document_that_is_on_its_way(window, server, file
     window.open()
     window.send_file(file)
     window.ask("What happened?", wait=False)
-    window.sees("#status", "You can ask once it is read")
+    window.sees("#status", "You can ask once it is sent")
     window.sees("#about", "tokens")
     assert server.chats == []
     window.press(ENTER)
     window.until(lambda: server.chats)
     assert server.chats[0]["messages"][0]["content"][1]["text"] == "What happened?"
+
+
+def test_a_document_is_asked_while_it_is_being_read(window, server, file):
+    server.read_s = 8
+    window.open()
+    window.send_file(file)
+    window.sees(".lead", "You can ask already")
+    window.ask("What did they object to?")
+    assert window.find("#documents progress").is_displayed()
+    before = window.text(".basis")
+    assert before.startswith("From 9 passages, 3% of minutes.txt; the rest is being read: ")
+    window.until(lambda: window.text(".basis") not in ("", before), "no progress")
+    assert window.text(".source").startswith(QUOTE)
+    window.click("#show-text")
+    window.sees("#text-body", "A report.")
+    window.sees("#about", "tokens")
+    assert window.text(".basis") == "From 9 passages, 3% of minutes.txt; now all of it is read: ask again"
+    window.ask("And what else?")
+    assert window.texts(".basis")[1] == "From all of minutes.txt"
+    window.open(fresh=False)
+    assert window.texts(".basis")[1] == "From all of minutes.txt"
+
+
+def test_the_part_that_is_being_read_is_named(window, server, file):
+    server.read_s, server.task = 60, "Reading part 2 of 3"
+    window.open()
+    window.send_file(file)
+    window.ask("What happened?")
+    assert re.fullmatch(r"Being read: <?\d+% of part 2 of 3", window.text("#about"))
+    assert window.text(".basis").endswith("% of part 2 of 3")
+
+
+def test_a_part_is_called_so(window, server, report):
+    server.basis = {"kind": "part", "passages": None, "share": 0.331}
+    window.ask("What happened?")
+    assert window.text(".basis") == "From a part, 33% of report.txt"
 
 
 def test_reading_can_be_cancelled(window, server, file):
@@ -285,7 +322,8 @@ def test_without_a_document_there_are_no_sources(window, server):
     window.open()
     window.ask("Who are you?")
     assert window.text(".answer .text") == "The answer."
-    assert not window.find(".answer").find_element("class name", "sources").is_displayed()
+    for hidden in ("sources", "basis"):
+        assert not window.find(".answer").find_element("class name", hidden).is_displayed()
     assert server.chats[0]["messages"] == [{"role": "user", "content": "Who are you?"}]
 
 
