@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from ..engine.request import End, Generation, Request, Usage
 from ..http.api_error import RequestError
-from ..http.requests import client_of, connected, parsed, sse
+from ..http.requests import client_of, connected, parsed, sse, while_connected
 from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
@@ -86,7 +86,7 @@ async def create(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages."""
     server, body = server_of(http_request), await parsed(http_request, AnswerBody)
     turn = await _turn(server, body, client_of(http_request), body.max_tokens)
-    request = await prepared(server, turn)
+    request = await while_connected(http_request, prepared(server, turn))
     writer = _Writer(request, server.engine.name, body.stop_sequences or ())
     if body.stream:
         return sse(writer.lines(answer(server, turn, request)), writer.failure)

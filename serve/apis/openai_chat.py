@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from ..engine.request import End, Generation, Request
 from ..http.api_error import RequestError
-from ..http.requests import client_of, connected, parsed, sse
+from ..http.requests import client_of, connected, parsed, sse, while_connected
 from ..http.server import Server, server_of
 from ..library.open_document import Opened, OpenExcerpts
 from ..prompt.chat_turn import ChatTurn, Finished, Text, Thought, answer, prepared
@@ -142,7 +142,7 @@ async def complete(http_request: HttpRequest) -> Response:
     """Answer POST /v1/chat/completions."""
     server, body = server_of(http_request), await parsed(http_request, ChatBody)
     turn = await _turn(server, body, client_of(http_request))
-    request = await prepared(server, turn)
+    request = await while_connected(http_request, prepared(server, turn))
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
     if request.document is not None:
         head["document"] = _document_as_json(request.document)

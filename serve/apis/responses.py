@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from ..engine.request import End, Generation, Request
 from ..http.api_error import RequestError
-from ..http.requests import client_of, connected, openai_error, parsed, sse
+from ..http.requests import client_of, connected, openai_error, parsed, sse, while_connected
 from ..http.server import server_of
 from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
@@ -126,7 +126,7 @@ async def respond(http_request: HttpRequest) -> Response:
         schema=None if form is None or form.type == "text" else form.schema_ or _OBJECT,
         options=effort,
     )
-    request = await prepared(server, turn)
+    request = await while_connected(http_request, prepared(server, turn))
     writer = _Writer(body, request, server.engine.name)
     if body.stream:
         return sse(writer.lines(answer(server, turn, request)), writer.failure)

@@ -191,6 +191,8 @@ class Engine:
     async def run_steps(self, steps: Generator[None, None, _Result]) -> _Result:
         """Run a task in several turns, a step in each, as `run` does. Other sequences are computed between its steps.
 
+        A task whose caller is cancelled ends before its next step.
+
         Parameters
         ----------
         steps : generator
@@ -201,7 +203,7 @@ class Engine:
                 raise RequestError("The server is stopping.", 503)
             future = self._tasks.add(steps)
             self._changed.notify()
-        return await asyncio.wrap_future(future)
+        return await self._tasks.result(future)
 
     @property
     def room(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Generator[None, None, Any], Future[Any]]] = deque()
+        self._abandoned: set[Future[Any]] = set()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -25,11 +27,24 @@ class Tasks:
         self._waiting.append((steps, future))
         return future
 
+    async def result(self, future: Future[_Result]) -> _Result:
+        """Wait for a task's result. If the caller is cancelled, the task ends in place of its next step."""
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self._abandoned.add(future)
+            raise
+
     def run_step(self) -> None:
         """Run a step of the task that has waited longest, if there is any."""
         if not self._waiting:
+            self._abandoned.clear()
             return
         steps, future = self._waiting.popleft()
+        if future in self._abandoned:
+            self._abandoned.remove(future)
+            steps.close()
+            return
         if not future.running() and not future.set_running_or_notify_cancel():
             return
         try:

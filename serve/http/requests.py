@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from .api_error import RequestError
 
 Body = TypeVar("Body", bound=BaseModel)
 Event = TypeVar("Event")
+Result = TypeVar("Result")
 
 
 async def parsed(request: Request, kind: type[Body]) -> Body:
@@ -75,6 +76,22 @@ async def connected(request: Request, events: AsyncGenerator[Event, None]) -> As
             coming.cancel()
             await asyncio.wait({coming})
         await events.aclose()
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of some work, and cancel it when the client hangs up.
+
+    Raises
+    ------
+    RequestError
+        The client has hung up; the error reaches no client.
+    """
+
+    async def result() -> AsyncGenerator[Result, None]:
+        yield await work
+
+    async with aclosing(connected(request, result())) as results:
+        return await anext(results)
 
 
 async def _disconnected(request: Request) -> None:

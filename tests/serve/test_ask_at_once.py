@@ -3,9 +3,11 @@
 import asyncio
 import itertools
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import httpx
 import numpy as np
 import pytest
 from helpers.served import serving
@@ -259,6 +261,32 @@ def test_streams_go_on_while_passages_are_read(held, monkeypatch):
     batches = [number for number, turn in enumerate(between) if turn == 0]
     assert len(batches) > 2
     assert all(2 in between[one:other] for one, other in itertools.pairwise(batches))
+
+
+def test_passages_are_read_no_further_once_the_client_has_gone(held, monkeypatch):
+    content = BOOK + "".join(f"Skerry, line {n}: a green lighthouse.\n\n" for n in range(80))
+    file, engine, read = held.upload("long.md", content.encode()), held.server.engine, []
+    as_it_is, llama = engine.llama.read, engine.llama
+
+    def read_slowly(tokens):
+        read.append(len(tokens))
+        time.sleep(0.1)
+        as_it_is(tokens)
+
+    monkeypatch.setattr(type(engine), "room", property(lambda engine: 10))
+    monkeypatch.setattr(llama, "read", read_slowly)
+    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{held.url}/v1/chat/completions", json=body, timeout=1)
+    held.wait_until_idle()
+    late = time.monotonic() + 30
+    while engine._tasks and time.monotonic() < late:
+        time.sleep(0.01)
+    assert not engine._tasks
+    assert 0 < sum(read) < 300
+    monkeypatch.undo()
+    hold(held, monkeypatch)
+    assert ask(held, file["id"])["basis"]["kind"] == "excerpts"  # the model is as it was
 
 
 def test_it_is_asked_and_read_after_a_restart(tiny_model, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Other tasks of the engine's thread: in steps, and in turns."""
 
+import asyncio
+
 import pytest
 
 from octavo.serve.engine.tasks import Tasks, once
@@ -41,6 +43,24 @@ def test_a_task_that_nobody_waits_for_does_not_begin():
     tasks.add(counting("a", 2, told)).cancel()
     tasks.run_step()
     assert (told, bool(tasks)) == ([], False)
+
+
+def test_a_task_whose_caller_is_cancelled_ends_before_its_next_step():
+    tasks, told = Tasks(), []
+
+    async def wait():
+        waiting = asyncio.create_task(tasks.result(tasks.add(counting("a", 3, told))))
+        b = asyncio.create_task(tasks.result(tasks.add(counting("b", 2, told))))
+        await asyncio.sleep(0)
+        tasks.run_step()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        while tasks:
+            tasks.run_step()
+        return await b
+
+    assert asyncio.run(wait()) == "b"
+    assert told == ["a0", "b0", "a ends", "b1", "b ends"]
 
 
 def test_tasks_that_cannot_go_on_are_ended():
