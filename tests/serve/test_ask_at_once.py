@@ -10,6 +10,7 @@ from contextlib import closing
 import httpx
 import numpy as np
 import pytest
+from helpers.pdf_files import PdfWriter
 from helpers.served import serving
 
 from octavo.ask import unread
@@ -121,6 +122,28 @@ def test_sources_stand_in_the_whole_text_in_all_apis(held, attended):
     )
 
 
+def test_sources_name_the_page(held, attended):
+    writer = PdfWriter()
+    for line in ("A committee met.", "Tobias Quill painted a lighthouse.", "Bread prices rose."):
+        writer.page(*[(72, 760 - 40 * n, f"{line} It was day {n}.") for n in range(3)])
+    file = held.upload("days.pdf", writer.content())
+    before, _, _ = text_of(held, file["id"]).partition("lighthouse")
+    attended(len(held.server.engine.llama.prompt().document(before)) + 1)
+    message = ask(held, file["id"], sources=True)["choices"][0]["message"]
+    [source] = [each["file_citation"] for each in message["annotations"]]
+    assert (source["page"], source["filename"]) == ("2", "days.pdf")
+    assert "lighthouse" in source["quote"]
+
+
+def test_a_name_means_the_newest_document(held):
+    let_go(held)
+    old = held.read("same.md", b"It was a lighthouse of Lundy. " * 12)
+    held.server.documents.pauses.note_busy(True)
+    new = held.upload("same.md", BOOK.encode())
+    assert ask(held, "same.md")["document"] == [{"file_id": new["id"], "filename": "same.md"}]
+    assert ask(held, old["id"])["document"] == {"file_id": old["id"], "filename": "same.md"}
+
+
 def test_the_basis_comes_with_the_end_of_each_answer(held):
     file = held.upload("book.md", BOOK.encode())
     chat, response, message = in_each_api(held, file["id"])
@@ -225,19 +248,33 @@ def test_first_questions_at_once_keep_the_text_once(held):
     assert [answer["basis"]["kind"] for answer in answers] == ["excerpts"] * 4
 
 
+def is_kept(served, file_id):
+    """Return whether the text of an upload is kept."""
+    with closing(sqlite3.connect(served.server.documents._library.folder / TEXTS)) as texts:
+        return any(file_id in source for (source,) in texts.execute("SELECT source FROM texts"))
+
+
 def test_a_removed_upload_leaves_no_text(held):
     file = held.upload("book.md", BOOK.encode())
     ask(held, file["id"])
-
-    def is_kept():
-        with closing(sqlite3.connect(held.server.documents._library.folder / TEXTS)) as texts:
-            return any(file["id"] in source for (source,) in texts.execute("SELECT source FROM texts"))
-
-    assert is_kept()
+    assert is_kept(held, file["id"])
     assert held.client.delete(f"/v1/files/{file['id']}").json()["deleted"]
-    assert not is_kept()
+    assert not is_kept(held, file["id"])
     body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
     assert held.refused("/v1/chat/completions", **body)[0] == 404
+
+
+def test_an_upload_that_the_model_cannot_read_leaves_no_text(held):
+    content = b"word " * 40_000
+    file = held.upload("endless.txt", content)
+    assert ask(held, file["id"], "Which word?")["basis"]["kind"] == "excerpts"
+    assert is_kept(held, file["id"])
+    let_go(held)
+    assert held.read("endless.txt", content)["status"] == "error"
+    late = time.monotonic() + 30
+    while is_kept(held, file["id"]) and time.monotonic() < late:
+        time.sleep(0.01)
+    assert not is_kept(held, file["id"])
 
 
 def test_streams_go_on_while_passages_are_read(held, monkeypatch):
