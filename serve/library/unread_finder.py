@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from ...ask.unread import PassageFinder, UnreadDocument
 from ...documents.document import Document
-from ...errors import OctavoError
 from ...library.document_file import DocumentFile
+from ...library.keep_text import KeepText
 from ...library.text_store import TEXTS, TextStore
 from ...runtime.store.model_library import Library
+from ...workers.work import name_of
+from ...workers.worker_process import Died, WorkerProcess
 from ..engine.engine import Engine
 from ..http.api_error import RequestError
 from .open_document import OpenDocument, OpenExcerpts, OpenText
 from .served_library import Found, ServedLibrary
 from .upload import Upload
-
-_Result = TypeVar("_Result")
 
 
 class _Origin(NamedTuple):
@@ -39,8 +39,8 @@ class UnreadFinder:
     """
 
     def __init__(self, engine: Engine, documents: ServedLibrary, library: Library) -> None:
-        self._engine, self._documents, self._library = engine, documents, library
-        self._adding = asyncio.Lock()
+        self._engine, self._documents, self._texts = engine, documents, library.folder / TEXTS
+        self._adding = asyncio.Lock()  # two questions must not keep the same text
         self._opened = WeakValueDictionary[Any, OpenExcerpts]()  # as long as conversations over them are in memory
 
     async def open(self, found: Found, question: str) -> OpenExcerpts:
@@ -73,7 +73,7 @@ class UnreadFinder:
             store.close()
 
     async def _open_store(self) -> TextStore:
-        return await asyncio.to_thread(TextStore, self._library.folder / TEXTS)
+        return await asyncio.to_thread(TextStore, self._texts)
 
     async def _find(
         self, finder: PassageFinder, origins: Mapping[UnreadDocument, _Origin], question: str
@@ -98,37 +98,39 @@ class UnreadFinder:
     async def _kept(self, store: TextStore, upload: Upload) -> UnreadDocument:
         """Keep the text of an upload, unless that was done before."""
         file = DocumentFile(upload.file)
-
-        def keep() -> int:
+        async with self._adding:
             version = file.version
             number = store.find(*version) if version else None
             if number is None and version:
-                try:
-                    document = file.read()
-                except OctavoError as problem:
-                    raise RequestError(f"{upload.name} could not be read: {problem}") from problem
-                number = store.add(document)
+                number = await self._keep(upload)
             if number is None or not file.is_file:  # it was removed in the meantime, and its text with it
-                store.forget_gone()
+                await asyncio.to_thread(store.forget_gone)
                 raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
-            return number
+        return UnreadDocument(upload.name, upload.file, number)
 
-        return UnreadDocument(upload.name, upload.file, await self._in_turn(keep))
+    async def _keep(self, upload: Upload) -> int:
+        """Keep the text of an upload, and return its number."""
+        process = WorkerProcess(name_of(KeepText), {"texts": str(self._texts)})
+        try:
+            result = await asyncio.to_thread(process.do, {"path": str(upload.file)}, lambda message: None)
+        except Died as problem:
+            result = {"error": f"reading it ended with {problem}."}
+        finally:
+            await asyncio.to_thread(process.end)
+        if "error" in result:
+            raise RequestError(f"{upload.name} could not be read: {result['error']}")
+        return int(result["result"]["number"])
 
     async def _kept_of_index(self, store: TextStore, opened: OpenDocument) -> UnreadDocument:
         """Keep the text that an index was made of, unless that was done before."""
         version = str(opened.path), 0, opened.n_tokens
 
         def keep() -> int:
+            text, (path, mtime_ns, n_bytes) = opened.text(self._engine.llama).text, version
+            return store.add(Document(text, tuple(opened.places), (), opened.name, path, mtime_ns, n_bytes))
+
+        async with self._adding:
             number = store.find(*version)
             if number is None:
-                text, (path, mtime_ns, n_bytes) = opened.text(self._engine.llama).text, version
-                number = store.add(Document(text, tuple(opened.places), (), opened.name, path, mtime_ns, n_bytes))
-            return number
-
-        return UnreadDocument(opened.name, opened.path, await self._in_turn(keep))
-
-    async def _in_turn(self, keep: Callable[[], int]) -> int:
-        """Keep a text in a thread, one after another: two questions must not keep the same one."""
-        async with self._adding:
-            return await asyncio.to_thread(keep)
+                number = await asyncio.to_thread(keep)
+        return UnreadDocument(opened.name, opened.path, number)

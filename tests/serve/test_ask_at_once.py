@@ -16,6 +16,7 @@ from helpers.served import serving
 from octavo.ask import unread
 from octavo.library.text_store import TEXTS
 from octavo.runtime.query_recorder import Recorder
+from octavo.serve.library import unread_finder
 
 FILLER = "A committee met again and talked about weather and bread prices.\n\n"
 FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
@@ -229,6 +230,15 @@ def test_what_is_not_text_is_refused_at_once(held):
     assert (status, "noise.bin could not be read" in error["message"]) == (400, True)
 
 
+def test_a_process_that_dies_over_a_text_is_reported(held, monkeypatch):
+    monkeypatch.setattr(unread_finder, "name_of", lambda work: "octavo.library.keep_text:Gone")
+    file = held.upload("book.md", BOOK.encode())
+    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
+    status, error = held.refused("/v1/chat/completions", **body)
+    assert status == 400
+    assert error["message"].startswith("book.md could not be read: reading it ended with code 1: AttributeError")
+
+
 def test_the_same_passages_are_read_once(held, monkeypatch):
     file, read = held.upload("book.md", BOOK.encode()), []
     as_text = unread.read_as_text
@@ -288,13 +298,14 @@ def test_streams_go_on_while_passages_are_read(held, monkeypatch):
     monkeypatch.setattr(engine, "_answer", lambda answering: turns.append(len(answering)) or answer(answering))
     never = {str(token): -100 for token in range(250, llama.n_vocab())}
     with ThreadPoolExecutor(2) as pool:
-        bodies = [{"prompt": [11 + n, 12, 13], "max_tokens": 300, "logit_bias": never} for n in range(2)]
+        bodies = [{"prompt": [11 + n, 12, 13], "max_tokens": 900, "logit_bias": never} for n in range(2)]
         running = [pool.submit(held.post, "/v1/completions", model="x", **body) for body in bodies]
         while turns.count(2) < 5:
-            pass
+            assert not any(each.done() for each in running)
+            time.sleep(0.005)
         assert ask(held, file["id"])["basis"]["kind"] == "excerpts"
         between = turns[turns.index(2) :]
-        assert all(each.result()["usage"]["completion_tokens"] == 300 for each in running)
+        assert all(each.result()["usage"]["completion_tokens"] == 900 for each in running)
     batches = [number for number, turn in enumerate(between) if turn == 0]
     assert len(batches) > 2
     assert all(2 in between[one:other] for one, other in itertools.pairwise(batches))

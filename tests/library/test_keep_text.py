@@ -1,0 +1,30 @@
+"""Keep the text of a document in a process of its own."""
+
+import pytest
+
+from octavo.errors import OctavoError
+from octavo.library.document_file import DocumentFile
+from octavo.library.keep_text import KeepText
+from octavo.library.text_store import TextStore
+from octavo.workers.work import name_of
+from octavo.workers.worker_process import WorkerProcess
+
+
+def test_a_text_is_kept_under_the_version_of_its_file(tmp_path):
+    file = tmp_path / "log.txt"
+    file.write_text("The keeper saw a ship.")
+    process = WorkerProcess(name_of(KeepText), {"texts": str(tmp_path / "texts.sqlite")})
+    number = process.do({"path": str(file)}, print)["result"]["number"]
+    process.end()
+    with TextStore(tmp_path / "texts.sqlite") as store:
+        assert store.find(*DocumentFile(file).version) == number
+        assert store.document(number).text == "The keeper saw a ship."
+
+
+def test_what_is_not_text_is_refused(tmp_path):
+    file = tmp_path / "noise.bin"
+    file.write_bytes(bytes(range(256)) * 40)
+    work = KeepText({"texts": str(tmp_path / "texts.sqlite")}, None)
+    with pytest.raises(OctavoError, match="is not text"):
+        work.do({"path": str(file)})
+    work.close()
