@@ -6,7 +6,7 @@ import codecs
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..runtime.llama import Llama
 from ..runtime.thought_form import Stage, Thoughts
@@ -67,6 +67,10 @@ class Basis:
     n_passages: int = 0
     share: float = 1.0
     is_begun: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it in JSON's types, for programs."""
+        return {"kind": self.kind, "passages": self.n_passages or None, "share": round(self.share, 4)}
 
 
 @dataclass(frozen=True)

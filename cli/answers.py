@@ -159,8 +159,7 @@ def documents_as_json(session: Session) -> dict[str, Any]:
     names = list(map(str, session.read_from))
     described: dict[str, Any] = {"document": names[0], "read_from": names, "documents": found}
     if session.answer is not None and (basis := session.answer.read) is not None:
-        of_basis = {"kind": basis.kind, "passages": basis.n_passages, "share": round(basis.share, 4)}
-        described["basis"] = {**of_basis, "rest": session.rest}
+        described["basis"] = {**basis.as_json(), "rest": session.rest}
     return described
 
 

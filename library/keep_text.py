@@ -19,7 +19,7 @@ class KeepText(Work):
 
     def do(self, message: Message) -> Message:
         """Return the number of the text, as `number` (see `Work.do`)."""
-        return {"number": self._store.add(DocumentFile(message["path"]).read())}
+        return {"number": self._store.add(DocumentFile(message["path"]).read()).number}
 
     def close(self) -> None:
         """Close the store."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,9 @@ COMMAND = [sys.executable, "-P", "-m", "octavo.workers.worker_main"]
 
 #: Seconds for a process to end.
 _GRACE = 10
+
+#: Seconds of a paused process between two moments in which it runs, and of such a moment.
+_BREATHES_EVERY, _BREATH = 2.0, 0.05
 
 
 class Died(Exception):
@@ -47,6 +51,7 @@ class WorkerProcess:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._is_ended = self._is_paused = False
+        self._continues = threading.Event()
 
     def do(self, task: Message, receive: Callable[[Message], None]) -> Message:
         """Have a task done; return the last message, which has `result`, `error` or `fatal`.
@@ -106,14 +111,36 @@ class WorkerProcess:
     def pause(self, pauses: bool) -> None:
         """Halt the process wherever it is, or let it continue: it takes no CPU while others need it."""
         with self._lock:
-            if self._process is not None and pauses != self._is_paused and not self._is_ended:
-                self._process.send_signal(signal.SIGSTOP if pauses else signal.SIGCONT)
+            if pauses == self._is_paused:
+                return
             self._is_paused = pauses
+            self._halt(pauses)
+            self._continues.set()
+            if pauses:
+                self._continues = threading.Event()
+                threading.Thread(target=self._let_breathe, args=(self._continues,), daemon=True).start()
+
+    def _let_breathe(self, continues: threading.Event) -> None:
+        """Let a paused process run for a moment now and then: it may hold a lock that others wait for."""
+        while not continues.wait(_BREATHES_EVERY):
+            for pauses in (False, True):
+                with self._lock:
+                    if continues.is_set():
+                        return
+                    self._halt(pauses)
+                if not pauses:
+                    time.sleep(_BREATH)
+
+    def _halt(self, pauses: bool) -> None:
+        """Send the signal to halt or to continue."""
+        if self._process is not None and not self._is_ended:
+            self._process.send_signal(signal.SIGSTOP if pauses else signal.SIGCONT)
 
     def end(self) -> None:
         """End the process at once. An interrupted build resumes later."""
         with self._lock:
             self._is_ended, process = True, self._process
+            self._continues.set()
         if process is None:
             return
         process.terminate()

@@ -9,38 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...ask.answer import Basis
 from ...ask.excerpts import LaidOut
 from ...ask.passages import Passage, TokenText, passages
 from ...documents.document import Place
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import Recorder
-from ...settings import EXCERPTS, WHOLE
 
 #: Largest number of an answer's sources.
 _MOST_SOURCES = 3
-
-
-class Basis(NamedTuple):
-    """What an answer is given from.
-
-    Parameters
-    ----------
-    kind : str
-        "document", a "part" of one that exceeds the context, or "excerpts".
-    passages : int or None
-        Number of the excerpts.
-    share : float
-        Share of the text that is read: of the document, or of all that the excerpts come from.
-    """
-
-    kind: str
-    passages: int | None
-    share: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as JSON for clients."""
-        return {**self._asdict(), "share": round(self.share, 4)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +61,7 @@ class OpenDocument:
     @property
     def basis(self) -> Basis:
         """Return what an answer from it is given from."""
-        return Basis("part" if "part" in self.described else WHOLE, None, self.share)
+        return Basis("part" if "part" in self.described else "document", share=self.share)
 
     @property
     def n_tokens(self) -> int:
@@ -175,7 +153,7 @@ class OpenExcerpts:
     @property
     def basis(self) -> Basis:
         """Return what an answer from them is given from."""
-        return Basis(EXCERPTS, len(self.laid_out.excerpts), self.share)
+        return Basis("excerpts", len(self.laid_out.excerpts), self.share)
 
     @property
     def index(self) -> Index:

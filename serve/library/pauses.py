@@ -1,11 +1,12 @@
-"""Halt the reading of uploads while answers are computed."""
+"""Halt the reading of uploads while answers are computed, and what commands read in the background during both."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
+from ...library.background.computing import computing
 from ...workers.worker_process import WorkerProcess
 
 
@@ -16,11 +17,15 @@ class Pauses:
         self._lock = threading.Lock()
         self._process: WorkerProcess | None = None
         self._is_busy, self._n_waiting = False, 0
+        self._computes = ExitStack()
 
     def note_busy(self, is_busy: bool) -> None:
         """Note whether answers are computed."""
         with self._lock:
             self._is_busy = is_busy
+            self._computes.close()
+            if is_busy:
+                self._computes.enter_context(computing())
             self._apply()
 
     @contextmanager
@@ -30,7 +35,8 @@ class Pauses:
             self._process = process
             self._apply()
         try:
-            yield
+            with computing():
+                yield
         finally:
             with self._lock:
                 self._process = None

@@ -12,7 +12,7 @@ from ...ask.unread import PassageFinder, UnreadDocument
 from ...documents.document import Document
 from ...library.document_file import DocumentFile
 from ...library.keep_text import KeepText
-from ...library.text_store import TEXTS, TextStore
+from ...library.text_store import TEXTS, KeptText, TextStore
 from ...runtime.store.model_library import Library
 from ...workers.work import name_of
 from ...workers.worker_process import Died, WorkerProcess
@@ -80,7 +80,7 @@ class UnreadFinder:
     ) -> OpenExcerpts:
         """Find passages, and read them in batches, unless a conversation holds them."""
         engine = self._engine
-        choice = await asyncio.to_thread(finder.choose, question)
+        choice = await asyncio.to_thread(lambda: finder.choose(*finder.search(question)))
         places = [(piece.text, piece.start, piece.stop) for piece in choice.pieces]
         key = (*(origin.id for origin in origins.values()), *places)
         opened = self._opened.get(key)
@@ -92,7 +92,7 @@ class UnreadFinder:
                 (text, page_places), (document_id, offset, first_line) = passages.texts[document], origins[document]
                 text = replace(text, first_line=first_line)
                 texts[document] = OpenText(document_id, document.name, text, page_places, offset)
-            opened = self._opened[key] = OpenExcerpts(passages.laid_out, texts, passages.share)
+            opened = self._opened[key] = OpenExcerpts(passages.laid_out, texts, passages.basis.share)
         return opened
 
     async def _kept(self, store: TextStore, upload: Upload) -> UnreadDocument:
@@ -100,9 +100,8 @@ class UnreadFinder:
         file = DocumentFile(upload.file)
         async with self._adding:
             version = file.version
-            number = store.find(*version) if version else None
-            if number is None and version:
-                number = await self._keep(upload)
+            kept = store.find(*version) if version else None
+            number = kept.number if kept else await self._keep(upload) if version else None
             if number is None or not file.is_file:  # it was removed in the meantime, and its text with it
                 await asyncio.to_thread(store.forget_gone)
                 raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
@@ -125,12 +124,12 @@ class UnreadFinder:
         """Keep the text that an index was made of, unless that was done before."""
         version = str(opened.path), 0, opened.n_tokens
 
-        def keep() -> int:
+        def keep() -> KeptText:
             text, (path, mtime_ns, n_bytes) = opened.text(self._engine.llama).text, version
             return store.add(Document(text, tuple(opened.places), (), opened.name, path, mtime_ns, n_bytes))
 
         async with self._adding:
-            number = store.find(*version)
-            if number is None:
-                number = await asyncio.to_thread(keep)
-        return UnreadDocument(opened.name, opened.path, number)
+            kept = store.find(*version)
+            if kept is None:
+                kept = await asyncio.to_thread(keep)
+        return UnreadDocument(opened.name, opened.path, kept.number)

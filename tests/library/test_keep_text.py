@@ -17,7 +17,7 @@ def test_a_text_is_kept_under_the_version_of_its_file(tmp_path):
     number = process.do({"path": str(file)}, print)["result"]["number"]
     process.end()
     with TextStore(tmp_path / "texts.sqlite") as store:
-        assert store.find(*DocumentFile(file).version) == number
+        assert store.find(*DocumentFile(file).version).number == number
         assert store.document(number).text == "The keeper saw a ship."
 
 

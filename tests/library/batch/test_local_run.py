@@ -175,6 +175,15 @@ def test_a_paused_process_halts_and_goes_on(documents, job):
     process.end()
 
 
+def test_a_paused_process_gets_moments_to_release_what_others_wait_for(documents, job, monkeypatch):
+    monkeypatch.setattr("octavo.workers.worker_process._BREATHES_EVERY", 0.01)
+    process = WorkerProcess(name_of(ReadDocuments), job.as_json())
+    process.pause(True)
+    assert process.do(as_message(DocumentFile(documents[0])), lambda message: None)["result"]["folders"]
+    assert process._is_paused
+    process.end()
+
+
 def test_a_paused_process_can_be_ended(documents, job):
     documents[0].write_text(SENTENCES * 200)
     process = WorkerProcess(name_of(ReadDocuments), job.as_json())

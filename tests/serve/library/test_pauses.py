@@ -8,6 +8,9 @@ import psutil
 import pytest
 from helpers.served import serving
 
+from octavo.library.background.computing import others_compute
+from octavo.workers.worker_process import WorkerProcess
+
 LONG = ("The keeper wrote down each ship. " * 60).encode()
 QUESTION = [{"role": "user", "content": "What did the keeper write?"}]
 
@@ -53,6 +56,19 @@ def test_a_reading_under_way_halts_when_an_answer_begins(own):
     with own.paused():
         wait_until(lambda: is_halted(process))
     wait_until(lambda: own.client.get(f"/v1/files/{file}").json()["status"] == "processed")
+
+
+def test_what_commands_read_in_the_background_halts_while_the_server_computes(own, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    pauses = own.server.documents.pauses
+    pauses.note_busy(False)
+    assert not others_compute()
+    pauses.note_busy(True)
+    assert others_compute()
+    pauses.note_busy(False)
+    with pauses.of(WorkerProcess("", {})):
+        assert others_compute()
+    assert not others_compute()
 
 
 def test_a_halted_reading_can_be_removed(own):
