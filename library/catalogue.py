@@ -51,6 +51,8 @@ class Entry:
     state : str
         CHANGED if the document's file has another text now, GONE if it is missing; BEING_READ while it is made,
         UNFINISHED if that was interrupted, DAMAGED if the index cannot be read; else "".
+    path : str
+        Path of the document's file; "" if unknown.
     """
 
     folder: Path
@@ -63,6 +65,7 @@ class Entry:
     created: datetime
     used: datetime
     state: str
+    path: str = ""
 
 
 def entries(folders: Iterable[Path]) -> list[Entry]:
@@ -95,7 +98,7 @@ def _entries_of(library: Path) -> Iterator[Entry]:
         name = document["name"]
         file = Path(document["path"]).name if "part" in document and "path" in document else name
         size = document["tokens"], manifest["dtype"], n_bytes
-        yield Entry(folder, name, file, model, *size, created, used, _state(document))
+        yield Entry(folder, name, file, model, *size, created, used, _state(document), document.get("path", ""))
 
 
 def _state_of_partial(folder: Path) -> str:

@@ -13,7 +13,7 @@ import os
 import re
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -190,19 +190,27 @@ class TextStore:
         with self._reporting():
             self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
 
+    def sources(self) -> list[str]:
+        """Return the paths of the files whose texts are kept."""
+        with self._reporting():
+            return [source for (source,) in self._db.execute("SELECT source FROM texts")]
+
     def forget_gone(self) -> int:
         """Forget the texts of files that are gone. Return how many."""
+        return self.forget(lambda source: os.path.isabs(source) and not os.path.exists(source))
+
+    def forget(self, chosen: Callable[[str], bool]) -> int:
+        """Forget the texts of the files whose paths are chosen. Return how many."""
+        sources = list(filter(chosen, self.sources()))
         with self._reporting():
-            sources = [source for (source,) in self._db.execute("SELECT source FROM texts")]
-            gone = [source for source in sources if os.path.isabs(source) and not os.path.exists(source)]
-            if gone:
+            if sources:
                 with self._db:
                     self._db.execute("BEGIN IMMEDIATE")
-                    for source in gone:
+                    for source in sources:
                         self._remove(source)
                 self.compact()
                 self._db.execute("VACUUM")  # free pages would still hold the texts
-        return len(gone)
+        return len(sources)
 
     def document(self, number: int) -> Document:
         """Return a text with its pages and headings."""
@@ -286,12 +294,9 @@ class TextStore:
         return [pieces[i]._replace(score=float(scores[i])) for i in order if scores[i] > 0]
 
 
-def forget_gone_texts(folder: Path) -> int:
-    """Forget the texts of files that are gone, in the folder of a library. Return how many."""
-    if not (folder / TEXTS).exists():
-        return 0
-    with TextStore(folder / TEXTS) as store:
-        return store.forget_gone()
+def open_texts(folder: Path) -> TextStore | None:
+    """Open the texts in the folder of a library; None if there are none."""
+    return TextStore(folder / TEXTS) if (folder / TEXTS).exists() else None
 
 
 def _pieces_of(document: Document, number: int, start: int, stop: int) -> Iterator[Piece]:

@@ -23,7 +23,7 @@ from ...convert.pipeline import covers_by
 from ...errors import OctavoError
 from ...library import catalogue
 from ...library.batch.job import Job
-from ...library.text_store import forget_gone_texts
+from ...library.text_store import open_texts
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import n_common
 from ...runtime.store.files import PARTIAL, make_private
@@ -306,8 +306,10 @@ class ServedLibrary:
         await self._forget_texts()
 
     async def _forget_texts(self) -> None:
-        """Forget the texts of removed documents, which were kept to find passages of them."""
-        await asyncio.to_thread(forget_gone_texts, self._library.folder)
+        """Forget the texts of files that are gone."""
+        if (texts := await asyncio.to_thread(open_texts, self._library.folder)) is not None:
+            with texts:
+                await asyncio.to_thread(texts.forget_gone)
 
     async def _remove_indexes(self, document_id: str) -> int:
         """Remove the indexes of a document or of its parts; return how many there were."""

@@ -2,11 +2,15 @@
 
 import json
 import os
+import re
 import time
+from pathlib import Path
 
 import pytest
 from helpers import tiny_models
 from helpers.command_line import SENTENCES, SHORT_ANSWER, fails, octavo
+
+from octavo.runtime.store.locks import locked
 
 DAY = 24 * 3600
 
@@ -149,6 +153,26 @@ def test_prune_forgets_the_texts_of_files_that_are_gone(document, tmp_path, on_t
     gone.unlink()
     assert octavo("prune", *on_tiny[:4], "--yes").stderr == "Forgot the texts of files that are gone: 1.\n"
     assert octavo("prune", *on_tiny[:4], "--yes").stderr == "There is nothing to remove.\n"
+
+
+def test_remove_forgets_the_texts_too(document, report, on_tiny):
+    at_once = [*on_tiny, *SHORT_ANSWER, "--read", "excerpts"]
+    octavo("ask", document, "Which ship?", *at_once)
+    octavo("ask", report, "Which ship?", *at_once)
+    assert octavo("remove", document, *on_tiny[:4], "--yes").stderr == "Forgot a text.\n"
+    octavo("index", report, *on_tiny)
+    result = octavo("remove", "report.md", *on_tiny[:4], "--yes")
+    assert re.fullmatch(r"Removed .*\nForgot a text\.\n", result.stderr)
+    assert octavo("remove", document, *on_tiny[:4], "--yes").exit_code == 2
+
+
+def test_what_is_being_read_is_listed_so_and_not_pruned(document, indexed, on_tiny):
+    folder = listed(*indexed)["report.md"]["path"]
+    os.rename(folder, f"{folder}.partial")
+    with locked(Path(f"{folder}.partial")):
+        assert sorted(row["state"] for row in listed(*indexed).values()) == ["", "being read"]
+        assert octavo("prune", *indexed, "--yes").stderr == "There is nothing to remove.\n"
+    assert sorted(row["state"] for row in listed(*indexed).values()) == ["", "unfinished"]
 
 
 def test_prune_by_age_and_size(document, indexed, on_tiny):
