@@ -67,6 +67,7 @@ class GrowingFinder:
         self._read: dict[Path, IndexFinder] = {}
         self._part: tuple[UnreadDocument, ReadPart] | None = None
         self._told: set[str] = set()
+        self._is_queued = False
 
     @property
     def documents(self) -> Sequence[Any]:
@@ -83,7 +84,7 @@ class GrowingFinder:
         """Return what becomes of the text that is not read yet."""
         if self._whole is not None:
             return "indexed"
-        return "unread" if self._job is None else "being read"
+        return "being read" if self._is_queued else "unread"
 
     def find(self, question: str, current: FoundText | None) -> tuple[FoundText, list[Candidate]]:
         """Find the best text that there is now. See `Finder.find`."""
@@ -176,6 +177,7 @@ class GrowingFinder:
             elif version is not None and file.password is None:
                 waiting.append(document.path)
         queue.add(waiting, library, self._job)
+        self._is_queued = bool(waiting)
         if waiting:
             start_reader()
 

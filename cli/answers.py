@@ -125,7 +125,8 @@ def say_which(session: Session) -> None:
         return
     basis = session.answer.read if session.answer else None
     assert basis is not None
-    names, more = list(map(str, session.read_from)), len(session.read_from) - _NAMED
+    names = ["standard input" if name == "-" else name for name in map(str, session.read_from)]
+    more = len(names) - _NAMED
     which = ", ".join([*names[:_NAMED], *([f"{more:,} more"] if more > 0 else [])])
     if not basis.n_passages:
         read = f"the {basis.share:.0%} of {which} that are read" if basis.is_begun else which

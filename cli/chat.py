@@ -80,6 +80,8 @@ def chat(
         say_if_no_switch(session)
         loop = ChatLoop(session, interactive, output, document, sources, reading, think)
         if goes_on:
+            if document is not None and not _is_read(session):
+                raise click.UsageError(f"{document.name} is not read yet, so no conversation about it can continue.")
             session.load(loop.last_name)
             notice(f"The last conversation continues: {session.n_tokens - session.n_document:,} tokens.")
         try:
@@ -97,6 +99,13 @@ def _about(session: Session, document: Path | None) -> str:
         return f"{len(session.documents):,} documents. "
     n_tokens = f"{session.n_tokens:,} tokens" if session.n_tokens else "answered from passages"
     return f"{document.name}: {n_tokens}. " if document else ""
+
+
+def _is_read(session: Session) -> bool:
+    """Return whether the documents of a conversation are read, so that the next one is over the same text."""
+    from ..ask.collection import Collection
+
+    return not isinstance(session, Collection) or session.rest == "indexed"
 
 
 class ChatLoop:
@@ -260,10 +269,10 @@ class ChatLoop:
         return f"last-{hash_tokens(self.session.llama.input_ids[: self.session.n_document])[:12]}"
 
     def keep(self) -> None:
-        """Keep the conversation for --continue, if there is one and it can be kept."""
+        """Keep the conversation for --continue, if there is one, over what is there next time, and it can be kept."""
         from ..errors import OctavoError
 
-        if self.session.n_tokens > self.session.n_document:
+        if _is_read(self.session) and self.session.n_tokens > self.session.n_document:
             with suppress(OctavoError):
                 self.session.save(self.last_name)
 

@@ -122,3 +122,14 @@ def test_a_first_answer_leaves_a_reader_that_makes_the_index(book, on_tiny):
     assert queue.documents() == []
     answered = octavo("ask", book, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
     assert (answered.exit_code, answered.stderr) == (0, cut(5))
+
+
+def test_a_conversation_over_passages_cannot_be_continued(book, on_tiny):
+    wrong = octavo("chat", book, "--continue", *on_tiny, *AT_ONCE, stdin="")
+    fails(wrong, 2, "book.md is not read yet, so no conversation about it can continue.")
+
+
+def test_standard_input_is_answered_at_once_and_not_read_later(book, on_tiny, started):
+    result = octavo("ask", "-", "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE, stdin=book.read_text())
+    assert re.search(r"\(From 1 passage of standard input: .* `octavo index` reads the rest\.\)", result.stderr)
+    assert started == []
