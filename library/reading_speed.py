@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from itertools import cycle, islice
 
 from ..cpu_kernels.numba_support.machine import cpu_name
 from ..errors import OctavoError
@@ -36,8 +37,9 @@ class ReadingSpeed:
         if isinstance(kept, int | float) and kept > 0:
             return float(kept)
         llama = self._llama
-        tokens = llama.prompt().document(text[: 16 * _FIRST])[: min(2 * _FIRST, llama.n_ctx() // 2)]
-        half = len(tokens) // 2
+        n_tokens = min(2 * _FIRST, llama.n_ctx() // 2)
+        tokens = list(islice(cycle(llama.prompt().document(text[: 16 * _FIRST])), n_tokens))
+        half = n_tokens // 2
         with llama.attending(DENSE_ATTENTION):
             llama.read(tokens[:half])
             began = time.perf_counter()
