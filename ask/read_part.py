@@ -68,10 +68,8 @@ class UnfinishedIndex:
     @classmethod
     def of(cls, indexer: Indexer, document: HashedDocument) -> UnfinishedIndex | None:
         """Return the unfinished index of a document; None without one, or if its rows do not stand alone."""
-        llama, folder = indexer.llama, indexer.begun(document)
-        moves = all(layer.rope is not None and not layer.window for layer in llama.context.cache.layers)
-        stands_alone = moves and not llama.context.is_hybrid and not llama.context.cache.evicts
-        return cls(llama, folder) if folder is not None and stands_alone else None
+        folder = indexer.begun(document)
+        return cls(indexer.llama, folder) if folder is not None and rows_stand_alone(indexer.llama) else None
 
     @property
     def n_tokens(self) -> int:
@@ -117,6 +115,12 @@ class UnfinishedIndex:
         with suppress(DamagedError, KeyError):
             return list(read_json(self._folder / HEAD)["head"])
         return self._llama.prompt().head()
+
+
+def rows_stand_alone(llama: Llama) -> bool:
+    """Return whether a part of a document serves without the rest, and passages can follow it."""
+    moves = all(layer.rope is not None and not layer.window for layer in llama.context.cache.layers)
+    return moves and not llama.context.is_hybrid and not llama.context.cache.evicts
 
 
 def after(llama: Llama, part: ReadPart, passages: Index) -> Index:

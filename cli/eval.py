@@ -56,6 +56,8 @@ _FOLDER_COLUMNS = {
     "samples": "samples",
     "score": "score",
     "standard_error": "standard error",
+    "first_half": "in the first half",
+    "second_half": "in the second half",
     "found": "answer in what is read",
     "held": "tokens read",
     "first_token_s": "first token s",
@@ -70,7 +72,8 @@ _HELP = f"""Measure what each method and budget costs in quality.
 {_TASK_LINES}
 
 Tasks over folders compare no attentions but what is read for an answer: the document that the question is about,
-excerpts of all documents, and what others do.
+excerpts of all documents, and what others do. first-answer compares answers before a document is read, while it is,
+and after.
 
 A task takes parameters as --attention does, such as niah-multikey:haystack=needles; `octavo eval
 help` prints them all.
@@ -153,7 +156,7 @@ def eval(
     evaluation: Evaluation | FolderEvaluation
     with resumable(), TaskProgress() as progress, ExitStack() as stack:
         if isinstance(task, FolderTask):
-            _refuse_for_folders(scheduler)
+            _refuse_for_folders(task.name, scheduler)
             llama = load_model(located, notice, attention=DEFAULT_ATTENTION)
             folders = FolderSettings(depths, n_samples, seed, made_of)
             evaluation = FolderEvaluation(llama, library, task, folders, progress, notice)
@@ -183,19 +186,21 @@ def eval(
         click.echo(as_csv(result) if output == "csv" else as_markdown(result))
 
 
-def _refuse_for_folders(scheduler: str | None) -> None:
+def _refuse_for_folders(task: str, scheduler: str | None) -> None:
     """Refuse options without a meaning for tasks over folders."""
     if scheduler is not None:
-        raise click.UsageError("A task over folders runs on this machine: leave out --scheduler.")
+        raise click.UsageError(f"{task} runs on this machine: leave out --scheduler.")
     for name in ("attention", "budgets", "plan", "plot"):
         if options.is_on_command_line(name):
-            raise click.UsageError(f"A task over folders compares no attentions: leave out --{name}.")
+            raise click.UsageError(f"{task} compares no attentions: leave out --{name}.")
 
 
 def _columns(result: dict[str, Any]) -> dict[str, str]:
     """Return the columns of a result: those of all tasks, and those of its task."""
     if result["task"] in FOLDER_TASKS:
-        return {**_FOLDER_COLUMNS, "score": result["metric"]}
+        without = () if "first_half" in result["results"][0] else ("first_half", "second_half")
+        columns = {key: title for key, title in _FOLDER_COLUMNS.items() if key not in without}
+        return {**columns, "score": result["metric"]}
     of_task = {key: title for key, title in _TASK_COLUMNS.items() if any(key in row for row in result["results"])}
     return {**_COLUMNS, "score": result["metric"], **of_task}
 

@@ -18,6 +18,7 @@ FOLDER_TASKS = {
     "folder-multikey": Entry(
         "multikey.FolderMultikey", "RULER: the value of one of many keys in the files of a folder"
     ),
+    "first-answer": Entry("first_answer.FirstAnswer", "facts in a document that is not read yet, half read, or read"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from ...ask.document_set import open_document_set
 from ...ask.retrieval_heads import source_heads
+from ...ask.unread import open_unread
 from ...library.document_file import DocumentFile
 from ...library.open_index import Indexer
 from ...progress import Progress, of_many
@@ -22,11 +23,9 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ..direct_prompt import say_that_it_does_not_think
 from ..header import head_of, machine_of, results_of
+from .first_ways import FirstReading
 from .folder_task import Asked, Folder, FolderTask
-from .ways import WAYS, Reading
-
-#: Largest number of tokens of an answer.
-_ANSWER = 48
+from .ways import ANSWER_TOKENS, FolderReading, Reading
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ class FolderEvaluation:
         self.llama, self.library, self.task, self.settings = llama, library, task, settings
         self.progress, self.notice = progress, notice
         self.results = results_of(llama, library, task, settings, machine_of(llama), attention=str(llama.attention))
+        self._ways = (FirstReading if task.is_alone else FolderReading).ways
         self._place = self.results.path.with_suffix("")
 
     def run(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class FolderEvaluation:
         for depth in sorted(set(settings.depths)):
             folder = self.task.folder(self.llama, settings.data, depth, settings.n_samples, settings.seed)
             self._measure(folder, depth)
-            rows += [self._row(way, depth) for way in WAYS if (way, 1.0, depth, 0, 0) in self.results.samples]
+            rows += [self._row(way, depth) for way in self._ways if (way, 1.0, depth, 0, 0) in self.results.samples]
         shutil.rmtree(self._place, ignore_errors=True)
         return {**head_of(self.task, self.results), "results": rows}
 
@@ -85,15 +85,14 @@ class FolderEvaluation:
         """Answer the questions in each way, unless the results hold the answers."""
         missing = [
             (way, number)
-            for way in WAYS
+            for way in self._ways
             for number in range(len(folder.asked))
             if (way, 1.0, depth, 0, number) not in self.results.samples
         ]
         if not missing:
             return
         reading = self._open(folder, depth)
-        fits = reading.n_all + depth < self.llama.n_ctx()
-        missing = [pair for pair in missing if fits or WAYS[pair[0]] is not Reading.all]
+        missing = [(way, number) for way, number in missing if reading.can(way)]
         for way in dict(missing):
             numbers = [number for name, number in missing if name == way]
             self.progress.start(f"{way} at {depth:,}", len(numbers), "questions")
@@ -102,25 +101,28 @@ class FolderEvaluation:
                 self.progress.advance(1)
 
     def _open(self, folder: Folder, depth: int) -> Reading:
-        """Write the documents, and index them."""
+        """Write the documents, and index them as far as the ways need it."""
         place = self._place / str(depth)
         with disk_errors(place):
             place.mkdir(parents=True, exist_ok=True)
             for name, text in folder.documents.items():
                 (place / name).write_text(text, "utf-8")
         library = Library.of(self.library.model_path, place)
-        heads = source_heads(self.llama, self.library, self.notice)
         indexer = Indexer(self.llama, LibrarySnapshot(library), lambda sentence: None)
         files = [DocumentFile(place / name) for name in folder.documents]
-        return Reading(self.llama, open_document_set(indexer, files, heads, of_many(self.progress, 1)))
+        if self.task.is_alone:
+            return FirstReading(indexer, files, self.progress)
+        heads, progress = source_heads(self.llama, self.library, self.notice), of_many(self.progress, 1)
+        document_set = open_document_set(indexer, files, heads, progress)
+        return FolderReading(self.llama, document_set, open_unread(self.llama, library, files, 1, progress))
 
     def _answered(self, reading: Reading, way: str, asked: Asked, depth: int, number: int) -> dict[str, Any]:
         """Answer a question, and return its record."""
         start = time.perf_counter()
-        found = WAYS[way](reading, asked)
+        found = reading.ways[way](reading, asked)
         n_held, first = self.llama.n_tokens, 0.0
         text = ""
-        for piece in reading.answer(asked.question, _ANSWER):
+        for piece in reading.answer(asked.question, ANSWER_TOKENS):
             first = first or time.perf_counter()
             text += piece
         return {
@@ -131,6 +133,7 @@ class FolderEvaluation:
             "sample": number,
             "score": self.task.score(text, asked),
             "found": float(found),
+            "place": asked.place,
             "held": n_held,
             "written": text,
             "first_token_s": round((first or time.perf_counter()) - start, 4),
@@ -140,7 +143,7 @@ class FolderEvaluation:
         """Return the means of a way over the questions."""
         records = [record for (name, _, at, _, _), record in self.results.samples.items() if (name, at) == (way, depth)]
         scores = np.array([record["score"] for record in records])
-        return {
+        row = {
             "way": way,
             "documents": self.task.documents,
             "depth": depth,
@@ -151,3 +154,15 @@ class FolderEvaluation:
             "held": round(float(np.mean([record["held"] for record in records]))),
             "first_token_s": round(float(np.median([record["first_token_s"] for record in records])), 4),
         }
+        return {**row, **_by_half(records)} if self.task.is_alone else row
+
+
+def _by_half(records: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """Return the mean scores of questions whose passage stands in the first half of its document, and of the others."""
+    halves: tuple[list[float], list[float]] = [], []
+    for record in records:
+        halves[record["place"] >= 0.5].append(record["score"])
+    return {
+        name: round(float(np.mean(scores)), 5) if scores else None
+        for name, scores in zip(("first_half", "second_half"), halves, strict=True)
+    }

@@ -29,12 +29,15 @@ class Asked:
         Name of the document's file.
     passage : str
         The passage of the document that has the answer.
+    place : float, optional
+        Where the passage stands in the document, from 0 to 1, if scores are reported by half of the document.
     """
 
     question: str
     answers: tuple[str, ...]
     document: str
     passage: str
+    place: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ class FolderTask(Parameters, ABC):
         Default file to make documents of.
     own_depths : bool
         Whether the documents have lengths of their own, in place of the requested depths.
+    is_alone : bool
+        Whether a question is asked about its document alone, which may not be read yet (first_ways.py), and not about
+        all documents (ways.py).
     """
 
     documents: int = parameter(20, least=2)
@@ -83,6 +89,7 @@ class FolderTask(Parameters, ABC):
     samples: ClassVar[int] = 60
     data: ClassVar[Path]
     own_depths: ClassVar[bool] = False
+    is_alone: ClassVar[bool] = False
 
     def content(self, data: Path) -> str:
         """Return the content of all data files (see `Task.content`)."""

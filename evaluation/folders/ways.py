@@ -1,58 +1,72 @@
-"""Answer a question from many documents in several ways, each with other texts in the model.
-
-A way is a function that brings the model to the place of the question, and returns whether the text has the answer.
-"""
+"""Answer a question from many documents in several ways, each with other texts in the model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
 
 from ...ask.document_set import DocumentSet
 from ...ask.excerpts import EXCERPT_TOKENS, lay_out
-from ...ask.word_scores import PART
+from ...ask.unread import PassageFinder
+from ...ask.word_scores import PART, WordScores
 from ...library.indexed_document import IndexedDocument
+from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ..direct_prompt import DirectPrompt
 from ..prose import BORDER
 from .folder_task import Asked
 
+#: Largest number of tokens of an answer.
+ANSWER_TOKENS = 48
 
-class Reading:
-    """Documents, and a model that answers questions about them.
+#: Each way by its name: it brings a model to the place of a question, and returns whether the passage was read.
+Ways = Mapping[str, Callable[[Any, Asked], bool]]
 
-    Parameters
+
+class Reading(ABC):
+    """A model that answers questions about documents, in several ways.
+
+    Attributes
     ----------
-    document_set : DocumentSet
-        Documents that the model has read.
+    ways : mapping
+        What to read for an answer.
     """
 
-    def __init__(self, llama: Llama, document_set: DocumentSet) -> None:
-        self.llama, self._document_set, self._prompt = llama, document_set, DirectPrompt(llama)
-        self._by_name = {document.name: document for document in document_set.documents}
-        self._texts = list(document_set.texts.values())
+    ways: ClassVar[Ways]
 
-    def right(self, asked: Asked) -> bool:
-        """Attach the document that has the answer, whole: the upper bound of routing."""
-        self._attach(self._by_name[asked.document])
-        return True
+    def __init__(self, llama: Llama) -> None:
+        self.llama, self._prompt = llama, DirectPrompt(llama)
 
-    def document(self, asked: Asked) -> bool:
-        """Attach the document that the question is about, whole, as `--read document` does."""
-        best: IndexedDocument = self._document_set.rank(asked.question).candidates[0].document
-        self._attach(best)
-        return best.name == asked.document
+    @abstractmethod
+    def can(self, way: str) -> bool:
+        """Return whether the model's context holds what a way reads."""
 
-    def excerpts(self, asked: Asked) -> bool:
-        """Lay out excerpts of all documents, as `--read excerpts` does."""
-        excerpts = self._document_set.rank(asked.question).excerpts(EXCERPT_TOKENS)
-        index = lay_out(self.llama, self._document_set, excerpts).index
+    def attach(self, index: Index) -> None:
+        """Continue after an index."""
         self.llama.reset()
         self.llama.attach(index)
-        return self._has(index.tokens[index.n_prefix :].tolist(), asked)
 
-    def chunks(self, asked: Asked) -> bool:
-        """Read the chunks of 512 tokens with the highest BM25, the best one last."""
-        scores = self._document_set.words.of_pieces(self._prompt.question(f" {asked.question}"))
+    def read(self, texts: Sequence[list[int]], asked: Asked) -> bool:
+        """Read texts anew. Return whether they have the passage of a question."""
+        border = self.llama.tokenize(BORDER.encode(), add_bos=False)
+        tokens = [token for text in texts for token in [*text, *border]]
+        self.llama.reset()
+        self.llama.read([*self._prompt.head(), *tokens])
+        return self.has(tokens, asked)
+
+    def has(self, tokens: Sequence[int], asked: Asked) -> bool:
+        """Return whether tokens contain the passage that has the answer."""
+        text = b"".join(map(self.llama.piece, tokens)).decode(errors="replace")
+        return asked.passage in text
+
+    def best_chunks(
+        self, words: WordScores, texts: Sequence[np.ndarray], asked: Asked, n_tokens: int
+    ) -> list[list[int]]:
+        """Return the chunks of 512 tokens with the highest BM25, the best one last, until there are enough tokens."""
+        scores = words.of_pieces(self._prompt.question(f" {asked.question}"))
         every = [(score, number, part) for number, own in enumerate(scores) for part, score in enumerate(own)]
         taken: set[tuple[int, int]] = set()
         chosen: list[list[int]] = []
@@ -60,36 +74,10 @@ class Reading:
             parts = {(number, part), (number, part + 1)}
             if not taken & parts:
                 taken |= parts
-                chosen.insert(0, self._texts[number][part * PART : (part + 2) * PART].tolist())
-            if sum(map(len, chosen)) >= EXCERPT_TOKENS:
+                chosen.insert(0, texts[number][part * PART : (part + 2) * PART].tolist())
+            if sum(map(len, chosen)) >= n_tokens:
                 break
-        return self._read(chosen, asked)
-
-    def all(self, asked: Asked) -> bool:
-        """Read all documents, one after another. Raise OctavoError if they exceed the context."""
-        return self._read([text.tolist() for text in self._texts], asked)
-
-    @property
-    def n_all(self) -> int:
-        """Return the number of tokens of all documents."""
-        return sum(map(len, self._texts))
-
-    def _attach(self, document: IndexedDocument) -> None:
-        self.llama.reset()
-        self.llama.attach(self._document_set.open(document)[0])
-
-    def _read(self, texts: Sequence[list[int]], asked: Asked) -> bool:
-        """Read texts anew."""
-        border = self.llama.tokenize(BORDER.encode(), add_bos=False)
-        tokens = [token for text in texts for token in [*text, *border]]
-        self.llama.reset()
-        self.llama.read([*self._prompt.head(), *tokens])
-        return self._has(tokens, asked)
-
-    def _has(self, tokens: Sequence[int], asked: Asked) -> bool:
-        """Return whether tokens contain the passage that has the answer."""
-        text = b"".join(map(self.llama.piece, tokens)).decode(errors="replace")
-        return asked.passage in text
+        return chosen
 
     def answer(self, question: str, n_tokens: int) -> Iterator[str]:
         """Yield the pieces of a greedy answer."""
@@ -104,11 +92,69 @@ class Reading:
             generated.close()
 
 
-#: The ways, by name; the last one only where all documents fit the context.
-WAYS: dict[str, Callable[[Reading, Asked], bool]] = {
-    "document": Reading.document,
-    "excerpts": Reading.excerpts,
-    "BM25 chunks, read": Reading.chunks,
-    "the right document": Reading.right,
-    "all documents, read": Reading.all,
-}
+class FolderReading(Reading):
+    """Documents of a folder.
+
+    Parameters
+    ----------
+    document_set : DocumentSet
+        Documents that the model has read.
+    finder : PassageFinder
+        Finds passages of the same documents as if they were not read.
+    """
+
+    def __init__(self, llama: Llama, document_set: DocumentSet, finder: PassageFinder) -> None:
+        super().__init__(llama)
+        self._document_set, self._finder = document_set, finder
+        self._by_name = {document.name: document for document in document_set.documents}
+        self._texts = list(document_set.texts.values())
+
+    def can(self, way: str) -> bool:
+        """Return whether the context holds what a way reads: all documents, and as much as another one for the rest."""
+        return self.ways[way] is not FolderReading.all or self.n_all + max(map(len, self._texts)) < self.llama.n_ctx()
+
+    def right(self, asked: Asked) -> bool:
+        """Attach the document that has the answer, whole: the upper bound of routing."""
+        self.attach(self._document_set.open(self._by_name[asked.document])[0])
+        return True
+
+    def document(self, asked: Asked) -> bool:
+        """Attach the document that the question is about, whole, as `--read document` does."""
+        best: IndexedDocument = self._document_set.rank(asked.question).candidates[0].document
+        self.attach(self._document_set.open(best)[0])
+        return best.name == asked.document
+
+    def excerpts(self, asked: Asked) -> bool:
+        """Lay out excerpts of all documents, as `--read excerpts` does."""
+        excerpts = self._document_set.rank(asked.question).excerpts(EXCERPT_TOKENS)
+        index = lay_out(self.llama, self._document_set, excerpts).index
+        self.attach(index)
+        return self.has(index.tokens[index.n_prefix :].tolist(), asked)
+
+    def passages(self, asked: Asked) -> bool:
+        """Read the passages that words find, as `octavo ask` does before the documents are read."""
+        index = self._finder.find(asked.question, None)[0].index
+        self.attach(index)
+        return self.has(index.tokens.tolist(), asked)
+
+    def chunks(self, asked: Asked) -> bool:
+        """Read the chunks with the highest BM25."""
+        return self.read(self.best_chunks(self._document_set.words, self._texts, asked, EXCERPT_TOKENS), asked)
+
+    def all(self, asked: Asked) -> bool:
+        """Read all documents, one after another. Raise OctavoError if they exceed the context."""
+        return self.read([text.tolist() for text in self._texts], asked)
+
+    @property
+    def n_all(self) -> int:
+        """Return the number of tokens of all documents."""
+        return sum(map(len, self._texts))
+
+    ways: ClassVar[Ways] = {
+        "document": document,
+        "excerpts": excerpts,
+        "passages, not read before": passages,
+        "BM25 chunks, read": chunks,
+        "the right document": right,
+        "all documents, read": all,
+    }

@@ -233,8 +233,8 @@ def test_a_text_that_does_not_fit(on_tiny):
         (["qa", "--rope-scaling", "yarn"], "--rope-scaling and --rope-scale go together: give both."),
         (["qa", "--rope-scaling", "yarn", "--rope-scale", "0.5"], "Invalid value for '--rope-scale' (env var: "
          "'OCTAVO_ROPE_SCALE'): 0.5 is not in the range x>=1."),
-        (["folder-qa", "--scheduler", "tcp://127.0.0.1:1"], "A task over folders runs on this machine: leave out "
-         "--scheduler."),
+        (["folder-qa", "--scheduler", "tcp://127.0.0.1:1"],
+         "folder-qa runs on this machine: leave out --scheduler."),
         (["qa", "-o", "xml"], "Invalid value for '-o' / '--output': 'xml' is not one of 'md', 'json', 'csv'."),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",

@@ -5,11 +5,12 @@ import pytest
 from octavo.evaluation.folders import evaluate_folder as evaluate
 from octavo.evaluation.folders.evaluate_folder import FolderEvaluation, FolderSettings
 from octavo.evaluation.folders.multikey import FolderMultikey
-from octavo.evaluation.folders.ways import WAYS, Reading
+from octavo.evaluation.folders.ways import FolderReading
 from octavo.progress import Silent
 from octavo.runtime.llama import Llama
 from octavo.runtime.store.model_library import Library
 
+WAYS = FolderReading.ways
 TASK = FolderMultikey(documents=3, keys=2)
 
 
@@ -39,6 +40,7 @@ def test_each_way_answers_all_questions(evaluation, tmp_path):
         assert row["first_token_s"] > 0
     assert rows["the right document"]["found"] == rows["all documents, read"]["found"] == 1
     assert rows["all documents, read"]["held"] > 2.5 * rows["the right document"]["held"]
+    assert rows["passages, not read before"]["found"] == 1
     assert 1024 <= rows["excerpts"]["held"] < 1500 < rows["the right document"]["held"]
     assert [path.suffix for path in (tmp_path.glob("*/eval/*"))] == [".jsonl"]  # the documents are gone
 
@@ -68,6 +70,6 @@ def test_an_evaluation_goes_on_where_it_stopped(evaluation, monkeypatch):
 
 
 def test_all_documents_are_read_only_where_they_fit(evaluation, monkeypatch):
-    monkeypatch.setattr(Reading, "n_all", 8000)
+    monkeypatch.setattr(FolderReading, "n_all", 8000)
     ways = [row["way"] for row in evaluation().run()["results"]]
     assert ways == [way for way in WAYS if way != "all documents, read"]
