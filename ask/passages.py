@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..documents.document import Place, place_at
+from ..documents.sentences import sentences
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import hash_text
-
-#: Ends of sentences: after a mark, at an empty line, and before a Markdown block that begins a line.
-_ENDS = re.compile(
-    r"([.!?\u2026][\"'\u201d\u2019)\]*_]*\s+(?=[^a-z]))|[\u3002\uff01\uff1f]+|\n\s*\n"
-    r"|\n(?=[ \t]*(?:[-*+|#>]|\d+[.)])[ \t])"
-)
-
-#: Words before marks that do not end a sentence.
-_ABBREVIATION = re.compile(r"\b(Mr|Mrs|Ms|Dr|St|No|vs|cf|e\.g|i\.e|[A-Z])$")
-
-#: Cut longer sentences at line ends, or else at blanks.
-_LONGEST = 400
 
 #: Least share of the attention that a source has: this, and in a short text, of whose sentences each gets much, so
 #: many times their mean share, but no more than the third. A sentence beside another needs half of it.
@@ -150,31 +137,6 @@ def text_and_places(llama: Llama, tokens: np.ndarray, described: dict[str, Any])
     """Return text and places of a document, from the tokens of its text and its index's description."""
     text = TokenText.of_document(llama, tokens, described)
     return text, [Place(*place) for place in described.get("places", ())]
-
-
-def sentences(text: str) -> list[int]:
-    """Return the beginnings of a text's sentences, in Markdown or any other, and its end.
-
-    Returns
-    -------
-    list of int
-        Rising offsets of characters, from 0 to the length of the text.
-    """
-    ends = [end for end in _ENDS.finditer(text) if not _is_abbreviation(text, end)]
-    made: list[int] = []
-    for start, stop in pairwise([0, *(end.end() for end in ends), len(text)]):
-        made.append(start)
-        while stop - made[-1] > _LONGEST:
-            first, last = made[-1] + _LONGEST // 4, made[-1] + _LONGEST
-            cut = max(text.rfind("\n", first, last), -1) + 1 or text.rfind(" ", first, last) + 1 or last
-            made.append(cut)
-    return [*dict.fromkeys([*made, len(text)])] if text else [0, 0]
-
-
-def _is_abbreviation(text: str, end: re.Match[str]) -> bool:
-    """Return whether a stop ends an abbreviation rather than a sentence."""
-    before = text[max(end.start() - 4, 0) : end.start()]
-    return end[0].startswith(".") and _ABBREVIATION.search(before) is not None
 
 
 def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, most: int) -> list[Passage]:

@@ -21,6 +21,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from ..documents.document import Document, Place
+from ..documents.sentences import sentences
 from ..errors import OctavoError
 from ..runtime.store.files import make_private
 from ..runtime.store.model_library import hash_text
@@ -33,8 +34,8 @@ TEXTS = "texts.sqlite"
 #: Most characters of a block: shorter ones make the index larger than a tenth of the text.
 BLOCK = 6_000
 
-#: Most characters of a piece.
-PIECE = 600
+#: Most characters of a piece: more than a sentence has (`sentences` cuts longer ones).
+PIECE = 800
 
 #: Blocks of a question whose pieces are scored.
 _BLOCKS = 64
@@ -303,9 +304,19 @@ def _pieces_of(document: Document, number: int, start: int, stop: int) -> Iterat
     """Yield the pieces of a part of a text, which begin at headings; a heading alone is none."""
     headings = [offset for offset in heading_offsets(document.places) if start < offset < stop]
     for bounds in itertools.pairwise([start, *headings, stop]):
-        for first, last in ranges_of(document.text, *bounds, (), PIECE):
+        for first, last in _of_sentences(document.text, *bounds):
             if not _HEADING.fullmatch(document.text, first, last):
                 yield Piece(number, first, last, 0.0)
+
+
+def _of_sentences(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of parts of a text that have as many whole sentences as fit in a piece."""
+    first = start
+    for begin, end in itertools.pairwise(sentences(text[start:stop])):
+        if start + end - first > PIECE:
+            yield first, start + begin
+            first = start + begin
+    yield first, stop
 
 
 def _split_characters(text: str) -> str:

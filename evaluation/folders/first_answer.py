@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...ask.passages import sentences
 from ...convert.plan.recall_texts import Haystack
+from ...documents.sentences import sentences
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter

@@ -5,8 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from octavo.ask.passages import TokenText, passages, sentences
+from octavo.ask.passages import TokenText, passages
 from octavo.documents.document import Place
+from octavo.documents.sentences import sentences
 from octavo.runtime.store.model_library import hash_text
 
 TEXT = (

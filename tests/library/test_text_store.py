@@ -35,6 +35,16 @@ def test_a_fact_is_found_in_a_long_text(store):
     assert all(0 < piece.stop - piece.start <= PIECE for piece in found)
 
 
+def test_no_piece_cuts_a_sentence_that_fits(store):
+    sentence = "On day {} the keeper of the lighthouse wrote\nto the committee, and the committee did not answer."
+    text = " ".join(sentence.format(day) for day in range(50))
+    number = store.add(Document(text, name="a")).number
+    found = store.search("Who wrote to the committee?", [number])
+    assert "".join(words_of(store, piece) for piece in sorted(found)) == text
+    assert all(words_of(store, piece).startswith("On day") for piece in found)
+    assert max(piece.stop - piece.start for piece in found) > 0.8 * PIECE
+
+
 @pytest.mark.parametrize(
     ("text", "question"),
     [
