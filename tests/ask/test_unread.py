@@ -66,13 +66,13 @@ def test_each_token_of_a_passage_knows_its_place_in_the_text(tmp_path, how):
         assert text.text.startswith(piece, start) or not piece.strip()
 
 
-def test_passages_stand_in_the_order_of_the_text(tmp_path, how):
+def test_the_likeliest_passage_stands_last_next_to_the_question(tmp_path, how):
     path = tmp_path / "order.txt"
-    path.write_text(FACT + FILLER * 150 + "The lighthouse had two keepers.\n\n" + FILLER * 150 + FACT)
+    path.write_text(FILLER * 150 + FACT + FILLER * 150 + "The lighthouse had two keepers.\n\n" + FILLER * 20)
     with octavo.open_documents([path], **how) as session:
-        session.ask("Who kept the lighthouse with two keepers of Skerry?")
+        session.ask("Who painted the lighthouse of Skerry green?")
         before = text_before(session)
-    assert before.index("painted green") < before.index("two keepers") < before.rindex("painted green")
+    assert before.index("two keepers") < before.index("painted green")
 
 
 def test_the_same_passages_are_not_read_twice_and_the_conversation_goes_on(book, how, monkeypatch):
