@@ -92,7 +92,7 @@ def open_document(
     settings, library = locate_model(ModelSettings.of(model), notice)
     snapshot = LibrarySnapshot(library)
     attention = Attention.of(attention)
-    file = OneFile(library, snapshot, DocumentFile(path, reading.password), reading, progress)
+    file = OneFile(library, snapshot, DocumentFile(path, reading.password, reading.encoding), reading, progress)
     llama = load(settings, library, attention, notice)
     try:
         session = file.open(llama, sampling, system_prompt, sources)
@@ -142,7 +142,7 @@ def open_documents(
     """
     progress = progress or Silent()
     notice = progress.notice
-    files = [DocumentFile(path, reading.password) for path in documents_of(paths, notice)]
+    files = [DocumentFile(path, reading.password, reading.encoding) for path in documents_of(paths, notice)]
     settings, library = locate_model(ModelSettings.of(model), notice)
     llama = load(settings, library, Attention.of(attention), notice)
     try:
@@ -185,7 +185,7 @@ def open_next(
     progress, llama = progress or Silent(), session.llama
     library = session.library or Library.of(llama.model_path)
     snapshot = LibrarySnapshot(library)
-    file = OneFile(library, snapshot, DocumentFile(path, reading.password), reading, progress)
+    file = OneFile(library, snapshot, DocumentFile(path, reading.password, reading.encoding), reading, progress)
     with session.suspended():
         return file.open(llama, session.sampling, session.system, sources)
 
@@ -273,6 +273,7 @@ def index_documents(
         progress,
         progress.notice,
         password=reading.password,
+        encoding=reading.encoding,
         n_jobs=n_jobs,
         scheduler=scheduler,
     )

@@ -121,6 +121,9 @@ class ReadSettings:
         Whether those documents are read in the background.
     n_jobs : int
         Files whose texts are extracted at once, each by a process of its own, where many are asked about unread.
+    encoding : str, optional
+        The encoding of texts and of HTML; by default the one that they name, or that can be determined. Files are read
+        anew each time, and not in the background.
 
     Raises
     ------
@@ -135,8 +138,11 @@ class ReadSettings:
     first_answer: float | None = None
     background: bool = True
     n_jobs: int = 1
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
+        if self.encoding is not None:
+            check_encoding(self.encoding)
         if self.prefill not in PREFILLS:
             raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{self.prefill}'.")
         if self.read not in READS:
@@ -208,6 +214,16 @@ class Sampling:
             raise OctavoError(f"A thought has 0 tokens or more: think_budget cannot be {self.think_budget}.")
         if self.seed is not None and not 0 <= self.seed < 2**32 - 1:
             raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
+
+
+def check_encoding(encoding: str) -> None:
+    """Raise OctavoError for an unknown encoding of texts."""
+    try:
+        "".encode(encoding)
+    except (LookupError, ValueError) as problem:
+        raise OctavoError(
+            f"There is no encoding named '{encoding}': give one such as cp1252 or shift_jis."
+        ) from problem
 
 
 def check_device(device: str) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @options.prefill
 @options.state_every
 @options.password
+@options.encoding
 @options.model_options
 @options.as_attention
 @options.as_reading
@@ -57,24 +58,31 @@ def index(
 
     job = Job(settings, attention, reading.prefill, reading.state_every)
     if watch:
-        _watch([Path(document) for document in documents], job, reading.password, reading.n_jobs)
+        _watch([Path(document) for document in documents], job, reading)
         return
     with resumable(), ManyProgress() as progress:
         outcomes = index_collection(
-            documents, job, progress, notice, password=reading.password, n_jobs=reading.n_jobs, scheduler=scheduler
+            documents,
+            job,
+            progress,
+            notice,
+            password=reading.password,
+            encoding=reading.encoding,
+            n_jobs=reading.n_jobs,
+            scheduler=scheduler,
         )
     if output == "json":
         print_json([_described(outcome) for outcome in outcomes])
     folders_of(outcomes)
 
 
-def _watch(folders: list[Path], job: Job, password: str | None, n_jobs: int) -> None:
+def _watch(folders: list[Path], job: Job, reading: ReadSettings) -> None:
     """Keep the indexes of folders current until Ctrl-C."""
     from ..library.watch import Watch
 
     try:
         with ManyProgress() as progress:
-            Watch(folders, job, progress, notice, password).run(n_jobs)
+            Watch(folders, job, progress, notice, reading.password, reading.encoding).run(reading.n_jobs)
     except KeyboardInterrupt:
         notice("Ended: the same command resumes.")
 

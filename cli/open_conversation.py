@@ -23,13 +23,20 @@ AUTO = "auto"
 
 
 def _reading(
-    read: str, first_answer: float, background: bool, n_jobs: int, password: str | None, prefill: str, state_every: int
+    read: str,
+    first_answer: float,
+    background: bool,
+    n_jobs: int,
+    password: str | None,
+    prefill: str,
+    state_every: int,
+    encoding: str | None,
 ) -> ReadSettings:
     """Gather the options of these names."""
     if read != AUTO and options.is_on_command_line("first_answer"):
         raise click.UsageError(f"--first-answer goes with --read {AUTO}: leave one of them out.")
     reads, seconds = (WHOLE, first_answer) if read == AUTO else (read, None)
-    return ReadSettings(prefill, password, reads, state_every, seconds, background, n_jobs)
+    return ReadSettings(prefill, password, reads, state_every, seconds, background, n_jobs, encoding)
 
 
 #: Add all options about reading, as one `reading`.
@@ -63,6 +70,7 @@ reading_options = options.gathered(
     ),
     options.jobs,
     options.password,
+    options.encoding,
     options.prefill,
     options.state_every,
 )

@@ -182,6 +182,12 @@ scheduler = option(
 password = option(
     "--password", env="PASSWORD", help="Opens an encrypted PDF.  A variable keeps it out of the shell's history."
 )
+encoding = option(
+    "--encoding",
+    env="ENCODING",
+    metavar="NAME",
+    help="Encoding of texts and HTML, such as cp1252 or shift_jis.  [default: as the file says, or as can be told]",
+)
 retrieval_heads = option(
     "--retrieval-heads",
     env="RETRIEVAL_HEADS",
@@ -262,7 +268,7 @@ as_settings = gathered("settings", _model_settings)
 #: Pass a command's options among --attention, --budget, --quality, --plan and --retrieval-heads as one `attention`.
 as_attention = gathered("attention", _attention)
 
-#: Pass a command's options among --prefill, --state-every and --password as one `reading`.
+#: Pass a command's options among --prefill, --state-every, --password and --encoding as one `reading`.
 as_reading = gathered("reading", ReadSettings)
 
 _MODEL = (model, hf_repo, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)

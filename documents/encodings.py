@@ -1,4 +1,7 @@
-"""Decode texts. UTF-8 stays as it is; another encoding is used only if no likely one gives a different text."""
+"""Decode texts. UTF-8 stays as it is; another encoding is used only if no likely one gives a different text.
+
+A few bytes that are not of the encoding become � each, with a notice.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from ..errors import OctavoError
 
 #: Byte order marks and their encodings; UTF-16's mark is the beginning of UTF-32's.
 _BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -30,6 +32,22 @@ _MOST_CHAOS = 0.1
 
 #: Least share of kana in Japanese, and of intact sequences beyond ASCII in a damaged UTF-8 text.
 _LEAST_KANA, _LEAST_WHOLE = 0.2, 0.9
+
+#: Most characters that cannot be decoded in a text, as a share.
+_MOST_LOST = 1 / 200
+
+#: Encodings of Chinese, Japanese and Korean: the one that has the bytes of each common character, and which those are.
+_COMMON = {
+    "cp932": ("shift_jis", b"\x88\x9f", b"\x98\x72"),
+    "euc-jp": ("euc_jp", b"\xb0\xa1", b"\xcf\xd3"),
+    "gb18030": ("gb2312", b"\xb0\xa1", b"\xd7\xf9"),
+    "big5": ("big5", b"\xa4\x40", b"\xc6\x7e"),
+    "cp949": ("euc_kr", b"\xb0\xa1", b"\xc8\xfe"),
+}
+
+#: Least share of common characters among those beyond ASCII in a text that has one of these encodings, and so many that
+#: Korean is not taken for Chinese: all Korean syllables have the bytes of common Chinese characters.
+_LEAST_COMMON, _MANY_KOREAN = 0.9, 12
 
 #: Most bytes of a text to guess its encoding from, and fewest if no language is recognised in it.
 _SAMPLE, _LEAST = 1 << 20, 64
@@ -53,20 +71,22 @@ _LATIN_LETTERS = {
 _SIGNS = "\u00a0\u00ad‘’‚“”„«»‹›–—…•·¡¿§©®™°ªº²³½¼¾×±µ€£´"  # noqa: RUF001
 
 
-def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+def decode(content: bytes, name: str, last: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Decode the text of a file.
 
     Parameters
     ----------
     name : str
         The file's name in errors.
+    last : str, optional
+        The encoding to take if none can be determined.
 
     Returns
     -------
     text : str
         The text, without a byte order mark.
     notices : tuple of str
-        The encoding, if it was guessed.
+        The encoding, if it was guessed, and whether bytes are lost.
 
     Raises
     ------
@@ -79,6 +99,7 @@ def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
                 return content.decode(encoding), ()
             except UnicodeDecodeError as problem:
                 raise OctavoError(f"{name} begins as {encoding} text but is damaged: save it as UTF-8.") from problem
+    content = content.removeprefix(codecs.BOM_UTF8)
     if content.count(0) > len(content) // 4:  # Latin letters in UTF-16: half of their bytes
         encoding = "utf-16-le" if content[1::2].count(0) > content[::2].count(0) else "utf-16-be"
         with suppress(UnicodeDecodeError):
@@ -92,18 +113,43 @@ def decode(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
             raise _no_text(name) from problem
         line = content.count(b"\n", 0, problem.start) + 1
         where = f"{name} is not UTF-8 text: byte 0x{content[problem.start]:02x} in line {line}."
-    guessed = None if is_damaged_utf_8(content) else _guess(content)
+    if is_damaged_utf_8(content):
+        return decode_as("utf-8", content, name)
+    guessed = _guess(content) or last
     if guessed is None:
-        raise OctavoError(f"{where} Nor can another encoding be told: save it as UTF-8.")
-    try:
-        return content.decode(guessed), (f"{name} is read as {guessed}: save it as UTF-8 if that is wrong.",)
-    except UnicodeDecodeError as problem:
-        raise OctavoError(f"{where} It begins as {guessed}, but continues otherwise: save it as UTF-8.") from problem
+        if loses_little(content, "utf-8"):
+            return decode_as("utf-8", content, name)
+        raise OctavoError(f"{where} Nor can another encoding be told: give its --encoding, or save it as UTF-8.")
+    text, notices = decode_as(guessed, content, name)
+    notice = f"{name} is read as {guessed}: give its --encoding, or save it as UTF-8, if that is wrong."
+    return text, (notice, *notices)
+
+
+def decode_as(encoding: str, content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+    """Decode a text in an encoding; what is not in that encoding becomes �, with a notice."""
+    with suppress(UnicodeDecodeError):
+        return content.decode(encoding), ()
+    text = content.decode(encoding, errors="replace")
+    line = text.count("\n", 0, text.index("\ufffd")) + 1
+    known = "UTF-8" if encoding == "utf-8" else encoding
+    return text, (f"{name} has bytes that are not {known}, the first in line {line}: they are read as �.",)
+
+
+def in_utf_8(content: bytes, encoding: str, name: str) -> tuple[bytes, tuple[str, ...]]:
+    """Return a text of a known encoding in UTF-8, marked as such, and notices."""
+    text, notices = decode_as(encoding, content, name)
+    return codecs.BOM_UTF8 + text.removeprefix("\ufeff").encode(errors="replace"), notices
+
+
+def loses_little(content: bytes, encoding: str) -> bool:
+    """Return whether a text is in an encoding, except for a few bytes."""
+    text = content.decode(encoding, errors="replace")
+    return text.count("\ufffd") <= _MOST_LOST * len(text)
 
 
 def looks_like_text(beginning: bytes) -> bool:
     """Return whether a file's beginning is text, perhaps in an encoding yet unknown."""
-    if any(beginning.startswith(mark) for mark in _BYTE_ORDER_MARKS):
+    if beginning.startswith(tuple(_BYTE_ORDER_MARKS)):
         return True
     if beginning.count(0) > len(beginning) // 4:
         encoding = "utf-16-le" if beginning[1::2].count(0) > beginning[::2].count(0) else "utf-16-be"
@@ -128,8 +174,11 @@ def _guess(content: bytes) -> str | None:
     sample = content[:_SAMPLE]
     if len(sample) < len(content):  # do not end within a character
         sample = sample[: sample.rfind(b"\n") + 1] or sample
-    if japanese := _japanese(sample):
-        return japanese
+    return _japanese(sample) or _by_language(sample) or _by_common_characters(sample)
+
+
+def _by_language(sample: bytes) -> str | None:
+    """Return the encoding in which a text is of a language, or the only one that it can have; else None."""
     from charset_normalizer import from_bytes
 
     found = list(from_bytes(sample))
@@ -137,9 +186,23 @@ def _guess(content: bytes) -> str | None:
     if best is None or best.chaos > _MOST_CHAOS or _CONTROLS.search(str(best)) or _is_latin(str(best)):
         return _latin(sample)
     if not best.coherence:  # no language is recognised in it: other encodings may be as good
-        is_known = len(content) >= _LEAST and all(str(other) == str(best) for other in found)
+        is_known = len(sample) >= _LEAST and all(str(other) == str(best) for other in found)
         return best.encoding.replace("_", "-") if is_known else None
     return best.encoding.replace("_", "-")
+
+
+def _by_common_characters(sample: bytes) -> str | None:
+    """Return the only encoding in which a text has common characters of Chinese, Japanese or Korean; else None."""
+    fitting = []
+    for encoding, (plain, first, last) in _COMMON.items():
+        with suppress(UnicodeDecodeError):
+            wide = re.findall(r"[^\W\d_\0-\x7f]", sample.decode(encoding))
+            n_common = sum(first <= character.encode(plain, errors="ignore") <= last for character in wide)
+            if wide and n_common >= _LEAST_COMMON * len(wide):
+                fitting.append(encoding)
+                if encoding == "cp949" and len(set(wide)) >= _MANY_KOREAN:
+                    return encoding
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _japanese(sample: bytes) -> str | None:

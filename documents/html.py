@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OctavoError
 from .document import Document
-from .encodings import decode, is_damaged_utf_8
+from .encodings import decode, decode_as, is_damaged_utf_8, loses_little
 from .markdown import document_of
 
 if TYPE_CHECKING:
@@ -79,12 +79,19 @@ def is_html(content: bytes, name: str) -> bool:
 
 
 def decode_html(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
-    """Decode a page by the encoding that it names, or by one that can be determined; also return notices.
+    """Decode a page by the encoding that it names, or one that can be determined, or as browsers do: windows-1252.
+
+    Returns
+    -------
+    text : str
+        The page.
+    notices : tuple of str
+        The encoding, if the page does not name it, and whether bytes are lost.
 
     Raises
     ------
     OctavoError
-        The encoding cannot be determined.
+        The file is not text.
     """
     from bs4.dammit import EncodingDetector
 
@@ -93,10 +100,10 @@ def decode_html(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     with suppress(LookupError, UnicodeError):
         if named and not has_mark and not named.startswith("utf-16"):  # an ASCII name rules out UTF-16
             encoding = codecs.lookup(named).name
-            return content.decode(_WIDER.get(encoding, encoding)), ()
-    if named and named.replace("-", "") == "utf8" and is_damaged_utf_8(content):
-        return content.decode(errors="replace"), (f"{name} has bytes that are not UTF-8: they are read as �.",)
-    return decode(content, name)
+            encoding = _WIDER.get(encoding, encoding)
+            if is_damaged_utf_8(content) if encoding == "utf-8" else loses_little(content, encoding):
+                return decode_as(encoding, content, name)
+    return decode(content, name, last="cp1252")
 
 
 def parse(text: str, name: str) -> BeautifulSoup:

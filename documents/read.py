@@ -16,7 +16,7 @@ from typing import BinaryIO
 from ..errors import OctavoError
 from .archive import Archive
 from .document import Document
-from .encodings import looks_like_text
+from .encodings import in_utf_8, looks_like_text
 
 #: The name of a document from standard input.
 STANDARD_INPUT = "-"
@@ -63,7 +63,7 @@ _OTHER_KINDS = {
 }
 
 
-def read_document(path: str | os.PathLike[str], password: str | None = None) -> Document:
+def read_document(path: str | os.PathLike[str], password: str | None = None, encoding: str | None = None) -> Document:
     """Read a document: text, Markdown, HTML, PDF, EPUB or DOCX.
 
     Parameters
@@ -72,6 +72,8 @@ def read_document(path: str | os.PathLike[str], password: str | None = None) -> 
         A file, or a pipe, which is read to its end; "-" is standard input.
     password : str, optional
         Opens an encrypted PDF.
+    encoding : str, optional
+        The encoding of a text or of HTML; by default the one that it names, or that can be determined.
 
     Returns
     -------
@@ -84,7 +86,7 @@ def read_document(path: str | os.PathLike[str], password: str | None = None) -> 
         The document cannot be opened or read, or has no text. The message has a remedy.
     """
     name, content = _content(path)
-    document = _read(content, name, password)
+    document = _read(content, name, password, encoding)
     if not document.text.strip():
         raise OctavoError(f"{name} is empty: there is nothing to read in it.")
     if not os.path.isfile(path):
@@ -181,7 +183,7 @@ def _all_of(file: object, name: str) -> bytes:
     return content
 
 
-def _read(content: bytes, name: str, password: str | None) -> Document:
+def _read(content: bytes, name: str, password: str | None, encoding: str | None) -> Document:
     """Read a document of the kind that its content shows."""
     if _is_pdf(content):
         from .pdf import read_pdf
@@ -194,13 +196,14 @@ def _read(content: bytes, name: str, password: str | None) -> Document:
     for beginning, what in _OTHER_KINDS.items():
         if content.startswith(beginning):
             raise OctavoError(f"{name} is {what}.")
+    notices: tuple[str, ...] = ()
+    if encoding is not None:
+        content, notices = in_utf_8(content, encoding, name)
     from .html import is_html, read_html
-
-    if is_html(content, name):
-        return read_html(content, name)
     from .text import read_text
 
-    return read_text(content, name)
+    document = (read_html if is_html(content, name) else read_text)(content, name)
+    return replace(document, notices=(*notices, *document.notices))
 
 
 def _is_pdf(content: bytes) -> bool:

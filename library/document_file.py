@@ -21,10 +21,15 @@ class DocumentFile:
     ----------
     path : path
         The file; "-" is standard input.
+    password : str, optional
+        Opens an encrypted PDF.
+    encoding : str, optional
+        The encoding of a text or of HTML.
     """
 
     path: str | os.PathLike[str]
     password: str | None = None
+    encoding: str | None = None
 
     @property
     def name(self) -> str:
@@ -38,15 +43,18 @@ class DocumentFile:
 
     @property
     def version(self) -> tuple[str, int, int] | None:
-        """Return the file's real path, the time of its last change, and its size; None for a pipe."""
-        if not self.is_file:
+        """Return the file's real path, the time of its last change, and its size.
+
+        None for a pipe, and with an encoding, as the text that is kept of the file may be of another.
+        """
+        if not self.is_file or self.encoding is not None:
             return None
         status = os.stat(self.path)
         return os.path.realpath(self.path), status.st_mtime_ns, status.st_size
 
     def read(self) -> Document:
         """Read the file. Raise OctavoError if that fails."""
-        return read_document(self.path, self.password)
+        return read_document(self.path, self.password, self.encoding)
 
 
 @dataclass(frozen=True, eq=False)

@@ -152,7 +152,7 @@ def as_message(file: DocumentFile) -> Message:
     Raise OctavoError if the file cannot be read, neither again nor now.
     """
     if file.is_file:
-        return {"path": os.path.abspath(file.path), "password": file.password}
+        return {"path": os.path.abspath(file.path), "password": file.password, "encoding": file.encoding}
     return as_text_message(file.read())
 
 
@@ -164,7 +164,7 @@ def as_text_message(document: Document) -> Message:
 def document_of(message: Message) -> DocumentFile | Document:
     """Return the document of a message."""
     if "path" in message:
-        return DocumentFile(message["path"], message.get("password"))
+        return DocumentFile(message["path"], message.get("password"), message.get("encoding"))
     fields = dict(message["document"])
     places = tuple(Place(*place) for place in fields.pop("places"))
     return Document(places=places, notices=tuple(fields.pop("notices")), **fields)

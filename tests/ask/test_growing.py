@@ -267,7 +267,7 @@ def test_what_failed_in_the_background_is_told_once_and_not_tried_again(book, ho
     assert started == [1]
 
 
-@pytest.mark.parametrize("reading", [{"background": False}, {"password": "secret"}], ids=str)
+@pytest.mark.parametrize("reading", [{"background": False}, {"password": "secret"}, {"encoding": "utf-8"}], ids=str)
 def test_without_a_background_nothing_is_queued(book, how, reading, started):
     how["reading"] = octavo.ReadSettings(first_answer=60, **reading)
     with octavo.open_document(book, **how) as session:

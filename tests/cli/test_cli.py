@@ -80,7 +80,7 @@ def test_each_shared_option_names_its_environment_variable():
     found = set(re.findall(r"OCTAVO_\w+", text))
     names = "MODEL HF_REPO THREADS CTX_SIZE CACHE_TYPE DEVICE INDEX_DIR ATTENTION BUDGET QUALITY PLAN "
     names += "RETRIEVAL_HEADS PREFILL PREDICT TEMP TOP_P TOP_K MIN_P REPEAT_PENALTY SEED SYSTEM_PROMPT PASSWORD "
-    names += "ROPE_SCALING ROPE_SCALE STATE_EVERY THINK THINK_BUDGET READ FIRST_ANSWER BACKGROUND JOBS"
+    names += "ROPE_SCALING ROPE_SCALE STATE_EVERY THINK THINK_BUDGET READ FIRST_ANSWER BACKGROUND JOBS ENCODING"
     assert found == {f"OCTAVO_{name}" for name in names.split()}
 
 
@@ -165,7 +165,8 @@ def test_documents_that_cannot_be_read(command, tmp_path, on_tiny):
         missing: f"The document {missing} cannot be opened: No such file or directory.",
         tmp_path / "folder": f"There is no document in the folder {tmp_path / 'folder'}: octavo reads text,",
         empty: "empty.txt is empty: there is nothing to read in it.",
-        latin: "latin.txt is not UTF-8 text: byte 0xe9 in line 2. Nor can another encoding be told: save it as UTF-8.",
+        latin: "latin.txt is not UTF-8 text: byte 0xe9 in line 2. Nor can another encoding be told: give its --encoding, "
+        "or save it as UTF-8.",
     }.items():
         result = octavo(name, path, *question, *on_tiny)
         fails(result, 1, message)

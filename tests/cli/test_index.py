@@ -35,6 +35,19 @@ def test_index_is_made_once_and_listed(document, on_tiny, tmp_path):
     assert row["bytes"] == sum(path.stat().st_size for path in folder.iterdir())
 
 
+def test_the_encoding_of_a_text_can_be_given_and_changed(on_tiny, tmp_path):
+    path = tmp_path / "cafe.txt"
+    path.write_bytes(("Le café. " * 9).encode("cp1252"))
+    folders = []
+    for encoding in ("cp1251", "cp1252", "cp1251"):
+        result = octavo("index", path, *on_tiny, "--encoding", encoding, "-o", "json")
+        assert result.exit_code == 0, result.stderr
+        folders.append(json.loads(result.stdout)[0]["path"])
+    assert folders[0] == folders[2] != folders[1]
+    wrong = octavo("index", path, *on_tiny, "--encoding", "klingon")
+    assert wrong.stderr == "Error: There is no encoding named 'klingon': give one such as cp1252 or shift_jis.\n"
+
+
 @pytest.fixture
 def folder_of_documents(tmp_path) -> Path:
     """Three documents, two of them in a folder of the folder, and a picture."""

@@ -81,7 +81,22 @@ def test_html_that_names_the_wrong_encoding_is_read_in_one_that_can_be_told():
     said = "Смотритель маяка записывал каждый корабль, что проходил мимо острова этой зимой."
     document = read_html(f'<meta charset="utf-8"><p>{said}</p>'.encode("cp1251"), "page.html")
     assert document.text == said + "\n"
-    assert document.notices == ("page.html is read as cp1251: save it as UTF-8 if that is wrong.",)
+    assert document.notices == (
+        "page.html is read as cp1251: give its --encoding, or save it as UTF-8, if that is wrong.",
+    )
+
+
+def test_html_that_names_no_encoding_is_what_browsers_take_it_for():
+    document = read_html("<p>The café naïveté – “quoted” € 20.</p>".encode("cp1252"), "page.html")  # noqa: RUF001
+    assert document.text == "The café naïveté – “quoted” € 20.\n"  # noqa: RUF001
+    assert document.notices[0].startswith("page.html is read as cp1252: ")
+
+
+def test_html_keeps_the_encoding_that_it_names_despite_a_bad_byte():
+    html = '<meta charset="shift_jis"><p>' + "灯台守は島のそばを通る。" * 40
+    document = read_html(html.encode("cp932") + b"\x81.", "page.html")
+    assert document.text == "灯台守は島のそばを通る。" * 40 + "�.\n"
+    assert document.notices == ("page.html has bytes that are not cp932, the first in line 1: they are read as �.",)
 
 
 def test_latin_1_is_what_browsers_take_it_for():
@@ -198,7 +213,7 @@ def test_formulas_of_a_word_document_are_written_in_a_line():
 def test_html_with_some_damaged_bytes_is_read():
     document = read_html('<meta charset="utf-8"><p>Маяк и туман'.encode() + b"\xff.", "page.html")
     assert document.text == "Маяк и туман�.\n"
-    assert document.notices == ("page.html has bytes that are not UTF-8: they are read as �.",)
+    assert document.notices == ("page.html has bytes that are not UTF-8, the first in line 1: they are read as �.",)
 
 
 NOTES = """<w:footnotes xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">

@@ -52,6 +52,17 @@ def test_comments_without_end_take_no_time(tmp_path):
     assert time.perf_counter() - start < 5
 
 
+@pytest.mark.parametrize("html", ["", '<meta charset="cp1252"><p>'])
+def test_a_given_encoding_is_used(tmp_path, html):
+    path = tmp_path / "page.html"
+    path.write_bytes((html + "Маяк").encode("koi8-r") + b"\n")
+    assert reading.read_document(path, encoding="koi8-r").text == "Маяк\n"
+    path.write_bytes((html + "灯台\n").encode("cp932") + b"\x81.\n")
+    document = reading.read_document(path, encoding="cp932")
+    assert document.text.startswith("灯台")
+    assert document.notices == ("page.html has bytes that are not cp932, the first in line 2: they are read as �.",)
+
+
 def test_a_pipe_is_read_once(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)

@@ -57,18 +57,50 @@ def test_encodings_that_can_be_told_are_told(text, encoding):
 
 def test_what_cannot_be_told_is_refused():
     message = (
-        r"^log\.txt is not UTF-8 text: byte 0x.. in line 2\. Nor can another encoding be told: save it as UTF-8\.$"
+        r"^log\.txt is not UTF-8 text: byte 0x.. in line 2\. Nor can another encoding be told: give its --encoding, "
+        r"or save it as UTF-8\.$"
     )
     for text in (
         b"a\ncaff\xe8, \xe0 la",  # French in one encoding, Slovak in another
         b"a\n" + bytes(range(255, 127, -1)) * 20,
-        b"a\n" + FRENCH.encode() + b"\xff" + FRENCH.encode(),  # UTF-8 but for a byte
-        ("a\n" + RUSSIAN).encode()[:-3],
     ):
         with pytest.raises(OctavoError, match=message):
             read_text(text, "log.txt")
     with pytest.raises(OctavoError, match=r"^log\.txt begins as utf-16 text but is damaged: save it as UTF-8\.$"):
         read_text(codecs.BOM_UTF16_LE + b"\x00\xd8\x00", "log.txt")
+
+
+SOME_LOST = "log.txt has bytes that are not UTF-8, the first in line {}: they are read as �."
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"a\n" + FRENCH.encode() + b"\xff" + FRENCH.encode(), f"a\n{FRENCH}�{FRENCH}"),
+        (("a\n" + RUSSIAN[:-2]).encode()[:-1], f"a\n{RUSSIAN[:-3]}�"),  # ends within a letter
+        (codecs.BOM_UTF8 + b"a\n" + FRENCH.encode() + b"\xff", f"a\n{FRENCH}�"),
+        (b"a\n" + b"berth 4 ok\n" * 50 + b"\x81\x8d\n", "a\n" + "berth 4 ok\n" * 50 + "��\n"),
+    ],
+)
+def test_a_few_bad_bytes_are_marked(content, text):
+    document, line = read_text(content, "log.txt"), text.count("\n", 0, text.index("�")) + 1
+    assert (document.text, document.notices) == (text, (SOME_LOST.format(line),))
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("名前,年齢,住所\n佐藤太郎,30,東京\n三木英子,25,大阪\n", "cp932"),
+        ("船名,積荷,隻数\n桟橋,30,小麦\n", "cp932"),
+        ("姓名,年龄,地址\n王小明,30,北京\n李华,25,上海\n", "gb18030"),
+        ("이름,나이,주소\n김철수,30,서울\n이영희,25,부산\n", "cp949"),
+        ("姓名,年齡,地址\n王小明,30,臺北\n陳大文,25,高雄\n", "big5"),
+    ],
+)
+def test_short_tables_of_east_asia_are_told_by_their_common_characters(text, encoding):
+    document = read_text(text.encode(encoding), "log.csv")
+    assert document.text == text
+    assert document.notices[0].startswith("log.csv is read as ")
 
 
 MARKDOWN = """Before.

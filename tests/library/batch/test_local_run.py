@@ -243,8 +243,8 @@ def test_jobs_are_counted(documents, job):
 def test_messages_name_files_or_hold_texts(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("# Heading\n\nText.\n")
-    file = document_of(json.loads(json.dumps(as_message(DocumentFile(path, "secret")))))
-    assert (file.path, file.password) == (str(path), "secret")
+    file = document_of(json.loads(json.dumps(as_message(DocumentFile(path, "secret", "cp1252")))))
+    assert (file.path, file.password, file.encoding) == (str(path), "secret", "cp1252")
     document = Document(
         "text", (Place(0, "1", None), Place(3, None, "A")), ("It is read as cp1252.",), "a.txt", "/a.txt", 5, 7
     )
