@@ -1,4 +1,4 @@
-"""Read DOCX of Word and LibreOffice: headings by style, lists, tables and notes."""
+"""Read DOCX of Word and LibreOffice: headings by style, numbers and lists, tables and notes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import zipfile
 
 from .archive import Archive
 from .document import Document
+from .docx_numbering import number_paragraphs, place_labels
 from .html import parse, to_markdown
 from .markdown import document_of
 
-_DOCUMENT = "word/document.xml"
+_DOCUMENT, _STYLES_PART, _NUMBERING = "word/document.xml", "word/styles.xml", "word/numbering.xml"
 
 #: Names of the elements of text, and of formulas, which mammoth does not know.
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -36,41 +37,59 @@ def read_docx(archive: Archive, content: bytes) -> Document:
     """
     import mammoth
 
-    for part in (_DOCUMENT, "word/styles.xml", "word/numbering.xml", "word/footnotes.xml"):
+    for part in (_DOCUMENT, _STYLES_PART, _NUMBERING, "word/footnotes.xml"):
         if part in archive:
             archive.read(part)  # refuses damaged or encrypted parts
-    if b":oMath" in archive.read(_DOCUMENT):
-        content = _with_formulas(archive, content)
     try:
         html = mammoth.convert_to_html(
-            io.BytesIO(content), style_map=_STYLES, convert_image=mammoth.images.img_element(lambda image: {"src": ""})
+            io.BytesIO(_simplified(archive, content)),
+            style_map=_STYLES,
+            convert_image=mammoth.images.img_element(lambda image: {"src": ""}),
         ).value
     except MemoryError:
         raise
     except Exception as problem:  # mammoth trusts its input: it may raise anything
         raise archive.damaged() from problem
-    text, pages = to_markdown(parse(html, archive.name))
-    return document_of(text, pages)
+    text, pages = to_markdown(parse(html, archive.name), is_site=False)
+    return document_of(place_labels(text), pages)
 
 
-def _with_formulas(archive: Archive, content: bytes) -> bytes:
-    """Return a file with its formulas written as text."""
-    try:
-        root = ElementTree.fromstring(archive.read(_DOCUMENT))
-    except (ElementTree.ParseError, ValueError, LookupError) as problem:
-        raise archive.damaged() from problem
+def _simplified(archive: Archive, content: bytes) -> bytes:
+    """Return a file with its formulas and the numbers of its paragraphs written as text, without hidden text."""
+    root = _tree(archive, _DOCUMENT)
     for parent in list(root.iter()):
         for number, child in enumerate(parent):
             if child.tag in (f"{_MATH}oMath", f"{_MATH}oMathPara"):
                 run = ElementTree.Element(f"{_WORD}r")
                 ElementTree.SubElement(run, f"{_WORD}t").text = f"${_formula(child)}$"
                 parent[number] = run
+            elif child.tag == f"{_WORD}r" and _is_hidden(child):
+                parent[number] = ElementTree.Element(f"{_WORD}r")
+    parts = {_DOCUMENT: root}
+    if _NUMBERING in archive:
+        styles = _tree(archive, _STYLES_PART) if _STYLES_PART in archive else ElementTree.Element("none")
+        number_paragraphs(root, _tree(archive, _NUMBERING), styles)
+        parts[_NUMBERING] = ElementTree.Element(f"{_WORD}numbering")  # numbers are text now
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
             if name.endswith((".xml", ".rels")):  # skip pictures
-                new.writestr(name, ElementTree.tostring(root) if name == _DOCUMENT else archive.read(name))
+                new.writestr(name, ElementTree.tostring(parts[name]) if name in parts else archive.read(name))
     return out.getvalue()
+
+
+def _tree(archive: Archive, path: str) -> ElementTree.Element:
+    """Parse a part of a file."""
+    try:
+        return ElementTree.fromstring(archive.read(path))
+    except (ElementTree.ParseError, ValueError, LookupError) as problem:
+        raise archive.damaged() from problem
+
+
+def _is_hidden(run: ElementTree.Element) -> bool:
+    """Return whether a run of text is hidden."""
+    mark = run.find(f"{_WORD}rPr/{_WORD}vanish")
+    return mark is not None and mark.get(f"{_WORD}val", "1") not in ("0", "false", "off")
 
 
 def _formula(element: ElementTree.Element) -> str:

@@ -14,6 +14,9 @@ from .markdown import document_of
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 
+#: Characters in which a book has its title and its authors, if it has a title page.
+_TITLE_PAGES = 2000
+
 #: Ways to obfuscate fonts; they do not protect text.
 _OF_FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 
@@ -38,12 +41,26 @@ def read_epub(archive: Archive) -> Document:
         path = posixpath.normpath(posixpath.join(folder, unquote(href))) if href else ""
         if path not in archive:
             continue  # read the rest of a book that lacks a part
-        part, own_pages = to_markdown(parse(decode_html(archive.read(path), archive.name)[0], archive.name))
+        part, own_pages = to_markdown(
+            parse(decode_html(archive.read(path), archive.name)[0], archive.name), is_site=False
+        )
         if part.strip():
             text += "\n" if text else ""
             pages += [(len(text) + offset, label) for offset, label in own_pages]
             text += part
-    return document_of(text, pages)
+    head = _head(archive, package_path, text)
+    return document_of(head + text, [(len(head) + offset, label) for offset, label in pages])
+
+
+def _head(archive: Archive, package_path: str, text: str) -> str:
+    """Return a book's title and authors as its first lines, but for what its first pages have."""
+    beginning = " ".join(text[:_TITLE_PAGES].casefold().split())
+    head = ""
+    for element, line in (("title", "# {}\n\n"), ("creator", "{}\n\n")):
+        names = (" ".join("".join(node.itertext()).split()) for node in _elements(archive, package_path, element))
+        missing = [name for name in dict.fromkeys(names) if name and name.casefold() not in beginning]
+        head += line.format(" / ".join(missing)) if missing else ""
+    return head
 
 
 def _refuse_protection(archive: Archive) -> None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OctavoError
 from .document import Document
+from .docx_numbering import in_form
 from .encodings import decode, decode_as, is_damaged_utf_8, loses_little
+from .html_tables import set_text, simplify_tables
 from .markdown import document_of
 
 if TYPE_CHECKING:
@@ -18,13 +20,13 @@ if TYPE_CHECKING:
 
 #: Elements without text.
 _SILENT = ["script", "style", "template", "noscript", "svg", "iframe", "object", "button"]
-_SILENT += ["nav", "aside", "head", "title"]
+_SILENT += ["nav", "head", "title", "datalist", "rp"]
 
 #: Links without information: to a heading itself, and back from a note.
 _SIGNS_OF_LINKS = {"¶", "#", "§", "🔗", "↩", "↩\ufe0e", "↩\ufe0f", "↑", "^"}
 
 #: Elements of a site, unless they are in an article.
-_OF_SITES = ["header", "footer"]
+_OF_SITES = ["header", "footer", "aside"]
 
 #: The beginning of HTML, the tags that any HTML has, and the file names of partial pages.
 _BEGINNING = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
@@ -39,6 +41,22 @@ _PAGE = "\ue000{}\ue001"
 _PAGES = re.compile("\ue000([^\ue001]*)\ue001")
 _BLANKS_AFTER_PAGES = re.compile("^((?:\ue000[^\ue001]*\ue001)+)\\s+", re.MULTILINE)
 _UNWRITTEN = str.maketrans("", "", "\0\ue000\ue001")
+
+#: Characters that only say where a word may break.
+_BREAKS = str.maketrans("", "", "\u00ad\u200b\u2060\ufeff")
+
+#: Kinds of inputs of forms that show no value, and those that can be ticked.
+_WITHOUT_VALUE = ("hidden", "password", "submit", "button", "reset", "image", "file")
+_TICKED = ("checkbox", "radio")
+
+#: Forms of the numbers of lists, and the attribute that has an item's number.
+_FORMS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+_NUMBER = "data-octavo-number"
+
+
+#: The links of an element of a parsed page, and the links back.
+_LINKS = [("previous_element", "next_element"), ("previous_sibling", "next_sibling")]
+_LINKS += [(back, forth) for forth, back in _LINKS]
 
 #: Most nested elements of an HTML file: text needs a tenth, and each level takes some of Python's stack.
 _MOST_NESTED = 300
@@ -122,67 +140,112 @@ def parse(text: str, name: str) -> BeautifulSoup:
             soup = BeautifulSoup(text.translate(_UNWRITTEN), "lxml")
         except (RecursionError, AssertionError, ValueError) as problem:
             raise OctavoError(f"{name} cannot be read as HTML: save its text in another format.") from problem
-    depth, tag = 0, soup.find(True)
-    while tag is not None:
-        depth = max(depth, sum(1 for _ in tag.parents))
+    layer: list[Tag] = [soup]
+    depth = 0
+    while layer := [child for tag in layer for child in tag.find_all(True, recursive=False)]:
+        depth += 1
         if depth > _MOST_NESTED:
             raise OctavoError(f"The elements of {name} are nested {depth} deep: save its text in another format.")
-        tag = tag.find_next(True)
     return soup
 
 
-def to_markdown(soup: BeautifulSoup) -> tuple[str, list[tuple[int, str]]]:
-    """Convert parsed HTML to Markdown, and return the starts of its pages, if it marks them."""
-    from bs4.element import PreformattedString
+def to_markdown(soup: BeautifulSoup, is_site: bool = True) -> tuple[str, list[tuple[int, str]]]:
+    """Convert parsed HTML to Markdown, and return the starts of its pages, if it marks them.
 
-    for node in soup.find_all(string=lambda text: isinstance(text, PreformattedString)):
-        node.extract()  # comments and declarations
-    for tag in soup.find_all(_SILENT):
-        tag.decompose()
-    for tag in soup.find_all(_OF_SITES):
-        if not tag.decomposed and tag.find_parent(["article", "main", "section"]) is None:
+    Parameters
+    ----------
+    is_site : bool
+        Whether it is a page of a site, whose header, footer and margins belong to the site.
+    """
+    for tag in soup.find_all(_SILENT + _OF_SITES * is_site):
+        if not tag.decomposed and (
+            tag.name not in _OF_SITES or tag.find_parent(["article", "main", "section"]) is None
+        ):
             tag.decompose()
-    for table in soup.find_all("table"):
-        if table.find("table") or all(len(row.find_all(["td", "th"])) < 2 for row in table.find_all("tr")):
-            _unwrap_layout(table)
-    for cell in soup.find_all(string=re.compile(r"\|")):
-        if cell.find_parent("table") and cell.find_parent("pre") is None:
-            cell.replace_with(cell.replace("|", "\\|"))
     for tag in soup.find_all(True):
         if not tag.decomposed:
             _simplify(soup, tag)
-    for node in soup.find_all(string=re.compile(r"[^\S ]|  ")):
-        if node.find_parent(["pre", "textarea"]) is None:
-            node.replace_with(re.sub(r"\s+", " ", node))
-    text = _converter().convert_soup(soup)
+    simplify_tables(soup)
+    _simplify_strings(soup)
+    text = _converter().convert_soup(soup).translate(_BREAKS)
     text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
     text = _BLANKS_AFTER_PAGES.sub(r"\1", text)
     return _take_pages(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
 
 
-def _unwrap_layout(table: Tag) -> None:
-    """Flatten a table that contains tables, or has only one column: it serves as layout."""
-    for part in table.find_all(["thead", "tbody", "tr", "td", "th"]):
-        if part.find_parent("table") is table:
-            part.name = "div"
-    table.name = "div"
-
-
 def _simplify(soup: BeautifulSoup, tag: Tag) -> None:
-    """Remove a hidden or empty element, mark one that begins a page, and write formulas as TeX."""
+    """Remove a hidden or empty element, mark one that begins a page, and write formulas, forms and readings as text."""
     style = str(tag.get("style") or "").replace(" ", "").lower()
-    if tag.has_attr("hidden") or "display:none" in style or "visibility:hidden" in style:
+    is_hidden = tag.has_attr("hidden") or "display:none" in style or "visibility:hidden" in style
+    if is_hidden or (tag.name == "a" and tag.get_text(strip=True) in _SIGNS_OF_LINKS):
         tag.decompose()
-        return
-    if tag.name == "a" and tag.get_text(strip=True) in _SIGNS_OF_LINKS:
-        tag.decompose()
-        return
-    if tag.name == "math" and (tex := tag.find("annotation")):
-        tag.replace_with(soup.new_string(f"${tex.get_text(strip=True)}$"))
-        return
-    if "pagebreak" in _kind(tag):
+    elif tag.name == "math" and (tex := tag.find("annotation")):
+        set_text(tag, f"${tex.get_text(strip=True)}$")
+    elif tag.name == "rt":
+        reading = tag.get_text(strip=True)
+        set_text(tag, f"({reading})" if reading else "")
+    elif tag.name in ("input", "select", "textarea"):
+        before, after = (side if isinstance(side, str) else "" for side in (tag.previous_sibling, tag.next_sibling))
+        blanks = ("" if before[-1:].isspace() else " "), ("" if after[:1].isspace() else " ")
+        set_text(tag, _value(tag).join(blanks))
+    elif tag.name in _OF_SITES:
+        tag.name = "div"
+    elif tag.name == "ol":
+        number, form = _whole(tag.get("start"), 1), _FORMS.get(str(tag.get("type")), "decimal")
+        for item in tag.find_all("li", recursive=False):
+            number = _whole(item.get("value"), number)
+            item[_NUMBER] = in_form(number, form)
+            number += 1
+    elif "pagebreak" in _kind(tag):
         label = str(tag.get("title") or tag.get("aria-label") or tag.get_text(strip=True))
-        tag.replace_with(soup.new_string(_PAGE.format(label.strip()) if label.strip() else ""))
+        set_text(tag, _PAGE.format(label.strip()) if label.strip() else "")
+
+
+def _whole(attribute: object, otherwise: int) -> int:
+    """Return the number that an attribute is."""
+    text = str(attribute)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise
+
+
+def _value(tag: Tag) -> str:
+    """Return what a field of a form shows: its text, whether it is ticked, or the options that are chosen."""
+    if tag.name == "select":
+        options = tag.find_all("option")
+        chosen = [option for option in options if option.has_attr("selected")]
+        if not chosen and not tag.has_attr("multiple"):
+            chosen = options[:1]
+        return ", ".join(option.get_text(" ", strip=True) for option in chosen)
+    if tag.name == "textarea":
+        return tag.get_text()
+    kind = str(tag.get("type") or "text").lower()
+    if kind in _TICKED:
+        return "[x]" if tag.has_attr("checked") else "[ ]"
+    return "" if kind in _WITHOUT_VALUE else str(tag.get("value") or "")
+
+
+def _simplify_strings(soup: BeautifulSoup) -> None:
+    """Make blanks one space each, except in code, and escape the signs of columns in tables."""
+    from bs4.element import NavigableString, PreformattedString, Tag
+
+    waiting: list[tuple[Tag, bool, bool]] = [(soup, False, False)]
+    while waiting:
+        parent, is_code, is_cell = waiting.pop()
+        is_code, is_cell = is_code or parent.name in ("pre", "textarea"), is_cell or parent.name == "table"
+        for number, child in enumerate(parent.contents):
+            if isinstance(child, Tag):
+                waiting.append((child, is_code, is_cell))
+                continue
+            text = "" if isinstance(child, PreformattedString) else str(child)  # comments and declarations
+            if not is_code:
+                text = re.sub(r"\s+", " ", text)
+                text = text.replace("|", "\\|") if is_cell else text
+            if text != str(child):  # in place: replace_with would search all siblings for the child
+                new = parent.contents[number] = NavigableString(text)
+                new.parent = parent
+                for forth, back in _LINKS:
+                    if (other := getattr(child, forth)) is not None:
+                        setattr(new, forth, other)
+                        setattr(other, back, new)
 
 
 def _kind(tag: Tag) -> str:
@@ -205,6 +268,13 @@ def _converter() -> Any:
             if el.find("a") or el.find_parent("a"):  # to a note
                 return f"[{text}]"
             return f"^{text}" if re.fullmatch(r"[-+\u2212]?\d+|[a-z]", text) else text
+
+        def convert_li(self, el: Any, text: str, parent_tags: Any) -> str:
+            if not text.strip() or not el.get(_NUMBER):
+                otherwise: Any = super()
+                return str(otherwise.convert_li(el, text, parent_tags))
+            bullet = f"{el[_NUMBER]}. "
+            return bullet + text.strip().replace("\n", "\n" + " " * len(bullet)) + "\n"
 
         def convert_img(self, el: Any, text: str, parent_tags: Any) -> str:
             return str(el.attrs.get("alt") or "")

@@ -165,8 +165,8 @@ def test_documents_that_cannot_be_read(command, tmp_path, on_tiny):
         missing: f"The document {missing} cannot be opened: No such file or directory.",
         tmp_path / "folder": f"There is no document in the folder {tmp_path / 'folder'}: octavo reads text,",
         empty: "empty.txt is empty: there is nothing to read in it.",
-        latin: "latin.txt is not UTF-8 text: byte 0xe9 in line 2. Nor can another encoding be told: give its --encoding, "
-        "or save it as UTF-8.",
+        latin: "latin.txt is not UTF-8 text: byte 0xe9 in line 2. Nor can another encoding be told: give its "
+        "--encoding, or save it as UTF-8.",
     }.items():
         result = octavo(name, path, *question, *on_tiny)
         fails(result, 1, message)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from helpers.document_files import BOOK, PAGE, word_file, word_parts, zipped
+from helpers.document_files import BOOK, PACKAGE, PAGE, word_file, word_parts, zipped
 
 from octavo.documents.archive import Archive
 from octavo.documents.document import Document
@@ -53,7 +53,39 @@ def test_what_html_says_survives_and_the_site_around_it_does_not():
         ("<table><tr><td>a|b</td><td>c</td></tr></table>", "| a\\|b | c |\n| --- | --- |"),
         ("<table><tr><td><table><tr><td>a<td>b</table><td>c</table>", "| a | b |\n| --- | --- |\n\nc"),
         ("<table><tr><td><p>One<p>Two</table>", "One\n\nTwo"),
+        (
+            "<table><tr><td>Ship<td>Cargo<tr><td>Petrel<td>"
+            "<table><tr><td>Salt<td>4 t<tr><td>Tar<td>9 t</table></table>",
+            "| Ship | Cargo |\n| --- | --- |\n| Petrel | Salt 4 t, Tar 9 t |",
+        ),
+        (
+            "<table><tr><td rowspan=2>North<td>Petrel<td>7<tr><td>Tern<td>3<tr><td colspan=2>All<td>10</table>",
+            "| North | Petrel | 7 |\n| --- | --- | --- |\n|  | Tern | 3 |\n| All |  | 10 |",
+        ),
+        (
+            "<table><tr><td>a<td rowspan=9>b<td>c<tr><td>d<td>e<tr><td>f</table>",
+            "| a | b | c |\n| --- | --- | --- |\n| d |  | e |\n| f |  |",
+        ),
+        ("<p>The un&shy;im&shy;portant zero&#8203;width", "The unimportant zerowidth"),
+        ("<ruby>港<rp>(</rp><rt>みなと</rt><rp>)</rp></ruby>の<ruby>橋<rt>はし</ruby>", "港(みなと)の橋(はし)"),
+        (
+            "<form><label>Ship <input value=Petrel></label><label>Port "
+            "<select><option>Leith<option selected>Oban</select></label> <input type=checkbox checked> insured"
+            "<input type=radio> not<input type=hidden value=x></form>",
+            "Ship Petrel Port Oban  [x] insured [ ] not",
+        ),
+        ("<select><option>Leith<option>Oban</select> <textarea>Twice\na week</textarea>", "Leith Twice a week"),
+        ("<ol type=a start=2><li>x<li>y<ol><li>z</ol></ol>", "b. x\nc. y\n   1. z"),
+        ("<article><p>One<aside>A box</aside></article><aside>Advertisement</aside>", "One\n\nA box"),
     ],
+)
+def test_what_becomes_of_an_element_is_what_is_on_the_page(html, text):
+    assert read_html(html.encode(), "page.html").text == text + "\n"
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [],
 )
 def test_what_becomes_of_an_element(html, text):
     assert read_html(html.encode(), "page.html").text == text + "\n"
@@ -125,6 +157,9 @@ def test_marks_of_pages_are_not_taken_from_a_text():
         "".join(f"<span role='doc-pagebreak' title='{i}'></span>" for i in range(60)) + "x",
         "<table>" * 90 + "<tr><td>a<td>b",
         "<h1>" + "[" * 50_000,
+        "<ol>" + "<li>a\n" * 20_000,
+        "<p>a\nb</p>\n" * 20_000,
+        "<p>" + "<!--a--><input value=a>\n" * 5000,
     ],
 )
 def test_no_html_takes_long(html):
@@ -155,6 +190,25 @@ def test_a_protected_book_is_refused_and_one_with_hidden_fonts_is_not():
     assert read_book(fonts).text == read_book(BOOK).text
     with pytest.raises(OctavoError, match=r"^book\.epub is protected \(DRM\): octavo reads books that are not\.$"):
         read_book({**BOOK, "META-INF/encryption.xml": scheme.format("http://www.w3.org/2001/04/xmlenc#aes128-cbc")})
+
+
+def test_notes_and_boxes_of_a_book_stay():
+    note = '<p>Text<a epub:type="noteref" href="#n">1</a>.</p><aside epub:type="footnote"><p>1. A note.</p></aside>'
+    page = f"<html><body><header>Part I</header><aside><p>A box.</p></aside>{note}</body></html>"
+    assert read_book({**BOOK, "OEBPS/one.xhtml": page}).text.startswith("Part I\n\nA box.\n\nText[1].\n\n1. A note.\n")
+
+
+ABOUT = '<metadata xmlns:dc="d"><dc:title>The {}\n Book</dc:title><dc:creator>A. Writer</dc:creator></metadata>'
+
+
+def test_a_book_begins_with_its_title_and_authors_once():
+    about = PACKAGE.replace("<manifest>", ABOUT.format("Harbour") + "<manifest>")
+    document = read_book({**BOOK, "OEBPS/book.opf": about})
+    assert document.text.startswith("# The Harbour Book\n\nA. Writer\n\n# One\n\nIt began")
+    assert document.place(document.text.index("began")) == (31, "7", "One")
+    page = "<html><body><h1>THE HARBOUR BOOK</h1><p>by A. Writer</p></body></html>"
+    text = read_book({**BOOK, "OEBPS/book.opf": about, "OEBPS/one.xhtml": page}).text
+    assert text.startswith("# THE HARBOUR BOOK\n\nby A. Writer\n\n# Two")
 
 
 LAUGHS = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 12))
@@ -192,6 +246,56 @@ def test_what_a_word_document_says_survives():
     ):
         assert part in document.text
     assert document.place(document.text.index("Gannet")).heading == "Ships"
+
+
+LEVEL = '<w:lvl w:ilvl="{}"><w:start w:val="1"/><w:numFmt w:val="{}"/>{}<w:lvlText w:val="{}"/></w:lvl>'
+LIST = '<w:abstractNum w:abstractNumId="{0}">{1}</w:abstractNum>'
+LIST += '<w:num w:numId="{0}"><w:abstractNumId w:val="{0}"/></w:num>'
+OF_HEADINGS = [LEVEL.format(i, "decimal", f'<w:pStyle w:val="Heading{i + 1}"/>', ("%1", "%1.%2")[i]) for i in (0, 1)]
+
+
+def numbered(paragraphs):
+    """A Word document of (text, list, level, style); list 77 is of headings, 81 of numbers, and 82 of letters."""
+    parts, body = word_parts(), ""
+    lists = LIST.format(77, "".join(OF_HEADINGS)) + LIST.format(81, LEVEL.format(0, "decimal", "", "%1."))
+    lists += LIST.format(82, LEVEL.format(0, "lowerLetter", "", "%1)") + LEVEL.format(1, "upperRoman", "", "(%2)"))
+    numbering = parts["word/numbering.xml"].decode()
+    numbering = numbering.replace("</w:numbering>", f"{lists}</w:numbering>")
+    for text, name, level, style in paragraphs:
+        own = f'<w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="{name}"/></w:numPr>' if name else ""
+        body += f'<w:p><w:pPr><w:pStyle w:val="{style}"/>{own}</w:pPr><w:r>{text}</w:r></w:p>'
+    document = parts["word/document.xml"].decode()
+    document = document[: document.index("<w:body>") + 8] + body + document[document.index("<w:sectPr") :]
+    return read_word(zipped({**parts, "word/numbering.xml": numbering, "word/document.xml": document})).text
+
+
+def test_headings_of_a_word_document_have_their_numbers():
+    headings = [("Scope", 77, 0, "Heading1"), ("Rent", 77, 0, "Heading1"), ("Amount", 77, 1, "Heading2")]
+    headings += [("As clause 2.1 says.", 0, 0, "Normal"), ("Late", 77, 1, "Heading2"), ("End", 77, 0, "Heading1")]
+    text = numbered([(f"<w:t>{text}</w:t>", *rest) for text, *rest in headings])
+    assert text == "# 1 Scope\n\n# 2 Rent\n\n## 2.1 Amount\n\nAs clause 2.1 says.\n\n## 2.2 Late\n\n# 3 End\n"
+
+
+def test_lists_of_a_word_document_have_their_own_numbers():
+    items = [("one", 81, 0), ("two", 81, 0), ("x", 82, 0), ("in x", 82, 1), ("y", 82, 0), ("three", 81, 0)]
+    text = numbered([(f"<w:t>{text}</w:t>", *rest, "Normal") for text, *rest in items])
+    assert text == "1. one\n2. two\n  a) x\n    (I) in x\n  b) y\n3. three\n"
+
+
+def test_hidden_text_of_a_word_document_is_left_out():
+    hidden = (
+        '<w:rPr><w:vanish/></w:rPr><w:t>secret</w:t></w:r><w:r><w:rPr><w:vanish w:val="0"/></w:rPr><w:t>plain</w:t>'
+    )
+    assert numbered([(hidden, 0, 0, "Normal")]) == "plain\n"
+
+
+BOX = '<w:sdt><w:sdtPr><w14:checkbox xmlns:w14="http://schemas.microsoft.com/office/word/2010/wordml"><w14:checked '
+BOX += 'w14:val="{}"/></w14:checkbox></w:sdtPr><w:sdtContent><w:r><w:t>☒</w:t></w:r></w:sdtContent></w:sdt><w:r>'
+
+
+def test_boxes_of_a_word_document_show_whether_they_are_ticked():
+    boxes = [f"</w:r>{BOX.format(ticked)}<w:t> {text}</w:t>" for ticked, text in ((1, "Crane"), (0, "Water"))]
+    assert numbered([(box, 0, 0, "Normal") for box in boxes]) == "[x] Crane\n\n[ ] Water\n"
 
 
 FORMULA = """<m:oMath xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"><m:r><m:t>E=</m:t></m:r>
