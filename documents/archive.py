@@ -23,7 +23,7 @@ class Archive:
     """
 
     def __init__(self, content: bytes, name: str) -> None:
-        self.name, self._content = name, content
+        self.name, self.content = name, content
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(content))
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError, EOFError) as problem:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+#: What octavo reads, for messages.
+READS = "octavo reads text, HTML, PDF, EPUB, Office files, mail, notebooks and subtitles (docs/documents.md)."
+
 
 class Place(NamedTuple):
     """The page and headings of a part of a text, from an offset up to the next place.

@@ -27,7 +27,7 @@ p[style-name='Intense Quote'] => blockquote > p:fresh
 """
 
 
-def read_docx(archive: Archive, content: bytes) -> Document:
+def read_docx(archive: Archive) -> Document:
     """Read a Word document.
 
     Raises
@@ -42,7 +42,7 @@ def read_docx(archive: Archive, content: bytes) -> Document:
             archive.read(part)  # refuses damaged or encrypted parts
     try:
         html = mammoth.convert_to_html(
-            io.BytesIO(_simplified(archive, content)),
+            io.BytesIO(_simplified(archive)),
             style_map=_STYLES,
             convert_image=mammoth.images.img_element(lambda image: {"src": ""}),
         ).value
@@ -54,7 +54,7 @@ def read_docx(archive: Archive, content: bytes) -> Document:
     return document_of(place_labels(text), pages)
 
 
-def _simplified(archive: Archive, content: bytes) -> bytes:
+def _simplified(archive: Archive) -> bytes:
     """Return a file with its formulas and the numbers of its paragraphs written as text, without hidden text."""
     root = _tree(archive, _DOCUMENT)
     for parent in list(root.iter()):
@@ -71,7 +71,7 @@ def _simplified(archive: Archive, content: bytes) -> bytes:
         number_paragraphs(root, _tree(archive, _NUMBERING), styles)
         parts[_NUMBERING] = ElementTree.Element(f"{_WORD}numbering")  # numbers are text now
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
+    with zipfile.ZipFile(io.BytesIO(archive.content)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
             if name.endswith((".xml", ".rels")):  # skip pictures
                 new.writestr(name, ElementTree.tostring(parts[name]) if name in parts else archive.read(name))

@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import suppress
 
 from ..errors import OctavoError
+from .document import READS
 
 #: Byte order marks and their encodings; UTF-16's mark is the beginning of UTF-32's.
 _BYTE_ORDER_MARKS = {
@@ -159,7 +160,7 @@ def looks_like_text(beginning: bytes) -> bool:
 
 def _no_text(name: str) -> OctavoError:
     """Return the error that lists the kinds of files octavo reads."""
-    return OctavoError(f"{name} is not text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.")
+    return OctavoError(f"{name} is not text: {READS}")
 
 
 def is_damaged_utf_8(content: bytes) -> bool:

@@ -85,6 +85,11 @@ def read_html(content: bytes, name: str) -> Document:
     return document_of(text, pages, notices)
 
 
+def markdown_of_html(text: str, name: str) -> str:
+    """Return a part of a document that is HTML as Markdown."""
+    return to_markdown(parse(text, name), is_site=False)[0] if text.strip() else ""
+
+
 def is_html(content: bytes, name: str) -> bool:
     """Return whether a file is HTML: by its beginning, or by its name if it has any tags."""
     is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))

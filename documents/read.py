@@ -14,9 +14,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import OctavoError
-from .archive import Archive
 from .document import Document
 from .encodings import in_utf_8, looks_like_text
+from .kinds import (
+    NAMES_OF_ARCHIVES,
+    OF_ARCHIVES,
+    OLE,
+    OTHERS,
+    ZIP,
+    is_readable_ole,
+    read_any_text,
+    read_archive,
+    read_ole,
+)
 
 #: The name of a document from standard input.
 STANDARD_INPUT = "-"
@@ -27,44 +37,12 @@ MOST_BYTES = 512 << 20
 #: Seconds to wait for the first byte of a pipe.
 _WAIT_FOR_WRITER = 1.0
 
-#: A string in encrypted Word files, in UTF-16.
-_ENCRYPTED_WORD = "EncryptedPackage".encode("utf-16-le")
-
-#: The beginning of zip archives, and the files in them that identify documents.
-_ZIP = b"PK\x03\x04", b"PK\x05\x06"
-_WORD_PART, _EPUB_PART = "word/document.xml", "META-INF/container.xml"
-
 #: Bytes of a file that decide whether it may be a document.
 _BEGINNING = 1 << 16
 
-#: Files in archives that are neither EPUB nor DOCX, and advice for the user.
-_OTHER_ARCHIVES = {
-    "xl/workbook.xml": "an Excel file: save it as CSV or PDF",
-    "ppt/presentation.xml": "a PowerPoint file: save it as PDF",
-    "content.xml": "an OpenDocument file: save it as DOCX or PDF",
-}
-
-#: Beginnings of files that are not text, and advice for the user.
-_OTHER_KINDS = {
-    b"\xd0\xcf\x11\xe0": "an old Word, Excel or PowerPoint file: save it as DOCX or PDF",
-    b"{\\rtf1": "RTF: save it as DOCX or PDF",
-    b"\x89PNG": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
-    b"\xff\xd8\xff": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
-    b"GIF87a": "a picture: octavo reads text",
-    b"GIF89a": "a picture: octavo reads text",
-    b"%!PS": "PostScript: make a PDF of it, with `ps2pdf`",
-    b"AT&TFORM": "DjVu: make a PDF of it",
-    b"\x1f\x8b": "packed with gzip: unpack it",
-    b"BZh91AY": "packed with bzip2: unpack it",
-    b"\xfd7zXZ": "packed with xz: unpack it",
-    b"7z\xbc\xaf": "packed with 7z: unpack it",
-    b"Rar!\x1a": "packed with rar: unpack it",
-    b"GGUF\x03\0": "a model: give it with -m",
-}
-
 
 def read_document(path: str | os.PathLike[str], password: str | None = None, encoding: str | None = None) -> Document:
-    """Read a document: text, Markdown, HTML, PDF, EPUB or DOCX.
+    """Read a document of any kind (docs/documents.md).
 
     Parameters
     ----------
@@ -110,21 +88,23 @@ def may_be_document(path: str | os.PathLike[str]) -> bool:
     try:
         with open(path, "rb") as file:
             beginning = file.read(_BEGINNING)
-            if beginning.startswith(_ZIP):
+            if beginning.startswith(ZIP):
                 return _is_zipped_document(file, os.fspath(path))
+            if beginning.startswith(OLE):
+                return is_readable_ole(beginning + file.read())
     except OSError:  # reading it reports the error
         return True
     if _is_pdf(beginning):
         return True
-    return bool(beginning) and not beginning.startswith(tuple(_OTHER_KINDS)) and looks_like_text(beginning)
+    return bool(beginning) and not beginning.startswith(tuple(OTHERS)) and looks_like_text(beginning)
 
 
 def _is_zipped_document(file: BinaryIO, name: str) -> bool:
-    """Return whether a zip archive is EPUB or DOCX. For a damaged one its name decides."""
+    """Return whether a zip archive is a document. For a damaged one its name decides."""
     try:
-        return not {_WORD_PART, _EPUB_PART}.isdisjoint(zipfile.ZipFile(file).namelist())
+        return not OF_ARCHIVES.keys().isdisjoint(zipfile.ZipFile(file).namelist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError):
-        return name.lower().endswith((".docx", ".epub"))
+        return name.lower().endswith(NAMES_OF_ARCHIVES)
 
 
 def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
@@ -189,20 +169,14 @@ def _read(content: bytes, name: str, password: str | None, encoding: str | None)
         from .pdf import read_pdf
 
         return read_pdf(content, name, password)
-    if content.startswith(_ZIP):
-        return _read_archive(content, name)
-    if _ENCRYPTED_WORD in content[: 1 << 20] and content.startswith(b"\xd0\xcf\x11\xe0"):
-        raise OctavoError(f"{name} is encrypted: save it without a password.")
-    for beginning, what in _OTHER_KINDS.items():
-        if content.startswith(beginning):
-            raise OctavoError(f"{name} is {what}.")
+    if content.startswith(ZIP):
+        return read_archive(content, name)
+    if content.startswith(OLE):
+        return read_ole(content, name)
     notices: tuple[str, ...] = ()
     if encoding is not None:
         content, notices = in_utf_8(content, encoding, name)
-    from .html import is_html, read_html
-    from .text import read_text
-
-    document = (read_html if is_html(content, name) else read_text)(content, name)
+    document = read_any_text(content, name)
     return replace(document, notices=(*notices, *document.notices))
 
 
@@ -218,20 +192,3 @@ def _is_pdf(content: bytes) -> bool:
     except UnicodeDecodeError:
         return True
     return False
-
-
-def _read_archive(content: bytes, name: str) -> Document:
-    """Read a document that is a zip archive."""
-    archive = Archive(content, name)
-    if _WORD_PART in archive:
-        from .docx import read_docx
-
-        return read_docx(archive, content)
-    if _EPUB_PART in archive:
-        from .epub import read_epub
-
-        return read_epub(archive)
-    for part, what in _OTHER_ARCHIVES.items():
-        if part in archive:
-            raise OctavoError(f"{name} is {what}.")
-    raise OctavoError(f"{name} is a zip archive, but neither EPUB nor DOCX: unpack it, or save it as DOCX or PDF.")

@@ -8,12 +8,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from ..documents.document import READS
 from ..documents.read import STANDARD_INPUT, may_be_document
 from ..errors import OctavoError
 from ..runtime.store.model_library import LIBRARY
-
-#: The formats that octavo reads, for notices about files that it leaves out.
-_READS = "octavo reads text, Markdown, HTML, PDF, EPUB and DOCX."
 
 Name = str | os.PathLike[str]
 
@@ -81,10 +79,10 @@ def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
     for path in sorted(files_in(folder, notice)):
         (documents if may_be_document(path) else others).append(path)
     if not documents:
-        raise OctavoError(f"There is no document in the folder {folder}: {_READS}")
+        raise OctavoError(f"There is no document in the folder {folder}: {READS}")
     if others:
-        what = f"{len(others):,} files, such as {others[0].name}, are" if others[1:] else f"{others[0].name} is"
-        notice(f"{what} left out of {folder}: {_READS}")
+        names = ", ".join(str(path.relative_to(folder)) for path in others)
+        notice(f"{names} {'are' if others[1:] else 'is'} left out of {folder}: {READS}")
     return documents
 
 

@@ -9,6 +9,7 @@ import pytest
 from helpers.index_builds import Recorded, said
 
 import octavo
+from octavo.documents.document import READS
 from octavo.library.batch.index_result import NotIndexed
 
 SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
@@ -231,7 +232,7 @@ def test_documents_that_fail_do_not_stop_the_others(path, how, tmp_path):
         octavo.index_documents(named, how["model"])
     assert str(raised.value).splitlines() == [
         "2 of 3 documents could not be indexed, the others are:",
-        "- binary.txt is not text: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX.",
+        f"- binary.txt is not text: {READS}",
         f"- The document {tmp_path}/missing.txt cannot be opened: No such file or directory.",
     ]
     assert [outcome.name for outcome in raised.value.outcomes] == ["binary.txt", "island.txt", "missing.txt"]

@@ -231,7 +231,7 @@ def test_an_archive_that_explodes_is_refused():
 
 
 def read_word(content):
-    return read_docx(Archive(content, "report.docx"), content)
+    return read_docx(Archive(content, "report.docx"))
 
 
 def test_what_a_word_document_says_survives():
@@ -341,7 +341,7 @@ def test_notes_of_a_word_document_follow_its_text():
 
 READERS = {
     "book.epub": (lambda: zipped(BOOK), lambda content: read_epub(Archive(content, "book.epub"))),
-    "report.docx": (word_file, lambda content: read_docx(Archive(content, "report.docx"), content)),
+    "report.docx": (word_file, lambda content: read_docx(Archive(content, "report.docx"))),
     "page.html": (lambda: PAGE.encode("latin-1"), lambda content: read_html(content, "page.html")),
 }
 

@@ -7,6 +7,7 @@ import pytest
 from helpers.document_files import BOOK, PAGE, word_file, zipped
 
 from octavo import OctavoError
+from octavo.documents.document import READS
 from octavo.library.expand_paths import documents_of
 
 
@@ -23,7 +24,7 @@ def folder(tmp_path) -> Path:
         "sixteen.txt": "Petrel\n".encode("utf-16-le"),
         "latin": "Der Wärter schrieb jedes Schiff auf.\n".encode("latin-1"),
         "picture.png": b"\x89PNG\r\n\x1a\n",
-        "table.xlsx": zipped({"xl/workbook.xml": "<x/>"}),
+        "table.kmz": zipped({"doc.kml": "<x/>"}),
         "model.gguf": b"GGUF\x03\0\0\0",
         "numbers.bin": bytes(range(256)),
         "empty.txt": b"",
@@ -48,9 +49,7 @@ def names(documents, folder):
 def test_a_folder_stands_for_the_documents_in_it(folder):
     notices = []
     assert names(documents_of([folder], notices.append), folder) == DOCUMENTS
-    assert notices == [
-        f"5 files, such as empty.txt, are left out of {folder}: octavo reads text, Markdown, HTML, PDF, EPUB and DOCX."
-    ]
+    assert notices == [f"empty.txt, model.gguf, numbers.bin, picture.png, table.kmz are left out of {folder}: {READS}"]
 
 
 def test_what_is_named_is_never_left_out(folder):

@@ -1,0 +1,101 @@
+"""Tell the kind of a document by its content, and call the reader of that kind: a line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from ..errors import OctavoError
+from .archive import Archive
+from .document import Document
+
+#: The beginnings of zip archives, and of files of old Word, Excel, PowerPoint and Outlook.
+ZIP, OLE = (b"PK\x03\x04", b"PK\x05\x06"), b"\xd0\xcf\x11\xe0"
+
+#: Files in zip archives that identify documents, with the module and the function that read them from an `Archive`.
+OF_ARCHIVES = {
+    "word/document.xml": ("docx", "read_docx"),
+    "META-INF/container.xml": ("epub", "read_epub"),
+    "ppt/presentation.xml": ("slides", "read_slides"),
+    "xl/workbook.xml": ("sheets", "read_sheets"),
+    "content.xml": ("office_xml", "read_opendocument"),
+}
+
+#: The names of such files, for damaged ones.
+NAMES_OF_ARCHIVES = (".docx", ".epub", ".pptx", ".xlsx", ".odt", ".ods", ".odp")
+
+#: Modules of kinds in OLE files, with the functions that recognise them and that read them.
+_OF_OLE = [("msg", "is_msg", "read_msg"), ("old_word", "is_old_word", "read_old_word")]
+
+#: Modules of kinds of text, likewise; the last one reads any text.
+_OF_TEXT = [
+    ("office_xml", "is_fiction_book", "read_fiction_book"),
+    ("mail", "is_mail", "read_mail"),
+    ("notebook", "is_notebook", "read_notebook"),
+    ("subtitles", "is_subtitles", "read_subtitles"),
+    ("html", "is_html", "read_html"),
+]
+
+#: Beginnings of files that are not text, and advice for the user.
+OTHERS = {
+    b"\x89PNG": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
+    b"\xff\xd8\xff": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
+    b"GIF87a": "a picture: octavo reads text",
+    b"GIF89a": "a picture: octavo reads text",
+    b"%!PS": "PostScript: make a PDF of it, with `ps2pdf`",
+    b"AT&TFORM": "DjVu: make a PDF of it",
+    b"\x1f\x8b": "packed with gzip: unpack it",
+    b"BZh91AY": "packed with bzip2: unpack it",
+    b"\xfd7zXZ": "packed with xz: unpack it",
+    b"7z\xbc\xaf": "packed with 7z: unpack it",
+    b"Rar!\x1a": "packed with rar: unpack it",
+    b"GGUF\x03\0": "a model: give it with -m",
+}
+
+#: A string in encrypted files of Office, in UTF-16.
+_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
+
+
+def read_archive(content: bytes, name: str) -> Document:
+    """Read a document that is a zip archive."""
+    archive = Archive(content, name)
+    for part, (module, function) in OF_ARCHIVES.items():
+        if part in archive:
+            document: Document = _in(module, function)(archive)
+            return document
+    raise OctavoError(f"{name} is a zip archive, but none of a document: unpack it, or save it as DOCX or PDF.")
+
+
+def read_ole(content: bytes, name: str) -> Document:
+    """Read an OLE file: mail of Outlook, or an old Word file."""
+    if _ENCRYPTED in content[: 1 << 20]:
+        raise OctavoError(f"{name} is encrypted: save it without a password.")
+    if (reader := _recognised(_OF_OLE, content)) is None:
+        raise OctavoError(f"{name} is an old Excel or PowerPoint file: save it as XLSX, PPTX or PDF.")
+    return reader(content, name)
+
+
+def read_any_text(content: bytes, name: str) -> Document:
+    """Read a file that is neither a PDF nor an archive."""
+    for beginning, what in OTHERS.items():
+        if content.startswith(beginning):
+            raise OctavoError(f"{name} is {what}.")
+    if content.startswith(b"{\\rtf1"):
+        return _in("rtf", "read_rtf")(content, name)  # type: ignore[no-any-return]
+    return (_recognised(_OF_TEXT, content, name) or _in("text", "read_text"))(content, name)
+
+
+def is_readable_ole(content: bytes) -> bool:
+    """Return whether an OLE file is of a kind that octavo reads."""
+    return _recognised(_OF_OLE, content) is not None
+
+
+def _recognised(kinds: list[tuple[str, str, str]], content: bytes, *name: str) -> Callable[..., Document] | None:
+    """Return the function that reads a file, of the first kind that recognises it."""
+    return next((_in(module, read) for module, is_kind, read in kinds if _in(module, is_kind)(content, *name)), None)
+
+
+def _in(module: str, function: str) -> Any:
+    """Return a function of a module, which is imported now."""
+    return getattr(import_module(f".{module}", __package__), function)

@@ -1,0 +1,73 @@
+"""Read slides of PowerPoint (PPTX): texts, tables, numbers of charts, and notes, under a heading for each slide."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from .archive import Archive
+from .document import Document
+from .markdown import document_of
+from .markdown_table import markdown_table
+
+
+def read_slides(archive: Archive) -> Document:
+    """Read slides.
+
+    Raises
+    ------
+    OctavoError
+        The file is damaged.
+    """
+    from pptx import Presentation
+
+    try:
+        slides = [
+            _slide(number, slide) for number, slide in enumerate(Presentation(io.BytesIO(archive.content)).slides, 1)
+        ]
+    except MemoryError:
+        raise
+    except Exception as problem:  # python-pptx trusts its input: it may raise anything
+        raise archive.damaged() from problem
+    return document_of("\n".join(slides))
+
+
+def _slide(number: int, slide: Any) -> str:
+    """Return a slide as Markdown."""
+    title = slide.shapes.title
+    words = " ".join(title.text_frame.text.split()) if title is not None else ""
+    own = None if title is None else title.shape_id
+    parts = [part for shape in slide.shapes if shape.shape_id != own for part in _shape(shape)]
+    if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame) and frame.text.strip():
+        parts.append(f"Notes: {_lines(frame)}")
+    head = f"## Slide {number}: {words}" if words else f"## Slide {number}"
+    return "\n\n".join([head, *(part.strip("\n") for part in parts if part.strip())]) + "\n"
+
+
+def _shape(shape: Any) -> Iterator[str]:
+    """Yield the texts of a shape and of those in it."""
+    if hasattr(shape, "shapes"):
+        for inner in shape.shapes:
+            yield from _shape(inner)
+    elif shape.has_text_frame:
+        yield _lines(shape.text_frame)
+    elif getattr(shape, "has_table", False):
+        yield markdown_table([cell.text for cell in row.cells] for row in shape.table.rows)
+    elif getattr(shape, "has_chart", False):
+        chart = shape.chart
+        if chart.has_title and chart.chart_title.has_text_frame:
+            yield chart.chart_title.text_frame.text
+        for plot in chart.plots:
+            columns = [[str(label) for label in plot.categories]]
+            columns += [["" if value is None else f"{value:g}" for value in series.values] for series in plot.series]
+            names = ["", *(str(series.name) for series in plot.series)]
+            yield markdown_table([names, *zip(*columns, strict=False)])
+    elif description := shape._element.xpath(".//p:cNvPr/@descr"):
+        yield str(description[0])
+
+
+def _lines(frame: Any) -> str:
+    """Return the paragraphs of a frame, the deeper ones as items of lists."""
+    lines = ((paragraph.level, " ".join(paragraph.text.split())) for paragraph in frame.paragraphs)
+    return "\n".join("  " * (level - 1) + "- " * bool(level) + text for level, text in lines if text)

@@ -1,0 +1,261 @@
+"""Test what becomes of mail, notebooks, subtitles, slides, sheets, and texts of other programs."""
+
+import datetime
+import io
+import json
+import stat
+import struct
+from email.message import EmailMessage
+from itertools import pairwise
+
+import pytest
+from helpers.document_files import zipped
+
+from octavo.documents.read import may_be_document, read_document
+from octavo.errors import OctavoError
+
+
+def read(tmp_path, content, name="x"):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert may_be_document(path)
+    return read_document(path)
+
+
+TITLE = "Berth 4 \u2013 rent"
+
+
+def mail(**how):
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = "Ann <a@example.org>", "b@example.org", TITLE
+    message["MIME-Version"] = "1.0"
+    message.set_content("It is 40 crowns, wärts.\n", **how)
+    return message
+
+
+HEAD = f"# {TITLE}\n\nFrom: Ann <a@example.org>\nTo: b@example.org\n"
+
+
+@pytest.mark.parametrize("how", [{"cte": "base64"}, {"cte": "quoted-printable"}, {"charset": "iso-8859-1"}], ids=str)
+def test_a_mail_is_its_headers_and_its_body(tmp_path, how):
+    assert read(tmp_path, bytes(mail(**how))).text == f"{HEAD}\nIt is 40 crowns, wärts.\n"
+
+
+def test_a_mail_names_its_attachments_and_holds_those_that_are_mail(tmp_path):
+    message = mail()
+    message.add_alternative("<p>It is <b>40</b> crowns.</p>", subtype="html")
+    message.add_attachment(b"%PDF-", maintype="application", subtype="pdf", filename="lease.pdf")
+    message.add_attachment(mail())
+    text = read(tmp_path, bytes(message)).text
+    assert text.startswith(f"{HEAD}Attachments: lease.pdf\n\nIt is 40 crowns, wärts.\n\n{HEAD}")
+
+
+def test_a_mail_of_html_alone_is_read_as_html(tmp_path):
+    message = EmailMessage()
+    message["From"], message["MIME-Version"] = "a@example.org", "1.0"
+    message.set_content("<h1>Rent</h1><table><tr><td>a<td>b</table>", subtype="html")
+    text = read(tmp_path, bytes(message)).text
+    assert text == "From: a@example.org\n\n# Rent\n\n| a | b |\n| --- | --- |\n"
+
+
+def test_a_saved_page_is_its_html(tmp_path):
+    head = b"From: <Saved by Blink>\r\nSubject: Tides\r\nMIME-Version: 1.0\r\n"
+    head += b'Content-Type: multipart/related; type="text/html"; boundary="--b"\r\n\r\n----b\r\n'
+    page = b"Content-Type: text/html; charset=utf-8\r\n\r\n<html><h2>High</h2><p>At six.</p></html>\r\n----b\r\n"
+    picture = b"Content-Type: image/png\r\nContent-Transfer-Encoding: base64\r\n\r\nAAEC\r\n----b--\r\n"
+    assert "## High\n\nAt six.\n" in (text := read(tmp_path, head + page + picture).text)
+    assert "AAEC" not in text
+
+
+def test_a_text_that_begins_like_a_mail_stays_as_it_is(tmp_path):
+    for text in ("From: Ann\nTo: Bob\n\nThe rent.\n", "Received: yes\n\nno"):
+        assert read(tmp_path, text).text == text
+
+
+def test_a_notebook_is_its_cells_without_pictures(tmp_path):
+    outputs = [
+        {"output_type": "stream", "text": ["42\n"]},
+        {"output_type": "display_data", "data": {"image/png": "AAEC", "text/plain": "<Figure>"}},
+        {"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": ["\x1b[31mlong"]},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Tides\n", "A line."]},
+        {"cell_type": "code", "source": "# a comment", "outputs": outputs},
+    ]
+    metadata = {"kernelspec": {"language": "python"}}
+    document = read(tmp_path, json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4}))
+    blocks = ["```python\n# a comment\n```", "```\n42\n```", "```\n<Figure>\n```", "```\nValueError: no\n```"]
+    assert document.text == "\n\n".join(["# Tides\nA line.", *blocks]) + "\n"
+    assert [place.heading for place in document.places] == ["Tides"]
+
+
+def test_json_that_is_not_a_notebook_stays_as_it_is(tmp_path):
+    for text in ('{"nbformat": 4}', '{"nbformat": "cells', '{"nbformat": 4, "worksheets": []}'):
+        assert read(tmp_path, text).text == text
+
+
+SRT = (
+    "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>Fog</i>\r\nagain.\r\n\r\n2\r\n01:00:03,000 --> 01:00:04,000\r\nA ship\r\n"
+)
+VTT = (
+    "WEBVTT\n\nNOTE no\n\nid\n00:01.000 --> 00:02.000 align:start\n<v Ann>Fog &amp; ice\n\n00:03.000 --> 00:04.000\nEnd"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "times"),
+    [
+        (SRT, "[00:00:01] Fog again.\n[01:00:03] A ship\n", ["00:00:01", "01:00:03"]),
+        (VTT, "[00:01] Ann: Fog & ice\n[00:03] End\n", ["00:01", "00:03"]),
+    ],
+)
+def test_times_are_the_places_of_subtitles(tmp_path, content, text, times):
+    document = read(tmp_path, content)
+    assert document.text == text
+    assert [place.heading for place in document.places] == times
+
+
+def test_comments_of_programs_are_not_headings(tmp_path):
+    code = "# Imports\nimport os\n"
+    assert read(tmp_path, code, "a.py").places == ()
+    assert (document := read(tmp_path, code, "a.md")).places != ()
+    assert document.text == read(tmp_path, code, "a.py").text == code
+
+
+ODT = """<o:c xmlns:o="o" xmlns:text="t" xmlns:table="b"><o:automatic-styles>no</o:automatic-styles><o:body><o:text>
+<text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>
+<text:h text:outline-level="2">Rent</text:h>
+<text:p>A<text:s text:c="2"/>b<text:note><text:note-citation>1</text:note-citation>
+<text:note-body><text:p>Six.</text:p></text:note-body></text:note></text:p>
+<text:list><text:list-item><text:p>one</text:p></text:list-item></text:list>{}</o:text></o:body></o:c>"""
+CELLS = """<table:table table:name="Q1"><table:table-column table:number-columns-repeated="3"/><table:table-row>
+<table:table-cell table:number-rows-spanned="2"><text:p>North</text:p></table:table-cell>
+<table:table-cell><text:p>7</text:p></table:table-cell>
+<table:table-cell table:number-columns-repeated="16000"/></table:table-row><table:table-row>
+<table:covered-table-cell/><table:table-cell><text:p>8</text:p></table:table-cell></table:table-row>
+<table:table-row table:number-rows-repeated="1000000"><table:table-cell/></table:table-row></table:table>"""
+
+
+def test_opendocument(tmp_path):
+    text = read(tmp_path, zipped({"content.xml": ODT.format(CELLS)})).text
+    assert text.startswith("## Rent\n\nA b[1] (Six.)\n\n- one\n\n## Q1\n\n")
+    assert text.endswith("| North | 7 |\n| --- | --- |\n|  | 8 |\n")
+
+
+FB2 = """<?xml version="1.0" encoding="windows-1251"?><FictionBook xmlns="f" xmlns:l="l"><description><title-info>
+<book-title>Маяк</book-title><author><first-name>А.</first-name> <last-name>Автор</last-name></author></title-info>
+</description><body><section><title><p>Один</p></title><p>Туман<a l:href="#n" type="note">1</a>.</p></section></body>
+<binary id="p">AAEC</binary></FictionBook>"""  # noqa: RUF001
+
+
+def test_fiction_books(tmp_path):
+    document = read(tmp_path, FB2.encode("cp1251"))
+    assert document.text == "# Маяк\n\nА. Автор\n\n## Один\n\nТуман[1].\n"  # noqa: RUF001
+    with pytest.raises(OctavoError, match=r"^x is damaged"):
+        read(tmp_path, FB2.encode("cp1251")[:-9])
+
+
+def test_slides(tmp_path):
+    pptx = pytest.importorskip("pptx")
+    show, out = pptx.Presentation(), io.BytesIO()
+    slide = show.slides.add_slide(show.slide_layouts[1])
+    slide.shapes.title.text, slide.placeholders[1].text = "Rent", "It is 40"
+    slide.placeholders[1].text_frame.add_paragraph().text = "crowns"
+    slide.placeholders[1].text_frame.paragraphs[1].level = 1
+    table = show.slides.add_slide(show.slide_layouts[6]).shapes.add_table(1, 2, 0, 0, 9, 9).table
+    table.cell(0, 0).text, table.cell(0, 1).text = "a", "b"
+    slide.notes_slide.notes_text_frame.text = "Smile."
+    show.save(out)
+    document = read(tmp_path, out.getvalue())
+    assert document.text == (
+        "## Slide 1: Rent\n\nIt is 40\n- crowns\n\nNotes: Smile.\n\n## Slide 2\n\n| a | b |\n| --- | --- |\n"
+    )
+    assert document.place(document.text.index("| a")).heading == "Slide 2"
+
+
+def test_sheets(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book, out = openpyxl.Workbook(), io.BytesIO()
+    sheet = book.active
+    sheet.title = "Q1"
+    for row in (["Ship", None, "Crew"], [], ["Petrel|x", "", 0.25], [True, 1.5, "=SUM(C3)"]):
+        sheet.append(row)
+    sheet["C3"].number_format = "0%"
+    book.create_sheet("empty")
+    book.save(out)
+    document = read(tmp_path, out.getvalue())
+    rows = "| Ship |  | Crew |\n| --- | --- | --- |\n| Petrel\\|x |  | 25% |\n| TRUE | 1.5 | =SUM(C3) |\n"
+    assert document.text == f"## Q1\n\n{rows}"
+    assert document.place(20).heading == "Q1"
+
+
+@pytest.mark.parametrize(("module", "part"), [("pptx", "ppt/presentation.xml"), ("openpyxl", "xl/workbook.xml")])
+def test_damaged_files_of_office_are_refused(tmp_path, module, part):
+    pytest.importorskip(module)
+    with pytest.raises(OctavoError, match=r"^x is damaged: download or save it again\.$"):
+        read(tmp_path, zipped({part: "a"}))
+
+
+def test_rtf(tmp_path):
+    pytest.importorskip("striprtf")
+    assert read(tmp_path, rb"{\rtf1\ansi\ansicpg1252 The caf\'e9.\par {\b Two}\u8364?}").text == "The café.\nTwo€"
+
+
+def ole(streams):
+    """An OLE file: its streams, each in sectors of its own, in one folder or in folders of that one."""
+    folders = sorted({path[0] for path in streams if len(path) > 1})
+    entries = [("Root Entry", 5, b"")] + [(name, 1, folder) for name in folders for folder in [b""]]
+    entries += [(path[-1], 2, content.ljust(4096, b"\0")) for path, content in streams.items()]
+    sectors, table, records = [], [], b""
+    top = [*range(1, 1 + len(folders))]
+    within = {name: [] for name in folders}
+    for number, path in enumerate(streams, 1 + len(folders)):
+        (within[path[0]] if len(path) > 1 else top).append(number)
+    right = {a: b for chain in (top, *within.values()) for a, b in pairwise(chain)}
+    first = {0: top[0]} | {1 + number: within[name][0] for number, name in enumerate(folders)}
+    n_directory = -(-len(entries) // 4)
+    start = 1 + n_directory
+    for number, (name, kind, content) in enumerate(entries):
+        raw, count = name.encode("utf-16-le"), len(content) // 512
+        at = start + len(sectors) if count else 0xFFFFFFFE
+        sectors += [content[i : i + 512] for i in range(0, len(content), 512)]
+        table += [at + i + 1 for i in range(count - 1)] + [0xFFFFFFFE] * bool(count)
+        kind = 1 if 0 < number <= len(folders) else kind
+        links = struct.pack("<III", 0xFFFFFFFF, right.get(number, 0xFFFFFFFF), first.get(number, 0xFFFFFFFF))
+        size = len(content)
+        records += raw.ljust(64, b"\0") + struct.pack("<HBB", len(raw) + 2, kind, 1) + links + bytes(36)
+        records += struct.pack("<IQ", at, size)
+    fat = [0xFFFFFFFD, *range(2, 1 + n_directory), 0xFFFFFFFE, *table]
+    head = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(16) + struct.pack("<HHHHH", 62, 3, 0xFFFE, 9, 6) + bytes(6)
+    head += struct.pack("<IIIIIIIII", 0, 1, 1, 0, 4096, 0xFFFFFFFE, 0, 0xFFFFFFFE, 0) + struct.pack("<I", 0)
+    return (
+        head.ljust(512, b"\xff")
+        + struct.pack(f"<{len(fat)}I", *fat).ljust(512, b"\xff")
+        + (records.ljust(512 * n_directory, b"\0") + b"".join(sectors))
+    )
+
+
+def test_mail_of_outlook(tmp_path):
+    pytest.importorskip("olefile")
+    texts = {"0037": "Berth 4", "0C1A": "Ann", "5D01": "a@example.org", "0E04": "Bob", "1000": "40 crowns."}
+    streams = {(f"__substg1.0_{number}001F",): text.encode("utf-16-le") for number, text in texts.items()}
+    streams["__attach_version1.0_#00000000", "__substg1.0_3707001F"] = "lease.pdf".encode("utf-16-le")
+    ticks = (datetime.date(2021, 5, 1) - datetime.date(1601, 1, 1)).days * 86_400 * 10**7
+    streams[("__properties_version1.0",)] = bytes(32) + struct.pack("<HHIQ", 0x40, 0x39, 6, ticks)
+    text = read(tmp_path, ole(streams)).text
+    head = "# Berth 4\n\nFrom: Ann <a@example.org>\nTo: Bob\nDate: 2021-05-01 00:00 UTC\nAttachments: lease.pdf\n"
+    assert text == f"{head}\n40 crowns.\n"
+
+
+def test_old_word_files_need_a_program(tmp_path, monkeypatch):
+    content = ole({("WordDocument",): b"text"})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(OctavoError, match=r"^x is an old Word file: install antiword or LibreOffice, or save it as"):
+        read(tmp_path, content)
+    program = tmp_path / "antiword"
+    program.write_text('#!/bin/sh\necho "The rent is 40 crowns."\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    assert read(tmp_path, content).text == "The rent is 40 crowns.\n"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(OctavoError, match=r"^x cannot be read by antiword: save it as DOCX or PDF\.$"):
+        read(tmp_path, content)
