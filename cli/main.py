@@ -24,6 +24,7 @@ SECTIONS = {
         "ask": "Answer a question about documents.",
         "chat": "Talk about documents, or about anything.",
         "index": "Read documents once, so that later questions start at once.",
+        "read": "Print the text of a document, as the model sees it.",
         "list": "List the documents that are indexed, and those that are being read.",
         "stop": "Stop reading documents in the background.",
         "remove": "Remove the indexes of documents; the documents stay.",

@@ -1,0 +1,39 @@
+"""`octavo read`, by its output and exit code."""
+
+import json
+
+from helpers.command_line import fails, octavo
+from helpers.pdf_files import PdfWriter
+
+
+def test_a_text_is_printed_with_its_places(tmp_path):
+    path = tmp_path / "log.md"
+    path.write_text("Before.\n\n# Ships\n\nPetrel.\n\n## Ports\n\nLeith.\n")
+    result = octavo("read", path)
+    assert result.exit_code == 0
+    assert result.stdout == ("Before.\n\n--- Ships\n# Ships\n\nPetrel.\n\n--- Ships > Ports\n## Ports\n\nLeith.\n")
+    assert result.stderr == ""
+
+
+def test_a_place_within_a_line_begins_a_line(tmp_path):
+    path = tmp_path / "two.pdf"
+    path.write_bytes(PdfWriter().page((60, 700, "One ship and")).page((60, 700, "another ship.")).content())
+    found = json.loads(octavo("read", path, "-o", "json").stdout)
+    first, second = found["places"]
+    text = found["text"]
+    between = "" if text[second["offset"] - 1] == "\n" else "\n"
+    assert octavo("read", path).stdout == (
+        f"--- page 1\n{text[: second['offset']]}{between}--- page 2\n{text[second['offset'] :]}"
+    )
+    assert (first["page"], second["page"], found["document"]) == ("1", "2", "two.pdf")
+
+
+def test_notices_and_errors_are_sentences(tmp_path):
+    path = tmp_path / "cafe.txt"
+    path.write_bytes("Le café, à la".encode("cp1252"))
+    fails(octavo("read", path), 1, "cafe.txt is not UTF-8 text: byte 0xe9 in line 1.")
+    assert octavo("read", path, "--encoding", "cp1252").stdout == "Le café, à la"
+    path.write_bytes(("Der Wärter läutete schön im Nebel, über der Straße. " * 20).encode("cp1252"))
+    assert octavo("read", path).stderr == (
+        "cafe.txt is read as cp1252: give its --encoding, or save it as UTF-8, if that is wrong.\n"
+    )
