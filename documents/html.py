@@ -42,8 +42,8 @@ _PAGES = re.compile("\ue000([^\ue001]*)\ue001")
 _BLANKS_AFTER_PAGES = re.compile("^((?:\ue000[^\ue001]*\ue001)+)\\s+", re.MULTILINE)
 _UNWRITTEN = str.maketrans("", "", "\0\ue000\ue001")
 
-#: Characters that only say where a word may break.
-_BREAKS = str.maketrans("", "", "\u00ad\u200b\u2060\ufeff")
+#: Characters that only say where a word may break, or how a formula is meant.
+_BREAKS = str.maketrans("", "", "\u00ad\u200b\u2060\u2061\u2062\u2063\u2064\ufeff")
 
 #: Kinds of inputs of forms that show no value, and those that can be ticked.
 _WITHOUT_VALUE = ("hidden", "password", "submit", "button", "reset", "image", "file")
@@ -222,7 +222,7 @@ def _value(tag: Tag) -> str:
         return ", ".join(option.get_text(" ", strip=True) for option in chosen)
     if tag.name == "textarea":
         return tag.get_text()
-    kind = str(tag.get("type") or "text").lower()
+    kind = "button" if tag.get("role") == "button" else str(tag.get("type") or "text").lower()
     if kind in _TICKED:
         return "[x]" if tag.has_attr("checked") else "[ ]"
     return "" if kind in _WITHOUT_VALUE else str(tag.get("value") or "")

@@ -52,7 +52,8 @@ def read_msg(content: bytes, name: str) -> Document:
             body = _text(file, _BODY) or _html(file, name)
             if not body and file.exists(f"__substg1.0_{_RTF}0102"):
                 raise OctavoError(f"The body of {name} is in compressed RTF: save the mail as EML or HTML.")
-            sender = " ".join(filter(None, (_text(file, _SENDER), f"<{_text(file, _ADDRESS)}>"))).removesuffix(" <>")
+            address = _text(file, _ADDRESS)
+            sender = f"{_text(file, _SENDER)} <{address}>".strip() if address else _text(file, _SENDER)
             headers = {"From": sender, "To": _text(file, _TO), "Cc": _text(file, _CC), "Date": _sent(file)}
             folders = sorted({path[0] for path in file.listdir() if path[0].startswith("__attach_version1.0_")})
             names = [

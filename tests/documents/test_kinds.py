@@ -50,6 +50,22 @@ def test_a_mail_names_its_attachments_and_holds_those_that_are_mail(tmp_path):
     assert text.startswith(f"{HEAD}Attachments: lease.pdf\n\nIt is 40 crowns, wärts.\n\n{HEAD}")
 
 
+def test_mail_of_a_mailbox(tmp_path):
+    box = b"".join(b"From a@example.org Mon May  2 16:07:05 2005\n" + bytes(mail()) + b"\n" for _ in range(2))
+    text = f"{HEAD}\nIt is 40 crowns, wärts.\n"
+    assert read(tmp_path, box).text == f"{text}\n{text}"
+    assert read(tmp_path, box.replace(b"\n", b"\r\n")).text == f"{text}\n{text}"
+
+
+def test_parts_of_a_mail_that_a_reader_sees_are_read_and_others_are_named(tmp_path):
+    parts = [b"\n\nOne.\n", b"\n\nTwo, \xe4.\n", b"Content-Type: image/png\n\nAAEC\n"]
+    head = b'From: a\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="b"\n'
+    document = read(tmp_path, head + b"".join(b"\n--b\n" + part.removeprefix(b"\n") for part in parts) + b"\n--b--\n")
+    assert document.text == "From: a\nAttachments: image/png\n\nOne.\n\n\nTwo, ä.\n"
+    alone = b"From: a\nMIME-Version: 1.0\nContent-Type: application/pdf; name=lease.pdf\n\nAAEC\n"
+    assert read(tmp_path, alone).text == "From: a\nAttachments: lease.pdf\n"
+
+
 def test_a_mail_of_html_alone_is_read_as_html(tmp_path):
     message = EmailMessage()
     message["From"], message["MIME-Version"] = "a@example.org", "1.0"
@@ -245,6 +261,12 @@ def test_mail_of_outlook(tmp_path):
     text = read(tmp_path, ole(streams)).text
     head = "# Berth 4\n\nFrom: Ann <a@example.org>\nTo: Bob\nDate: 2021-05-01 00:00 UTC\nAttachments: lease.pdf\n"
     assert text == f"{head}\n40 crowns.\n"
+
+
+def test_mail_of_outlook_without_a_sender_names_none(tmp_path):
+    pytest.importorskip("olefile")
+    streams = {("__substg1.0_1000001F",): "Text.".encode("utf-16-le"), ("__properties_version1.0",): bytes(32)}
+    assert read(tmp_path, ole(streams)).text == "Text.\n"
 
 
 def test_old_word_files_need_a_program(tmp_path, monkeypatch):
