@@ -38,6 +38,11 @@ class Archive:
             )
         self._files = {file.filename: file for file in files}
 
+    @property
+    def names(self) -> list[str]:
+        """Return the paths of its files, sorted."""
+        return sorted(self._files)
+
     def __contains__(self, path: str) -> bool:
         return path in self._files
 

@@ -18,6 +18,10 @@ _DOCUMENT, _STYLES_PART, _NUMBERING = "word/document.xml", "word/styles.xml", "w
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 
+#: Elements of text, and of fields, such as the number of a page.
+_TEXTS = {f"{_WORD}t", f"{_WORD}tab", f"{_WORD}br"}
+_FIELDS = {f"{_WORD}fldSimple", f"{_WORD}fldChar", f"{_WORD}instrText"}
+
 #: Styles that mammoth does not know.
 _STYLES = """
 p[style-name='Title'] => h1:fresh
@@ -51,7 +55,21 @@ def read_docx(archive: Archive) -> Document:
     except Exception as problem:  # mammoth trusts its input: it may raise anything
         raise archive.damaged() from problem
     text, pages = to_markdown(parse(html, archive.name), is_site=False)
-    return document_of(place_labels(text), pages)
+    head, foot = (_repeated(archive, name, text) for name in ("header", "footer"))
+    head += "\n" if head else ""
+    text = head + place_labels(text) + ("\n" + foot if foot else "")
+    return document_of(text, [(len(head) + offset, label) for offset, label in pages])
+
+
+def _repeated(archive: Archive, name: str, text: str) -> str:
+    """Return what stands on the top or the bottom of all pages, once: letterheads, but not numbers and titles."""
+    lines: dict[str, None] = {}
+    for part in archive.names:
+        if part.startswith(f"word/{name}") and part.endswith(".xml"):
+            for paragraph in _tree(archive, part).iter(f"{_WORD}p"):
+                if not any(node.tag in _FIELDS for node in paragraph.iter()):
+                    lines["".join(node.text or " " for node in paragraph.iter() if node.tag in _TEXTS).strip()] = None
+    return "\n".join(f"{line}\n" for line in lines if line and line not in text)
 
 
 def _simplified(archive: Archive) -> bytes:

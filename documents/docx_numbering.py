@@ -80,9 +80,12 @@ def number_paragraphs(root: Element, numbering: Element, styles: Element) -> Non
     last = {place[0]: number for number, place in enumerate(named) if place is not None}
     counts: dict[str, dict[int, int]] = {}
     begun: set[tuple[str, int]] = set()
+    begins_cell = {cell.find(f"{_WORD}p") for cell in root.iter(f"{_WORD}tc")}
     opened: list[tuple[str, int]] = []  # the lists that a paragraph is in, from the outermost on, and their levels
     for number, (paragraph, place) in enumerate(zip(paragraphs, named, strict=True)):
         text = "".join(node.text or "" for node in paragraph.iter(f"{_WORD}t"))
+        if paragraph in begins_cell:
+            opened = []
         if place is None:
             opened = opened if text.strip() == "" else []
             continue

@@ -29,8 +29,11 @@ _BLOCKS |= {"stanza": "p", "text-box": "div", "frame": "div", "section": "div", 
 _BLOCKS |= {"strong": "b", "note": "div"}
 _SILENT = {"tracked-changes", "annotation", "binary", "image", "desc", "forms", "settings", "creator", "date-string"}
 
-#: Most empty cells that stand for several, and copies of a row with text.
-_MOST_CELLS, _MOST_ROWS = 100, 1000
+#: Columns beyond which an empty cell only fills the rest of a sheet, and most copies of a cell or row with text.
+_FILLED, _MOST_COPIES = 100, 20_000
+
+#: A list of one item, as cells of slides have it.
+_ONE_ITEM = re.compile(r"^\s*<ul>\s*<li>((?:(?!</?li>).)*)</li>\s*</ul>\s*$", re.DOTALL)
 
 _FICTION = re.compile(rb"<(?:\w+:)?FictionBook\b")
 
@@ -95,6 +98,13 @@ def _count(node: Element, name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 9 else 1
 
 
+def _copies(text: str, number: int) -> str:
+    """Return copies of a cell or row."""
+    if number > _MOST_COPIES:
+        raise OctavoError(f"A table repeats a cell or row {number:,} times: delete the copies.")
+    return text * number
+
+
 def _inner(node: Element, write: object) -> str:
     """Return the text and the elements within an element, as HTML."""
     parts = [escape(node.text or "")]
@@ -103,14 +113,16 @@ def _inner(node: Element, write: object) -> str:
     return "".join(parts)
 
 
-def _opendocument(node: Element) -> str:
-    """Return an element of OpenDocument as HTML."""
+def _opendocument(node: Element, is_sheet: bool = False) -> str:
+    """Return an element of OpenDocument as HTML. A table right in a spreadsheet is a sheet."""
     name = _name(node)
     if name in _SILENT or not name:
         return ""
     if name in ("s", "tab", "line-break"):
         return "<br>" if name == "line-break" else " " * _count(node, "c")
-    inner = _inner(node, _opendocument)
+    inner = _inner(node, lambda child: _opendocument(child, name == "spreadsheet"))
+    if name == "p" and _attribute(node, "style-name") == "Title":
+        return f"<h1>{inner}</h1>"
     if name == "h":
         level = min(_count(node, "outline-level"), 6)
         return f"<h{level}>{inner}</h{level}>"
@@ -122,15 +134,14 @@ def _opendocument(node: Element) -> str:
         return inner
     if name == "page":
         return f"<h2>{escape(_attribute(node, 'name'))}</h2>{inner}"
-    if name in ("table-cell", "covered-table-cell"):
-        n_columns = min(_count(node, "number-columns-repeated"), _MOST_CELLS)
-        return f"<td>{inner}</td>" * n_columns  # covered cells stand for those that others span
+    if name in ("table-cell", "covered-table-cell"):  # covered cells stand for those that others span
+        inner, n_columns = _ONE_ITEM.sub(r"\1", inner), _count(node, "number-columns-repeated")
+        return _copies(f"<td>{inner}</td>", n_columns) if inner or n_columns <= _FILLED else ""
     if name == "table-row":
-        row = f"<tr>{re.sub('(?:<td></td>)+$', '', inner)}</tr>"
-        return row * min(_count(node, "number-rows-repeated"), _MOST_ROWS) if row != "<tr></tr>" else ""
-    if name == "table" and (title := _attribute(node, "name")):
-        is_sheet = any(_attribute(row, "number-columns-repeated") for row in node)
-        return (f"<h2>{escape(title)}</h2>" if is_sheet else "") + f"<table>{inner}</table>"
+        has_text = re.search(r">[^<>]*[^<>\s]", inner) is not None
+        return _copies(f"<tr>{inner}</tr>", _count(node, "number-rows-repeated")) if has_text else ""
+    if name == "table" and is_sheet and "<td>" in inner:
+        return f"<h2>{escape(_attribute(node, 'name'))}</h2><table>{inner}</table>"
     tag = _BLOCKS.get(name)
     return f"<{tag}>{inner}</{tag}>" if tag else inner
 

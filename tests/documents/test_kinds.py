@@ -154,8 +154,28 @@ CELLS = """<table:table table:name="Q1"><table:table-column table:number-columns
 
 def test_opendocument(tmp_path):
     text = read(tmp_path, zipped({"content.xml": ODT.format(CELLS)})).text
-    assert text.startswith("## Rent\n\nA b[1] (Six.)\n\n- one\n\n## Q1\n\n")
+    assert text.startswith("## Rent\n\nA b[1] (Six.)\n\n- one\n\n")
     assert text.endswith("| North | 7 |\n| --- | --- |\n|  | 8 |\n")
+    assert "Q1" not in text  # names of tables are of their program, those of sheets of their author
+
+
+def test_a_row_that_is_repeated_without_end_is_refused(tmp_path):
+    many = CELLS.replace("<table:table-cell/>", "<table:table-cell><text:p>x</text:p></table:table-cell>")
+    with pytest.raises(OctavoError, match=r"^A table repeats a cell or row 1,000,000 times: delete the copies"):
+        read(tmp_path, zipped({"content.xml": ODT.format(many)}))
+
+
+def test_sheets_and_slides_of_opendocument(tmp_path):
+    body = '<o:c xmlns:o="o" xmlns:text="t" xmlns:table="b"><o:body>{}</o:body></o:c>'
+    sheets = body.format(f"<o:spreadsheet>{CELLS}</o:spreadsheet>")
+    assert read(tmp_path, zipped({"content.xml": sheets})).text.startswith("## Q1\n\n| North | 7 |")
+    item = "<text:list><text:list-item><text:p>a</text:p></text:list-item></text:list>"
+    row = f"<table:table-row>{f'<table:table-cell>{item}</table:table-cell>' * 2}</table:table-row>"
+    slides = body.format(
+        f'<o:page o:name="One"><text:p text:style-name="Title">T</text:p><table:table>{row}</table:table></o:page>'
+    )
+    text = read(tmp_path, zipped({"content.xml": slides})).text
+    assert text == "## One\n\n# T\n\n| a | a |\n| --- | --- |\n"
 
 
 FB2 = """<?xml version="1.0" encoding="windows-1251"?><FictionBook xmlns="f" xmlns:l="l"><description><title-info>
@@ -203,6 +223,26 @@ def test_sheets(tmp_path):
     rows = "| Ship |  | Crew |\n| --- | --- | --- |\n| Petrel\\|x |  | 25% |\n| TRUE | 1.5 | =SUM(C3) |\n"
     assert document.text == f"## Q1\n\n{rows}"
     assert document.place(20).heading == "Q1"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_charts_of_slides_are_tables(tmp_path, is_known):
+    pptx = pytest.importorskip("pptx")
+    from pptx.chart.data import CategoryChartData
+    from pptx.enum.chart import XL_CHART_TYPE
+
+    show, data, out = pptx.Presentation(), CategoryChartData(), io.BytesIO()
+    data.categories = ["East", "West"]
+    data.add_series("Crew", (1.5, None))
+    data.add_series("Ships", (3, 4))
+    shapes = show.slides.add_slide(show.slide_layouts[6]).shapes
+    chart = shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, 0, 0, 9, 9, data).chart
+    if not is_known:  # by python-pptx
+        [plot] = chart._chartSpace.xpath(".//c:barChart")
+        plot.tag = plot.tag.replace("barChart", "bar3DChart")
+    show.save(out)
+    table = "|  | Crew | Ships |\n| --- | --- | --- |\n| East | 1.5 | 3 |\n| West |  | 4 |\n"
+    assert read(tmp_path, out.getvalue()).text == f"## Slide 1\n\n{table}"
 
 
 @pytest.mark.parametrize(("module", "part"), [("pptx", "ppt/presentation.xml"), ("openpyxl", "xl/workbook.xml")])

@@ -298,6 +298,22 @@ def test_boxes_of_a_word_document_show_whether_they_are_ticked():
     assert numbered([(box, 0, 0, "Normal") for box in boxes]) == "[x] Crane\n\n[ ] Water\n"
 
 
+PARAGRAPH = "<w:p><w:r><w:t>{}</w:t></w:r>{}</w:p>"
+
+
+def test_letterheads_of_a_word_document_are_read_once():
+    space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    number = '<w:fldSimple w:instr="PAGE"><w:r><w:t>7</w:t></w:r></w:fldSimple>'
+    lines = PARAGRAPH.format("Harbour Office", "") + PARAGRAPH.format("The Lighthouse", "")
+    head = f"<w:hdr {space}>{lines}{PARAGRAPH.format('page ', number)}</w:hdr>"
+    foot = f"<w:ftr {space}>{PARAGRAPH.format('Tel. 4', '')}</w:ftr>"
+    parts = {"word/header1.xml": head, "word/header2.xml": head, "word/footer1.xml": foot}
+    text = read_word(zipped({**word_parts(), **parts})).text
+    assert text.startswith("Harbour Office\n\n# The Lighthouse\n")
+    assert text.endswith("| Petrel | Leith |\n\nTel. 4\n")
+    assert text.count("Harbour") == text.count("Lighthouse") == 1
+
+
 FORMULA = """<m:oMath xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"><m:r><m:t>E=</m:t></m:r>
 <m:f><m:num><m:r><m:t>m</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>
 <m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>
