@@ -137,7 +137,7 @@ def parse(text: str, name: str) -> BeautifulSoup:
     OctavoError
         The elements are nested too deeply.
     """
-    from bs4 import BeautifulSoup
+    from bs4 import BeautifulSoup, Tag
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about XHTML read as HTML, and text that looks like a path
@@ -147,7 +147,7 @@ def parse(text: str, name: str) -> BeautifulSoup:
             raise OctavoError(f"{name} cannot be read as HTML: save its text in another format.") from problem
     layer: list[Tag] = [soup]
     depth = 0
-    while layer := [child for tag in layer for child in tag.find_all(True, recursive=False)]:
+    while layer := [child for tag in layer for child in tag.contents if isinstance(child, Tag)]:
         depth += 1
         if depth > _MOST_NESTED:
             raise OctavoError(f"The elements of {name} are nested {depth} deep: save its text in another format.")
