@@ -3,6 +3,7 @@
 import datetime
 import io
 import json
+import random
 import stat
 import struct
 from email.message import EmailMessage
@@ -321,3 +322,30 @@ def test_old_word_files_need_a_program(tmp_path, monkeypatch):
     program.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(OctavoError, match=r"^x cannot be read by antiword: save it as DOCX or PDF\.$"):
         read(tmp_path, content)
+
+
+FILES = {
+    "eml": bytes(mail(cte="base64")),
+    "ipynb": b'{"cells": [{"cell_type": "code", "source": "a", "outputs": [{"text": ["4"]}]}], "nbformat": 4}',
+    "srt": SRT.encode(),
+    "vtt": VTT.encode(),
+    "odt": zipped({"content.xml": ODT.format(CELLS)}),
+    "fb2": FB2.encode("cp1251"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_damaged_files_are_read_or_refused(tmp_path, kind):
+    content, rng, path = FILES[kind], random.Random(7), tmp_path / "x"
+    damaged = [content[: len(content) * tenth // 10] for tenth in range(10)]
+    for n_bytes in [1, 3, 20] * 10:
+        copy = bytearray(content)
+        for _ in range(n_bytes):
+            copy[rng.randrange(len(copy))] = rng.randrange(256)
+        damaged.append(bytes(copy))
+    for each in damaged:
+        path.write_bytes(each)
+        try:
+            assert read_document(path).text
+        except OctavoError as problem:
+            assert str(problem).startswith(("x ", "A table repeats"))  # noqa: PT017
