@@ -14,8 +14,8 @@ from ..errors import OctavoError
 from .document import Document
 from .markdown import document_of
 from .pdf_blocks import Block, Line
-from .pdf_characters import page_pieces
 from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
+from .pdf_pieces import page_pieces
 from .pdf_tables import table_rows
 
 #: Most pages of a document; models read a few thousand.

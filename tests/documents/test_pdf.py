@@ -73,6 +73,69 @@ def test_turned_pages_are_read_as_they_are_seen(degrees, x, y, step):
     assert read(PdfWriter().page(*turned, rotate=degrees)).text == " ".join(WIDE) + "\n"
 
 
+@pytest.mark.parametrize(("size", "matrix"), [(1, (10, 0, 0, 10)), (-10, (-1, 0, 0, -1)), (40, (0.25, 0, 0, 0.25))])
+def test_sizes_are_those_on_the_page(size, matrix):
+    title = (60, 730, "Of Ships", 2 * size, "text", matrix)
+    text = read(PdfWriter().page(title, *((*line, size, "text", matrix) for line in lines(WIDE)))).text
+    assert text == "# Of Ships\n\n" + " ".join(WIDE) + "\n"
+
+
+def test_slanted_letters_stay_in_their_line():
+    texts = [
+        (60, 700, "They sail on"),
+        (122, 700, "Friday the ninth", 10, "text", (1, 0, 0.21, 1)),
+        (197, 700, "of May."),
+    ]
+    assert read(PdfWriter().page(*texts)).text == "They sail on Friday the ninth of May.\n"
+
+
+def test_lines_that_lean_are_lines():
+    leaning = (60, 687, WIDE[1], 10, "text", 1.2)
+    assert read(PdfWriter().page((60, 700, WIDE[0]), leaning)).text == f"{WIDE[0]} {WIDE[1]}\n"
+
+
+def test_small_text_across_the_page_is_read():
+    across = (300, 300, "measured by night", 8, "text", 45)
+    assert read(PdfWriter().page(*lines(WIDE), across)).text.endswith("\n\nmeasured by night\n")
+
+
+def test_pages_are_counted_from_the_edge_that_is_seen():
+    writer = PdfWriter()
+    for number in range(1, 5):
+        writer.page((60, 1000, "The Island Log"), *lines(WIDE[:number], y=600), box="0 200 595 1042")
+    assert "Island Log" not in read(writer).text
+
+
+def seen(text):
+    """Hebrew or Arabic as it is drawn, from left to right."""
+    return text[::-1]
+
+
+@pytest.mark.parametrize(("font", "word"), [("hebrew", "הגשר"), ("arabic", "الجسر")])
+def test_text_from_right_to_left_has_the_order_of_reading(font, word):
+    texts = [(260, 700 - 13 * i, f".{i} Tj 2016 {seen(f'{word} {word} {word}')}", 10, font) for i in range(3)]
+    assert (
+        read(PdfWriter().page(*texts)).text == " ".join(f"{word} {word} {word} {i} Tj 2016." for i in range(3)) + "\n"
+    )
+
+
+def test_columns_from_right_to_left_begin_on_the_right():
+    right, left = (
+        [
+            (x, 700 - 13 * i, seen(f"{word} {i} " + "הגשר נסגר בחודש מרץ לאחר בדיקה שלמה של העיר"), 10, "hebrew")
+            for i in range(9)
+        ]
+        for x, word in ((320, "ימין"), (60, "שמאל"))
+    )
+    text = read(PdfWriter().page(*(each for pair in zip(left, right, strict=True) for each in pair))).text
+    assert text.index("ימין 8") < text.index("שמאל 0")
+
+
+def test_words_from_right_to_left_within_others():
+    texts = [(60, 700, f"The bridge is called {seen('הגשר הצפוני')} in the book.", 10, "hebrew"), *lines(WIDE, y=687)]
+    assert read(PdfWriter().page(*texts)).text.startswith("The bridge is called הגשר הצפוני in the book.\n")
+
+
 def test_stamps_in_margins_and_watermarks_are_left_out():
     stamp, mark = (30, 200, "arXiv:1706.03762v5 [cs.CL]", 20, "text", 90), (90, 200, "DRAFT", 90, "text", 45)
     assert read(PdfWriter().page(*lines(WIDE), stamp, mark)).text == " ".join(WIDE) + "\n"

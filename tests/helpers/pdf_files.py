@@ -4,7 +4,10 @@ import hashlib
 import math
 import zlib
 
-FONTS = {"text": "Helvetica", "bold": "Helvetica-Bold", "code": "Courier"}
+FONTS = {"text": "Helvetica", "bold": "Helvetica-Bold", "code": "Courier", "hebrew": "Helvetica", "arabic": "Helvetica"}
+
+#: Encodings of fonts that say which Unicode their codes are.
+CODE_PAGES = {"hebrew": "cp1255", "arabic": "cp1256"}
 _PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
 
 
@@ -17,34 +20,38 @@ class PdfWriter:
     def __init__(self, password=None):
         self.pages, self.outline, self.labels, self.password = [], [], None, password
 
-    def page(self, *texts, image=False, rotate=0):
-        """texts : (x, y, text) or (x, y, text, size, font) or (x, y, text, size, font, degrees)"""
-        self.pages.append((texts, image, rotate))
+    def page(self, *texts, image=False, rotate=0, box="0 0 595 842"):
+        """texts : (x, y, text) or (x, y, text, size, font) or (x, y, text, size, font, degrees or four of a matrix)"""
+        self.pages.append((texts, image, rotate, box))
         return self
 
     def content(self):
         """The file's bytes."""
         n_pages = len(self.pages)
         fonts = 3  # numbers of objects: catalog, pages, fonts, then pages and their contents
-        first = fonts + len(FONTS) + 1
+        first = fonts + len(FONTS) + 1 + len(CODE_PAGES)
         kids = " ".join(f"{first + 2 * i} 0 R" for i in range(n_pages))
         catalog = "/Type /Catalog /Pages 2 0 R"
         objects = {2: f"<< /Type /Pages /Count {n_pages} /Kids [{kids}] >>".encode()}
-        for i, name in enumerate(FONTS.values()):
-            objects[fonts + i] = (
-                f"<< /Type /Font /Subtype /Type1 /BaseFont /{name} /Encoding /WinAnsiEncoding >>".encode()
-            )
         picture = fonts + len(FONTS)
+        maps = {name: picture + 1 + i for i, name in enumerate(CODE_PAGES)}
+        for i, (name, base) in enumerate(FONTS.items()):
+            unicode = f"/ToUnicode {maps[name]} 0 R" if name in maps else ""
+            objects[fonts + i] = (
+                f"<< /Type /Font /Subtype /Type1 /BaseFont /{base} /Encoding /WinAnsiEncoding {unicode} >>".encode()
+            )
+        for name, number in maps.items():
+            objects[number] = self._stream(number, _unicode_map(CODE_PAGES[name]))
         objects[picture] = self._stream(
             picture,
             b"\x80" * 64,
             "/Type /XObject /Subtype /Image /Width 8 /Height 8 /ColorSpace /DeviceGray /BitsPerComponent 8",
         )
         used = " ".join(f"/{name} {fonts + i} 0 R" for i, name in enumerate(FONTS))
-        for i, (texts, image, rotate) in enumerate(self.pages):
+        for i, (texts, image, rotate, box) in enumerate(self.pages):
             number = first + 2 * i
             objects[number] = (
-                f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Rotate {rotate} /Contents {number + 1} 0 R "
+                f"<< /Type /Page /Parent 2 0 R /MediaBox [{box}] /Rotate {rotate} /Contents {number + 1} 0 R "
                 f"/Resources << /Font << {used} >> /XObject << /Im {picture} 0 R >> >> >>"
             ).encode()
             objects[number + 1] = self._stream(number + 1, _drawn(texts, image))
@@ -105,10 +112,29 @@ def _drawn(texts, image):
     parts = [b"q 300 0 0 300 100 300 cm /Im Do Q"] if image else []
     for x, y, text, *style in texts:
         size, font, degrees = (*style, *(10, "text", 0)[len(style) :])
-        cos, sin = round(math.cos(math.radians(degrees)), 4), round(math.sin(math.radians(degrees)), 4)
-        escaped = text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)").encode("cp1252")
-        parts.append(f"BT /{font} {size} Tf {cos} {sin} {-sin} {cos} {x} {y} Tm (".encode() + escaped + b") Tj ET")
+        matrix = degrees if isinstance(degrees, tuple) else _turned(degrees)
+        escaped = (
+            text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)").encode(CODE_PAGES.get(font, "cp1252"))
+        )
+        placed = " ".join(str(number) for number in (*matrix, x, y))
+        parts.append(f"BT /{font} {size} Tf {placed} Tm (".encode() + escaped + b") Tj ET")
     return b"\n".join(parts)
+
+
+def _turned(degrees):
+    cos, sin = round(math.cos(math.radians(degrees)), 4), round(math.sin(math.radians(degrees)), 4)
+    return cos, sin, -sin, cos
+
+
+def _unicode_map(code_page):
+    """A CMap from bytes to Unicode."""
+    letters = {byte: bytes([byte]).decode(code_page, "ignore") for byte in range(32, 256)}
+    lines = "\n".join(f"<{byte:02x}> <{ord(letter):04x}>" for byte, letter in letters.items() if letter)
+    return (
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /M def /CMapType 2 def "
+        f"1 begincodespacerange <00> <ff> endcodespacerange {lines.count(chr(10)) + 1} beginbfchar\n{lines}\nendbfchar "
+        "endcmap end end"
+    ).encode()
 
 
 def _rc4(key, data):
