@@ -7,7 +7,7 @@ import re
 import statistics
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +15,18 @@ from .pdf_blocks import Piece
 from .pdf_characters import Character, lines_of_characters
 from .right_to_left import is_right_to_left, logical_text
 
-#: Gap between words that splits a piece; and least gap between words of scripts from right to left; in font sizes.
-_GAP, _BLANK = 0.9, 0.12
+#: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
+#: letters of a word; in font sizes.
+_GAP, _BLANK, _TOUCHING = 0.9, 0.12, 0.1
 
-#: Fewest pieces at a right angle to the page's text that are more than a stamp in the margin; the largest angle of
-#: lines that only lean, in degrees; and the largest size of text across the page that is no watermark, in sizes of the
-#: page's text.
-_LEAST_TURNED, _LEANS, _LARGEST_ACROSS = 3, 10, 1.5
+#: Fewest pieces at a right angle to the page's text that are more than a stamp in the margin; width of this margin, as
+#: a share of the page's; the largest angle of lines that only lean, in degrees; and the largest size of text across the
+#: page that counts as text, in sizes of the page's text.
+_LEAST_TURNED, _MARGIN, _LEANS, _LARGEST_ACROSS = 3, 0.12, 10, 1.5
+
+#: Capitals beside which a paragraph begins: their least size, in sizes of the page's text, and their form; those that
+#: may be words; and the height of capitals, in font sizes.
+_DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u2018\u201c\u00ab]?[^\W\d_]"), "AIO", 0.72
 
 #: A digit is an exponent or a note's number if it is this much smaller and higher than the text before it.
 _SMALL, _RAISED = 0.85, 0.2
@@ -30,35 +35,40 @@ _SMALL, _RAISED = 0.85, 0.2
 def page_pieces(page: Any) -> tuple[float, list[list[Piece]]]:
     """Return a page's height, and the pieces of its lines, seen with most of its text upright.
 
-    Text at other angles follows in separate lists. Fewer than three pieces of it at a right angle, such as a stamp in a
-    margin, are left out, as is large text across the page, such as a watermark. Pages in scripts from right to left are
-    mirrored, so that what is read first is on the left.
+    Text at other angles follows in separate lists. Up to two pieces of it in a margin, such as a stamp, are left out,
+    as is large text across the page, such as a watermark. Pages in scripts from right to left are mirrored, so that
+    what is read first is on the left.
     """
-    turned: dict[int, list[Piece]] = {}
-    lines = list(lines_of_characters(page))
+    lines = _whole_lines(lines_of_characters(page))
     n_from_right = sum(is_right_to_left(character.text) for line in lines for character in line)
     n_letters = sum(character.text.isalpha() for line in lines for character in line)
     from_right = 2 * n_from_right > n_letters
+    turned: dict[int, list[Piece]] = {}
     for line in lines:
         is_mixed = n_from_right and any(is_right_to_left(character.text) for character in line)
         for angle, piece in _mixed_pieces(line, from_right) if is_mixed else _pieces(line):
-            if from_right:
-                piece = replace(piece, left=-piece.right, right=-piece.left)
             turned.setdefault(angle, []).append(piece)
     main = max(turned, key=lambda angle: (sum(len(piece.text) for piece in turned[angle]), -angle), default=0)
-    upright, others = _by_angle(turned, main)
-    left, bottom, right, top = page.get_bbox()
-    heights = [y * _cos(main) - x * _sin(main) for x in (left, right) for y in (bottom, top)]
-    upright = [replace(piece, y=piece.y - min(heights)) for piece in upright]
-    return max(heights) - min(heights), [upright, *others]
+    parts = _by_angle(turned, main, page.get_bbox())
+    lowest, highest = _heights(page.get_bbox(), main)
+    parts[0] = _without_drop_capitals([replace(piece, y=piece.y - lowest) for piece in parts[0]])
+    if from_right:
+        parts = [[replace(piece, left=-piece.right, right=-piece.left) for piece in part] for part in parts]
+    return highest - lowest, parts
 
 
-def _by_angle(turned: dict[int, list[Piece]], main: int) -> tuple[list[Piece], list[list[Piece]]]:
-    """Return the pieces at the main angle, and lists of those at others. Lines that lean count as the angle near it."""
-    upright = turned.pop(main, [])
-    straight: dict[int, list[Piece]] = {}
+def _heights(box: Sequence[float], angle: int) -> tuple[float, float]:
+    """Return the least and largest height in a box, seen with text at an angle upright."""
+    left, bottom, right, top = box
+    heights = [y * _cos(angle) - x * _sin(angle) for x in (left, right) for y in (bottom, top)]
+    return min(heights), max(heights)
+
+
+def _by_angle(turned: dict[int, list[Piece]], main: int, box: Sequence[float]) -> list[list[Piece]]:
+    """Return the pieces at the main angle, then those at others. Lines that lean count as the right angle near them."""
+    straight: dict[int, list[Piece]] = {main: turned.pop(main, [])}
     across: list[list[Piece]] = []
-    largest = _LARGEST_ACROSS * statistics.median(piece.size for piece in upright) if upright else 0.0
+    largest = _LARGEST_ACROSS * statistics.median([piece.size for piece in straight[main]] or [0.0])
     for angle in sorted(turned):
         quarter = main + 90 * round((angle - main) / 90)
         if abs(angle - quarter) <= _LEANS:
@@ -67,9 +77,35 @@ def _by_angle(turned: dict[int, list[Piece]], main: int) -> tuple[list[Piece], l
         else:
             texts = Counter(piece.text for piece in turned[angle])
             across.append([piece for piece in turned[angle] if piece.size <= largest and texts[piece.text] == 1])
-    upright = upright + straight.pop(main, [])
-    others = [straight[angle] for angle in sorted(straight) if len(straight[angle]) >= _LEAST_TURNED]
-    return upright, others + across
+    upright = straight.pop(main)
+    return [upright, *(straight[a] for a in sorted(straight) if not _is_stamp(straight[a], _heights(box, a))), *across]
+
+
+def _is_stamp(pieces: Sequence[Piece], heights: tuple[float, float]) -> bool:
+    """Return whether pieces at a right angle to a page's text are few, and in a margin."""
+    margin = _MARGIN * (heights[1] - heights[0])
+    in_margin = all(not heights[0] + margin < piece.y < heights[1] - margin for piece in pieces)
+    return len(pieces) < _LEAST_TURNED and in_margin
+
+
+def _without_drop_capitals(pieces: list[Piece]) -> list[Piece]:
+    """Put large capitals, beside which a paragraph begins, before its first word."""
+    usual = statistics.median(piece.size for piece in pieces) if pieces else 0.0
+    words = Counter(word for piece in pieces for word in piece.text.split())
+    for capital in [piece for piece in pieces if piece.size > _DROPPED * usual and _CAPITAL.fullmatch(piece.text)]:
+        beside = [piece for piece in pieces if _begins_beside(piece, capital)]
+        if beside:
+            first = max(beside, key=lambda piece: piece.y)
+            is_word = capital.text in _ONE_LETTER_WORDS and words[first.text.split()[0]] > 1
+            joined = replace(first, text=f"{capital.text} {first.text}" if is_word else capital.text + first.text)
+            pieces = [joined if piece is first else piece for piece in pieces if piece is not capital]
+    return pieces
+
+
+def _begins_beside(piece: Piece, capital: Piece) -> bool:
+    """Return whether a piece begins at the right of a large capital, at the height of its top."""
+    is_beside = -0.3 < (piece.left - capital.right) / piece.size < 1.5 and piece.y > capital.y + 0.5 * piece.size
+    return is_beside and abs(capital.y - piece.y + _CAP_HEIGHT * (capital.size - piece.size)) < 0.6 * piece.size
 
 
 def _leant(piece: Piece, degrees: int) -> Piece:
@@ -86,6 +122,17 @@ def _sin(degrees: int) -> float:
     return math.sin(math.radians(degrees))
 
 
+def _whole_lines(lines: Iterable[list[Character]]) -> list[list[Character]]:
+    """Join lines where PDFium breaks a line at small letters above or below it."""
+    whole: list[list[Character]] = []
+    for line in filter(None, lines):
+        if whole and _continues(whole[-1], line[0], _TOUCHING):
+            whole[-1] += line
+        else:
+            whole.append(line)
+    return whole
+
+
 def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
     """Yield the angles and the pieces of a line."""
     words: list[Character] = []
@@ -98,24 +145,32 @@ def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
     yield from _piece(words, _with_exponents(words))
 
 
-def _continues(words: Sequence[Character], character: Character) -> bool:
-    """Return whether a character follows on a line without a wide gap."""
+def _continues(words: Sequence[Character], character: Character, gap: float = _GAP) -> bool:
+    """Return whether a character follows on a line without a wider gap, in font sizes."""
     size, last = character.style.size, words[-1]
     if character.style.angle != last.style.angle:
         return False
     is_level = abs(character.y - words[0].y) <= 0.5 * max(size, last.style.size)
-    return is_level and -1 < (character.left - last.right) / size < _GAP
+    return is_level and -1 < (character.left - last.right) / size < gap
 
 
 def _with_exponents(words: Sequence[Character]) -> str:
-    """Return the text of characters in order, with "^" before digits that are exponents or numbers of notes."""
-    text, is_raised, last = "", False, None
+    """Return the text of characters in order, with "^" before digits that are exponents or numbers of notes.
+
+    Small digits on both sides of a stroke are a fraction.
+    """
+    text, is_raised, last, size, mark = "", False, None, 0.0, 0
     for character in words:
-        if last and character.text.isdigit() and not is_raised and character.style.size < _SMALL * last.style.size:
-            is_raised = character.y - words[0].y > _RAISED * last.style.size
-            text += "^" if is_raised else ""
+        is_small = last and character.text.isdigit() and character.style.size < _SMALL * size
+        if is_small and not is_raised:
+            is_raised = character.y - words[0].y > _RAISED * size
+            if is_raised:
+                mark, text = len(text), text + "^"
+            elif re.fullmatch(r"\^\d+ ?[/\u2044] ?", text[mark:]):
+                text = text[:mark] + " " * text[:mark][-1:].isdigit() + text[mark + 1 :].replace(" ", "")
         if character.text != " ":
             is_raised, last = is_raised and character.text.isdigit(), character
+            size = size if is_raised or character.text in "/\u2044" else character.style.size
         text += character.text
     return text
 

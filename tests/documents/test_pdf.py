@@ -147,6 +147,27 @@ def test_powers_stay_in_their_line():
     assert text == "It grew as x^2 and no more, as all who were there will say without a doubt.\n"
 
 
+def test_a_line_at_a_right_angle_within_the_page_is_read():
+    beside = (300, 200, "Height in metres", 10, "text", 90)
+    assert read(PdfWriter().page(*lines(WIDE), beside)).text.endswith("\n\nHeight in metres\n")
+
+
+def test_small_digits_around_a_stroke_are_a_fraction():
+    texts = [(60, 700, "Take 3"), (90.9, 704, "1", 6), (94.3, 700, "/"), (97.2, 699, "2", 6), (103, 700, "cups of x")]
+    assert read(PdfWriter().page(*texts, (143.2, 704, "2", 6))).text == "Take 3 1/2 cups of x^2\n"
+
+
+@pytest.mark.parametrize(("capital", "first"), [("T", "he ship of the keeper"), ("A", " ship of the keeper")])
+def test_large_capitals_begin_their_paragraph(capital, first):
+    beside = [
+        (86, 700, first.strip() + " sailed on, and nobody saw a ship again that day, though"),
+        (86, 687, WIDE[1][:80]),
+    ]
+    text = read(PdfWriter().page((60, 687, capital, 32), *beside, *lines(WIDE, y=674))).text
+    assert text.startswith(f"{capital}{first} sailed on")
+    assert text.count("\n\n") == 0
+
+
 def test_headings_have_levels_and_paths():
     texts = [
         (60, 780, "Of Ships", 20, "bold"),
