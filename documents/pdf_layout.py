@@ -16,6 +16,9 @@ from .pdf_tables import ROW_GAP, cells, find_table
 #: Least width of a column as a share of the page's text; its fewest lines; and a gutter's width in font sizes.
 _LEAST_COLUMN, _LEAST_LINES, _GUTTER = 0.2, 5, 0.8
 
+#: Most places that are tried as the end of a column.
+_MOST_EDGES = 200
+
 #: Most that exponents and note numbers rise above their line, in font sizes.
 _RAISED = 0.45
 
@@ -34,6 +37,9 @@ _CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGN
 
 #: Dots that lead from an entry of a table of contents to its page.
 LEADER = re.compile(r"(\s*\.){4,}\s*")
+#: The number of an item; and the fewest of them that tell columns.
+_ORDINAL, _LEAST_NUMBERS = re.compile(r"\(?(\d{1,3})[.)]\s+(?=\S)"), 3
+
 _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.)]\s+(?=\S)")
 
 
@@ -68,19 +74,33 @@ def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
     falling = sorted(pieces, key=lambda piece: -piece.y)
     best: list[Piece] = []
     most, gutter = 0, 0.0
-    for edge in sorted({piece.right for piece in pieces}):
+    edges = sorted({piece.right for piece in pieces})
+    for edge in edges[:: len(edges) // _MOST_EDGES + 1]:
         if left + _LEAST_COLUMN * width < edge < right - _LEAST_COLUMN * width:
             n_beside, beside = _longest_run(falling, edge, edge + _GUTTER * size)
             if n_beside > most:
                 most, best, gutter = n_beside, beside, edge + _GUTTER * size / 2
-    for side, edge in ((1, left), (-1, right)):
-        side_pieces = [p for p in best if (p.right <= gutter if side == 1 else p.left >= gutter)]
-        baselines = {round(piece.y) for piece in side_pieces}
-        if len(baselines) < _LEAST_LINES:
-            return None
-        if sum(piece.right - piece.left for piece in side_pieces) < _FILLED * abs(gutter - edge) * len(baselines):
-            return None
+    sides = [[p for p in best if p.right <= gutter], [p for p in best if p.left >= gutter]]
+    baselines = [len({round(piece.y) for piece in side}) for side in sides]
+    if min(baselines) < _LEAST_LINES:
+        return None
+    filled = [sum(piece.right - piece.left for piece in side) for side in sides]
+    widths = [_FILLED * (gutter - left) * baselines[0], _FILLED * (right - gutter) * baselines[1]]
+    if (filled[0] < widths[0] or filled[1] < widths[1]) and not _are_numbered_on(*sides):
+        return None
     return gutter
+
+
+def _are_numbered_on(before: Sequence[Piece], after: Sequence[Piece]) -> bool:
+    """Return whether numbers at the beginnings of a column's pieces, down the page, continue in the column after it."""
+    numbers = [
+        [int(found[1]) for piece in sorted(side, key=lambda p: -p.y) if (found := _ORDINAL.match(piece.text))]
+        for side in (before, after)
+    ]
+    first, second = numbers
+    all_numbers = first + second
+    goes_on = all(b - a == 1 for a, b in pairwise(all_numbers))
+    return bool(first and second) and len(all_numbers) >= _LEAST_NUMBERS and goes_on
 
 
 def _longest_run(falling: Sequence[Piece], left: float, right: float) -> tuple[int, list[Piece]]:
@@ -133,13 +153,14 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
         Titles in the outline for this page, after `plain`.
     """
     leading = _leading(lines)
-    n_cells = [0 if line.fixed or LEADER.search(line.text) else len(cells(line)) for line in lines]
+    n_cells = [_n_cells(line) for line in lines]
     grouped: list[Block] = []
-    position = 0
+    position = searched = 0
     while position < len(lines):
         line, after = lines[position], lines[position + 1] if position + 1 < len(lines) else None
-        n_rows, columns = find_table(lines[position:], n_cells[position:])
-        if n_rows:
+        n_rows, columns = find_table(lines[position:], n_cells[position:]) if position >= searched else (0, ())
+        searched = max(searched, position + n_rows // 2)
+        if columns:
             grouped.append(Block(list(lines[position : position + n_rows]), "table", columns))
             position += n_rows
             continue
@@ -157,6 +178,13 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
             grouped.append(Block([line], kind))
         position += 1
     return grouped
+
+
+def _n_cells(line: Line) -> int:
+    """Return the number of a line's cells; 0 if it is code, an item of a list, or an entry of a table of contents."""
+    n = len(cells(line))
+    is_item = n == 2 and (_BULLET.match(line.text) or _NUMBERED.match(line.text))
+    return 0 if line.fixed or is_item or LEADER.search(line.text) else n
 
 
 def _is_bold_only(line: Line, kind: str, body_size: float, titles: Set[str]) -> bool:

@@ -303,6 +303,43 @@ def test_a_table_is_one_wherever_its_cells_are_aligned():
     )
 
 
+def test_empty_cells_keep_their_columns():
+    rows = ["Berth,Depth,Crane,Owner", "1,4.2 m,,", "2,,2,Board", "3,6.0 m,,Town", "4,,5,", "5,3.1 m,,Board"]
+    placed = [
+        (60 + 90 * column, 700 - 15 * number, text)
+        for number, row in enumerate(rows)
+        for column, text in enumerate(row.split(","))
+        if text
+    ]
+    text = read(PdfWriter().page(*placed)).text
+    assert [line.replace(" ", "") for line in text.splitlines()[2:]] == [
+        "|" + row.replace(",", "|").replace(" ", "") + "|" for row in rows[1:]
+    ]
+
+
+def test_a_cell_of_two_lines_is_one_cell():
+    placed = []
+    for number, (ship, load) in enumerate(
+        [("Ship", "Load"), ("Petrel", "timber and"), ("Gannet", "salt"), ("Skua", "oil")]
+    ):
+        placed += [(60, 700 - 26 * number, ship), (200, 700 - 26 * number, load), (330, 700 - 26 * number, "yes")]
+    text = read(PdfWriter().page(*placed, (200, 662, "rope"))).text
+    assert "| Petrel | timber and rope | yes |\n| Gannet | salt | yes |" in text
+
+
+def test_columns_of_short_lines_are_no_table():
+    left = [f"{number}. What of {word}?" if word else "Nothing" for number in (7, 8, 9) for word in ("ships", "", "")]
+    right = [f"{number}. Who sees {word}?" if word else "Nobody" for number in (10, 11, 12) for word in ("it", "", "")]
+    text = read(PdfWriter().page(*lines(left, step=16), *lines(right, x=320, step=16))).text
+    assert "|" not in text
+    assert text.index("9. What of ships?") < text.index("10. Who sees it?")
+
+
+def test_marks_of_lists_are_no_column():
+    texts = [(x, 700 - 15 * i, text) for i in range(4) for x, text in ((60, "•"), (90, f"ship number {i}"))]
+    assert read(PdfWriter().page(*texts)).text == "".join(f"- ship number {i}\n" for i in range(4))
+
+
 def test_rows_whose_columns_are_not_clear_stay_lines():
     rows = [(60, 700, "Ship and all"), (200, 700, "port"), (60, 687, "Petrel"), (130, 687, "Leith at first")]
     assert read(PdfWriter().page(*rows)).text == "Ship and all port\nPetrel Leith at first\n"
@@ -321,7 +358,12 @@ def test_bold_bullets_are_a_list():
 
 def test_no_page_takes_long():
     labels = [(x + y % 7, y / 10, "map", 2) for x in range(10, 590, 12) for y in range(10, 8400, 60)]
-    read(PdfWriter().page(*labels))
+    names = [
+        (x + 7 * (y % 5), y / 2, ("oak", "ford", "mill")[x % 3], 3)
+        for y in range(80, 1600, 6)
+        for x in range(0, 590, 13)
+    ]
+    read(PdfWriter().page(*labels).page(*names))
 
 
 def test_an_encrypted_file_needs_its_password():
