@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,25 +15,11 @@ from .markdown import document_of
 from .pdf_blocks import Block, Line
 from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
 from .pdf_pieces import page_pieces
+from .pdf_repeats import usual_size, without_repeats
 from .pdf_tables import table_rows
 
 #: Most pages of a document; models read a few thousand.
 _MOST_PAGES = 20_000
-
-#: Share of a page's height at each end that may hold running heads and feet; and the least share of pages that repeat
-#: one.
-_MARGIN, _REPEATED = 0.12, 0.25
-
-#: Heads that change with the chapter: the least gap to the text and the largest size, in sizes of the text; and the
-#: least share of pages with one at the same height.
-_APART, _LARGEST_HEAD, _HEADED = 1.7, 1.1, 0.5
-
-#: Lines from this many times the text's size on are large, and may be the headings of chapters.
-_LARGE = 1.4
-
-#: Least share of letters in the text's size, unless text recognition guessed the sizes; in that case, headings exceed
-#: the median by this factor.
-_LEAST_OF_A_SIZE, _ABOVE_MEDIAN = 0.3, 1.2
 
 #: Characters of scripts without blanks between words: Chinese and Japanese.
 _SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
@@ -83,7 +68,7 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
     if silent:
         shown = ", ".join(silent[:10]) + (" and others" if len(silent) > 10 else "")
         notices = [f"{name} has no text on {len(silent)} of {len(pages)} pages ({shown}): `ocrmypdf` finds such text."]
-    pages = _without_repeats(_with_normal_weight(pages), heights, labels)
+    pages = without_repeats(_with_normal_weight(pages), heights, labels)
     text, offsets = _written(pages, outline)
     return document_of(text, list(zip(offsets, labels, strict=True)), notices)
 
@@ -110,82 +95,9 @@ def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
     ]
 
 
-def _without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: Sequence[str]) -> list[list[Line]]:
-    """Leave out running heads and feet: lines near an edge that repeat, up to numbers, at one height on many pages.
-
-    Numbers distinguish large lines, which may be headings of chapters at the top of a page.
-    """
-    if len(pages) < 3:
-        return pages
-    large = _LARGE * _body_size(pages)
-
-    def keys(line: Line, label: str) -> list[tuple[int, str]]:
-        found = list(_keys(line, label))
-        return found if line.size < large else [(found[0][0], line.text)]
-
-    places: dict[tuple[int, str], set[int]] = defaultdict(set)
-    for number, lines in enumerate(pages):
-        for line in _near_edges(lines, heights[number]):
-            for key in keys(line, labels[number]):
-                places[key].add(number)
-    repeated = {key for key, numbers in places.items() if len(numbers) >= max(3, _REPEATED * len(pages))}
-    repeated |= {key for key in _chapter_heads(pages, heights) if len(places[key]) > 1}
-    kept = []
-    for number, lines in enumerate(pages):
-        near = _near_edges(lines, heights[number])
-        left_out = {id(line) for line in near if _is_number(line) or repeated.intersection(keys(line, labels[number]))}
-        kept.append([line for line in lines if id(line) not in left_out])
-    return kept
-
-
-def _chapter_heads(pages: list[list[Line]], heights: Sequence[float]) -> set[tuple[int, str]]:
-    """Return heads that change with the chapter: in the text's size, apart from it, at one height on most pages."""
-    body_size = _body_size(pages)
-    heads: dict[int, list[tuple[int, str]]] = defaultdict(list)
-    for number, lines in enumerate(pages):
-        for line in _near_edges(lines, heights[number]):
-            others = [other.y - line.y for other in lines if abs(other.y - line.y) > 0.5 * line.size]
-            is_outermost = all(other > 0 for other in others) or all(other < 0 for other in others)
-            is_apart = all(abs(other) > _APART * line.size for other in others)
-            if is_outermost and is_apart and line.size < _LARGEST_HEAD * body_size:
-                key = _keys(line, "")[0]
-                heads[key[0]].append(key)
-    return {key for alike in heads.values() if len(alike) >= max(3, _HEADED * len(pages)) for key in alike}
-
-
-def _body_size(pages: list[list[Line]]) -> float:
-    """Return the size of most letters. If text recognition gave each line its own size, return a large one."""
-    letters: Counter[float] = Counter()
-    for line in (line for page in pages for line in page):
-        letters[round(line.size, 1)] += len(line.text)
-    if not letters:
-        return 1.0
-    size, n_letters = letters.most_common(1)[0]
-    if n_letters >= _LEAST_OF_A_SIZE * letters.total():
-        return size
-    return _ABOVE_MEDIAN * statistics.median_low(letters.elements())
-
-
-def _near_edges(lines: Sequence[Line], height: float) -> list[Line]:
-    """Return the lines near the top and the bottom of a page."""
-    return [line for line in lines if not _MARGIN * height < line.y < (1 - _MARGIN) * height]
-
-
-def _keys(line: Line, label: str) -> list[tuple[int, str]]:
-    """Return what a line shares with lines of other pages: its height, and its words, or that it has a number."""
-    height, words = round(line.y / 4), line.text.split()
-    keys = [(height, re.sub(r"\d+|\b[ivxlc]+\b", "#", line.text))]
-    return [*keys, (height, "")] if label in (words[0], words[-1]) else keys
-
-
-def _is_number(line: Line) -> bool:
-    """Return whether a line is only a page number, Arabic or Roman, perhaps between dashes."""
-    return bool(re.fullmatch(r"\W*([ivxlc]{1,7}|\d{1,4})\W*", line.text.lower()))
-
-
 def _written(pages: list[list[Line]], outline: dict[tuple[int, str], int]) -> tuple[str, list[int]]:
     """Write pages as Markdown; return the text, and the start of each page."""
-    body_size = _body_size(pages)
+    body_size = usual_size(pages)
     titles: dict[int, set[str]] = defaultdict(set)
     for number, title in outline:
         titles[number].add(title)
