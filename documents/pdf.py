@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from .document import Document
 from .markdown import document_of
 from .pdf_blocks import Block, Line
 from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
-from .pdf_pieces import page_pieces
+from .pdf_pieces import PageText, page_text
 from .pdf_repeats import usual_size, without_repeats
 from .pdf_tables import table_rows
 
@@ -44,15 +44,14 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
         with pypdfium2.PdfDocument(content, password=password) as pdf:
             if len(pdf) > _MOST_PAGES:
                 raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
-            pages, heights, labels, silent = [], [], [], []
+            texts, labels, silent, has_pictures = [], [], [], False
             for number in range(len(pdf)):
                 page = pdf[number]
                 labels.append(pdf.get_page_label(number) or str(number + 1))
-                height, pieces = page_pieces(page)
-                if not any(pieces) and any(True for _ in page.get_objects(max_depth=1)):
+                texts.append(page_text(page))
+                if not any(texts[-1].parts) and any(True for _ in page.get_objects(max_depth=1)):
                     silent.append(labels[-1])
-                heights.append(height)
-                pages.append([line for part in pieces for line in lines_in_order(part)])
+                    has_pictures |= any(True for _ in page.get_objects(filter=(pypdfium2.raw.FPDF_PAGEOBJ_IMAGE,)))
                 page.close()
             outline = _outline(pdf)
     except pypdfium2.PdfiumError as problem:
@@ -60,17 +59,46 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
             wrong = "is encrypted, and the password is wrong" if password else "is encrypted: give its --password"
             raise OctavoError(f"{name} {wrong}.") from problem
         raise OctavoError(f"{name} is damaged, and PDFium cannot open it: download or save it again.") from problem
-    if not any(pages):
-        n_pages = "page" if len(pages) == 1 else f"{len(pages)} pages"
+    pages = [[line for part in text.parts for line in lines_in_order(part)] for text in texts]
+    notices = list(_notices(name, texts, labels))
+    if not any(pages) and not notices:
+        if not silent:
+            raise OctavoError(f"{name} is blank: there is nothing to read in it.")
+        n_pages, holds = (
+            "page" if len(pages) == 1 else f"{len(pages)} pages",
+            "pictures" if has_pictures else "drawings",
+        )
         makes = f"`ocrmypdf {shlex.quote(name)} OUT.pdf` makes a PDF with text"
-        raise OctavoError(f"{name} has no text on its {n_pages}, only pictures of it: {makes}.")
-    notices = []
+        raise OctavoError(f"{name} has no text on its {n_pages}, only {holds} of it: {makes}.")
+    if not any(pages):
+        raise OctavoError(notices[0])
     if silent:
-        shown = ", ".join(silent[:10]) + (" and others" if len(silent) > 10 else "")
-        notices = [f"{name} has no text on {len(silent)} of {len(pages)} pages ({shown}): `ocrmypdf` finds such text."]
+        notices.append(f"{name} has no text {_shown(silent, len(pages))}: `ocrmypdf` finds such text.")
+    heights = [text.height for text in texts]
     pages = without_repeats(_with_normal_weight(pages), heights, labels)
     text, offsets = _written(pages, outline)
     return document_of(text, list(zip(offsets, labels, strict=True)), notices)
+
+
+def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each way in which text of a file was not read."""
+    missing = set().union(*(text.missing_fonts for text in texts)) - set().union(*(text.fonts for text in texts))
+    if missing:
+        shown = ", ".join(sorted(missing)[:5])
+        yield f"{name} has text in fonts that are neither in it nor here ({shown}): install them, or fonts-noto-cjk."
+    unclear = [label for label, text in zip(labels, texts, strict=True) if text.is_unclear]
+    if unclear:
+        recognises = f"`ocrmypdf --force-ocr {shlex.quote(name)} OUT.pdf` recognises them"
+        yield f"{name} does not tell which letters it has {_shown(unclear, len(texts))}: {recognises}."
+    hidden = [label for label, text in zip(labels, texts, strict=True) if text.has_hidden]
+    if hidden:
+        yield f"{name} has invisible text {_shown(hidden, len(texts))}: octavo leaves it out."
+
+
+def _shown(labels: Sequence[str], n_pages: int) -> str:
+    """Return which pages, in words."""
+    names = ", ".join(labels[:10]) + (" and others" if len(labels) > 10 else "")
+    return f"on {len(labels)} of {n_pages} pages ({names})" if n_pages > 1 else "on its page"
 
 
 def _outline(pdf: Any) -> dict[tuple[int, str], int]:

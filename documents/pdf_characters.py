@@ -6,7 +6,6 @@ import ctypes
 import math
 import re
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +29,9 @@ _BOLD_FONTS = re.compile(rb"bold|black|heavy|cmbx", re.IGNORECASE)
 #: Usual width of a letter, in font sizes.
 _WIDTH = 0.5
 
+#: Least amount of each colour in what counts as white.
+_WHITE = 250
+
 #: Fonts whose boxes are so many times higher or lower than their size are drawn at the size of the box (type 3).
 _OTHER_UNIT = 5
 
@@ -48,6 +50,10 @@ class Style:
         Of this angle.
     bold, fixed : bool
         Whether the font is bold, and whether its letters all have one width.
+    font : bytes
+        The font's name.
+    is_faint : bool
+        Whether the letters are drawn in white, transparent or not at all.
     """
 
     size: float
@@ -56,29 +62,35 @@ class Style:
     sin: float
     bold: bool
     fixed: bool
+    font: bytes
+    is_faint: bool
 
 
 class Character(NamedTuple):
-    """A character or a ligature's letters: start and end along its line, and height above it."""
+    """A character or a ligature's letters: start and end along its line, and height above it.
+
+    PDFium guesses characters of fonts that do not say which letters they draw.
+    """
 
     text: str
     left: float
     right: float
     y: float
     style: Style
+    is_guess: bool = False
 
 
-def lines_of_characters(page: Any) -> Iterator[list[Character]]:
-    """Yield the characters of each line as PDFium finds lines. Characters may follow in another line's place.
+def lines_of_characters(page: Any) -> tuple[list[list[Character]], dict[int | None, Style]]:
+    """Return the characters of each line as PDFium finds lines, and the styles of its text objects.
 
-    Blanks have the place of the character before them.
+    Characters may follow in another line's place. Blanks have the place of the character before them.
     """
     import pypdfium2.raw as pdfium
 
     text_page = page.get_textpage()
     raw, box, x, y = text_page.raw, pdfium.FS_RECTF(), ctypes.c_double(), ctypes.c_double()
     styles: dict[int | None, Style] = {}
-    line: list[Character] = []
+    lines: list[list[Character]] = [[]]
     lead = 0
     for i in range(text_page.count_chars()):
         number = pdfium.FPDFText_GetUnicode(raw, i)
@@ -92,23 +104,25 @@ def lines_of_characters(page: Any) -> Iterator[list[Character]]:
             number = ord(unicodedata.normalize("NFKC", chr(number)))
         text = "-" if number == _HYPHEN else _SAME.get(number, chr(number) if 0 < number < 0x110000 else "")
         if text in ("\r", "\n"):
-            yield line
-            line = []
+            lines.append([])
         elif not text.isprintable() or text in ("", " "):
-            if text and line:
-                line.append(Character(" ", line[-1].right, line[-1].right, line[-1].y, line[-1].style))
+            if text and lines[-1]:
+                last = lines[-1][-1]
+                lines[-1].append(Character(" ", last.right, last.right, last.y, last.style))
         else:
             pdfium.FPDFText_GetLooseCharBox(raw, i, box)
             pdfium.FPDFText_GetCharOrigin(raw, i, x, y)
             key = ctypes.cast(pdfium.FPDFText_GetTextObject(raw, i), ctypes.c_void_p).value
             if key is None or key not in styles:
                 styles[key] = _style(raw, i, box)
-            line.append(_placed(text, box, x.value, y.value, styles[key]))
+            character = _placed(text, box, x.value, y.value, styles[key])
+            if pdfium.FPDFText_HasUnicodeMapError(raw, i):
+                character = character._replace(is_guess=True)
+            lines[-1].append(character)
             if number == _HYPHEN:
-                yield line
-                line = []
-    yield line
+                lines.append([])
     text_page.close()
+    return lines, styles
 
 
 def _style(raw: Any, i: int, box: Any) -> Style:
@@ -126,6 +140,10 @@ def _style(raw: Any, i: int, box: Any) -> Style:
     if height and not size / _OTHER_UNIT < height < size * _OTHER_UNIT:
         size = height
     radians = math.radians(angle)
+    colour = [ctypes.c_uint() for _ in range(4)]
+    pdfium.FPDFText_GetFillColor(raw, i, *colour)
+    mode = pdfium.FPDFTextObj_GetTextRenderMode(pdfium.FPDFText_GetTextObject(raw, i))
+    is_white = min(each.value for each in colour[:3]) >= _WHITE or colour[3].value == 0
     return Style(
         size=max(size, 0.1),
         angle=angle,
@@ -133,6 +151,8 @@ def _style(raw: Any, i: int, box: Any) -> Style:
         sin=math.sin(radians),
         bold=bool(_BOLD_FONTS.search(font.value)) or pdfium.FPDFText_GetFontWeight(raw, i) >= _BOLD,
         fixed=bool(flags.value & _FIXED_PITCH or _FIXED_FONTS.search(font.value)),
+        font=font.value,
+        is_faint=mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE or (mode == pdfium.FPDF_TEXTRENDERMODE_FILL and is_white),
     )
 
 

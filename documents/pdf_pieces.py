@@ -8,11 +8,12 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .pdf_blocks import Piece
 from .pdf_characters import Character, lines_of_characters
+from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
 from .right_to_left import is_right_to_left, logical_text
 
 #: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
@@ -32,14 +33,41 @@ _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u201
 _SMALL, _RAISED = 0.85, 0.2
 
 
-def page_pieces(page: Any) -> tuple[float, list[list[Piece]]]:
-    """Return a page's height, and the pieces of its lines, seen with most of its text upright.
+@dataclass(frozen=True)
+class PageText:
+    """The text of a page.
+
+    Parameters
+    ----------
+    height : float
+        Of the page.
+    parts : list of list of Piece
+        The pieces of its lines; those at other angles follow in separate lists.
+    is_unclear, has_hidden : bool
+        Whether letters were left out whose meaning is unknown, or that are invisible.
+    fonts, missing_fonts : set of str
+        Fonts of the letters that were read, and those that the file uses but does not hold.
+    """
+
+    height: float
+    parts: list[list[Piece]]
+    is_unclear: bool
+    has_hidden: bool
+    fonts: set[str]
+    missing_fonts: set[str]
+
+
+def page_text(page: Any) -> PageText:
+    """Return the pieces of a page's lines, seen with most of its text upright.
 
     Text at other angles follows in separate lists. Up to two pieces of it in a margin, such as a stamp, are left out,
     as is large text across the page, such as a watermark. Pages in scripts from right to left are mirrored, so that
     what is read first is on the left.
     """
-    lines = _whole_lines(lines_of_characters(page))
+    found, styles = lines_of_characters(page)
+    unclear = unclear_fonts(found)
+    seen = without_hidden(page, found)
+    lines = _whole_lines([sign for sign in line if not (sign.is_guess and sign.style.font in unclear)] for line in seen)
     n_from_right = sum(is_right_to_left(character.text) for line in lines for character in line)
     n_letters = sum(character.text.isalpha() for line in lines for character in line)
     from_right = 2 * n_from_right > n_letters
@@ -52,9 +80,17 @@ def page_pieces(page: Any) -> tuple[float, list[list[Piece]]]:
     parts = _by_angle(turned, main, page.get_bbox())
     lowest, highest = _heights(page.get_bbox(), main)
     parts[0] = _without_drop_capitals([replace(piece, y=piece.y - lowest) for piece in parts[0]])
+    fonts, missing_fonts = fonts_of_objects(page, styles)
     if from_right:
         parts = [[replace(piece, left=-piece.right, right=-piece.left) for piece in part] for part in parts]
-    return highest - lowest, parts
+    return PageText(
+        height=highest - lowest,
+        parts=parts,
+        is_unclear=bool(unclear),
+        has_hidden=sum(map(len, seen)) < sum(map(len, found)),
+        fonts=fonts,
+        missing_fonts=missing_fonts,
+    )
 
 
 def _heights(box: Sequence[float], angle: int) -> tuple[float, float]:

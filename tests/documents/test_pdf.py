@@ -8,6 +8,7 @@ from helpers.pdf_files import PdfWriter
 
 from octavo.documents.document import Document
 from octavo.documents.pdf import read_pdf
+from octavo.documents.pdf_legible import is_legible
 from octavo.errors import OctavoError
 
 #: Lines of a column of 240 points, and of a page of 480, in 10-point letters.
@@ -411,6 +412,68 @@ def test_pictures_of_text_name_what_helps():
         read(PdfWriter().page(image=True).page(image=True))
     document = read(PdfWriter().page(*lines(WIDE)).page(image=True).page())
     assert document.notices == ("report.pdf has no text on 1 of 3 pages (2): `ocrmypdf` finds such text.",)
+
+
+def test_blank_pages_and_drawings_are_called_so():
+    with pytest.raises(OctavoError, match=r"^report\.pdf is blank: there is nothing to read in it\.$"):
+        read(PdfWriter().page())
+    with pytest.raises(OctavoError, match=r"^report\.pdf has no text on its page, only drawings of it: `ocrmypdf"):
+        read(PdfWriter().page(drawn="100 100 50 50 re f"))
+
+
+def test_invisible_text_is_left_out():
+    hidden = "1 1 1 rg BT /text 10 Tf 60 600 Td (white) Tj ET 0 g BT /text 10 Tf 3 Tr 60 580 Td (unseen) Tj ET"
+    texts = [(60, -200, "beside"), (60, 560, "tiny", 0.5)]
+    document = read(PdfWriter().page(*lines(WIDE), *texts, drawn=hidden))
+    assert document.text == " ".join(WIDE) + "\n"
+    assert read(PdfWriter().page(drawn="BT /text 10 Tf 3 Tr 60 580 Td (unseen) Tj ET")).text == "unseen\n"
+    assert document.notices == ("report.pdf has invisible text on its page: octavo leaves it out.",)
+
+
+def test_white_text_on_a_dark_ground_and_text_of_a_scan_are_read():
+    white = "50 690 200 30 re f 1 1 1 rg BT /text 10 Tf 60 700 Td (White) Tj ET"
+    scanned = "0 g BT /text 10 Tf 3 Tr 120 400 Td (Seen) Tj ET"
+    document = read(PdfWriter().page(image=True, drawn=f"{white} {scanned}"))
+    assert document.text == "White\n\nSeen\n"
+    assert document.notices == ()
+
+
+@pytest.mark.parametrize("text", ["!),$)(*/#'*$/#(*%$-,8$#4$8)", "7KHQRUWKEULGJHZDVFORVHGLQ0DUFK"])
+def test_letters_without_meaning_are_not_text(text):
+    unclear = [(60, 600 - 13 * i, text, 10, "unclear") for i in range(3)]
+    with pytest.raises(
+        OctavoError, match=r"^report\.pdf does not tell which letters it has on its page: `ocrmypdf --fo"
+    ):
+        read(PdfWriter().page(*unclear))
+    document = read(PdfWriter().page(*lines(WIDE)).page(*lines(WIDE), *unclear))
+    assert document.text.count(WIDE[0]) == 2
+    assert text[:5] not in document.text
+    assert "on 1 of 2 pages (2): `ocrmypdf" in document.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("TheNorthBridge", True),
+        ("Výbavanapřání", True),
+        ("1.51.00.50.00.5", True),
+        ("ab", True),
+        ("rrrrrrrr", True),
+        ("の削除・インストールについて", True),
+        ("MMLU-Pro(EM)GPQA-Diamond(Pass@1)", True),
+        ("9ROXPHV7KHQRUWK", False),
+        ("!),$)(*/#", False),
+        ("ԔϸЇΰÎΨϣķgϙ", False),
+    ],
+)
+def test_what_could_be_text(text, expected):
+    assert is_legible(text) == expected
+
+
+def test_text_in_a_font_that_nobody_has_is_named():
+    writer = PdfWriter().page(*lines(WIDE), (60, 500, "±±ÇÅ", 12, "chinese"))
+    document = read(writer)
+    assert "北桥" in document.text or "(SimSun): install them, or fonts-noto-cjk." in document.notices[0]
 
 
 def example():

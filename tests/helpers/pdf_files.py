@@ -8,6 +8,13 @@ FONTS = {"text": "Helvetica", "bold": "Helvetica-Bold", "code": "Courier", "hebr
 
 #: Encodings of fonts that say which Unicode their codes are.
 CODE_PAGES = {"hebrew": "cp1255", "arabic": "cp1256"}
+#: A font that is not in the file.
+CHINESE_FONT = (
+    b"<< /Type /Font /Subtype /Type0 /BaseFont /SimSun-GBK-EUC-H /Encoding /GBK-EUC-H /DescendantFonts [%d 0 R] >>",
+    b"<< /Type /Font /Subtype /CIDFontType2 /BaseFont /SimSun /CIDSystemInfo << /Registry (Adobe) /Ordering (GB1) "
+    b"/Supplement 2 >> /DW 1000 /FontDescriptor << /Type /FontDescriptor /FontName /SimSun /Flags 4 "
+    b"/FontBBox [0 -200 1000 800] /ItalicAngle 0 /Ascent 800 /Descent -200 /StemV 80 /CapHeight 700 >> >>",
+)
 _PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
 
 
@@ -20,16 +27,18 @@ class PdfWriter:
     def __init__(self, password=None):
         self.pages, self.outline, self.labels, self.password = [], [], None, password
 
-    def page(self, *texts, image=False, rotate=0, box="0 0 595 842"):
-        """texts : (x, y, text) or (x, y, text, size, font) or (x, y, text, size, font, degrees or four of a matrix)"""
-        self.pages.append((texts, image, rotate, box))
+    def page(self, *texts, image=False, rotate=0, box="0 0 595 842", drawn=""):
+        """drawn : other operators, after the texts
+
+        texts : (x, y, text) or (x, y, text, size, font) or (x, y, text, size, font, degrees or four of a matrix)"""
+        self.pages.append((texts, image, rotate, box, drawn))
         return self
 
     def content(self):
         """The file's bytes."""
         n_pages = len(self.pages)
         fonts = 3  # numbers of objects: catalog, pages, fonts, then pages and their contents
-        first = fonts + len(FONTS) + 1 + len(CODE_PAGES)
+        first = fonts + len(FONTS) + 1 + len(CODE_PAGES) + 4
         kids = " ".join(f"{first + 2 * i} 0 R" for i in range(n_pages))
         catalog = "/Type /Catalog /Pages 2 0 R"
         objects = {2: f"<< /Type /Pages /Count {n_pages} /Kids [{kids}] >>".encode()}
@@ -47,14 +56,20 @@ class PdfWriter:
             b"\x80" * 64,
             "/Type /XObject /Subtype /Image /Width 8 /Height 8 /ColorSpace /DeviceGray /BitsPerComponent 8",
         )
-        used = " ".join(f"/{name} {fonts + i} 0 R" for i, name in enumerate(FONTS))
-        for i, (texts, image, rotate, box) in enumerate(self.pages):
+        glyph = picture + len(CODE_PAGES) + 1
+        objects[glyph] = self._stream(glyph, b"600 0 0 0 500 700 d1 0 0 500 700 re f")
+        objects[glyph + 1] = _unclear_font(glyph)
+        objects[glyph + 2], objects[glyph + 3] = CHINESE_FONT[0] % (glyph + 3), CHINESE_FONT[1]
+        used = f"/unclear {glyph + 1} 0 R /chinese {glyph + 2} 0 R " + " ".join(
+            f"/{name} {fonts + i} 0 R" for i, name in enumerate(FONTS)
+        )
+        for i, (texts, image, rotate, box, drawn) in enumerate(self.pages):
             number = first + 2 * i
             objects[number] = (
                 f"<< /Type /Page /Parent 2 0 R /MediaBox [{box}] /Rotate {rotate} /Contents {number + 1} 0 R "
                 f"/Resources << /Font << {used} >> /XObject << /Im {picture} 0 R >> >> >>"
             ).encode()
-            objects[number + 1] = self._stream(number + 1, _drawn(texts, image))
+            objects[number + 1] = self._stream(number + 1, _drawn(texts, image) + drawn.encode())
         last = first + 2 * n_pages
         if self.outline:
             catalog += f" /Outlines {last} 0 R"
@@ -118,7 +133,18 @@ def _drawn(texts, image):
         )
         placed = " ".join(str(number) for number in (*matrix, x, y))
         parts.append(f"BT /{font} {size} Tf {placed} Tm (".encode() + escaped + b") Tj ET")
-    return b"\n".join(parts)
+    return b"\n".join([*parts, b""])
+
+
+def _unclear_font(glyph):
+    """A font that draws all letters but does not name them."""
+    names, numbers = " ".join(f"/g{code}" for code in range(33, 127)), "600 " * 94
+    procedures = " ".join(f"/g{code} {glyph} 0 R" for code in range(33, 127))
+    return (
+        f"<< /Type /Font /Subtype /Type3 /FontBBox [0 0 600 800] /FontMatrix [0.001 0 0 0.001 0 0] /FirstChar 33 "
+        f"/LastChar 126 /Widths [{numbers}] /CharProcs << {procedures} >> "
+        f"/Encoding << /Type /Encoding /Differences [33 {names}] >> >>"
+    ).encode()
 
 
 def _turned(degrees):
