@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 from collections import Counter, defaultdict
@@ -20,6 +21,9 @@ from .pdf_tables import table_rows
 
 #: Most pages of a document; models read a few thousand.
 _MOST_PAGES = 20_000
+
+#: What a remark of the page's readers begins with.
+_REMARK = "[Remark: "
 
 #: Characters of scripts without blanks between words: Chinese and Japanese.
 _SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
@@ -44,6 +48,8 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
         with pypdfium2.PdfDocument(content, password=password) as pdf:
             if len(pdf) > _MOST_PAGES:
                 raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
+            logging.getLogger("pypdfium2").setLevel(logging.ERROR)  # it warns of forms whose other half it reads
+            pdf.init_forms()
             texts, labels, silent, has_pictures = [], [], [], False
             for number in range(len(pdf)):
                 page = pdf[number]
@@ -64,19 +70,17 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
     if not any(pages) and not notices:
         if not silent:
             raise OctavoError(f"{name} is blank: there is nothing to read in it.")
-        n_pages, holds = (
-            "page" if len(pages) == 1 else f"{len(pages)} pages",
-            "pictures" if has_pictures else "drawings",
-        )
+        n_pages = "page" if len(pages) == 1 else f"{len(pages)} pages"
+        holds = f"only {'pictures' if has_pictures else 'drawings'} of it"
         makes = f"`ocrmypdf {shlex.quote(name)} OUT.pdf` makes a PDF with text"
-        raise OctavoError(f"{name} has no text on its {n_pages}, only {holds} of it: {makes}.")
+        raise OctavoError(f"{name} has no text on its {n_pages}, {holds}: {makes}.")
     if not any(pages):
         raise OctavoError(notices[0])
     if silent:
         notices.append(f"{name} has no text {_shown(silent, len(pages))}: `ocrmypdf` finds such text.")
     heights = [text.height for text in texts]
     pages = without_repeats(_with_normal_weight(pages), heights, labels)
-    text, offsets = _written(pages, outline)
+    text, offsets = _written(pages, outline, [text.remarks for text in texts])
     return document_of(text, list(zip(offsets, labels, strict=True)), notices)
 
 
@@ -123,8 +127,10 @@ def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
     ]
 
 
-def _written(pages: list[list[Line]], outline: dict[tuple[int, str], int]) -> tuple[str, list[int]]:
-    """Write pages as Markdown; return the text, and the start of each page."""
+def _written(
+    pages: list[list[Line]], outline: dict[tuple[int, str], int], remarks: Sequence[Sequence[str]]
+) -> tuple[str, list[int]]:
+    """Write pages as Markdown, and their remarks; return the text, and the start of each page."""
     body_size = usual_size(pages)
     titles: dict[int, set[str]] = defaultdict(set)
     for number, title in outline:
@@ -152,13 +158,15 @@ def _written(pages: list[list[Line]], outline: dict[tuple[int, str], int]) -> tu
                 parts[-1], length = parts[-1][:-1], length - 1  # keep items of a list together
             parts.append(written)
             length += len(written)
+        parts += (f"{_REMARK}{remark}]\n\n" for remark in remarks[number])
+        length = sum(map(len, parts)) if remarks[number] else length
     return "".join(parts).rstrip("\n") + "\n", [min(offset, max(length - 1, 0)) for offset in offsets]
 
 
 def _is_open(written: str) -> bool:
     """Return whether a paragraph seems unfinished."""
     text = written.rstrip()
-    return bool(text) and not text.startswith(("#", "|")) and text[-1] not in ".!?:"
+    return bool(text) and not text.startswith(("#", "|", _REMARK)) and text[-1] not in ".!?:"
 
 
 def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]) -> dict[int, int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from .pdf_blocks import Piece
 from .pdf_characters import Character, lines_of_characters
+from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
 from .right_to_left import is_right_to_left, logical_text
 
@@ -45,6 +46,8 @@ class PageText:
         The pieces of its lines; those at other angles follow in separate lists.
     is_unclear, has_hidden : bool
         Whether letters were left out whose meaning is unknown, or that are invisible.
+    remarks : list of str
+        Remarks that readers open.
     fonts, missing_fonts : set of str
         Fonts of the letters that were read, and those that the file uses but does not hold.
     """
@@ -53,6 +56,7 @@ class PageText:
     parts: list[list[Piece]]
     is_unclear: bool
     has_hidden: bool
+    remarks: list[str]
     fonts: set[str]
     missing_fonts: set[str]
 
@@ -76,6 +80,8 @@ def page_text(page: Any) -> PageText:
         is_mixed = n_from_right and any(is_right_to_left(character.text) for character in line)
         for angle, piece in _mixed_pieces(line, from_right) if is_mixed else _pieces(line):
             turned.setdefault(angle, []).append(piece)
+    for piece in form_pieces(page):
+        turned.setdefault(0, []).append(piece)
     main = max(turned, key=lambda angle: (sum(len(piece.text) for piece in turned[angle]), -angle), default=0)
     parts = _by_angle(turned, main, page.get_bbox())
     lowest, highest = _heights(page.get_bbox(), main)
@@ -88,6 +94,7 @@ def page_text(page: Any) -> PageText:
         parts=parts,
         is_unclear=bool(unclear),
         has_hidden=sum(map(len, seen)) < sum(map(len, found)),
+        remarks=remarks(page),
         fonts=fonts,
         missing_fonts=missing_fonts,
     )

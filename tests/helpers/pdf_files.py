@@ -27,11 +27,11 @@ class PdfWriter:
     def __init__(self, password=None):
         self.pages, self.outline, self.labels, self.password = [], [], None, password
 
-    def page(self, *texts, image=False, rotate=0, box="0 0 595 842", drawn=""):
-        """drawn : other operators, after the texts
+    def page(self, *texts, image=False, rotate=0, box="0 0 595 842", drawn="", notes=""):
+        """drawn : other operators, after the texts; notes : annotations, fields of forms among them
 
         texts : (x, y, text) or (x, y, text, size, font) or (x, y, text, size, font, degrees or four of a matrix)"""
-        self.pages.append((texts, image, rotate, box, drawn))
+        self.pages.append((texts, image, rotate, box, drawn, notes))
         return self
 
     def content(self):
@@ -40,7 +40,7 @@ class PdfWriter:
         fonts = 3  # numbers of objects: catalog, pages, fonts, then pages and their contents
         first = fonts + len(FONTS) + 1 + len(CODE_PAGES) + 4
         kids = " ".join(f"{first + 2 * i} 0 R" for i in range(n_pages))
-        catalog = "/Type /Catalog /Pages 2 0 R"
+        catalog = "/Type /Catalog /Pages 2 0 R /AcroForm << /Fields [] >>"
         objects = {2: f"<< /Type /Pages /Count {n_pages} /Kids [{kids}] >>".encode()}
         picture = fonts + len(FONTS)
         maps = {name: picture + 1 + i for i, name in enumerate(CODE_PAGES)}
@@ -63,10 +63,11 @@ class PdfWriter:
         used = f"/unclear {glyph + 1} 0 R /chinese {glyph + 2} 0 R " + " ".join(
             f"/{name} {fonts + i} 0 R" for i, name in enumerate(FONTS)
         )
-        for i, (texts, image, rotate, box, drawn) in enumerate(self.pages):
+        for i, (texts, image, rotate, box, drawn, notes) in enumerate(self.pages):
             number = first + 2 * i
             objects[number] = (
                 f"<< /Type /Page /Parent 2 0 R /MediaBox [{box}] /Rotate {rotate} /Contents {number + 1} 0 R "
+                f"/Annots [{notes}] "
                 f"/Resources << /Font << {used} >> /XObject << /Im {picture} 0 R >> >> >>"
             ).encode()
             objects[number + 1] = self._stream(number + 1, _drawn(texts, image) + drawn.encode())

@@ -1,0 +1,93 @@
+"""Read what was filled in on a PDF's page: values of fields, ticked boxes, and typed remarks."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+from .pdf_blocks import Piece
+
+#: Largest size of a value's letters, in points; and their share of the height of a field with one line.
+_SIZE, _SHARE = 12.0, 0.6
+
+#: Height of the first line above the bottom of a field, as a share of the field's height.
+_BASE = 0.25
+
+#: Flags: of fields that are not seen, and of fields for a password.
+_HIDDEN, _PASSWORD = 2, 1 << 13
+
+
+def form_pieces(page: Any) -> list[Piece]:
+    """Return the values of fields, "[x]" and "[ ]" for boxes, and text typed on a page, at their places."""
+    import pypdfium2.raw as pdfium
+
+    boxes = {pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON}
+    values = {pdfium.FPDF_FORMFIELD_TEXTFIELD, pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX}
+    pieces: list[Piece] = []
+    for note in _annotations(page):
+        kind, text = pdfium.FPDFAnnot_GetSubtype(note), ""
+        if kind == pdfium.FPDF_ANNOT_FREETEXT:
+            text = _string(pdfium.FPDFAnnot_GetStringValue, note, b"Contents")
+        elif kind == pdfium.FPDF_ANNOT_WIDGET and page.formenv:
+            form = page.formenv.raw
+            field = pdfium.FPDFAnnot_GetFormFieldType(form, note)
+            if field in boxes:
+                text = "[x]" if pdfium.FPDFAnnot_IsChecked(form, note) else "[ ]"
+            elif field in values and not pdfium.FPDFAnnot_GetFormFieldFlags(form, note) & _PASSWORD:
+                text = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
+        pieces += _placed(note, text)
+    return pieces
+
+
+def remarks(page: Any) -> list[str]:
+    """Return the remarks on a page that readers open: of notes, and of marked text."""
+    import pypdfium2.raw as pdfium
+
+    names = "TEXT", "HIGHLIGHT", "UNDERLINE", "SQUIGGLY", "STRIKEOUT", "CARET", "SQUARE", "CIRCLE", "INK"
+    kinds = {getattr(pdfium, f"FPDF_ANNOT_{name}") for name in names}
+    texts = (
+        _string(pdfium.FPDFAnnot_GetStringValue, note, b"Contents")
+        for note in _annotations(page)
+        if pdfium.FPDFAnnot_GetSubtype(note) in kinds
+    )
+    return [" ".join(text.split()) for text in texts if text.strip()]
+
+
+def _annotations(page: Any) -> Iterator[Any]:
+    """Yield what is laid over a page and seen."""
+    import pypdfium2.raw as pdfium
+
+    for number in range(pdfium.FPDFPage_GetAnnotCount(page.raw)):
+        note = pdfium.FPDFPage_GetAnnot(page.raw, number)
+        if note:
+            if not pdfium.FPDFAnnot_GetFlags(note) & _HIDDEN:
+                yield note
+            pdfium.FPDFPage_CloseAnnot(note)
+
+
+def _string(function: Any, *arguments: Any) -> str:
+    """Return a string that PDFium writes in UTF-16."""
+    import pypdfium2.raw as pdfium
+
+    n_bytes = function(*arguments, None, 0)
+    buffer = ctypes.create_string_buffer(n_bytes)
+    function(*arguments, ctypes.cast(buffer, ctypes.POINTER(pdfium.FPDF_WCHAR)), n_bytes)
+    return buffer.raw[:n_bytes].decode("utf-16-le", "replace").rstrip("\0")
+
+
+def _placed(note: Any, text: str) -> Iterator[Piece]:
+    """Yield the lines of a text in the box of a field."""
+    import pypdfium2.raw as pdfium
+
+    box = pdfium.FS_RECTF()
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    if not any(lines) or not pdfium.FPDFAnnot_GetRect(note, box):
+        return
+    left, right, height = min(box.left, box.right), max(box.left, box.right), abs(box.top - box.bottom)
+    size = max(1.0, min(_SIZE, _SHARE * height))
+    step = min(1.2 * size, height / len(lines))
+    base = min(box.top, box.bottom) + (_BASE * height if height < 2 * _SIZE else height - size)
+    for number, line in enumerate(lines):
+        if line:
+            yield Piece(line, left, right, base - number * step, size, bold=False, fixed=False)
