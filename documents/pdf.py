@@ -8,6 +8,7 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from ..errors import OctavoError
@@ -21,6 +22,16 @@ from .pdf_tables import table_rows
 
 #: Most pages of a document; models read a few thousand.
 _MOST_PAGES = 20_000
+
+#: Largest size of foot notes, in sizes of the text; and what they begin with.
+_NOTE_SIZE, _NOTE = 0.92, re.compile(r"[\^\[(]?(\d{1,3}|[*\u2020\u2021\u00a7])")
+
+#: Parts of words that have hyphens, such as "well-known" and "long-term".
+_HYPHENATED_FIRST = {"well", "self"}
+_HYPHENATED_SECOND = {"term", "known", "based", "driven", "oriented", "determining", "specific", "related"}
+
+#: Parts that join others without a hyphen, such as "overturned".
+_JOINED_FIRST = {"over", "under", "with", "some", "every", "inter", "after", "there", "where", "when"}
 
 #: What a remark of the page's readers begins with.
 _REMARK = "[Remark: "
@@ -136,9 +147,9 @@ def _written(
     for number, title in outline:
         titles[number].add(title)
     blocks_of_pages = [blocks(page, body_size, titles[number]) for number, page in enumerate(pages)]
-    words = Counter(
-        re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", " ".join(line.text for page in pages for line in page).lower())
-    )
+    _move_notes(blocks_of_pages, body_size)
+    text = "\n".join(line.text for page in pages for line in page).lower()
+    words = Counter(re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", re.sub(r"[^\W\d_]+-\n[^\W\d_]+", "", text)))
     levels = _heading_levels(blocks_of_pages, outline)
     parts: list[str] = []
     offsets, length = [], 0
@@ -161,6 +172,24 @@ def _written(
         parts += (f"{_REMARK}{remark}]\n\n" for remark in remarks[number])
         length = sum(map(len, parts)) if remarks[number] else length
     return "".join(parts).rstrip("\n") + "\n", [min(offset, max(length - 1, 0)) for offset in offsets]
+
+
+def _move_notes(pages: Sequence[list[Block]], body_size: float) -> None:
+    """Put foot notes before the paragraph that they interrupt because it continues on the next page."""
+    for page, after in pairwise(pages):
+        n_notes = 0
+        while n_notes < len(page) and _is_note(page[-1 - n_notes], body_size):
+            n_notes += 1
+        interrupted = page[-1 - n_notes] if 0 < n_notes < len(page) else None
+        follows = after and after[0].kind == "text" and after[0].lines[0].text[:1].islower()
+        if interrupted and follows and interrupted.kind == "text" and _is_open(interrupted.lines[-1].text):
+            page[-1 - n_notes :] = [*page[-n_notes:], interrupted]
+
+
+def _is_note(block: Block, body_size: float) -> bool:
+    """Return whether a block is a foot note: smaller than the text, and it begins with a number or a mark."""
+    first = block.lines[0]
+    return first.size < _NOTE_SIZE * body_size and bool(_NOTE.match(first.text))
 
 
 def _is_open(written: str) -> bool:
@@ -198,15 +227,23 @@ def _block(block: Block, words: Counter[str], level: int | None) -> str:
     return f"{'#' * level} {text}\n\n" if level else text + "\n\n"
 
 
+def _are_two(first: str, second: str, words: Counter[str]) -> bool:
+    """Return whether a word that was parted at a hyphen has one: by its usual parts, or if its parts are words."""
+    if first in _HYPHENATED_FIRST or second in _HYPHENATED_SECOND:
+        return True
+    return first not in _JOINED_FIRST and min(len(first), len(second)) > 3 and words[first] > 0 < words[second]
+
+
 def _joined(lines: Sequence[str], words: Counter[str]) -> str:
-    """Join lines; remove hyphens at their ends unless the document has the hyphenated word elsewhere."""
+    """Join lines; remove hyphens at their ends unless the document has the hyphenated word or both parts elsewhere."""
     text = lines[0]
     for line in lines[1:]:
         parted = re.search(r"([^\W\d_]+)-$", text)
         following = re.match(r"[^\W\d_]+", line)
         if parted and following and line[0].islower():
             first, second = parted[1].lower(), following[0].lower()
-            is_one = words[first + second] >= words[f"{first}-{second}"]
+            is_one = words[first + second] > 0 or not _are_two(first, second, words)
+            is_one = is_one and words[first + second] >= words[f"{first}-{second}"]
             text = (text[:-1] if is_one else text) + line
         else:
             text += line if _SPACELESS.match(text[-1:]) and _SPACELESS.match(line) else " " + line

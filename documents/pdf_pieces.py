@@ -220,7 +220,7 @@ def _with_exponents(words: Sequence[Character]) -> str:
 
 def _piece(words: Sequence[Character], text: str) -> Iterator[tuple[int, Piece]]:
     """Yield the angle and the piece of characters, if there are any."""
-    text = re.sub(r"\s+", " ", text).strip()
+    text = re.sub(r"(?<=[a-z])\u00ad(?=[a-z])", "", re.sub(r"\s+", " ", text).strip()).replace("\u00ad", "-")
     styles = [character.style for character in words if character.text != " "]
     if text:
         size, bold = statistics.median(style.size for style in styles), 2 * sum(style.bold for style in styles)

@@ -49,6 +49,32 @@ def test_a_hyphen_at_the_end_of_a_line_goes_unless_the_word_has_one():
     assert "This example of a well-known rule has" in text
 
 
+def test_a_hyphen_at_the_end_of_a_line_stays_between_words():
+    texts = [
+        "The factors are price-",
+        "setting, a well-",
+        "known and long-",
+        "term har-",
+        "bour plan. The setting of a price.",
+    ]
+    assert read(PdfWriter().page(*lines(texts))).text.startswith(
+        "The factors are price-setting, a well-known and long-term harbour plan."
+    )
+
+
+def test_soft_hyphens_within_a_line_go():
+    text = read(PdfWriter().page((60, 700, "It is unim\u00adpor\u00adtant to the har\u00ad"), (60, 687, "bour."))).text
+    assert text == "It is unimportant to the harbour.\n"
+
+
+def test_a_foot_note_does_not_cut_a_sentence_over_the_page():
+    note = (60, 80, "1 The line was sold.", 7)
+    writer = PdfWriter().page(*lines(WIDE[:2]), note).page(*lines(["and then it ended."], y=780))
+    document = read(writer)
+    assert document.text == f"1 The line was sold.\n\n{WIDE[0]} {WIDE[1]} and then it ended.\n"
+    assert document.place(document.text.index("and then")).page == "2"
+
+
 def test_columns_are_read_one_after_another():
     title = [(60, 760, "A Title Across Both of the Columns of This Page", 18, "bold")]
     left, right = lines(NARROW * 3), lines([line.upper() for line in NARROW * 3], x=320, size=8)
