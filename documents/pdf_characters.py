@@ -105,7 +105,7 @@ def lines_of_characters(page: Any) -> tuple[list[list[Character]], dict[int | No
         text = "-" if number == _HYPHEN else _SAME.get(number, chr(number) if 0 < number < 0x110000 else "")
         if text in ("\r", "\n"):
             lines.append([])
-        elif not text.isprintable() or text in ("", " "):
+        elif (not text.isprintable() and text != "\u00ad") or text in ("", " "):
             if text and lines[-1]:
                 last = lines[-1][-1]
                 lines[-1].append(Character(" ", last.right, last.right, last.y, last.style))
