@@ -72,7 +72,8 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
                 page.close()
             outline = _outline(pdf)
     except pypdfium2.PdfiumError as problem:
-        if problem.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD:
+        is_encrypted = b"/Encrypt" in content  # PDFium's error may be that of an earlier file
+        if problem.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD and is_encrypted:
             wrong = "is encrypted, and the password is wrong" if password else "is encrypted: give its --password"
             raise OctavoError(f"{name} {wrong}.") from problem
         raise OctavoError(f"{name} is damaged, and PDFium cannot open it: download or save it again.") from problem

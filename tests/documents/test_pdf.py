@@ -429,6 +429,8 @@ def test_an_encrypted_file_needs_its_password():
         read(writer)
     with pytest.raises(OctavoError, match="password is wrong"):
         read(writer, "guess")
+    with pytest.raises(OctavoError, match="is damaged"):
+        read_pdf(PdfWriter().page().content().replace(b"/Root 1 0 R", b"/Root 9 0 R"), "other.pdf")
 
 
 def test_pictures_of_text_name_what_helps():
