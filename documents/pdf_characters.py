@@ -23,8 +23,8 @@ _HYPHEN = 2
 
 #: Monospaced fonts: their flag, which few set, and their names; and the names of bold fonts, few of which state their
 #: weight.
-_FIXED_PITCH, _FIXED_FONTS = 1, re.compile(rb"courier|mono|consol|typewriter|cmtt|fixed", re.IGNORECASE)
-_BOLD_FONTS = re.compile(rb"bold|black|heavy|cmbx", re.IGNORECASE)
+_FIXED_PITCH, _FIXED_FONTS = 1, re.compile(rb"courier|mono|consol|typewriter|cmtt|sftt|fixed", re.IGNORECASE)
+_BOLD_FONTS = re.compile(rb"bold|black|heavy|demi|cmbx|sfbx|nimbus.*-medi", re.IGNORECASE)
 
 #: Usual width of a letter, in font sizes.
 _WIDTH = 0.5

@@ -213,6 +213,12 @@ def test_headings_have_levels_and_paths():
     assert document.place(document.text.rindex("book grew")).heading == "Of Ships > Of Bells"
 
 
+@pytest.mark.parametrize("font", ["computer-modern", "nimbus"])
+def test_bold_fonts_of_latex_make_headings(font):
+    text = read(PdfWriter().page((60, 780, "Of Ships", 10, font), *lines(WIDE, y=750))).text
+    assert text.startswith("# Of Ships\n")
+
+
 def test_the_outline_says_the_levels():
     writer = PdfWriter().page((60, 780, "Part One", 12, "bold"), *lines(WIDE, y=750))
     writer.outline = [("Part One", 0)]

@@ -4,7 +4,15 @@ import hashlib
 import math
 import zlib
 
-FONTS = {"text": "Helvetica", "bold": "Helvetica-Bold", "code": "Courier", "hebrew": "Helvetica", "arabic": "Helvetica"}
+FONTS = {
+    "text": "Helvetica",
+    "bold": "Helvetica-Bold",
+    "code": "Courier",
+    "hebrew": "Helvetica",
+    "arabic": "Helvetica",
+    "computer-modern": "SFBX1000",
+    "nimbus": "NimbusRomNo9L-Medi",
+}
 
 #: Encodings of fonts that say which Unicode their codes are.
 CODE_PAGES = {"hebrew": "cp1255", "arabic": "cp1256"}
