@@ -94,7 +94,9 @@ class Passages:
     @property
     def basis(self) -> Basis:
         """Return the number of passages, and the share of the documents' characters that was read."""
-        n_read = sum(piece.stop - piece.start for piece in self.pieces) + (self.part.n_characters if self.part else 0)
+        number, n_part = (self.documents[0].number, self.part.n_characters) if self.part else (0, 0)
+        begun = {number: n_part}
+        n_read = n_part + sum(max(piece.stop - max(piece.start, begun.get(piece.text, 0)), 0) for piece in self.pieces)
         share = min(n_read / sum(len(text.text) for text, _ in self.texts.values()), 1.0)
         n_passages = len(self.read_now)
         return Basis("part" if self.part else "excerpts", n_passages, share, is_begun=self.part is not None)
@@ -177,12 +179,11 @@ class PassageFinder:
         Parameters
         ----------
         part : ReadPart, optional
-            What the model has read of the likeliest document: its pieces are left out.
+            What the model has read of the likeliest document. Pieces of it count too: next to the question they are
+            found by more models.
         """
         if part is not None:
-            number = candidates[0].document.number
-            rest = (piece for piece in found if piece.text != number or piece.stop > part.n_characters)
-            return Choice(candidates, sorted(self._chosen(rest)), part)
+            return Choice(candidates, sorted(self._chosen(found)), part)
         pieces = sorted(self._chosen(found or self._beginnings()))
         numbers = dict.fromkeys(piece.text for piece in pieces)
         return Choice(candidates or [Candidate(self._by_number[number], 0.0, 0.0) for number in numbers], pieces)
