@@ -1,4 +1,4 @@
-"""Take the part of a document that is read so far from its unfinished index, and let passages of the rest follow it."""
+"""Take the part of a document that is read so far from its unfinished index, and let passages follow it."""
 
 from __future__ import annotations
 

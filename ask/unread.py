@@ -1,6 +1,6 @@
 """Find passages of documents that the model has not read: words choose them, and the model reads only these.
 
-Of a document of which the model has read a part, the passages of the rest follow that part.
+Of a document of which the model has read a part, the passages follow that part.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ def say_which(session: Session) -> None:
         read = f"the {basis.share:.0%} of {which} that are read" if basis.is_begun else which
     else:
         passages = f"{basis.n_passages} passage{'s' if basis.n_passages > 1 else ''}"
-        begun = f"the part of {which} that is read, and " if basis.is_begun else ""
-        read = f"{begun}{passages} of {'the rest' if begun else which}: {basis.share:.1%} of the text"
+        from_all = f"the part of {which} that is read, and {passages}" if basis.is_begun else f"{passages} of {which}"
+        read = f"{from_all}: {basis.share:.1%} of the text"
     notice(f"(From {read}.{_what_next(session, basis)})")
 
 

@@ -70,7 +70,7 @@ class FirstReading(Reading):
         return self.has(index.tokens.tolist(), asked)
 
     def half(self, asked: Asked) -> bool:
-        """Attach the first half of the document, and passages of the other half, as if half of it were read."""
+        """Attach the first half of the document, and passages behind it, as if half of it were read."""
         finder = self._finders[asked.document]
         candidates, found = [Candidate(finder.documents[0], 0.0, 0.0)], finder.search(asked.question)[1]
         index = finder.passages(finder.choose(candidates, found, self._half(asked.document)), None).index

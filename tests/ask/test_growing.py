@@ -145,7 +145,7 @@ def test_a_read_document_is_opened_as_ever_even_under_another_name(book, how, tm
     assert started == []
 
 
-def test_passages_of_the_rest_follow_the_part_that_is_read(book, how, library):
+def test_passages_follow_the_part_that_is_read(book, how, library):
     interrupted(how, book, 2)
     with octavo.open_document(book, sources=True, **how) as session:
         answer = session.ask(QUESTION)
@@ -156,11 +156,10 @@ def test_passages_of_the_rest_follow_the_part_that_is_read(book, how, library):
         assert answer.read.kind == "part"
         assert answer.read.is_begun
         assert len(part.tokens) in (2048, 3072)
-        assert answer.read.share > len(part.text.text) / len(book.read_text())
+        assert len(part.text.text) / len(book.read_text()) <= answer.read.share <= 1
         assert part.text.text == book.read_text()[: part.n_characters]
-        assert text.count("Tobias Quill") == 1
-        assert text.index("On day 0 ") < text.index("On day 10 ") < text.index("Tobias Quill")
-        assert answer.read.share <= 1
+        assert text.index("On day 0 ") < text.index("On day 10 ") < text.index("[Coast > Lights]")
+        assert text.index("[Coast > Lights]") < text.rindex("Tobias Quill")
     index(how, book)
     [(folder, _)] = LibrarySnapshot(library).indexes
     whole, _ = open_index(folder, library.model_hash)

@@ -7,7 +7,7 @@ import time
 import pytest
 from helpers.command_line import SENTENCES, SHORT_ANSWER, cut, fails, octavo, start
 
-from octavo import ModelSettings, index_documents
+from octavo import ModelSettings, Progress, index_documents
 from octavo.library.background.reading_queue import ReadingQueue
 
 AT_ONCE = "--first-answer", "0s"
@@ -39,6 +39,22 @@ def test_ask_tells_what_an_answer_was_given_from_and_what_is_read_meanwhile(book
     answer = json.loads(octavo("ask", book, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE, "-o", "json").stdout)
     assert {"kind": "excerpts", "passages": 1, "rest": "being read"}.items() <= answer["basis"].items()
     assert answer["document"] == str(book)
+
+
+def test_of_a_half_read_document_the_part_is_told(book, on_tiny, tiny_model, tmp_path):
+    class Stop(Progress):
+        n_tokens = 0
+
+        def advance(self, amount):
+            self.n_tokens += amount
+            if self.n_tokens > 1536:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index_documents([book], ModelSettings(tiny_model, index_dir=tmp_path / "indexes"), progress=Stop())
+    result = octavo("ask", book, "What happened in year 29?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
+    said = rf"\(From the part of {book} that is read, and 1 passage: \d+\.\d% of the text\. The rest is being read"
+    assert re.search(said, result.stderr)
 
 
 def test_questions_about_a_whole_are_noticed(book, on_tiny):

@@ -123,7 +123,7 @@ def test_the_half_is_left_out_where_passages_cannot_follow_it(llama, tmp_path):
     assert [way for way in WAYS if reading.can(way)] == [WAYS[0], WAYS[2], WAYS[3]]
 
 
-def test_passages_of_the_second_half_follow_the_first(llama, reader, opened):
+def test_passages_follow_the_first_half(llama, reader, opened):
     folder = FirstAnswer(documents=1).folder(llama, FirstAnswer().data, 6000, 10, 0)
     reading, text = opened(folder), folder.documents["document-001.txt"]
     assert sum(asked.place < 0.5 for asked in folder.asked) in range(1, 10)
@@ -131,8 +131,8 @@ def test_passages_of_the_second_half_follow_the_first(llama, reader, opened):
         assert reading.half(asked)
         after_head = held(reader)[held(reader).index(text[:200]) :]
         assert after_head.startswith(text[: int(0.49 * len(text))])
-        assert after_head.count(asked.passage) == 1
-        assert (after_head.index(asked.passage) > 0.49 * len(text)) == (asked.place > 0.5)
+        assert after_head.count(asked.passage) == (1 if asked.place > 0.5 else 2)
+        assert after_head.rindex(asked.passage) > 0.49 * len(text)
         assert len(after_head) < 0.9 * len(text)
         assert reading.whole(asked)
         assert text in held(reader)
