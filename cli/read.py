@@ -32,8 +32,10 @@ def read(document: str, output: str, reading: ReadSettings) -> None:
         return
     starts = [place.offset for place in found.places]
     click.echo(found.text[: starts[0] if starts else None], nl=False)
-    for place, stop in zip(found.places, [*starts[1:], None], strict=True):
+    for place, stop in zip(found.places, [*starts[1:], len(found.text)], strict=False):
         page = f"page {place.page}" if place.page else ""
         is_within_line = place.offset > 0 and found.text[place.offset - 1] != "\n"
         click.echo("\n" * is_within_line + f"--- {', '.join(filter(None, (page, place.heading)))}")
         click.echo(found.text[place.offset : stop], nl=False)
+    if not found.text.endswith("\n"):
+        click.echo()

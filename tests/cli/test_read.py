@@ -32,8 +32,16 @@ def test_notices_and_errors_are_sentences(tmp_path):
     path = tmp_path / "cafe.txt"
     path.write_bytes("Le café, à la".encode("cp1252"))
     fails(octavo("read", path), 1, "cafe.txt is not UTF-8 text: byte 0xe9 in line 1.")
-    assert octavo("read", path, "--encoding", "cp1252").stdout == "Le café, à la"
+    assert octavo("read", path, "--encoding", "cp1252").stdout == "Le café, à la\n"
     path.write_bytes(("Der Wärter läutete schön im Nebel, über der Straße. " * 20).encode("cp1252"))
     assert octavo("read", path).stderr == (
         "cafe.txt is read as cp1252: give its --encoding, or save it as UTF-8, if that is wrong.\n"
     )
+
+
+def test_a_text_without_places_is_printed_as_it_is(tmp_path):
+    path = tmp_path / "plain.txt"
+    for text in ("One line without an end", "Two\nlines\n"):
+        path.write_text(text)
+        result = octavo("read", path)
+        assert (result.exit_code, result.stdout) == (0, text.removesuffix("\n") + "\n")
