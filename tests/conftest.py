@@ -17,6 +17,7 @@ from helpers import (
 def _clean_state(monkeypatch, tmp_path_factory):
     """Hide the tester's history of questions and list of libraries from the tests, and theirs from the tester."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+    monkeypatch.setenv("OCTAVO_FIRST_ANSWER", "1h")  # documents are read, however slow the machine is
 
 
 @pytest.fixture(autouse=True)

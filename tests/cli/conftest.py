@@ -12,6 +12,7 @@ def _clean_environment(monkeypatch, tmp_path):
     """Hide the tester's OCTAVO_... variables from the tests, and what other tests leave."""
     for name in [name for name in os.environ if name.startswith("OCTAVO_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("OCTAVO_FIRST_ANSWER", "1h")  # documents are read, however slow the machine is
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
