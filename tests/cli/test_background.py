@@ -131,7 +131,7 @@ def test_a_first_answer_leaves_a_reader_that_makes_the_index(book, on_tiny):
     assert command.returncode == 0
     assert b"The rest is being read" in errors
     queue = ReadingQueue()
-    for _ in range(600):
+    for _ in range(1200):
         if not queue.documents() and not queue.has_reader:
             break
         time.sleep(0.1)
