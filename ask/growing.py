@@ -20,7 +20,7 @@ from ..library.indexed_document import IndexedDocument
 from ..library.open_index import Indexer
 from ..library.reading_speed import ReadingSpeed, characters_per_token
 from ..library.text_store import Piece, TextStore
-from ..progress import ProgressOfMany
+from ..progress import ProgressOfMany, Silent
 from .document_set import DocumentSet, check_problems, open_document_set
 from .finder import FoundText, IndexFinder, Rest, WholeText
 from .ranking import Candidate
@@ -137,16 +137,17 @@ class GrowingFinder:
         folder = indexer.find(HashedDocument(sha256, file)) if indexer.snapshot.indexes_of(sha256) else None
         if folder is None:
             return None
+
+        def heal(damaged: IndexedDocument) -> None:
+            for part in indexer.fit(HashedDocument.of(file.read(), file)):
+                if part.sha256 == sha256:  # the others may not be read yet
+                    indexer.index(part, Silent())
+
         if folder not in self._read:
             indexed = IndexedDocument(name, path, folder)
-            document_set = DocumentSet(indexer.llama, indexer.library, [indexed], [], self._heal)
+            document_set = DocumentSet(indexer.llama, indexer.library, [indexed], [], heal)
             self._read[folder] = IndexFinder(indexer.llama, document_set)
         return self._read[folder].only
-
-    def _heal(self, damaged: IndexedDocument) -> None:
-        """Make a damaged index again."""
-        file = next(text.file for document, text in self._texts.items() if document.path == damaged.path)
-        self._indexer.index(HashedDocument.of(file.read(), file), self._progress.document(damaged.name))
 
     def _part_of(self, document: UnreadDocument) -> ReadPart | None:
         """Return the part of a document that is read so far; None if there is none, or if it cannot be used."""

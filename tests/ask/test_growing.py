@@ -253,6 +253,22 @@ def test_of_a_document_in_parts_those_that_are_read_serve_at_once(book, how, mon
         assert session.ask("What was talked about on day 119?").read.kind == "excerpts"
 
 
+def test_the_damaged_index_of_a_part_is_made_again_alone(book, how):
+    how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=4096, index_dir=how["model"].index_dir)
+    index(how, book)
+    library = Library.of(how["model"].model, how["model"].index_dir)
+    for folder, manifest in LibrarySnapshot(library).indexes:
+        if manifest["document"]["name"].startswith("book.md, part 1 of"):
+            (folder / "layer-000.safetensors").unlink()
+        else:
+            folder.rename(folder.with_name(f"away-{folder.name}.partial"))
+    with octavo.open_document(book, **how) as session:
+        answer = session.ask("What was talked about on day 3?")
+        assert (answer.read.kind, str(session.path).startswith("book.md, part 1 of")) == ("part", True)
+    [(_, manifest)] = LibrarySnapshot(library).indexes
+    assert manifest["document"]["name"].startswith("book.md, part 1 of")
+
+
 def test_what_failed_in_the_background_is_told_once_and_not_tried_again(book, how, started):
     notices = Notices()
     with octavo.open_document(book, progress=notices, **how) as session:
