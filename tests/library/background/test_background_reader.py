@@ -12,6 +12,7 @@ import psutil
 import pytest
 from helpers.command_line import SENTENCES
 from helpers.index_builds import assert_same_index
+from helpers.waiting import wait_until
 
 from octavo import OctavoError
 from octavo.library.background import background_reader
@@ -55,13 +56,6 @@ def documents(tmp_path):
 
 def add(queue, documents, library, job):
     queue.add(documents, library.folder, job.anywhere(library).as_json())
-
-
-def wait_until(holds, seconds=60):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def indexed(library):

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from helpers.command_line import SENTENCES
 from helpers.index_builds import assert_same_index
+from helpers.waiting import wait_until
 
 from octavo import OctavoError
 from octavo.cpu_kernels.numba_support.machine import cpu_name
@@ -49,13 +50,6 @@ def documents(tmp_path):
     for path in paths:
         path.write_text(f"{path.name} {SENTENCES * 16}")
     return paths
-
-
-def wait_until(holds, seconds=30):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def run(documents, job, n_jobs):

@@ -7,19 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from helpers.served import serving
+from helpers.waiting import wait_until
 
 from octavo.library.background.computing import others_compute
 from octavo.workers.worker_process import WorkerProcess
 
 LONG = ("The keeper wrote down each ship. " * 60).encode()
 QUESTION = [{"role": "user", "content": "What did the keeper write?"}]
-
-
-def wait_until(condition):
-    late = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < late
-        time.sleep(0.01)
 
 
 @pytest.fixture
