@@ -54,7 +54,7 @@ class Basis:
     Parameters
     ----------
     kind : {"document", "part", "excerpts"}
-        A whole document; a part of one, perhaps with passages of the rest; or excerpts alone.
+        A whole document; a part of one, perhaps with passages of all of it; or excerpts alone.
     n_passages : int
         Number of excerpts; 0 for none.
     share : float

@@ -36,7 +36,7 @@ _FOR_PASSAGES = 0.7
 
 
 class GrowingFinder:
-    """Finds the text of an answer among documents of which some are not read yet.
+    """Finds the text of an answer among documents. Some of them are not read yet.
 
     Parameters
     ----------

@@ -179,8 +179,8 @@ class PassageFinder:
         Parameters
         ----------
         part : ReadPart, optional
-            What the model has read of the likeliest document. Pieces of it count too: next to the question they are
-            found by more models.
+            What the model has read of the likeliest document. Its pieces are chosen, too: a small model finds more in
+            what stands next to the question.
         """
         if part is not None:
             return Choice(candidates, sorted(self._chosen(found)), part)

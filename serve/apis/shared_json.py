@@ -51,7 +51,7 @@ def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
 
 
 def extensions_of(request: Request, end: End) -> dict[str, Any]:
-    """Return octavo's own fields of an answer: timings, and over documents what it is given from."""
+    """Return octavo's own fields of an answer: timings, and what the model read of documents for it."""
     basis = {"basis": request.document.basis.as_json()} if request.document else {}
     return {"timings": _timings(end.usage), **basis}
 

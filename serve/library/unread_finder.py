@@ -1,4 +1,4 @@
-"""Find passages by words, in documents of which some are still being read."""
+"""Find passages by words, in documents that are read and in those that are being read."""
 
 from __future__ import annotations
 
