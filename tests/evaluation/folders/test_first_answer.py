@@ -18,13 +18,6 @@ from octavo.runtime.store.model_library import Library
 WAYS = ["passages", "half read, and passages", "the whole document", "BM25 chunks, read"]
 
 
-@pytest.fixture(scope="module")
-def reader(tiny_model):
-    llama = Llama(tiny_model, n_ctx=8192, n_threads=2, attention="auto")
-    yield llama
-    llama.close()
-
-
 @pytest.fixture
 def evaluated(reader, tiny_model, tmp_path):
     """evaluated(task, depth): the result of four questions."""

@@ -7,18 +7,10 @@ from octavo.evaluation.folders.evaluate_folder import FolderEvaluation, FolderSe
 from octavo.evaluation.folders.multikey import FolderMultikey
 from octavo.evaluation.folders.ways import FolderReading
 from octavo.progress import Silent
-from octavo.runtime.llama import Llama
 from octavo.runtime.store.model_library import Library
 
 WAYS = FolderReading.ways
 TASK = FolderMultikey(documents=3, keys=2)
-
-
-@pytest.fixture(scope="module")
-def reader(tiny_model):
-    llama = Llama(tiny_model, n_ctx=8192, n_threads=2, attention="auto")
-    yield llama
-    llama.close()
 
 
 @pytest.fixture
