@@ -92,7 +92,7 @@ def open_document(
     settings, library = locate_model(ModelSettings.of(model), notice)
     snapshot = LibrarySnapshot(library)
     attention = Attention.of(attention)
-    file = OneFile(library, snapshot, DocumentFile(path, reading.password, reading.encoding), reading, progress)
+    file = OneFile(library, snapshot, DocumentFile(path, reading.extraction), reading, progress)
     llama = load(settings, library, attention, notice)
     try:
         session = file.open(llama, sampling, system_prompt, sources)
@@ -142,7 +142,7 @@ def open_documents(
     """
     progress = progress or Silent()
     notice = progress.notice
-    files = [DocumentFile(path, reading.password, reading.encoding) for path in documents_of(paths, notice)]
+    files = [DocumentFile(path, reading.extraction) for path in documents_of(paths, notice)]
     settings, library = locate_model(ModelSettings.of(model), notice)
     llama = load(settings, library, Attention.of(attention), notice)
     try:
@@ -185,7 +185,7 @@ def open_next(
     progress, llama = progress or Silent(), session.llama
     library = session.library or Library.of(llama.model_path)
     snapshot = LibrarySnapshot(library)
-    file = OneFile(library, snapshot, DocumentFile(path, reading.password, reading.encoding), reading, progress)
+    file = OneFile(library, snapshot, DocumentFile(path, reading.extraction), reading, progress)
     with session.suspended():
         return file.open(llama, session.sampling, session.system, sources)
 
@@ -269,11 +269,15 @@ def index_documents(
     progress = progress or Silent()
     outcomes = index_collection(
         paths,
-        Job(ModelSettings.of(model), Attention.of(attention), reading.prefill, reading.state_every),
+        Job(
+            ModelSettings.of(model),
+            Attention.of(attention),
+            reading.prefill,
+            reading.state_every,
+            extraction=reading.extraction,
+        ),
         progress,
         progress.notice,
-        password=reading.password,
-        encoding=reading.encoding,
         n_jobs=n_jobs,
         scheduler=scheduler,
     )

@@ -127,3 +127,26 @@ def of_many(progress: Progress | ProgressOfMany, n_at_once: int) -> ProgressOfMa
     if isinstance(progress, ProgressOfMany):
         return progress
     return _InTurn(progress) if n_at_once == 1 else _Counted(progress)
+
+
+def before_many(progress: ProgressOfMany) -> Progress:
+    """Return a progress for tasks that come before the work on many documents, such as recognising scanned pages."""
+    return _BeforeMany(progress)
+
+
+class _BeforeMany(Progress):
+    """Report each task as that of a single document."""
+
+    def __init__(self, many: ProgressOfMany) -> None:
+        self._many = many
+
+    def notice(self, sentence: str) -> None:
+        self._many.notice(sentence)
+
+    def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
+        self._many.begin(1)
+        self._document = self._many.document("")
+        self._document.start(task, total, unit, done)
+
+    def advance(self, amount: int) -> None:
+        self._document.advance(amount)

@@ -98,16 +98,56 @@ class ModelSettings:
 
 
 @dataclass(frozen=True)
-class ReadSettings:
-    """How documents are read.
+class Extraction:
+    """How the text of a document is taken from its file.
+
+    Parameters
+    ----------
+    password : str, optional
+        Opens an encrypted PDF.
+    encoding : str, optional
+        The encoding of texts and of HTML; by default the one that they name, or that can be determined. Files are read
+        anew each time, and not in the background.
+    ocr : bool
+        Whether tesseract recognises the text of pages that are only pictures (docs/documents.md). What it recognised
+        once is always read.
+    ocr_languages : str, optional
+        Languages of such pages as tesseract names them: "eng+deu". By default those that are installed.
+
+    Raises
+    ------
+    OctavoError
+        A value is unknown.
+    """
+
+    password: str | None = field(default=None, repr=False)
+    encoding: str | None = None
+    ocr: bool = False
+    ocr_languages: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.encoding is not None:
+            check_encoding(self.encoding)
+
+    @property
+    def extraction(self) -> Extraction:
+        """Return these settings without those of classes that have more."""
+        return Extraction(self.password, self.encoding, self.ocr, self.ocr_languages)
+
+
+#: How texts are taken from files by default.
+DEFAULT_EXTRACTION = Extraction()
+
+
+@dataclass(frozen=True)
+class ReadSettings(Extraction):
+    """How documents are read: `Extraction`, and how the model reads their texts.
 
     Parameters
     ----------
     prefill : {"sparse", "dense"}
         How to read a document the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on, keys
         that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
-    password : str, optional
-        Opens an encrypted PDF.
     read : {"document", "excerpts"}
         Text to read for an answer over several documents: the one that the question is about, whole; or excerpts of
         all, about 1,000 tokens together, for which nothing is indexed (docs/library.md).
@@ -121,9 +161,6 @@ class ReadSettings:
         Whether those documents are read in the background.
     n_jobs : int
         Files whose texts are extracted at once, each by a process of its own, where many are asked about unread.
-    encoding : str, optional
-        The encoding of texts and of HTML; by default the one that they name, or that can be determined. Files are read
-        anew each time, and not in the background.
 
     Raises
     ------
@@ -132,17 +169,14 @@ class ReadSettings:
     """
 
     prefill: str = PREFILL_SPARSE
-    password: str | None = field(default=None, repr=False)
     read: str = WHOLE
     state_every: int = STATE_EVERY
     first_answer: float | None = None
     background: bool = True
     n_jobs: int = 1
-    encoding: str | None = None
 
     def __post_init__(self) -> None:
-        if self.encoding is not None:
-            check_encoding(self.encoding)
+        super().__post_init__()
         if self.prefill not in PREFILLS:
             raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{self.prefill}'.")
         if self.read not in READS:

@@ -23,7 +23,7 @@ from ..errors import OctavoError
 from ..library.document_file import DocumentFile, HashedDocument, hash_document
 from ..library.indexed_document import IndexedDocument
 from ..library.open_index import Indexer
-from ..progress import ProgressOfMany, Silent
+from ..progress import ProgressOfMany, Silent, before_many
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.process.threads import one_thread
@@ -170,7 +170,7 @@ def open_document_set(
     for file in files:
         try:
             if isinstance(file, DocumentFile):
-                file = hash_document(file, indexer.snapshot, indexer.notice)
+                file = hash_document(file, indexer.snapshot, before_many(progress))
             documents += indexer.fit(file)
         except OctavoError as problem:
             problems.append(str(problem))

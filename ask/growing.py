@@ -20,7 +20,7 @@ from ..library.indexed_document import IndexedDocument
 from ..library.open_index import Indexer
 from ..library.reading_speed import ReadingSpeed, characters_per_token
 from ..library.text_store import Piece, TextStore
-from ..progress import ProgressOfMany, Silent
+from ..progress import ProgressOfMany, Silent, before_many
 from .document_set import DocumentSet, check_problems, open_document_set
 from .finder import FoundText, IndexFinder, Rest, WholeText
 from .ranking import Candidate
@@ -175,7 +175,7 @@ class GrowingFinder:
                 if document.name not in self._told:
                     self._progress.notice(f"{document.name} could not be read in the background: {problem.problem}")
                     self._told.add(document.name)
-            elif version is not None and file.password is None:
+            elif version is not None and file.extraction.password is None:
                 waiting.append(document.path)
         queue.add(waiting, library, self._job)
         self._is_queued = bool(waiting)
@@ -240,7 +240,7 @@ def open_growing(
             break
     else:
         check_problems([*read, *found], texts.problems, progress.notice)
-        hashed = {file: hash_document(file, indexer.snapshot, progress.notice) for file in read}
+        hashed = {file: hash_document(file, indexer.snapshot, before_many(progress)) for file in read}
         hashed |= {text.file: text.hashed for text in found}
         return [hashed[file] for file in files if file in hashed]
     kept = texts.keep(chain(found, new, texts.of(read)))

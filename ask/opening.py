@@ -8,7 +8,7 @@ from ..library.batch.job import Job
 from ..library.document_file import DocumentFile, HashedDocument, hash_document
 from ..library.file_texts import FileTexts
 from ..library.open_index import Indexer
-from ..progress import Progress, ProgressOfMany, of_many
+from ..progress import Progress, ProgressOfMany, before_many, of_many
 from ..runtime.llama import Llama
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import Library
@@ -40,10 +40,12 @@ class OneFile:
         progress: Progress | ProgressOfMany,
     ) -> None:
         self._snapshot, self._file, self._reading = snapshot, file, reading
-        self._progress, self._texts = of_many(progress, 1), FileTexts(library, progress.notice)
+        self._progress = of_many(progress, 1)
+        before = before_many(self._progress)
+        self._texts = FileTexts(library, before)
         self._hashed: HashedDocument | None = None
         if reading.first_answer is None:
-            self._hashed = hash_document(file, snapshot, progress.notice)
+            self._hashed = hash_document(file, snapshot, before)
         elif (version := file.version) is None or snapshot.text_hash(*version) is None:
             self._texts.check(file)
 
@@ -107,7 +109,7 @@ def finder_of(
     if reading.read == EXCERPTS and not all(map(indexer.has, files)):
         return open_unread(llama, library, files, reading.n_jobs, progress)
     if reading.read == WHOLE and reading.first_answer is not None:
-        texts = FileTexts(library, progress.notice, reading.n_jobs)
+        texts = FileTexts(library, before_many(progress), reading.n_jobs)
         found = _growing(indexer, texts, files, reading, progress)
         if isinstance(found, GrowingFinder):
             return found

@@ -18,7 +18,7 @@ from ..documents.document import Document, Place
 from ..library.document_file import DocumentFile
 from ..library.file_texts import FileText, FileTexts
 from ..library.text_store import Piece, TextStore
-from ..progress import ProgressOfMany
+from ..progress import ProgressOfMany, before_many
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import Library, hash_text
@@ -299,7 +299,7 @@ def open_unread(
     OctavoError
         No document can be read; of a single one, the reason.
     """
-    texts = FileTexts(library, progress.notice, n_jobs)
+    texts = FileTexts(library, before_many(progress), n_jobs)
     kept = texts.keep(texts.of(files))
     check_problems(kept, texts.problems, progress.notice)
     return PassageFinder(llama, texts.store, list(map(UnreadDocument.of, kept)))

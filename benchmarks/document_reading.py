@@ -117,7 +117,7 @@ def pairs(folder: Path) -> list[tuple[Path, Path]]:
 
 
 def plain(text: str) -> str:
-    """Return a text whose letters have one form each, without the marks of Markdown that are no text."""
+    """Return a text whose letters have one form each, without what of Markdown is not text."""
     for mark, other in _MARKS:
         text = mark.sub(other, text)
     return unicodedata.normalize("NFKC", html.unescape(text))

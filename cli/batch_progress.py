@@ -27,7 +27,7 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         notice(sentence)
 
     def begin(self, n_documents: int) -> None:
-        self._n_documents, self._n_done, self._n_tokens = n_documents, 0, 0
+        self._n_documents, self._n_done, self._n_tokens, self._open = n_documents, 0, 0, []
         self._close()
         self._started = self._told = time.perf_counter()
         if n_documents > 1 and sys.stderr.isatty():

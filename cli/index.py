@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..settings import ModelSettings, ReadSettings
+from ..settings import Extraction, ModelSettings, ReadSettings
 from . import options
 from .batch_progress import ManyProgress
 from .render import notice, print_json, resumable
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 @options.retrieval_heads
 @options.prefill
 @options.state_every
-@options.password
-@options.encoding
+@options.extraction_options
 @options.model_options
 @options.as_attention
 @options.as_reading
@@ -40,6 +39,7 @@ def index(
     settings: ModelSettings,
     attention: Attention,
     reading: ReadSettings,
+    extraction: Extraction,
     scheduler: str | None,
     watch: bool,
 ) -> None:
@@ -56,9 +56,9 @@ def index(
     from ..library.batch.index_result import folders_of
     from ..library.batch.job import Job
 
-    job = Job(settings, attention, reading.prefill, reading.state_every)
+    job = Job(settings, attention, reading.prefill, reading.state_every, extraction=extraction)
     if watch:
-        _watch([Path(document) for document in documents], job, reading)
+        _watch([Path(document) for document in documents], job, reading.n_jobs)
         return
     with resumable(), ManyProgress() as progress:
         outcomes = index_collection(
@@ -66,8 +66,6 @@ def index(
             job,
             progress,
             notice,
-            password=reading.password,
-            encoding=reading.encoding,
             n_jobs=reading.n_jobs,
             scheduler=scheduler,
         )
@@ -76,13 +74,13 @@ def index(
     folders_of(outcomes)
 
 
-def _watch(folders: list[Path], job: Job, reading: ReadSettings) -> None:
+def _watch(folders: list[Path], job: Job, n_jobs: int) -> None:
     """Keep the indexes of folders current until Ctrl-C."""
     from ..library.watch import Watch
 
     try:
         with ManyProgress() as progress:
-            Watch(folders, job, progress, notice, reading.password, reading.encoding).run(reading.n_jobs)
+            Watch(folders, job, progress, notice).run(n_jobs)
     except KeyboardInterrupt:
         notice("Ended: the same command resumes.")
 

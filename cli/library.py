@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from .render import notice, print_json, size, table
 if TYPE_CHECKING:
     from ..library.background.reading_queue import QueuedDocument
     from ..library.catalogue import Entry
-    from ..library.text_store import TextStore
 
 _JSON = "json"
 
@@ -172,26 +171,18 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
     DOCUMENT is a document's name or path, or an index's name or folder, as `octavo list` shows them. Texts that are
     kept of these documents are forgotten, too.
     """
+    from ..library.file_texts import forget_texts, kept_texts
+
     folders, paths = _folders(model, index_dir), {os.path.realpath(name) for name in names}
-    has_text = {source for texts in _open_texts(folders) for source in texts.sources()} & paths
+    has_text = kept_texts(folders) & paths
     unnamed = [name for name in names if os.path.realpath(name) not in has_text]
     chosen = _named(unnamed, found := _found(model, index_dir))
     chosen += [entry for entry in found if entry.path in has_text and entry not in chosen]
     if chosen:
         _remove(chosen, yes)
     paths |= {entry.path for entry in chosen}
-    if n_forgotten := sum(texts.forget(paths.__contains__) for texts in _open_texts(folders)):
+    if n_forgotten := forget_texts(folders, paths.__contains__):
         notice(f"Forgot {'a text' if n_forgotten == 1 else f'{n_forgotten:,} texts'}.")
-
-
-def _open_texts(folders: list[Path]) -> Iterator[TextStore]:
-    """Open the kept texts of each library in turn."""
-    from ..library.text_store import open_texts
-
-    for folder in folders:
-        if (texts := open_texts(folder)) is not None:
-            with texts:
-                yield texts
 
 
 def _named(names: Iterable[str], found: list[Entry]) -> list[Entry]:
@@ -228,6 +219,8 @@ def prune_indexes(
     the stale ones, the kept texts of files that are gone are forgotten.
     """
     from ..library.catalogue import CHANGED, DAMAGED, GONE, UNFINISHED
+    from ..library.file_texts import forget_texts
+    from ..library.text_store import is_gone
 
     if not (stale or unfinished or older_than or larger_than):
         stale = unfinished = True
@@ -240,7 +233,7 @@ def prune_indexes(
         or (older_than is not None and now - entry.used > older_than)
         or (larger_than is not None and entry.n_bytes > larger_than)
     ]
-    n_forgotten = sum(texts.forget_gone() for texts in _open_texts(_folders(model, index_dir))) if stale else 0
+    n_forgotten = forget_texts(_folders(model, index_dir), is_gone) if stale else 0
     if n_forgotten:
         notice(f"Forgot the texts of files that are gone: {n_forgotten:,}.")
     if chosen:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..settings import READS, WHOLE, ModelSettings, ReadSettings, Sampling
+from ..settings import READS, WHOLE, Extraction, ModelSettings, ReadSettings, Sampling
 from . import options
 from .batch_progress import ManyProgress
 from .option_types import Seconds
@@ -27,16 +27,23 @@ def _reading(
     first_answer: float,
     background: bool,
     n_jobs: int,
-    password: str | None,
     prefill: str,
     state_every: int,
-    encoding: str | None,
+    extraction: Extraction,
 ) -> ReadSettings:
     """Gather the options of these names."""
     if read != AUTO and options.is_on_command_line("first_answer"):
         raise click.UsageError(f"--first-answer goes with --read {AUTO}: leave one of them out.")
     reads, seconds = (WHOLE, first_answer) if read == AUTO else (read, None)
-    return ReadSettings(prefill, password, reads, state_every, seconds, background, n_jobs, encoding)
+    return ReadSettings(
+        read=reads,
+        first_answer=seconds,
+        background=background,
+        n_jobs=n_jobs,
+        prefill=prefill,
+        state_every=state_every,
+        **vars(extraction),
+    )
 
 
 #: Add all options about reading, as one `reading`.
@@ -69,8 +76,7 @@ reading_options = options.gathered(
         help="Whether documents that cannot be read in time are read in the background: see octavo list, octavo stop.",
     ),
     options.jobs,
-    options.password,
-    options.encoding,
+    options.extraction_options,
     options.prefill,
     options.state_every,
 )

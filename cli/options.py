@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET, LLAMA_CPP, words
-from ..settings import CACHE_TYPES, DEVICES, PREFILLS, ROPE_SCALINGS, STATE_EVERY, ModelSettings, ReadSettings
+from ..settings import (
+    CACHE_TYPES,
+    DEVICES,
+    PREFILLS,
+    ROPE_SCALINGS,
+    STATE_EVERY,
+    Extraction,
+    ModelSettings,
+    ReadSettings,
+)
 from .option_types import AttentionType, Number
 from .render import notice
 
@@ -179,15 +188,6 @@ scheduler = option(
     metavar="ADDRESS",
     help="Work on a Dask cluster, whose scheduler is at this address, such as tcp://10.0.0.5:8786.",
 )
-password = option(
-    "--password", env="PASSWORD", help="Opens an encrypted PDF.  A variable keeps it out of the shell's history."
-)
-encoding = option(
-    "--encoding",
-    env="ENCODING",
-    metavar="NAME",
-    help="Encoding of texts and HTML, such as cp1252 or shift_jis.  [default: as the file says, or as can be told]",
-)
 retrieval_heads = option(
     "--retrieval-heads",
     env="RETRIEVAL_HEADS",
@@ -268,8 +268,40 @@ as_settings = gathered("settings", _model_settings)
 #: Pass a command's options among --attention, --budget, --quality, --plan and --retrieval-heads as one `attention`.
 as_attention = gathered("attention", _attention)
 
-#: Pass a command's options among --prefill, --state-every, --password and --encoding as one `reading`.
+#: Pass a command's options among --prefill, --state-every and --jobs as one `reading`.
 as_reading = gathered("reading", ReadSettings)
+
+_OCR = (
+    option(
+        "--ocr",
+        env="OCR",
+        is_flag=True,
+        help="Recognise the text of pages that are only pictures, with tesseract. It is kept, and read from then on.",
+    ),
+    option(
+        "--ocr-languages",
+        env="OCR_LANGUAGES",
+        metavar="NAMES",
+        help="Languages of such pages, as tesseract names them: eng+deu.  [default: those that are installed]",
+    ),
+)
+
+#: Add the options that say how texts are taken from files, as one `extraction`; and those of them for uploads.
+extraction_options = gathered(
+    "extraction",
+    Extraction,
+    option(
+        "--password", env="PASSWORD", help="Opens an encrypted PDF.  A variable keeps it out of the shell's history."
+    ),
+    option(
+        "--encoding",
+        env="ENCODING",
+        metavar="NAME",
+        help="Encoding of texts and HTML, such as cp1252 or shift_jis.  [default: as the file says, or as can be told]",
+    ),
+    *_OCR,
+)
+ocr_options = gathered("extraction", Extraction, *_OCR)
 
 _MODEL = (model, hf_repo, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import click
 
-from ..settings import ReadSettings
+from ..settings import Extraction
 from . import options
-from .render import notice, print_json
+from .render import TaskProgress, notice, print_json, resumable
 
 
 @click.command()
 @click.argument("document", metavar="DOCUMENT")
 @options.output_option("text", "json")
-@options.password
-@options.encoding
-@options.as_reading
-def read(document: str, output: str, reading: ReadSettings) -> None:
+@options.extraction_options
+def read(document: str, output: str, extraction: Extraction) -> None:
     """Print the text of a document, as the model sees it.
 
     DOCUMENT is a file, or - for standard input. A line that begins with --- says the page and the headings of what
@@ -23,7 +21,8 @@ def read(document: str, output: str, reading: ReadSettings) -> None:
     """
     from ..documents.read import read_document
 
-    found = read_document(document, reading.password, reading.encoding)
+    with resumable(), TaskProgress() as progress:
+        found = read_document(document, extraction, progress)
     for sentence in found.notices:
         notice(sentence)
     if output == "json":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..settings import ModelSettings, ReadSettings, Sampling
+from ..settings import Extraction, ModelSettings, ReadSettings, Sampling
 from . import options
 from .option_types import Number
 from .render import notice
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
 )
 @sampling_options
 @options.attention_options
+@options.ocr_options
 @options.prefill
 @options.state_every
 @options.model_options
@@ -93,6 +94,7 @@ def serve(
     attention: Attention,
     sampling: Sampling,
     reading: ReadSettings,
+    extraction: Extraction,
     host: str,
     port: int,
     api_key: str | None,
@@ -114,7 +116,7 @@ def serve(
     from ..serve.run import Access, serve
 
     serve(
-        Job(settings, attention, reading.prefill, reading.state_every),
+        Job(settings, attention, reading.prefill, reading.state_every, extraction=extraction),
         sampling,
         Access(host, port, api_key, allowed_hosts, max_upload << 20),
         Limits(n_parallel, n_waiting, timeout, prompt_cache << 20),

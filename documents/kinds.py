@@ -10,6 +10,9 @@ from ..errors import OctavoError
 from .archive import Archive
 from .document import Document
 
+#: The beginnings of pictures, PNG, JPEG and TIFF, whose text tesseract recognises.
+PICTURES = b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*"
+
 #: The beginnings of zip archives, and of files of old Word, Excel, PowerPoint and Outlook.
 ZIP, OLE = (b"PK\x03\x04", b"PK\x05\x06"), b"\xd0\xcf\x11\xe0"
 
@@ -39,8 +42,6 @@ _OF_TEXT = [
 
 #: Beginnings of files that are not text, and advice for the user.
 OTHERS = {
-    b"\x89PNG": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
-    b"\xff\xd8\xff": "a picture: octavo reads text. `ocrmypdf` makes a PDF with text of it",
     b"GIF87a": "a picture: octavo reads text",
     b"GIF89a": "a picture: octavo reads text",
     b"%!PS": "PostScript: make a PDF of it, with `ps2pdf`",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
 from .pdf_pieces import PageText, page_text
 from .pdf_repeats import usual_size, without_repeats
 from .pdf_tables import table_rows
+from .recognition import Recognition, picture_of, remedy
 
 #: Most pages of a document; models read a few thousand.
 _MOST_PAGES = 20_000
@@ -40,13 +40,13 @@ _REMARK = "[Remark: "
 _SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
 
 
-def read_pdf(content: bytes, name: str, password: str | None = None) -> Document:
+def read_pdf(content: bytes, name: str, recognition: Recognition | None = None) -> Document:
     """Read a PDF.
 
     Parameters
     ----------
-    password : str, optional
-        Opens an encrypted file.
+    recognition : Recognition, optional
+        Has the password, and recognises pages that are only pictures.
 
     Raises
     ------
@@ -55,21 +55,24 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
     """
     import pypdfium2
 
+    recognition = recognition or Recognition(content, name)
+    password = recognition.extraction.password
     try:
         with pypdfium2.PdfDocument(content, password=password) as pdf:
             if len(pdf) > _MOST_PAGES:
                 raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
             logging.getLogger("pypdfium2").setLevel(logging.ERROR)  # it warns of forms whose other half it reads
             pdf.init_forms()
-            texts, labels, silent, has_pictures = [], [], [], False
+            texts, labels = [], []
             for number in range(len(pdf)):
                 page = pdf[number]
                 labels.append(pdf.get_page_label(number) or str(number + 1))
                 texts.append(page_text(page))
-                if not any(texts[-1].parts) and any(True for _ in page.get_objects(max_depth=1)):
-                    silent.append(labels[-1])
-                    has_pictures |= any(True for _ in page.get_objects(filter=(pypdfium2.raw.FPDF_PAGEOBJ_IMAGE,)))
                 page.close()
+            unread = [number for number, text in enumerate(texts) if text.is_picture or text.is_unclear]
+            for number, made in recognition.pages(unread, lambda number: picture_of(pdf[number])).items():
+                with pypdfium2.PdfDocument(made) as recognised:
+                    texts[number] = page_text(recognised[0])
             outline = _outline(pdf)
     except pypdfium2.PdfiumError as problem:
         is_encrypted = b"/Encrypt" in content  # PDFium's error may be that of an earlier file
@@ -79,17 +82,9 @@ def read_pdf(content: bytes, name: str, password: str | None = None) -> Document
         raise OctavoError(f"{name} is damaged, and PDFium cannot open it: download or save it again.") from problem
     pages = [[line for part in text.parts for line in lines_in_order(part)] for text in texts]
     notices = list(_notices(name, texts, labels))
-    if not any(pages) and not notices:
-        if not silent:
-            raise OctavoError(f"{name} is blank: there is nothing to read in it.")
-        n_pages = "page" if len(pages) == 1 else f"{len(pages)} pages"
-        holds = f"only {'pictures' if has_pictures else 'drawings'} of it"
-        makes = f"`ocrmypdf {shlex.quote(name)} OUT.pdf` makes a PDF with text"
-        raise OctavoError(f"{name} has no text on its {n_pages}, {holds}: {makes}.")
     if not any(pages):
-        raise OctavoError(notices[0])
-    if silent:
-        notices.append(f"{name} has no text {_shown(silent, len(pages))}: `ocrmypdf` finds such text.")
+        raise OctavoError(notices[0] if notices else f"{name} is blank: there is nothing to read in it.")
+    notices += filter(None, [recognition.notice])
     heights = [text.height for text in texts]
     pages = without_repeats(_with_normal_weight(pages), heights, labels)
     text, offsets = _written(pages, outline, [text.remarks for text in texts])
@@ -104,8 +99,10 @@ def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Ite
         yield f"{name} has text in fonts that are neither in it nor here ({shown}): install them, or fonts-noto-cjk."
     unclear = [label for label, text in zip(labels, texts, strict=True) if text.is_unclear]
     if unclear:
-        recognises = f"`ocrmypdf --force-ocr {shlex.quote(name)} OUT.pdf` recognises them"
-        yield f"{name} does not tell which letters it has {_shown(unclear, len(texts))}: {recognises}."
+        yield f"{name} does not tell which letters it has {_shown(unclear, len(texts))}: {remedy()}."
+    pictures = [label for label, text in zip(labels, texts, strict=True) if text.is_picture]
+    if pictures:
+        yield f"{name} has only pictures or drawings {_shown(pictures, len(texts))}: {remedy()}."
     hidden = [label for label, text in zip(labels, texts, strict=True) if text.has_hidden]
     if hidden:
         yield f"{name} has invisible text {_shown(hidden, len(texts))}: octavo leaves it out."
@@ -113,8 +110,10 @@ def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Ite
 
 def _shown(labels: Sequence[str], n_pages: int) -> str:
     """Return which pages, in words."""
+    if len(labels) == n_pages:
+        return f"on its {n_pages} pages" if n_pages > 1 else "on its page"
     names = ", ".join(labels[:10]) + (" and others" if len(labels) > 10 else "")
-    return f"on {len(labels)} of {n_pages} pages ({names})" if n_pages > 1 else "on its page"
+    return f"on {len(labels)} of {n_pages} pages ({names})"
 
 
 def _outline(pdf: Any) -> dict[tuple[int, str], int]:

@@ -136,13 +136,16 @@ def _style(raw: Any, i: int, box: Any) -> Style:
     turn = math.copysign(1.0, operand)  # a negative size turns letters around
     angle = round(math.degrees(math.atan2(turn * matrix.b, turn * matrix.a))) % 360
     size = abs(operand) * math.sqrt(abs(matrix.a * matrix.d - matrix.b * matrix.c))
+    mode = pdfium.FPDFTextObj_GetTextRenderMode(pdfium.FPDFText_GetTextObject(raw, i))
+    is_invisible = mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE
+    if is_invisible:  # recognised text, in a makeshift font that is drawn out to the width of each word
+        size = abs(operand) * math.hypot(matrix.c, matrix.d)
     height = abs(box.top - box.bottom) if angle % 180 == 0 else abs(box.right - box.left)
     if height and not size / _OTHER_UNIT < height < size * _OTHER_UNIT:
         size = height
     radians = math.radians(angle)
     colour = [ctypes.c_uint() for _ in range(4)]
     pdfium.FPDFText_GetFillColor(raw, i, *colour)
-    mode = pdfium.FPDFTextObj_GetTextRenderMode(pdfium.FPDFText_GetTextObject(raw, i))
     is_white = min(each.value for each in colour[:3]) >= _WHITE or colour[3].value == 0
     return Style(
         size=max(size, 0.1),
@@ -150,9 +153,9 @@ def _style(raw: Any, i: int, box: Any) -> Style:
         cos=math.cos(radians),
         sin=math.sin(radians),
         bold=bool(_BOLD_FONTS.search(font.value)) or pdfium.FPDFText_GetFontWeight(raw, i) >= _BOLD,
-        fixed=bool(flags.value & _FIXED_PITCH or _FIXED_FONTS.search(font.value)),
+        fixed=not is_invisible and bool(flags.value & _FIXED_PITCH or _FIXED_FONTS.search(font.value)),
         font=font.value,
-        is_faint=mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE or (mode == pdfium.FPDF_TEXTRENDERMODE_FILL and is_white),
+        is_faint=is_invisible or (mode == pdfium.FPDF_TEXTRENDERMODE_FILL and is_white),
     )
 
 

@@ -26,6 +26,9 @@ _GAP, _BLANK, _TOUCHING = 0.9, 0.12, 0.1
 #: page that counts as text, in sizes of the page's text.
 _LEAST_TURNED, _MARGIN, _LEANS, _LARGEST_ACROSS = 3, 0.12, 10, 1.5
 
+#: Least share of a page that the picture of a scanned page covers.
+_LARGE = 2 / 3
+
 #: Capitals beside which a paragraph begins: their least size, in sizes of the page's text, and their form; those that
 #: may be words; and the height of capitals, in font sizes.
 _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u2018\u201c\u00ab]?[^\W\d_]"), "AIO", 0.72
@@ -44,8 +47,9 @@ class PageText:
         Of the page.
     parts : list of list of Piece
         The pieces of its lines; those at other angles follow in separate lists.
-    is_unclear, has_hidden : bool
-        Whether letters were left out whose meaning is unknown, or that are invisible.
+    is_unclear, has_hidden, is_picture : bool
+        Whether letters were left out whose meaning is unknown, or that are invisible; and whether the page has nothing
+        but pictures and drawings, apart from text in the margins, such as a stamp.
     remarks : list of str
         Remarks that readers open.
     fonts, missing_fonts : set of str
@@ -56,6 +60,7 @@ class PageText:
     parts: list[list[Piece]]
     is_unclear: bool
     has_hidden: bool
+    is_picture: bool
     remarks: list[str]
     fonts: set[str]
     missing_fonts: set[str]
@@ -94,10 +99,25 @@ def page_text(page: Any) -> PageText:
         parts=parts,
         is_unclear=bool(unclear),
         has_hidden=sum(map(len, seen)) < sum(map(len, found)),
+        is_picture=_is_picture(page, parts, highest - lowest),
         remarks=remarks(page),
         fonts=fonts,
         missing_fonts=missing_fonts,
     )
+
+
+def _is_picture(page: Any, parts: Sequence[Sequence[Piece]], height: float) -> bool:
+    """Return whether a page has nothing but pictures, or at most text at the top and foot of a large one."""
+    import pypdfium2.raw as pdfium
+
+    margins = _MARGIN * height, (1 - _MARGIN) * height
+    if any(margins[0] < piece.y < margins[1] for part in parts for piece in part):
+        return False
+    if not any(parts):
+        return any(True for _ in page.get_objects(max_depth=1))
+    left, bottom, right, top = page.get_bbox()
+    pictures = [each.get_bounds() for each in page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,))]
+    return any((x1 - x0) * (y1 - y0) >= _LARGE * (right - left) * (top - bottom) for x0, y0, x1, y1 in pictures)
 
 
 def _heights(box: Sequence[float], angle: int) -> tuple[float, float]:

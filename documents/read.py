@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import OctavoError
+from ..progress import Progress
+from ..settings import DEFAULT_EXTRACTION, Extraction
 from .document import Document
 from .encodings import in_utf_8, looks_like_text
 from .kinds import (
@@ -21,12 +23,15 @@ from .kinds import (
     OF_ARCHIVES,
     OLE,
     OTHERS,
+    PICTURES,
     ZIP,
     is_readable_ole,
     read_any_text,
     read_archive,
     read_ole,
 )
+from .recognised_pages import file_version
+from .recognition import Recognition
 
 #: The name of a document from standard input.
 STANDARD_INPUT = "-"
@@ -41,22 +46,24 @@ _WAIT_FOR_WRITER = 1.0
 _BEGINNING = 1 << 16
 
 
-def read_document(path: str | os.PathLike[str], password: str | None = None, encoding: str | None = None) -> Document:
+def read_document(
+    path: str | os.PathLike[str], extraction: Extraction = DEFAULT_EXTRACTION, progress: Progress | None = None
+) -> Document:
     """Read a document of any kind (docs/documents.md).
 
     Parameters
     ----------
     path : path
         A file, or a pipe, which is read to its end; "-" is standard input.
-    password : str, optional
-        Opens an encrypted PDF.
-    encoding : str, optional
-        The encoding of a text or of HTML; by default the one that it names, or that can be determined.
+    extraction : Extraction
+        How to take the text from the file.
+    progress : Progress, optional
+        Receives the progress of recognising pages.
 
     Returns
     -------
     Document
-        The document, which depends only on the file's bytes.
+        The document, which depends only on the file's bytes, and on what was recognised of its pages.
 
     Raises
     ------
@@ -64,13 +71,17 @@ def read_document(path: str | os.PathLike[str], password: str | None = None, enc
         The document cannot be opened or read, or has no text. The message has a remedy.
     """
     name, content = _content(path)
-    document = _read(content, name, password, encoding)
+    recognition = Recognition(content, name, extraction, progress)
+    document = _read(content, name, recognition)
     if not document.text.strip():
         raise OctavoError(f"{name} is empty: there is nothing to read in it.")
     if not os.path.isfile(path):
         return replace(document, name=name)
-    status, where = os.stat(path), os.path.realpath(path)
-    return replace(document, name=name, path=where, mtime_ns=status.st_mtime_ns, n_bytes=status.st_size)
+    recognition.note(path)
+    version = file_version(path)
+    assert version is not None
+    where, mtime_ns, n_bytes = version
+    return replace(document, name=name, path=where, mtime_ns=mtime_ns, n_bytes=n_bytes)
 
 
 def document_name(path: str | os.PathLike[str]) -> str:
@@ -163,17 +174,22 @@ def _all_of(file: object, name: str) -> bytes:
     return content
 
 
-def _read(content: bytes, name: str, password: str | None, encoding: str | None) -> Document:
+def _read(content: bytes, name: str, recognition: Recognition) -> Document:
     """Read a document of the kind that its content shows."""
     if _is_pdf(content):
         from .pdf import read_pdf
 
-        return read_pdf(content, name, password)
+        return read_pdf(content, name, recognition)
+    if content.startswith(PICTURES):
+        from .picture import read_picture
+
+        return read_picture(content, name, recognition)
     if content.startswith(ZIP):
         return read_archive(content, name)
     if content.startswith(OLE):
         return read_ole(content, name)
     notices: tuple[str, ...] = ()
+    encoding = recognition.extraction.encoding
     if encoding is not None:
         content, notices = in_utf_8(content, encoding, name)
     document = read_any_text(content, name)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..documents.document import Document
 from ..documents.read import document_name, read_document
+from ..documents.recognised_pages import file_version
+from ..progress import Progress
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import hash_text
+from ..settings import DEFAULT_EXTRACTION, Extraction
 
 
 @dataclass(frozen=True)
@@ -21,15 +23,12 @@ class DocumentFile:
     ----------
     path : path
         The file; "-" is standard input.
-    password : str, optional
-        Opens an encrypted PDF.
-    encoding : str, optional
-        The encoding of a text or of HTML.
+    extraction : Extraction
+        How to take the text from the file.
     """
 
     path: str | os.PathLike[str]
-    password: str | None = None
-    encoding: str | None = None
+    extraction: Extraction = DEFAULT_EXTRACTION
 
     @property
     def name(self) -> str:
@@ -43,18 +42,17 @@ class DocumentFile:
 
     @property
     def version(self) -> tuple[str, int, int] | None:
-        """Return the file's real path, the time of its last change, and its size.
+        """Return what tells whether the file's text is the same as before (`file_version`).
 
         None for a pipe, and with an encoding, as the text that is kept of the file may be of another.
         """
-        if not self.is_file or self.encoding is not None:
+        if not self.is_file or self.extraction.encoding is not None:
             return None
-        status = os.stat(self.path)
-        return os.path.realpath(self.path), status.st_mtime_ns, status.st_size
+        return file_version(self.path, self.extraction)
 
-    def read(self) -> Document:
+    def read(self, progress: Progress | None = None) -> Document:
         """Read the file. Raise OctavoError if that fails."""
-        return read_document(self.path, self.password, self.encoding)
+        return read_document(self.path, self.extraction, progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +102,7 @@ class HashedDocument:
         return replace(self, document=None) if self.file is not None and self.file.is_file else self
 
 
-def hash_document(
-    file: DocumentFile | Document, snapshot: LibrarySnapshot, notice: Callable[[str], None]
-) -> HashedDocument:
+def hash_document(file: DocumentFile | Document, snapshot: LibrarySnapshot, progress: Progress) -> HashedDocument:
     """Return a document's hash, and read the document unless this very file is indexed.
 
     Parameters
@@ -123,7 +119,7 @@ def hash_document(
         sha256 = snapshot.text_hash(*version)
         if sha256 is not None:
             return HashedDocument(sha256, file)
-    document = file if isinstance(file, Document) else file.read()
+    document = file if isinstance(file, Document) else file.read(progress)
     for sentence in document.notices:
-        notice(sentence)
+        progress.notice(sentence)
     return HashedDocument.of(document, file if isinstance(file, DocumentFile) else None)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from ..documents.document import Document
+from ..documents.recognised_pages import recognised_pages
 from ..errors import OctavoError
+from ..progress import Progress
 from ..runtime.store.model_library import Library
 from .document_file import DocumentFile, HashedDocument
-from .text_store import TEXTS, KeptText, TextStore
+from .text_store import TEXTS, KeptText, TextStore, open_texts
 
 #: Texts that are added at once, from which on the store is compacted.
 _MANY = 100
@@ -48,6 +51,8 @@ class FileTexts:
 
     Parameters
     ----------
+    progress : Progress
+        Receives notices, and the progress of recognising pages, unless several processes read.
     n_jobs : int
         Files that are read at once, each by a process of its own.
 
@@ -57,8 +62,8 @@ class FileTexts:
         Why files could not be read.
     """
 
-    def __init__(self, library: Library, notice: Callable[[str], None], n_jobs: int = 1) -> None:
-        self._library, self._notice, self._n_jobs = library, notice, n_jobs
+    def __init__(self, library: Library, progress: Progress, n_jobs: int = 1) -> None:
+        self._library, self._progress, self._n_jobs = library, progress, n_jobs
         self.problems: list[str] = []
         self._checked: dict[DocumentFile, FileText] = {}
 
@@ -92,13 +97,13 @@ class FileTexts:
                 self.problems.append(str(document))
                 continue
             for sentence in document.notices:
-                self._notice(sentence)
+                self._progress.notice(sentence)
             yield FileText(file, HashedDocument.of(document, file), None)
 
     def _read(self, files: Sequence[DocumentFile]) -> Iterator[Document | OctavoError]:
         """Yield the documents of files in their order, or why one cannot be read."""
         if self._n_jobs == 1 or len(files) < _SHARED:
-            yield from map(_read, files)
+            yield from (_read(file, self._progress) for file in files)
             return
         from joblib import Parallel, delayed
 
@@ -126,9 +131,34 @@ class FileTexts:
         return list(made.values())
 
 
-def _read(file: DocumentFile) -> Document | OctavoError:
+def kept_texts(folders: Iterable[Path]) -> set[str]:
+    """Return the paths of the files whose texts libraries keep, or of which pages were recognised."""
+    recognised = recognised_pages()
+    sources = set(recognised.sources() if recognised is not None else ())
+    for folder in folders:
+        if (texts := open_texts(folder)) is not None:
+            with texts:
+                sources.update(texts.sources())
+    return sources
+
+
+def forget_texts(folders: Iterable[Path], chosen: Callable[[str], bool]) -> int:
+    """Forget the texts that libraries keep of the files whose paths are chosen, and what was recognised of these files.
+
+    Return how many there were.
+    """
+    n_forgotten = 0
+    for folder in folders:
+        if (texts := open_texts(folder)) is not None:
+            with texts:
+                n_forgotten += texts.forget(chosen)
+    recognised = recognised_pages()
+    return n_forgotten + (recognised.forget(chosen) if recognised is not None else 0)
+
+
+def _read(file: DocumentFile, progress: Progress | None = None) -> Document | OctavoError:
     """Read a document, or return why that fails."""
     try:
-        return file.read()
+        return file.read(progress)
     except OctavoError as problem:
         return problem

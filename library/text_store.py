@@ -196,10 +196,6 @@ class TextStore:
         with self._reporting():
             return [source for (source,) in self._db.execute("SELECT source FROM texts")]
 
-    def forget_gone(self) -> int:
-        """Forget the texts of files that are gone. Return how many."""
-        return self.forget(lambda source: os.path.isabs(source) and not os.path.exists(source))
-
     def forget(self, chosen: Callable[[str], bool]) -> int:
         """Forget the texts of the files whose paths are chosen. Return how many."""
         sources = list(filter(chosen, self.sources()))
@@ -293,6 +289,11 @@ class TextStore:
             scores[numbers] += weight * saturated(counts, longer[numbers])
         order = np.argsort(-scores, kind="stable").tolist()
         return [pieces[i]._replace(score=float(scores[i])) for i in order if scores[i] > 0]
+
+
+def is_gone(source: str) -> bool:
+    """Return whether the file of a text is gone; a text without a file stays."""
+    return os.path.isabs(source) and not os.path.exists(source)
 
 
 def open_texts(folder: Path) -> TextStore | None:

@@ -42,10 +42,6 @@ class Watch:
     ----------
     folders : sequence of Path
         Folders, each with its subfolders.
-    password : str, optional
-        Opens encrypted PDFs.
-    encoding : str, optional
-        The encoding of texts and HTML.
 
     Raises
     ------
@@ -59,14 +55,11 @@ class Watch:
         job: Job,
         progress: ProgressOfMany,
         notice: Callable[[str], None],
-        password: str | None = None,
-        encoding: str | None = None,
     ) -> None:
         for folder in folders:
             if not folder.is_dir():
                 raise OctavoError(f"{folder} is not a folder: only folders can be watched.")
         self._folders, self._job, self._progress, self._notice = folders, job, progress, notice
-        self._password, self._encoding = password, encoding
         self._done: dict[Path, _State] = {}
         self._waiting: dict[Path, tuple[_State, float]] = {}
         self._changed = threading.Event()
@@ -175,4 +168,4 @@ class Watch:
             self._notice(result.problem)
 
     def _file(self, path: Path) -> DocumentFile:
-        return DocumentFile(path, self._password, self._encoding)
+        return DocumentFile(path, self._job.extraction)

@@ -22,7 +22,7 @@ from ...convert.prefix_reuse import KnownRows
 from ...library.document_file import DocumentFile
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
-from ...progress import Progress, of_many
+from ...progress import Progress, Silent, of_many
 from ...runtime.document.index import Index
 from .folder_task import Asked
 from .ways import ANSWER_TOKENS, Reading, Ways
@@ -44,7 +44,7 @@ class FirstReading(Reading):
 
     def __init__(self, indexer: Indexer, files: Sequence[DocumentFile], progress: Progress) -> None:
         super().__init__(indexer.llama)
-        texts = FileTexts(indexer.library, indexer.notice)
+        texts = FileTexts(indexer.library, Silent())
         prompt, self._texts, self._finders = self.llama.prompt(), dict[str, str](), dict[str, PassageFinder]()
         for kept in texts.keep(texts.of(files)):
             unread = UnreadDocument.of(kept)

@@ -68,7 +68,7 @@ def index_on_cluster(
     library = job.open_library(notice)
     plan = Path(job.attention.plan_file or library.plan_path)
     known = [path.name for path, _ in library.indexes()]
-    settings = {"job": {**job.as_json(), "known": known}, "library": str(library.folder.resolve())}
+    settings = {"job": {**job.as_json(), "known": known, "extraction": {}}, "library": str(library.folder.resolve())}
     with _probe(library) as probe:
         order = order_for(
             cluster_index.ReadForClient,

@@ -22,8 +22,6 @@ def index_collection(
     progress: Progress | ProgressOfMany,
     notice: Callable[[str], None],
     *,
-    password: str | None = None,
-    encoding: str | None = None,
     n_jobs: int = 1,
     scheduler: str | None = None,
 ) -> list[IndexResult]:
@@ -44,7 +42,7 @@ def index_collection(
     named = job.settings.model
     settings, _ = locate_model(job.settings, notice)
     job = replace(job, settings=settings)
-    files = [DocumentFile(path, password, encoding) for path in documents_of(paths, notice)]
+    files = [DocumentFile(path, job.extraction) for path in documents_of(paths, notice)]
     if scheduler is not None:
         if n_jobs != 1:
             raise OctavoError("A cluster's workers say how many documents are read at once: leave the jobs out.")

@@ -17,7 +17,7 @@ from ...runtime.methods.attention import Attention
 from ...runtime.models.load_model import Notice, load, locate_model
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
-from ...settings import PREFILL_SPARSE, STATE_EVERY, ModelSettings
+from ...settings import DEFAULT_EXTRACTION, PREFILL_SPARSE, STATE_EVERY, Extraction, ModelSettings
 from ...workers.work import CannotLoad, Message, Sender, Work
 from ..document_file import DocumentFile, hash_document
 from ..open_index import Indexer
@@ -43,6 +43,8 @@ class Job:
         Names of indexes that exist elsewhere, and are not made.
     nice : int
         Niceness of the reading process.
+    extraction : Extraction
+        How to take texts from files.
     """
 
     settings: ModelSettings
@@ -52,16 +54,20 @@ class Job:
     library: str | None = None
     known: tuple[str, ...] = ()
     nice: int = 0
+    extraction: Extraction = DEFAULT_EXTRACTION
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields in JSON's types."""
-        return {**vars(self), "settings": self.settings.as_json(), "attention": self.attention.as_json()}
+        settings, attention = self.settings.as_json(), self.attention.as_json()
+        return {**vars(self), "settings": settings, "attention": attention, "extraction": vars(self.extraction)}
 
     @classmethod
     def of_json(cls, fields: dict[str, Any]) -> Job:
         """Return the job with these fields."""
         settings, attention = ModelSettings(**fields["settings"]), Attention.parse(**fields["attention"])
-        return cls(**{**fields, "settings": settings, "attention": attention, "known": tuple(fields["known"])})
+        known, extraction = tuple(fields["known"]), Extraction(**fields.get("extraction", {}))
+        values = {"settings": settings, "attention": attention, "known": known, "extraction": extraction}
+        return cls(**{**fields, **values})
 
     def anywhere(self, library: Library) -> Job:
         """Return the job for a library with absolute paths, for processes in other folders."""
@@ -119,7 +125,7 @@ class Reader:
         OctavoError
             The document cannot be read or is too long, or disk or memory do not suffice.
         """
-        document = hash_document(file, self._snapshot, self.notice)  # refuse it before loading the model
+        document = hash_document(file, self._snapshot, progress)  # refuse it before loading the model
         return [self._indexer.index(part, progress) for part in self._indexer.fit(document)]
 
     def close(self) -> None:
@@ -139,7 +145,8 @@ class ReadDocuments(Work):
 
     def do(self, message: Message) -> Message:
         """Return the folders of a document's index or of its parts', as `folders` (see `Work.do`)."""
-        return {"folders": [str(folder) for folder in self._reader.index(document_of(message), self.sender)]}
+        document = document_of(message, self._reader.job.extraction)
+        return {"folders": [str(folder) for folder in self._reader.index(document, self.sender)]}
 
     def close(self) -> None:
         """Close the model."""
@@ -152,7 +159,7 @@ def as_message(file: DocumentFile) -> Message:
     Raise OctavoError if the file cannot be read, neither again nor now.
     """
     if file.is_file:
-        return {"path": os.path.abspath(file.path), "password": file.password, "encoding": file.encoding}
+        return {"path": os.path.abspath(file.path)}
     return as_text_message(file.read())
 
 
@@ -161,10 +168,10 @@ def as_text_message(document: Document) -> Message:
     return {"document": asdict(document)}
 
 
-def document_of(message: Message) -> DocumentFile | Document:
-    """Return the document of a message."""
+def document_of(message: Message, extraction: Extraction = DEFAULT_EXTRACTION) -> DocumentFile | Document:
+    """Return the document of a message; `extraction` says how to take its text from a file."""
     if "path" in message:
-        return DocumentFile(message["path"], message.get("password"), message.get("encoding"))
+        return DocumentFile(message["path"], extraction)
     fields = dict(message["document"])
     places = tuple(Place(*place) for place in fields.pop("places"))
     return Document(places=places, notices=tuple(fields.pop("notices")), **fields)

@@ -23,14 +23,15 @@ from ...convert.pipeline import covers_by
 from ...errors import OctavoError
 from ...library import catalogue
 from ...library.batch.job import Job
-from ...library.text_store import open_texts
+from ...library.file_texts import forget_texts
+from ...library.text_store import is_gone
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import n_common
 from ...runtime.store.files import PARTIAL, make_private
 from ...runtime.store.index_files import open_index
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
-from ...settings import PREFILLS
+from ...settings import PREFILLS, Extraction
 from ..http.api_error import RequestError
 from .open_document import OpenDocument
 from .pauses import Pauses
@@ -70,6 +71,11 @@ class ServedLibrary:
         self._lock = threading.Lock()
         self._opened: dict[Path, OpenDocument] = {}
         self.when_removed: Callable[[str], None] = lambda document_id: None
+
+    @property
+    def extraction(self) -> Extraction:
+        """Return how texts are taken from uploaded files."""
+        return self._job.extraction
 
     @property
     def _upload_folder(self) -> Path:
@@ -307,9 +313,7 @@ class ServedLibrary:
 
     async def _forget_texts(self) -> None:
         """Forget the texts of files that are gone."""
-        if (texts := await asyncio.to_thread(open_texts, self._library.folder)) is not None:
-            with texts:
-                await asyncio.to_thread(texts.forget_gone)
+        await asyncio.to_thread(forget_texts, [self._library.folder], is_gone)
 
     async def _remove_indexes(self, document_id: str) -> int:
         """Remove the indexes of a document or of its parts; return how many there were."""

@@ -12,7 +12,7 @@ from ...ask.unread import PassageFinder, UnreadDocument
 from ...documents.document import Document
 from ...library.document_file import DocumentFile
 from ...library.keep_text import KeepText
-from ...library.text_store import TEXTS, KeptText, TextStore
+from ...library.text_store import TEXTS, KeptText, TextStore, is_gone
 from ...runtime.store.model_library import Library
 from ...workers.work import name_of
 from ...workers.worker_process import Died, WorkerProcess
@@ -97,19 +97,20 @@ class UnreadFinder:
 
     async def _kept(self, store: TextStore, upload: Upload) -> UnreadDocument:
         """Keep the text of an upload, unless that was done before."""
-        file = DocumentFile(upload.file)
+        file = DocumentFile(upload.file, self._documents.extraction)
         async with self._adding:
             version = file.version
             kept = store.find(*version) if version else None
-            number = kept.number if kept else await self._keep(upload) if version else None
+            number = kept.number if kept else await self._keep(upload) if file.is_file else None
             if number is None or not file.is_file:  # it was removed in the meantime, and its text with it
-                await asyncio.to_thread(store.forget_gone)
+                await asyncio.to_thread(store.forget, is_gone)
                 raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
         return UnreadDocument(upload.name, upload.file, number)
 
     async def _keep(self, upload: Upload) -> int:
         """Keep the text of an upload, and return its number."""
-        process = WorkerProcess(name_of(KeepText), {"texts": str(self._texts)})
+        settings = {"texts": str(self._texts), "extraction": vars(self._documents.extraction)}
+        process = WorkerProcess(name_of(KeepText), settings)
         try:
             result = await asyncio.to_thread(process.do, {"path": str(upload.file)}, lambda message: None)
         except Died as problem:

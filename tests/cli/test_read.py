@@ -3,6 +3,7 @@
 import json
 
 from helpers.command_line import fails, octavo
+from helpers.ocr import needs_tesseract, scan
 from helpers.pdf_files import PdfWriter
 
 
@@ -45,3 +46,20 @@ def test_a_text_without_places_is_printed_as_it_is(tmp_path):
         path.write_text(text)
         result = octavo("read", path)
         assert (result.exit_code, result.stdout) == (0, text.removesuffix("\n") + "\n")
+
+
+@needs_tesseract
+def test_scanned_pages_are_recognised_with_progress(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = tmp_path / "scan.pdf"
+    path.write_bytes(scan([(60, 700, "The north bridge was closed in March.", 12)]))
+    fails(octavo("read", path), 1, "--ocr recognises their text")
+    monkeypatch.setenv("OCTAVO_OCR", "1")
+    result = octavo("read", path)
+    assert result.stdout == "--- page 1\nThe north bridge was closed in March.\n"
+    assert "Recognising scan.pdf: 1/1 pages" in result.stderr
+    assert octavo("read", path).stderr == "tesseract recognised the text of a page of scan.pdf, and may have erred.\n"
+    monkeypatch.delenv("OCTAVO_OCR")
+    assert octavo("read", path).stdout == result.stdout
+    assert octavo("remove", path).exit_code == 0
+    fails(octavo("read", path), 1, "--ocr recognises their text")

@@ -13,6 +13,7 @@ from helpers.pdf_files import PdfWriter
 
 from octavo.documents import read as reading
 from octavo.errors import OctavoError
+from octavo.settings import Extraction
 
 CONTENTS = {
     "text": (b"Once upon a time.\n", "Once upon a time.\n"),
@@ -56,9 +57,9 @@ def test_comments_without_end_take_no_time(tmp_path):
 def test_a_given_encoding_is_used(tmp_path, html):
     path = tmp_path / "page.html"
     path.write_bytes((html + "Маяк").encode("koi8-r") + b"\n")
-    assert reading.read_document(path, encoding="koi8-r").text == "Маяк\n"
+    assert reading.read_document(path, Extraction(encoding="koi8-r")).text == "Маяк\n"
     path.write_bytes((html + "灯台\n").encode("cp932") + b"\x81.\n")
-    document = reading.read_document(path, encoding="cp932")
+    document = reading.read_document(path, Extraction(encoding="cp932"))
     assert document.text.startswith("灯台")
     assert document.notices == ("page.html has bytes that are not cp932, the first in line 2: they are read as �.",)
 

@@ -54,13 +54,13 @@ def build(llama, folder, text=TEXT, progress=None, settings=SETTINGS):
 def attach_document(llama, library, path, progress, notice, prefill="sparse"):
     """Attach a document's index, and make it first if there is none; returns what the manifest says of it."""
     indexer = Indexer(llama, LibrarySnapshot(library), notice, prefill)
-    return indexer.attach(hash_document(DocumentFile(path), indexer.snapshot, notice), progress)
+    return indexer.attach(hash_document(DocumentFile(path), indexer.snapshot, progress), progress)
 
 
 def index_document(llama, library, path, progress, notice, prefill="sparse"):
     """Make a document's index unless it is there; returns its folder."""
     indexer = Indexer(llama, LibrarySnapshot(library), notice, prefill)
-    return indexer.index(hash_document(DocumentFile(path), indexer.snapshot, notice), progress)
+    return indexer.index(hash_document(DocumentFile(path), indexer.snapshot, progress), progress)
 
 
 def thresholds_of(curve, budget):

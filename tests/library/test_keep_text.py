@@ -13,7 +13,7 @@ from octavo.workers.worker_process import WorkerProcess
 def test_a_text_is_kept_under_the_version_of_its_file(tmp_path):
     file = tmp_path / "log.txt"
     file.write_text("The keeper saw a ship.")
-    process = WorkerProcess(name_of(KeepText), {"texts": str(tmp_path / "texts.sqlite")})
+    process = WorkerProcess(name_of(KeepText), {"texts": str(tmp_path / "texts.sqlite"), "extraction": {}})
     number = process.do({"path": str(file)}, print)["result"]["number"]
     process.end()
     with TextStore(tmp_path / "texts.sqlite") as store:
@@ -24,7 +24,7 @@ def test_a_text_is_kept_under_the_version_of_its_file(tmp_path):
 def test_what_is_not_text_is_refused(tmp_path):
     file = tmp_path / "noise.bin"
     file.write_bytes(bytes(range(256)) * 40)
-    work = KeepText({"texts": str(tmp_path / "texts.sqlite")}, None)
+    work = KeepText({"texts": str(tmp_path / "texts.sqlite"), "extraction": {}}, None)
     with pytest.raises(OctavoError, match="is not text"):
         work.do({"path": str(file)})
     work.close()

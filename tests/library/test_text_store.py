@@ -9,7 +9,7 @@ import pytest
 
 from octavo.documents.document import Document, Place
 from octavo.errors import OctavoError
-from octavo.library.text_store import BLOCK, PIECE, TextStore
+from octavo.library.text_store import BLOCK, PIECE, TextStore, is_gone
 from octavo.runtime.store.model_library import hash_text
 
 FILLER = "The committee met again and talked about the weather, the roads and the price of bread.\n\n"
@@ -154,6 +154,6 @@ def test_the_texts_of_files_that_are_gone_are_forgotten(tmp_path):
     with TextStore(path) as store:
         numbers = [store.add(Document(FACT * 50, name=file.name, path=str(file))).number for file in (there, gone)]
         standard_input = store.add(Document(FACT, name="Standard input")).number
-        assert (store.forget_gone(), store.forget_gone()) == (1, 0)
+        assert (store.forget(is_gone), store.forget(is_gone)) == (1, 0)
         found = store.search("lighthouse", [*numbers, standard_input])
         assert {piece.text for piece in found} == {numbers[0], standard_input}

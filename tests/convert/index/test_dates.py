@@ -55,7 +55,7 @@ def opens(llama, clock, tmp_path):
         document.write_text(text)
         progress = Recorded(at)
         indexer = Indexer(llama, LibrarySnapshot(library_of(llama, tmp_path)), progress.notice, "dense")
-        hashed = hash_document(DocumentFile(document), indexer.snapshot, progress.notice)
+        hashed = hash_document(DocumentFile(document), indexer.snapshot, progress)
         indexer.attach(hashed, progress)
         return indexer.find(hashed), progress
 

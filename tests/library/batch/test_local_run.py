@@ -28,7 +28,7 @@ from octavo.library.batch.local_run import index_all
 from octavo.library.document_file import DocumentFile
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention
-from octavo.settings import ModelSettings
+from octavo.settings import Extraction, ModelSettings
 from octavo.workers.work import CannotLoad, first_line, name_of
 from octavo.workers.worker_process import COMMAND, Died, Ended, WorkerProcess
 
@@ -235,10 +235,11 @@ def test_jobs_are_counted(documents, job):
 
 
 def test_messages_name_files_or_hold_texts(tmp_path):
+    extraction = Extraction("secret", "cp1252", ocr=True, ocr_languages="deu")
     path = tmp_path / "a.txt"
     path.write_text("# Heading\n\nText.\n")
-    file = document_of(json.loads(json.dumps(as_message(DocumentFile(path, "secret", "cp1252")))))
-    assert (file.path, file.password, file.encoding) == (str(path), "secret", "cp1252")
+    file = document_of(json.loads(json.dumps(as_message(DocumentFile(path)))), extraction)
+    assert (file.path, file.extraction) == (str(path), extraction)
     document = Document(
         "text", (Place(0, "1", None), Place(3, None, "A")), ("It is read as cp1252.",), "a.txt", "/a.txt", 5, 7
     )

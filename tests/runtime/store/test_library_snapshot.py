@@ -35,7 +35,7 @@ def made(llama, tmp_path_factory):
     for number in range(N_DOCUMENTS):
         path = documents / f"{number:02d}.txt"
         path.write_text(text_of(150, seed=number))
-        indexer.index(hash_document(DocumentFile(path), indexer.snapshot, print), Silent())
+        indexer.index(hash_document(DocumentFile(path), indexer.snapshot, Silent()), Silent())
     return documents, library
 
 
@@ -70,7 +70,7 @@ def test_an_index_is_found_without_another_look_through_the_library(made, llama,
     indexer = Indexer(llama, LibrarySnapshot(library_of(llama, library)), [].append)
     for path in documents.iterdir():
         assert indexer.has(DocumentFile(path))
-        assert len(indexer.fit(hash_document(DocumentFile(path), indexer.snapshot, print))) == 1
+        assert len(indexer.fit(hash_document(DocumentFile(path), indexer.snapshot, Silent()))) == 1
 
 
 def test_documents_are_indexed_with_one_look_at_each_manifest(llama, read, tmp_path):
@@ -78,7 +78,7 @@ def test_documents_are_indexed_with_one_look_at_each_manifest(llama, read, tmp_p
     for number in range(N_DOCUMENTS):
         path = tmp_path / f"{number:02d}.txt"
         path.write_text(text_of(150, seed=number))
-        indexer.index(hash_document(DocumentFile(path), indexer.snapshot, print), Silent())
+        indexer.index(hash_document(DocumentFile(path), indexer.snapshot, Silent()), Silent())
     assert of_each(read)
 
 
