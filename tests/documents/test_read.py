@@ -93,7 +93,7 @@ REFUSED = {
     "old excel": (b"\xd0\xcf\x11\xe0\xa1\xb1", r"^x is an old Excel or PowerPoint file: save it as XLSX"),
     "encrypted word": (b"\xd0\xcf\x11\xe0" + "EncryptedPackage".encode("utf-16-le"), r"^x is encrypted: save it"),
     "damaged opendocument": (zipped({"content.xml": "a"}), r"^x is damaged: download or save it again\.$"),
-    "picture": (b"\x89PNG\r\n\x1a\n", r"^x is a picture: octavo reads text"),
+    "picture": (b"\x89PNG\r\n\x1a\n", r"^x has only a picture: (install .*, then )?--ocr recognises their text"),
     "gzip": (b"\x1f\x8b\x08", r"^x is packed with gzip: unpack it\."),
     "model": (b"GGUF\3\0\0\0", r"^x is a model: give it with -m\."),
     "empty html": (b"<html></html>", r"^x is empty"),
