@@ -17,6 +17,7 @@ from ..library.batch.job import Job
 from ..runtime.models.load_model import load, locate_model
 from ..settings import Sampling
 from .http.app import Limits, application, open_server
+from .http.timed_protocol import TimedProtocol
 
 #: Seconds that streams may continue after a request to stop.
 _GRACE = 5
@@ -73,7 +74,9 @@ def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: 
             app = application(server, hosts=access.hosts, key=access.api_key, most_bytes=access.most_bytes)
             place = f"[{host}]" if ":" in host else host
             announcement = f"Serving {name} at http://{place}:{listening.getsockname()[1]}: Ctrl-C stops it."
-            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2 * _GRACE, server_header=False)
+            config = uvicorn.Config(
+                app, http=TimedProtocol, log_level="warning", timeout_graceful_shutdown=2 * _GRACE, server_header=False
+            )
             with suppress(KeyboardInterrupt):
                 _Announced(config, lambda: notice(announcement), server.engine.stop).run([listening])
         finally:

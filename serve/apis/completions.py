@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -70,7 +71,8 @@ async def complete(http_request: HttpRequest) -> Response:
         raise RequestError(f"One request has at most {_MOST_PROMPTS} prompts.", param="prompt")
     requests = []
     for prompt in prompts:
-        tokens, document = _tokens(server, prompt, begins=not body.document), None
+        begins, document = not body.document, None
+        tokens = await server.tokenized(partial(_tokens, server, prompt, begins), len(prompt))
         if body.document:
             question = server.engine.llama.detokenize(tokens).decode(errors="replace")
             document = await server.finder.open([body.document], None, question)
@@ -152,6 +154,7 @@ def _tokens(server: Server, prompt: str | list[int], begins: bool) -> list[int]:
     """Return a prompt's tokens. Raise RequestError for tokens that do not exist."""
     llama = server.engine.llama
     if isinstance(prompt, str):
+        server.engine.limits.check_length(len(prompt))
         return list(llama.tokenize(prompt.encode(), add_bos=begins, special=True))
     n_vocab = llama.n_vocab()
     if any(not 0 <= token < n_vocab for token in prompt):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -41,7 +41,7 @@ async def embed(request: Request) -> Response:
     if not 1 <= len(texts) <= _MOST_TEXTS:
         message = f"One request has at most {_MOST_TEXTS:,} texts." if texts else "There is no text."
         raise RequestError(message, param="input")
-    tokens_of_texts = await asyncio.to_thread(_tokens, server, texts)
+    tokens_of_texts = await server.tokenized(partial(_tokens, server, texts), sum(map(len, texts)))
     data = []
     for index, tokens in enumerate(tokens_of_texts):
         vector = await server.embeddings.embed(request, tokens)

@@ -20,6 +20,7 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import QueryHead, Recorder
 from ..http.api_error import RequestError
+from .prompt_limits import PromptLimits
 from .request import End, Piece, Request, TokenLogprob
 from .running_request import RunningRequest
 from .sampler import check_bias, token_logprob
@@ -98,7 +99,7 @@ class Engine:
     ) -> None:
         self.llama, self.name, self.sequences, self.totals = llama, name, sequences, Totals()
         self._heads, self._n_running, self._n_waiting, self._timeout = heads, n_running, n_waiting, timeout
-        self._endless = llama.context.longest > llama.context.n_ctx()
+        self.limits = PromptLimits(llama)
         self._changed = threading.Condition()
         self._waiting: list[RunningRequest] = []
         self._running: list[RunningRequest] = []
@@ -166,15 +167,7 @@ class Engine:
             Its prompt has no tokens, or leaves no room for an answer; a biased token does not exist; or
             too many requests wait.
         """
-        n_prompt, n_ctx = request.n_prompt, self.llama.context.n_ctx()
-        if n_prompt == 0:
-            raise RequestError("The prompt is empty.")
-        if n_prompt >= n_ctx and not self._endless:
-            raise RequestError(
-                f"The prompt has {n_prompt:,} tokens, and the context of {n_ctx:,} leaves no room for an answer: send "
-                "less, or start the server with a larger one (-c).",
-                code="context_length_exceeded",
-            )
+        self.limits.check(request.n_prompt)
         check_bias(request.logit_bias, self.llama.n_vocab())
         if self._closing:
             raise RequestError("The server is stopping.", 503)

@@ -13,6 +13,7 @@ from ...settings import Sampling
 if TYPE_CHECKING:
     from ...runtime.methods.attention import Attention
     from ..library.open_document import Opened, Source
+    from .grammar import Grammar
 
 #: Why an answer ended: the model or a stop text ended it, it reached its limit of tokens, or the context is full.
 Reason = Literal["stop", "length", "context"]
@@ -70,8 +71,8 @@ class Request(Generation):
         The prompt, after the document if there is one.
     document : OpenDocument or OpenExcerpts, optional
         Text before the prompt.
-    grammar : str, optional
-        GBNF grammar that the answer follows; thoughts before it are free.
+    grammar : Grammar, optional
+        What the answer follows; thoughts before it are free.
     thinking : Thinking
         How the model thinks; by default everything that it writes is the answer.
     stage : Stage
@@ -82,7 +83,7 @@ class Request(Generation):
 
     tokens: Sequence[int]
     document: Opened | None = None
-    grammar: str | None = None
+    grammar: Grammar | None = None
     thinking: Thinking = field(default_factory=lambda: Thinking(None, None, None))
     stage: Stage = Stage.ANSWER
     marks: Mapping[int, str] = field(default_factory=dict)

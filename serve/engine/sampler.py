@@ -9,10 +9,10 @@ import llama_cpp
 import numpy as np
 from llama_cpp import _internals as internals
 
-from ...runtime.graph.attention_nodes import silent_llama_cpp
 from ...runtime.llama import Llama
 from ...runtime.thought_form import Stage
 from ..http.api_error import RequestError
+from .grammar import Grammar
 from .request import Request, TokenLogprob
 
 #: Tokens at the end of an answer that a penalty covers, as in llama.cpp.
@@ -20,18 +20,19 @@ _LAST_TOKENS = 64
 
 
 class TokenSampler:
-    """Draw the tokens of one answer. Raise RequestError if the grammar cannot be read."""
+    """Draw the tokens of one answer."""
 
     def __init__(self, llama: Llama, request: Request) -> None:
         self._llama, self._n_vocab = llama, llama.n_vocab()
         self._n_top = request.n_logprobs
-        self._chain = self._new_chain(request, request.grammar)
+        self._chain = self._new_chain(request)
+        self._grammar = None if request.grammar is None else request.grammar.copy()
         thinks = request.grammar is not None and request.stage is not Stage.ANSWER
-        self._free = self._new_chain(request, None) if thinks else None  # for thoughts, which follow no grammar
+        self._free = self._new_chain(request) if thinks else None  # for thoughts, which follow no grammar
 
-    def _new_chain(self, request: Request, grammar: str | None) -> internals.LlamaSampler:
+    def _new_chain(self, request: Request) -> internals.LlamaSampler:
         """Return llama.cpp's samplers of a request."""
-        llama, sampling, chain = self._llama, request.sampling, internals.LlamaSampler()
+        sampling, chain = request.sampling, internals.LlamaSampler()
         if request.logit_bias:
             _add_bias(chain, request.logit_bias, self._n_vocab)
         if (sampling.repeat_penalty, request.frequency_penalty, request.presence_penalty) != (1, 0, 0):
@@ -42,8 +43,6 @@ class TokenSampler:
                 penalty_freq=request.frequency_penalty,
                 penalty_present=request.presence_penalty,
             )
-        if grammar is not None:
-            _add_grammar(chain, grammar, llama)
         if sampling.temperature == 0:
             chain.add_greedy()
             return chain
@@ -65,14 +64,37 @@ class TokenSampler:
             Number of the request's token in the predicting step; -1 for the last.
         may_think : callable
             Tells whether with a token there may still come a thought, which follows no grammar.
+
+        Raises
+        ------
+        RequestError
+            The grammar is too complex at this place.
         """
         token = -1 if self._free is None else int(self._free.sample(self._llama._ctx, number))
         if self._free is None or not may_think(token):
-            token = int(self._chain.sample(self._llama._ctx, number))
+            token = self._draw_by_grammar(self._grammar, number) if self._grammar is not None else self._draw(number)
         if self._n_top is None:
             return token, None
-        values = np.ctypeslib.as_array(self._llama._ctx.get_logits_ith(number), (self._n_vocab,))
-        return token, token_logprob(self._llama, values, token, self._n_top)
+        return token, token_logprob(self._llama, self._logits(number), token, self._n_top)
+
+    def _draw(self, number: int) -> int:
+        return int(self._chain.sample(self._llama._ctx, number))
+
+    def _draw_by_grammar(self, grammar: Grammar, number: int) -> int:
+        """Draw a token that the grammar allows; the logits stay as they are."""
+        logits = self._logits(number)
+        before = logits.copy()
+        logits[grammar.forbidden()] = -np.inf
+        try:
+            token = self._draw(number)
+        finally:
+            logits[:] = before
+        grammar.accept(token)
+        return token
+
+    def _logits(self, number: int) -> np.ndarray:
+        """Return the logits in llama.cpp's memory."""
+        return np.ctypeslib.as_array(self._llama._ctx.get_logits_ith(number), (self._n_vocab,))
 
     def close(self) -> None:
         """Free the samplers."""
@@ -114,12 +136,3 @@ def _add_bias(chain: internals.LlamaSampler, bias: Mapping[int, float], n_vocab:
     llama_cpp.llama_sampler_chain_add(
         chain.sampler, llama_cpp.llama_sampler_init_logit_bias(n_vocab, len(bias), biases)
     )
-
-
-def _add_grammar(chain: internals.LlamaSampler, grammar: str, llama: Llama) -> None:
-    """Add a sampler that only allows tokens that fit a grammar."""
-    with silent_llama_cpp():
-        sampler = llama_cpp.llama_sampler_init_grammar(llama._model.vocab, grammar.encode(), b"root")
-    if not sampler:
-        raise RequestError("llama.cpp cannot read the grammar of the answer's form: ask for a simpler one.")
-    llama_cpp.llama_sampler_chain_add(chain.sampler, sampler)

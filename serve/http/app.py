@@ -98,7 +98,7 @@ def open_server(
     attention, most = llama.attention, {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
     engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout)
     documents.when_removed, engine.when_busy = engine.forget, documents.pauses.note_busy
-    return Server(
+    server = Server(
         engine=engine,
         documents=documents,
         finder=DocumentFinder(engine, documents, library, heads),
@@ -109,6 +109,8 @@ def open_server(
         attention=attention,
         started=int(time.time()),
     )
+    server.grammars.warm_up()
+    return server
 
 
 def application(server: Server, *, hosts: Iterable[str], key: str | None, most_bytes: int) -> Starlette:

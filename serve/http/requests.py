@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -14,6 +15,9 @@ from starlette.responses import Response, StreamingResponse
 
 from ...errors import OctavoError
 from .api_error import RequestError
+
+#: What escapes a surrogate in JSON.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 Body = TypeVar("Body", bound=BaseModel)
 Event = TypeVar("Event")
@@ -34,7 +38,7 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
         The body is not JSON, or a field has a wrong value.
     """
     try:
-        return kind.model_validate(json.loads(await request.body()))
+        return kind.model_validate(_json_of(await request.body()))
     except ClientDisconnect as problem:
         raise RequestError("The body ended before it was whole.") from problem
     except (ValueError, RecursionError) as problem:
@@ -43,6 +47,21 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
         first = problem.errors()[0]
         field = ".".join(str(part) for part in first["loc"] if not isinstance(part, str) or "[" not in part)
         raise RequestError(f"{field or 'The body'}: {first['msg']}.", param=field or None) from problem
+
+
+def _json_of(body: bytes) -> Any:
+    """Return the value of a body; a half of a surrogate pair, which is not a character, becomes �."""
+    value = json.loads(body)
+    return _whole(value) if _SURROGATE.search(body) else value
+
+
+def _whole(value: Any) -> Any:
+    """Return a JSON value whose strings can be encoded."""
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return {_whole(key): _whole(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def client_of(request: Request) -> str:

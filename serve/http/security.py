@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
@@ -13,6 +14,10 @@ from .api_error import RequestError
 
 #: Paths without secrets, which need no key: the page asks for the key itself.
 _OPEN = ("/", "/page.js", "/page.css", "/health")
+
+
+#: Most seconds between two pieces of a body.
+_LONGEST_PAUSE = 60.0
 
 
 class Guard:
@@ -85,14 +90,17 @@ class Guard:
         return RequestError(f"The body is larger than {self._most_bytes / 2**20:,.0f} MiB.", 413)
 
     def _limited(self, receive: Receive) -> Receive:
-        """Stop a body without a declared size once it is too large."""
-        n_bytes = 0
+        """Stop a body without a declared size once it is too large, and any that ceases to come."""
+        n_bytes, is_whole = 0, False
 
         async def limited() -> Message:
-            nonlocal n_bytes
-            message = await receive()
+            nonlocal n_bytes, is_whole
+            try:
+                message = await asyncio.wait_for(receive(), None if is_whole else _LONGEST_PAUSE)
+            except TimeoutError as problem:
+                raise RequestError("The body did not come in time.", 408) from problem
             if message["type"] == "http.request":
-                n_bytes += len(message.get("body", b""))
+                n_bytes, is_whole = n_bytes + len(message.get("body", b"")), not message.get("more_body", False)
                 if n_bytes > self._most_bytes:
                     raise self._too_large()
             return message

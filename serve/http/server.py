@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 
 from ...errors import OctavoError
 from ...runtime.thought_form import Thoughts
+from ..engine.grammar import Grammars
 from .api_error import RequestError
 
 if TYPE_CHECKING:
@@ -21,6 +24,12 @@ if TYPE_CHECKING:
     from ..library.document_finder import DocumentFinder
     from ..library.served_library import ServedLibrary
     from ..prompt.message_formatter import MessageFormatter
+
+
+#: Fewest characters of a text that is tokenized beside the event loop: these take some 30 ms; and most such at once.
+_SHORT, _AT_ONCE = 20_000, 2
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,30 @@ class Server:
     def thoughts(self) -> Thoughts | None:
         """Return how the model thinks; None if it does not."""
         return Thoughts.of(self.engine.llama)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Return what makes the grammars of answers."""
+        return Grammars(self.engine.llama)
+
+    async def tokenized(self, work: Callable[[], _Result], n_characters: int) -> _Result:
+        """Return the result of work that tokenizes a text: beside the event loop, if the text is long.
+
+        Parameters
+        ----------
+        n_characters : int
+            Length of the text.
+
+        """
+        if n_characters < _SHORT:
+            return work()
+        async with self._long_texts:
+            return await asyncio.to_thread(work)
+
+    @cached_property
+    def _long_texts(self) -> asyncio.Semaphore:
+        """Return what keeps threads free for other work while long texts are tokenized."""
+        return asyncio.Semaphore(_AT_ONCE)
 
     def close(self) -> None:
         """Stop the engine, and wait until prompts are kept. A second call does nothing."""

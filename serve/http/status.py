@@ -49,7 +49,8 @@ class TokenizeBody(BaseModel):
 async def tokenize(request: Request) -> Response:
     """Answer POST /tokenize."""
     body, llama = await parsed(request, TokenizeBody), server_of(request).engine.llama
-    tokens = llama.tokenize(body.content.encode(), add_bos=body.add_special, special=body.parse_special)
+    how = {"add_bos": body.add_special, "special": body.parse_special}
+    tokens = await server_of(request).tokenized(lambda: llama.tokenize(body.content.encode(), **how), len(body.content))
     return JSONResponse({"tokens": list(tokens), "count": len(tokens)})
 
 

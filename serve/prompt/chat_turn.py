@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ...ask.thinking import Thinking
 from ...ask.thought_splitter import Part
 from ...runtime.thought_form import Stage
+from ..engine.grammar import Grammar
 from ..engine.request import End, Generation, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.server import Server
-from .call_grammar import calls_grammar, grammar_of
+from .call_grammar import calls_grammar, schema_grammar
 from .message_formatter import Message
 from .tools import AnswerReader, ToolCall
 
@@ -93,26 +97,21 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
     Raises
     ------
     RequestError
-        The document is unknown, excerpts cannot be laid out, the template refuses the messages, a form cannot be turned
-        into a grammar, or the engine would refuse the request.
+        The document is unknown, excerpts cannot be laid out, the template refuses the messages, a form of the answer
+        cannot be used, or the engine would refuse the request.
     """
     if not turn.messages:
         raise RequestError("There are no messages.", param="messages")
     tools = turn.tools if turn.choice != "none" else ()
-    grammar = None
-    if _forces(turn):
-        grammar = calls_grammar(tools, None if turn.choice == "required" else turn.choice, server.messages.forms[0])
-    elif turn.schema is not None:
-        grammar = grammar_of(turn.schema, "response_format")
+    grammar = await asyncio.to_thread(_grammar, server, turn) if _forces(turn) or turn.schema is not None else None
     generation = turn.generation
     thinking = Thinking(server.thoughts, generation.sampling.think, generation.sampling.think_budget)
     options = {**thinking.options, **turn.options}
     document = None
     if turn.documents:
         document = await server.finder.open(turn.documents, turn.reads, _question(turn.messages))
-        tokens = server.messages.after_document(turn.messages, tools, options)
-    else:
-        tokens = server.messages.tokens(turn.messages, tools, options)
+    n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
+    tokens = await server.tokenized(partial(_tokens, server, turn, options, n_characters), n_characters)
     stage = _stage(server, turn, tokens)
     if stage is Stage.THOUGHT and thinking.is_off and server.thoughts is not None:
         tokens = [*tokens, *server.thoughts.closing]
@@ -168,6 +167,25 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 yield Finished(reason, event)
+
+
+def _tokens(server: Server, turn: ChatTurn, options: Mapping[str, Any], n_characters: int) -> list[int]:
+    """Return the tokens of a turn's prompt, after its documents."""
+    server.engine.limits.check_length(n_characters)
+    tools = turn.tools if turn.choice != "none" else ()
+    if turn.documents:
+        return server.messages.after_document(turn.messages, tools, options)
+    return server.messages.tokens(turn.messages, tools, options)
+
+
+def _grammar(server: Server, turn: ChatTurn) -> Grammar:
+    """Return the grammar of a call that the model must make, or of the turn's schema."""
+    if not _forces(turn):
+        return server.grammars.made(schema_grammar(turn.schema, "response_format"), "response_format")
+    name = None if turn.choice == "required" else turn.choice
+    return server.grammars.made(
+        calls_grammar(turn.tools, name, server.messages.forms[0], server.grammars.pattern), "tools"
+    )
 
 
 def _stage(server: Server, turn: ChatTurn, tokens: Sequence[int]) -> Stage:

@@ -19,6 +19,7 @@ from octavo.runtime.methods.attention import Attention
 from octavo.runtime.models.load_model import load
 from octavo.runtime.store.model_library import Library
 from octavo.serve.http.app import Limits, application, open_server
+from octavo.serve.http.timed_protocol import TimedProtocol
 from octavo.settings import ModelSettings, Sampling
 
 #: How answers are drawn where requests do not say.
@@ -123,7 +124,7 @@ def serving(
     server = open_server(llama, library, job, most, sampling, name="tiny", notice=print)
     app = application(server, hosts=["octavo.test"], key=key, most_bytes=most_bytes)
     listening = socket.create_server(("127.0.0.1", 0))
-    runner = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
+    runner = uvicorn.Server(uvicorn.Config(app, http=TimedProtocol, log_level="warning", timeout_graceful_shutdown=2))
     thread = threading.Thread(target=runner.run, args=([listening],))
     thread.start()
     served = Served(server, f"http://127.0.0.1:{listening.getsockname()[1]}")

@@ -5,7 +5,6 @@ import os
 from functools import cache
 from pathlib import Path
 
-import llama_cpp
 import pytest
 from helpers import tiny_models
 
@@ -14,6 +13,7 @@ from octavo.ask.thought_splitter import ThoughtSplitter
 from octavo.runtime.call_form import HERMES, TAUGHT, forms_of, shown_form, shows_calls
 from octavo.runtime.chat_template import ChatTemplate, TemplateError
 from octavo.runtime.thought_form import form_of
+from octavo.serve.engine.grammar import Grammars
 from octavo.serve.prompt.call_grammar import calls_grammar
 from octavo.serve.prompt.tools import AnswerReader, CallFinder, ToolCall
 
@@ -185,10 +185,8 @@ def vocabulary(tmp_path_factory):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_grammar_of_the_form_is_one(name, vocabulary):
-    grammar = calls_grammar(TOOLS, None, forms_of(template_of(name))[0])
-    sampler = llama_cpp.llama_sampler_init_grammar(vocabulary._model.vocab, grammar.encode(), b"root")
-    assert sampler
-    llama_cpp.llama_sampler_free(sampler)
+    grammars = Grammars(vocabulary)
+    grammars.made(calls_grammar(TOOLS, None, forms_of(template_of(name))[0], grammars.pattern), "tools")
 
 
 def test_what_is_said_of_templates_is_true():

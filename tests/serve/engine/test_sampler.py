@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import octavo
+from octavo.serve.engine.grammar import Grammars
 from octavo.serve.engine.request import Request
 from octavo.serve.engine.sampler import TokenSampler, check_bias, token_logprob
 from octavo.serve.http.api_error import RequestError
@@ -50,13 +51,17 @@ def test_biases_and_penalties_change_what_is_drawn(llama):
 
 
 def test_a_grammar_is_kept_to(llama):
-    sampler = TokenSampler(llama, Request(tokens=TOKENS, sampling=Sampling(temperature=0), grammar='root ::= "no"'))
-    text = b"".join(llama.piece(sampler.draw(-1)[0]) for _ in range(2))
-    assert text == b"no"
-    assert llama.ends(sampler.draw(-1)[0])
-    sampler.close()
-    with pytest.raises(RequestError, match="cannot read the grammar"):
-        TokenSampler(llama, Request(tokens=TOKENS, grammar="root ::= ((("))
+    grammars, before = Grammars(llama), llama.logits().copy()
+    request = Request(tokens=TOKENS, sampling=Sampling(temperature=0), grammar=grammars.made('start: "no"', "form"))
+    for _ in range(2):  # each answer begins anew
+        sampler = TokenSampler(llama, request)
+        drawn = [sampler.draw(-1)[0] for _ in range(3)]
+        assert b"".join(map(llama.piece, drawn[:2])) == b"no"
+        assert llama.ends(drawn[2])
+        sampler.close()
+    assert np.array_equal(llama.logits(), before)
+    with pytest.raises(RequestError, match="This form of an answer cannot be used"):
+        grammars.made("start: (((", "form")
 
 
 def test_log_probabilities_are_those_of_the_softmax(llama):

@@ -3,10 +3,13 @@
 import http.client
 import json
 import socket
+import time
 
 import pytest
 from helpers.command_line import octavo, start
 from helpers.served import serving
+
+from octavo.serve.http import security, timed_protocol
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +159,60 @@ def test_ctrl_c_ends_the_server_in_good_order(tiny_model, tmp_path):
     _, rest = process.communicate(timeout=60)
     assert b"Serving tiny at http://127.0.0.1:" in told[-1]
     assert (process.returncode, rest) == (0, b"")
+
+
+def test_connections_without_a_whole_request_are_closed(served, monkeypatch):
+    monkeypatch.setattr(timed_protocol, "_LONGEST", 0.2)
+    monkeypatch.setattr(security, "_LONGEST_PAUSE", 0.2)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+    for sent in (b"", b"POST /v1/comp", head[:-2]):
+        with socket.create_connection(served.address, 5) as connection:
+            connection.sendall(sent)
+            assert connection.recv(4096) == b""
+    with socket.create_connection(served.address, 5) as connection:
+        connection.sendall(head + b'{"prompt"')
+        assert connection.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_long_answers_and_pauses_between_requests_close_no_connection(served, monkeypatch):
+    monkeypatch.setattr(timed_protocol, "_LONGEST", 0.05)
+    connection = http.client.HTTPConnection(*served.address, timeout=20)
+    for _ in range(2):
+        body = json.dumps({"prompt": "x", "max_tokens": 60, "logit_bias": {"2": -100}})
+        connection.request("POST", "/v1/completions", body)
+        first = connection.sock
+        response = connection.getresponse()
+        assert response.status == 200
+        assert json.load(response)["choices"]
+        time.sleep(0.2)
+        assert connection.sock is first
+    connection.close()
+
+
+def test_halves_of_surrogate_pairs_are_text(served):
+    headers = {"content-type": "application/json"}
+    for text in (r"\ud83d", r"a \uDE00 b", r"\ud83d\ude00"):
+        for path, body in (
+            ("/v1/completions", '{"prompt": "%s", "max_tokens": 1}'),
+            (
+                "/v1/chat/completions",
+                '{"model": "m", "messages": [{"role": "user", "content": "%s"}], "max_tokens": 1}',
+            ),
+            ("/v1/messages", '{"model": "m", "messages": [{"role": "user", "content": "%s"}], "max_tokens": 1}'),
+            ("/v1/responses", '{"model": "m", "input": "%s", "max_output_tokens": 1}'),
+            ("/tokenize", '{"content": "%s"}'),
+        ):
+            response = served.client.post(path, content=body % text, headers=headers)
+            assert response.status_code == 200, (path, text, response.text)
+    tokens = served.post("/tokenize", content="\ufffd")["tokens"]
+    assert served.client.post("/tokenize", content=r'{"content": "\ud83d"}', headers=headers).json()["tokens"] == tokens
+
+
+def test_prompts_that_cannot_fit_are_refused_before_they_are_tokenized(served, monkeypatch):
+    llama = served.server.engine.llama
+    monkeypatch.setattr(llama, "tokenize", lambda *arguments, **options: pytest.fail("It was tokenized."))
+    text = "word " * 400_000
+    status, error = served.refused("/v1/chat/completions", model="m", messages=[{"role": "user", "content": text}])
+    assert (status, error["code"]) == (400, "context_length_exceeded")
+    status, error = served.refused("/v1/completions", prompt=text)
+    assert (status, error["code"]) == (400, "context_length_exceeded")

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import octavo
 from octavo.runtime.call_form import ANY, HERMES, TAUGHT, CallForm, Style
+from octavo.serve.engine.grammar import Grammars
 from octavo.serve.http.api_error import RequestError
-from octavo.serve.prompt.call_grammar import calls_grammar, grammar_of
+from octavo.serve.prompt.call_grammar import calls_grammar, schema_grammar
 from octavo.serve.prompt.tools import AnswerReader, CallFinder, ToolCall
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -140,17 +141,17 @@ def test_an_answer_that_must_be_a_call_is_told_at_the_end():
 
 
 def test_grammars_name_the_functions():
-    both, one = calls_grammar(TOOLS, None, HERMES), calls_grammar(TOOLS, "time", HERMES)
+    both, one = call_grammar(TOOLS, None, HERMES), call_grammar(TOOLS, "time", HERMES)
     assert ("weather" in both, "time" in both) == (True, True)
     assert ("weather" in one, "time" in one) == (False, True)
     with pytest.raises(RequestError, match="no function other"):
-        calls_grammar(TOOLS, "other", HERMES)
+        call_grammar(TOOLS, "other", HERMES)
 
 
-@pytest.mark.parametrize("schema", [{"type": "what"}, {"$ref": "#/nowhere"}, {"type": "object", "properties": 3}])
+@pytest.mark.parametrize("schema", [{"type": "what"}, {"$ref": "#/nowhere"}, {"type": "object", "properties": 3}, 3])
 def test_schemas_that_cannot_be_are_refused(schema):
-    with pytest.raises(RequestError, match="cannot be turned into a grammar") as raised:
-        grammar_of(schema, "response_format")
+    with pytest.raises(RequestError, match=r"cannot be used|is an object") as raised:
+        sampled.grammars.made(schema_grammar(schema, "response_format"), "response_format")
     assert raised.value.param == "response_format"
 
 
@@ -324,7 +325,7 @@ def test_tags_may_hold_tags(more, value):
     finder = CallFinder(TRIPS, [form])
     [call] = [each for piece in text for each in finder.add(piece)] + finder.end()
     assert json.loads(call.arguments) == {"stays": STAYS, "by": "sea", "more": value}
-    assert sampled(calls_grammar(TRIPS, None, form), text)
+    assert sampled(call_grammar(TRIPS, None, form), text)
 
 
 def test_a_tag_that_does_not_close_is_no_argument():
@@ -336,29 +337,23 @@ def test_a_tag_that_does_not_close_is_no_argument():
 
 
 def sampled(grammar, text):
-    """Whether a grammar, as llama.cpp reads it, allows a text."""
-    import llama_cpp
+    """Whether a grammar allows a text and its end."""
+    llama, made = sampled.llama, sampled.grammars.made(grammar, "tools")
+    for token in [*llama.tokenize(text.encode(), add_bos=False, special=False), llama.token_eos()]:
+        if made.forbidden()[token]:
+            return False
+        made.accept(token)
+    return True
 
-    vocabulary = sampled.llama._model.vocab
-    sampler = llama_cpp.llama_sampler_init_grammar(vocabulary, grammar.encode(), b"root")
-    assert sampler
-    try:
-        tokens = sampled.llama.tokenize(text.encode(), add_bos=False, special=False)
-        for token in [*tokens, sampled.llama.token_eos()]:
-            data = llama_cpp.llama_token_data(token, 1.0, 0.0)
-            candidates = llama_cpp.llama_token_data_array((llama_cpp.llama_token_data * 1)(data), 1, -1, False)
-            llama_cpp.llama_sampler_apply(sampler, candidates)
-            if candidates.data[0].logit == -float("inf"):
-                return False
-            llama_cpp.llama_sampler_accept(sampler, token)
-        return True
-    finally:
-        llama_cpp.llama_sampler_free(sampler)
+
+def call_grammar(tools, name, form):
+    return calls_grammar(tools, name, form, sampled.grammars.pattern)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _vocabulary(tiny_model):
     sampled.llama = octavo.Llama(tiny_model, vocab_only=True)
+    sampled.grammars = Grammars(sampled.llama)
     yield
     sampled.llama.close()
 
@@ -369,13 +364,13 @@ def test_grammars_have_the_form_of_the_model(name):
     text = text.replace(" </call>", "").replace("\n  {", "{").replace("}\n]", "}]").replace('"id": "0", ', "")
     if form.style is Style.PYTHON:
         text = text.replace("'Ro\nme'", '"Rome"')
-    grammar = calls_grammar(OF_DAYS, None, form)
+    grammar = call_grammar(OF_DAYS, None, form)
     assert sampled(grammar, text)
     assert sampled(grammar, text.replace("weather", "look-up"))
     assert not sampled(grammar, text.replace("weather", "unknown"))
     assert not sampled(grammar, text.replace("city", "town"))
     assert not sampled(grammar, f"Well. {text}")
-    assert not sampled(calls_grammar(OF_DAYS, "look-up", form), text)
+    assert not sampled(call_grammar(OF_DAYS, "look-up", form), text)
     finder = CallFinder(OF_DAYS, [form], forced=True)
     [call] = [*finder.add(text), *finder.end()]
     assert call.name == "weather"
