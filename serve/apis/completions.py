@@ -8,9 +8,9 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -19,36 +19,35 @@ from ..engine.request import End, Piece, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, parsed, sse
 from ..http.server import Server, server_of
+from .api_body import ApiBody, ApiObject, LogitBias, Stop, TopK, bias_of
 
 #: Largest number of prompts of one request, and of answers to each.
 _MOST_PROMPTS, _MOST_ANSWERS = 256, 8
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(ApiObject):
     """Extra reports of a stream."""
 
     include_usage: bool = False
 
 
-class CompletionBody(BaseModel):
-    """A client's request; other fields are ignored."""
-
-    model_config = ConfigDict(strict=False)
+class CompletionBody(ApiBody):
+    """A client's request."""
 
     prompt: str | list[str] | list[int] | list[list[int]] = Field(min_length=1)
     document: str | None = None
     attention: str | None = None
-    max_tokens: int = Field(16, ge=0)
+    max_tokens: Annotated[int, Field(ge=-1)] = 16
     temperature: float | None = Field(None, ge=0, le=100)
     top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=0)
+    top_k: TopK = None
     min_p: float | None = Field(None, ge=0, le=1)
     repeat_penalty: float | None = Field(None, gt=0)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
-    logit_bias: dict[int, float] | None = None
+    logit_bias: LogitBias = None
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: Stop = None
     n: int = Field(1, ge=1, le=_MOST_ANSWERS)
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=100)
@@ -78,7 +77,7 @@ async def complete(http_request: HttpRequest) -> Response:
             document = await server.finder.open([body.document], None, question)
         for number in range(body.n):
             sampling = server.sampling_of(
-                max(body.max_tokens, 1),
+                body.max_tokens,
                 None if body.seed is None else body.seed + number,
                 temperature=body.temperature,
                 top_p=body.top_p,
@@ -93,8 +92,8 @@ async def complete(http_request: HttpRequest) -> Response:
                     sampling=sampling,
                     frequency_penalty=body.frequency_penalty,
                     presence_penalty=body.presence_penalty,
-                    logit_bias=body.logit_bias or {},
-                    stop=[body.stop] if isinstance(body.stop, str) else body.stop or [],
+                    logit_bias=bias_of(body.logit_bias, server.tokens_of),
+                    stop=body.stop or (),
                     n_logprobs=body.logprobs,
                     of_prompt=body.echo and body.logprobs is not None,
                     answers=body.max_tokens != 0,

@@ -6,7 +6,7 @@ import base64
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -14,12 +14,13 @@ from starlette.routing import Route
 from ..http.api_error import RequestError
 from ..http.requests import parsed
 from ..http.server import Server, server_of
+from .api_body import ApiBody
 
 #: Largest number of texts of one request, as in OpenAI's API.
 _MOST_TEXTS = 2048
 
 
-class EmbeddingBody(BaseModel):
+class EmbeddingBody(ApiBody):
     """A client's request; other fields are ignored."""
 
     input: str | list[str] | list[int] | list[list[int]]

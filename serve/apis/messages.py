@@ -9,41 +9,40 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..engine.prompt_limits import PromptTooLong
 from ..engine.request import End, Generation, Request, Usage
 from ..http.api_error import RequestError
-from ..http.requests import client_of, connected, parsed, sse, while_connected
+from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
+from .api_body import ApiBody, ApiObject, TopK
 from .attachments import Attachments
-from .shared_json import extensions_of
+from .shared_json import effort_of, extensions_of
+from .tool_forms import tools_of
+
+#: The beginning of a text that Claude Code sends before its instructions, and that is another in each request: with it,
+#: no request could reuse what was read for the one before.
+_BILLING = "x-anthropic-billing-header"
 
 #: Anthropic's names of reasons and of errors.
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _ERRORS = {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 
 
-class Message(BaseModel):
+class Message(ApiObject):
     """A message; its content is text, or a list of blocks."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | list[dict[str, Any]]
 
 
-class Tool(BaseModel):
-    """A function that the model may call."""
-
-    name: str = Field(min_length=1)
-    description: str | None = None
-    input_schema: dict[str, Any] = Field(default_factory=dict)
-
-
-class ToolChoice(BaseModel):
+class ToolChoice(ApiObject):
     """Whether the model must call a function."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -51,15 +50,29 @@ class ToolChoice(BaseModel):
     disable_parallel_tool_use: bool = False
 
 
-class Thinking(BaseModel):
+class Thinking(ApiObject):
     """Whether the model thinks, and for how many tokens at most."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int | None = Field(None, ge=0)
 
 
-class MessagesBody(BaseModel):
-    """A client's request; other fields are ignored."""
+class Format(ApiObject):
+    """The form of an answer."""
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] | bool = Field(alias="schema")
+
+
+class OutputConfig(ApiObject):
+    """The form of an answer, and how much the model thinks."""
+
+    format: Format | None = None
+    effort: str | None = None
+
+
+class MessagesBody(ApiBody):
+    """A client's request."""
 
     messages: list[Message] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None
@@ -68,11 +81,13 @@ class MessagesBody(BaseModel):
     attention: str | None = None
     temperature: float | None = Field(None, ge=0, le=100)
     top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=0)
+    top_k: TopK = None
     stop_sequences: list[str] | None = None
-    tools: list[Tool] | None = None
+    tools: list[dict[str, Any]] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
+    output_config: OutputConfig = Field(default_factory=lambda: OutputConfig())
+    output_format: Format | None = None
     stream: bool = False
 
 
@@ -87,6 +102,7 @@ async def create(http_request: HttpRequest) -> Response:
     server, body = server_of(http_request), await parsed(http_request, AnswerBody)
     turn = await _turn(server, body, client_of(http_request), body.max_tokens)
     request = await while_connected(http_request, prepared(server, turn))
+    note_ignored(http_request, [*tools_of(body.tools).left_out, *request.ignored])
     writer = _Writer(request, server.engine.name, body.stop_sequences or ())
     if body.stream:
         return sse(writer.lines(answer(server, turn, request)), writer.failure)
@@ -108,11 +124,12 @@ async def _turn(server: Server, body: MessagesBody, client: str, max_tokens: int
     attachments, cites = Attachments(server, body.document), [False]
     messages: list[Mapping[str, Any]] = []
     if body.system:
-        system = body.system if isinstance(body.system, str) else "\n\n".join(_texts(body.system))
-        messages.append({"role": "system", "content": system})
+        texts = [body.system] if isinstance(body.system, str) else _texts(body.system)
+        system = "\n\n".join(text for text in texts if not text.startswith(_BILLING))
+        messages += [{"role": "system", "content": system}] if system else []
     for message in body.messages:
         messages += await _messages(message, attachments, cites)
-    choice = body.tool_choice or ToolChoice(type="auto")
+    choice, form = body.tool_choice or ToolChoice(type="auto"), body.output_config.format or body.output_format
     named = {"auto": "auto", "none": "none", "any": "required", "tool": choice.name or ""}
     thinks = body.thinking
     sampling = server.sampling_of(
@@ -132,18 +149,16 @@ async def _turn(server: Server, body: MessagesBody, client: str, max_tokens: int
         limits_thoughts=True,
         client=client,
     )
-    tools = [
-        {"name": tool.name, "parameters": tool.input_schema} | _unless_none("description", tool.description)
-        for tool in body.tools or ()
-    ]
     return ChatTurn(
         messages=messages,
         generation=generation,
         documents=attachments.documents,
         reads=body.reads,
-        tools=[{"type": "function", "function": tool} for tool in tools],
+        tools=tools_of(body.tools).functions,
         choice=named[choice.type],
         parallel=not choice.disable_parallel_tool_use,
+        schema=None if form is None else form.schema_,
+        options=effort_of(body.output_config.effort)[1],
     )
 
 
@@ -166,9 +181,10 @@ async def _messages(message: Message, attachments: Attachments, cites: list[bool
             function = {"name": str(block.get("name")), "arguments": json.dumps(block.get("input", {}))}
             calls.append({"id": str(block.get("id")), "type": "function", "function": function})
         elif kind == "tool_result":
-            content = block.get("content") or ""
-            text = content if isinstance(content, str) else "\n\n".join(_texts(content))
+            text = _result(block.get("content") or "")
             results.append({"role": "tool", "content": text, "tool_call_id": str(block.get("tool_use_id"))})
+        elif kind == "search_result":
+            texts.append(_search_result(block))
         elif kind == "image":
             raise RequestError("octavo reads text and documents: images cannot be sent.", param="messages")
         elif kind != "redacted_thinking":
@@ -178,6 +194,25 @@ async def _messages(message: Message, attachments: Attachments, cites: list[bool
     more: dict[str, Any] = {"tool_calls": calls} if calls else {}
     more |= {"reasoning_content": "\n\n".join(thoughts)} if thoughts else {}
     return [*results, {"role": message.role, "content": "\n\n".join(texts), **more}]
+
+
+def _result(content: str | list[dict[str, Any]]) -> str:
+    """Return the text of what a function returned. A picture in it ends no conversation: a note stands for it."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for block in content:
+        kind = block.get("type")
+        if kind == "search_result":
+            texts.append(_search_result(block))
+        else:
+            texts.append(str(block.get("text", "")) if kind == "text" else f"[{kind}: octavo reads text]")
+    return "\n\n".join(texts)
+
+
+def _search_result(block: Mapping[str, Any]) -> str:
+    """Return the text of a search result, with its title and source."""
+    return "\n\n".join([f"{block.get('title', '')} ({block.get('source', '')})", *_texts(block.get("content") or [])])
 
 
 async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
@@ -190,6 +225,12 @@ async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
         await attachments.bring_bytes(name or "document.txt", str(source.get("data", "")).encode())
     elif kind == "base64":
         await attachments.bring(name, str(source.get("data", "")))
+    elif kind == "content":
+        content = source.get("content") or ""
+        text = content if isinstance(content, str) else "\n\n".join(_texts(content))
+        await attachments.bring_bytes(name or "document.txt", text.encode())
+    elif kind == "url":
+        raise RequestError("octavo fetches no url: send the document itself, or upload it.", param="messages")
     else:
         raise RequestError(f"A document's source is of no known kind: {kind}.", param="messages")
 
@@ -197,10 +238,6 @@ async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
 def _texts(blocks: list[dict[str, Any]]) -> list[str]:
     """Return the texts among some blocks."""
     return [str(block.get("text", "")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
-
-
-def _unless_none(name: str, value: Any) -> dict[str, Any]:
-    return {} if value is None else {name: value}
 
 
 class _Writer:
@@ -245,7 +282,7 @@ class _Writer:
         if isinstance(event, Text):
             if not event.text:
                 return []
-            lines = self._open("text", {"type": "text", "text": "", "citations": None})
+            lines = self._open("text", {"type": "text", "text": "", "citations": []})
             self._blocks[-1]["text"] += event.text
             return [*lines, self._delta({"type": "text_delta", "text": event.text})]
         if isinstance(event, ToolCall):
@@ -255,7 +292,7 @@ class _Writer:
             self._blocks[-1] = {**block, "input": json.loads(event.arguments)}
             return [*lines, *self._close()]
         self._finished = event
-        lines = [] if self._blocks else self._begin({"type": "text", "text": "", "citations": None})
+        lines = [] if self._blocks else self._begin({"type": "text", "text": "", "citations": []})
         citations = _citations(event.end, self._request)
         if citations and self._is_open and self._blocks[-1]["type"] == "text":
             self._blocks[-1]["citations"] = citations
@@ -289,7 +326,7 @@ class _Writer:
     def message(self) -> dict[str, Any]:
         """Return the message so far."""
         finished = self._finished
-        usage = finished.end.usage if finished else None
+        usage = _usage(finished.end.usage) if finished else {**_usage(None), "input_tokens": self._request.n_prompt}
         reason, stop = _REASONS[finished.reason] if finished else None, None
         if finished and finished.reason == "stop" and finished.end.stopped_by in self._stops:
             reason, stop = "stop_sequence", finished.end.stopped_by
@@ -303,7 +340,7 @@ class _Writer:
             "stop_sequence": stop,
             "stop_details": None,
             "container": None,
-            "usage": _usage(usage),
+            "usage": usage,
         }
         return message | self._extensions
 
@@ -346,7 +383,8 @@ def _citations(end: End, request: Request) -> list[dict[str, Any]]:
 def anthropic_error(problem: RequestError) -> dict[str, Any]:
     """Return an error in Anthropic's form."""
     kind = _ERRORS.get(problem.status) or ("api_error" if problem.status >= 500 else problem.kind)
-    return {"type": "error", "error": {"type": kind, "message": str(problem)}}
+    message = f"prompt is too long: {problem.counts}. {problem}" if isinstance(problem, PromptTooLong) else str(problem)
+    return {"type": "error", "error": {"type": kind, "message": message}}
 
 
 routes = [

@@ -10,41 +10,48 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..engine.request import End, Generation, Request
 from ..http.api_error import RequestError
-from ..http.requests import client_of, connected, parsed, sse, while_connected
+from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..http.server import Server, server_of
 from ..library.open_document import Opened, OpenExcerpts
 from ..prompt.chat_turn import ChatTurn, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
+from .api_body import ApiBody, ApiObject, Limit, LogitBias, Stop, ToolChoice, TopK, bias_of
 from .attachments import Attachments
 from .shared_json import annotations_of, effort_of, extensions_of, logprob_as_json, usage_of
+from .tool_forms import Tools, tools_of
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
 
 
-class FunctionCall(BaseModel):
+class FunctionCall(ApiObject):
     """A function and its arguments, in JSON."""
 
     name: str
     arguments: str
 
 
-class Call(BaseModel):
+class Call(ApiObject):
     """A call in an earlier message of the model."""
 
     id: str = ""
     type: Literal["function"] = "function"
     function: FunctionCall
 
+    def as_json(self) -> dict[str, Any]:
+        """Return its known fields."""
+        function = {"name": self.function.name, "arguments": self.function.arguments}
+        return {"id": self.id, "type": self.type, "function": function}
 
-class Message(BaseModel):
+
+class Message(ApiObject):
     """A message; its content is text, or a list of parts."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -55,82 +62,56 @@ class Message(BaseModel):
     name: str | None = None
 
 
-class Function(BaseModel):
-    """A function that the model may call."""
-
-    name: str = Field(min_length=1)
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class Tool(BaseModel):
-    """A tool, always a function."""
-
-    type: Literal["function"] = "function"
-    function: Function
-
-
-class NamedFunction(BaseModel):
-    """The name of a function."""
-
-    name: str
-
-
-class NamedTool(BaseModel):
-    """A function that must be called."""
-
-    type: Literal["function"] = "function"
-    function: NamedFunction
-
-
-class JsonSchema(BaseModel):
+class JsonSchema(ApiObject):
     """The schema of an answer."""
 
     name: str = ""
-    schema_: dict[str, Any] = Field(default_factory=dict, alias="schema")
+    schema_: dict[str, Any] | bool = Field(default_factory=dict, alias="schema")
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(ApiObject):
     """The form of an answer."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+    schema_: dict[str, Any] | bool | None = Field(None, alias="schema")
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(ApiObject):
     """Extra reports of a stream."""
 
     include_usage: bool = False
 
 
-class ChatBody(BaseModel):
-    """A client's request; other fields are ignored. The server has one model, whatever `model` names."""
+class ChatBody(ApiBody):
+    """A client's request."""
 
-    model: str
     messages: Annotated[list[Message], Field(min_length=1)]
     document: str | list[str] | None = None
     reads: Literal["document", "excerpts"] | None = None
     attention: str | None = None
     sources: bool = False
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_tokens: Limit = None
+    max_completion_tokens: Limit = None
     temperature: float | None = Field(None, ge=0, le=100)
     top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=0)
+    top_k: TopK = None
     min_p: float | None = Field(None, ge=0, le=1)
     repeat_penalty: float | None = Field(None, gt=0)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
-    logit_bias: dict[int, float] | None = None
-    logprobs: bool = False
+    logit_bias: LogitBias = None
+    logprobs: bool | Annotated[int, Field(ge=0, le=100)] = False
     top_logprobs: int = Field(0, ge=0, le=100)
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: Stop = None
     n: int = Field(1, ge=1, le=8)
-    tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: ToolChoice = ("auto", None)
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None
+    json_schema: dict[str, Any] | bool | None = None
+    grammar: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     reasoning_budget_tokens: int | None = Field(None, ge=0)
@@ -141,8 +122,10 @@ class ChatBody(BaseModel):
 async def complete(http_request: HttpRequest) -> Response:
     """Answer POST /v1/chat/completions."""
     server, body = server_of(http_request), await parsed(http_request, ChatBody)
-    turn = await _turn(server, body, client_of(http_request))
+    tools = tools_of(body.tools, body.tool_choice[1])
+    turn = await _turn(server, body, tools, client_of(http_request))
     request = await while_connected(http_request, prepared(server, turn))
+    note_ignored(http_request, [*tools.left_out, *request.ignored])
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
     if request.document is not None:
         head["document"] = _document_as_json(request.document)
@@ -159,12 +142,12 @@ async def complete(http_request: HttpRequest) -> Response:
     return JSONResponse({**head, "object": "chat.completion", "choices": choices, **totals})
 
 
-async def _turn(server: Server, body: ChatBody, client: str) -> ChatTurn:
+async def _turn(server: Server, body: ChatBody, tools: Tools, client: str) -> ChatTurn:
     """Return the turn of a body."""
     attachments = Attachments(server, body.document)
     messages = [await _message(message, attachments) for message in body.messages]
-    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    max_tokens = body.max_completion_tokens or body.max_tokens
+    max_tokens = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    n_logprobs = body.top_logprobs if body.logprobs is True else int(body.logprobs) or None
     think, effort = effort_of(body.reasoning_effort)
     generation = Generation(
         sampling=server.sampling_of(
@@ -180,24 +163,25 @@ async def _turn(server: Server, body: ChatBody, client: str) -> ChatTurn:
         ),
         frequency_penalty=body.frequency_penalty,
         presence_penalty=body.presence_penalty,
-        logit_bias=body.logit_bias or {},
-        stop=stop,
-        n_logprobs=body.top_logprobs if body.logprobs else None,
+        logit_bias=bias_of(body.logit_bias, server.tokens_of),
+        stop=body.stop or (),
+        n_logprobs=n_logprobs,
+        answers=max_tokens != 0,
         attention=server.attention_of(body.attention),
         sources=body.sources,
         limits_thoughts=max_tokens is not None,
         client=client,
     )
-    choice = body.tool_choice or "auto"
     return ChatTurn(
         messages=messages,
         generation=generation,
         documents=attachments.documents,
         reads=body.reads,
-        tools=[tool.model_dump(exclude_none=True) for tool in body.tools or ()],
-        choice=choice if isinstance(choice, str) else choice.function.name,
+        tools=tools.functions,
+        choice=body.tool_choice[0],
         parallel=body.parallel_tool_calls,
-        schema=_schema(body.response_format),
+        schema=body.json_schema if body.json_schema is not None else _schema(body.response_format),
+        grammar=body.grammar,
         options=effort | (body.chat_template_kwargs or {}),
     )
 
@@ -209,7 +193,7 @@ async def _message(message: Message, attachments: Attachments) -> Mapping[str, A
         texts = [await _part(part, attachments) for part in content]
         content = "\n\n".join(text for text in texts if text)
     role = "system" if message.role == "developer" else message.role
-    calls = [call.model_dump() for call in message.tool_calls or ()]
+    calls = [call.as_json() for call in message.tool_calls or ()]
     formatted: dict[str, Any] = {"role": role, "content": content}
     formatted |= {"tool_calls": calls} if calls else {}
     others = ("reasoning_content", "tool_call_id", "name")
@@ -234,11 +218,13 @@ async def _part(part: Mapping[str, Any], attachments: Attachments) -> str:
     raise RequestError(f"A part of a message is of no known kind: {kind}.", param="messages")
 
 
-def _schema(form: ResponseFormat | None) -> dict[str, Any] | None:
+def _schema(form: ResponseFormat | None) -> dict[str, Any] | bool | None:
     """Return the JSON schema of an answer's form."""
     if form is None or form.type == "text":
         return None
-    return form.json_schema.schema_ if form.type == "json_schema" and form.json_schema else _OBJECT
+    if form.json_schema is not None and form.type == "json_schema":
+        return form.json_schema.schema_
+    return _OBJECT if form.schema_ is None else form.schema_
 
 
 def _numbered(request: Request, number: int) -> Request:

@@ -1,27 +1,31 @@
-"""OpenAI's responses API. Each request has its whole conversation: the server keeps none."""
+"""OpenAI's responses API."""
 
 from __future__ import annotations
 
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
-from typing import Any, Literal
+from functools import partial
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..engine.request import End, Generation, Request
 from ..http.api_error import RequestError
-from ..http.requests import client_of, connected, openai_error, parsed, sse, while_connected
-from ..http.server import server_of
+from ..http.requests import client_of, connected, note_ignored, openai_error, parsed, sse, while_connected
+from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
 from .attachments import Attachments
+from .kept_responses import KeptResponse
+from .response_input import ResponseBody, messages_of
 from .shared_json import annotations_of, effort_of, extensions_of, logprob_as_json
+from .tool_forms import Tools, tools_of
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
@@ -30,81 +34,62 @@ _OBJECT: dict[str, Any] = {"type": "object"}
 _MESSAGE, _REASONING = "message", "reasoning"
 
 
-class Tool(BaseModel):
-    """A function that the model may call."""
+class _Asked(NamedTuple):
+    """What a body asks: a turn, the items of the whole conversation, and its tools."""
 
-    type: Literal["function"]
-    name: str = Field(min_length=1)
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class NamedTool(BaseModel):
-    """A function that must be called."""
-
-    type: Literal["function"]
-    name: str
-
-
-class Format(BaseModel):
-    """The form of an answer."""
-
-    type: Literal["text", "json_object", "json_schema"] = "text"
-    name: str | None = None
-    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
-
-
-class TextOptions(BaseModel):
-    """Options of the answer's text."""
-
-    format: Format | None = None
-
-
-class Reasoning(BaseModel):
-    """How much the model thinks."""
-
-    effort: str | None = None
-    summary: str | None = None
-
-
-class ResponseBody(BaseModel):
-    """A client's request; other fields are ignored. The server has one model, whatever `model` names."""
-
-    model: str
-    input: str | list[dict[str, Any]] = Field(min_length=1)
-    instructions: str | None = None
-    document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
-    attention: str | None = None
-    sources: bool = False
-    max_output_tokens: int | None = Field(None, ge=1)
-    temperature: float | None = Field(None, ge=0, le=100)
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_logprobs: int = Field(0, ge=0, le=100)
-    include: list[str] | None = None
-    seed: int | None = None
-    tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
-    parallel_tool_calls: bool = True
-    reasoning: Reasoning = Field(default_factory=Reasoning)
-    text: TextOptions = Field(default_factory=TextOptions)
-    metadata: dict[str, Any] | None = None
-    previous_response_id: str | None = None
-    stream: bool = False
+    turn: ChatTurn
+    items: list[dict[str, Any]]
+    tools: Tools
 
 
 async def respond(http_request: HttpRequest) -> Response:
     """Answer POST /v1/responses."""
     server, body = server_of(http_request), await parsed(http_request, ResponseBody)
-    if body.previous_response_id is not None:
-        raise RequestError(
-            "Responses are not kept: send the whole conversation as input. What was read before is not read again.",
-            param="previous_response_id",
-        )
+    asked = await _asked(http_request, body)
+    request = await while_connected(http_request, prepared(server, asked.turn))
+    note_ignored(http_request, request.ignored)
+    writer = _Writer(body, request, server.engine.name, asked.tools.free_text)
+    writer.when_done = partial(_keep, server, asked) if body.store else None
+    if body.stream:
+        return sse(writer.lines(answer(server, asked.turn, request)), writer.failure)
+    async with aclosing(connected(http_request, answer(server, asked.turn, request))) as events:
+        async for event in events:
+            for _ in writer.add(event):
+                pass
+    return JSONResponse(writer.done())
+
+
+async def count(http_request: HttpRequest) -> Response:
+    """Answer POST /v1/responses/input_tokens."""
+    server, body = server_of(http_request), await parsed(http_request, ResponseBody)
+    asked = await _asked(http_request, body)
+    n_tokens = (await prepared(server, asked.turn, checked=False)).n_prompt
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": n_tokens})
+
+
+async def kept(http_request: HttpRequest) -> Response:
+    """Answer GET and DELETE /v1/responses/{id}."""
+    responses, name = server_of(http_request).responses, f"resp_{http_request.path_params['id']}"
+    if http_request.method == "DELETE":
+        responses.remove(name)
+        return JSONResponse({"id": name, "object": "response", "deleted": True})
+    return JSONResponse(responses.get(name).response)
+
+
+async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
+    """Return what a body asks, after the conversation of the response that it names, if it names one."""
+    server, left_out = server_of(http_request), list[str]()
+    before = None if body.previous_response_id is None else server.responses.get(body.previous_response_id)
     attachments = Attachments(server, body.document)
-    messages = await _messages(body, attachments)
-    choice, form = body.tool_choice, body.text.format
+    for reference in before.documents if before else ():
+        attachments.name(reference)
+    new = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
+    items = [*(before.items if before else ()), *new]
+    instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    messages = await messages_of([*instructions, *items], attachments, left_out)
+    choice, allowed = body.tool_choice
+    tools, form = tools_of(body.tools, allowed), body.text.format
+    note_ignored(http_request, [*left_out, *tools.left_out])
     think, effort = effort_of(body.reasoning.effort)
     turn = ChatTurn(
         messages=messages,
@@ -120,95 +105,27 @@ async def respond(http_request: HttpRequest) -> Response:
         ),
         documents=attachments.documents,
         reads=body.reads,
-        tools=[_as_tool(tool) for tool in body.tools or ()],
-        choice=choice if isinstance(choice, str) else choice.name,
+        tools=tools.functions,
+        choice=choice,
         parallel=body.parallel_tool_calls,
-        schema=None if form is None or form.type == "text" else form.schema_ or _OBJECT,
+        schema=None if form is None or form.type == "text" else _OBJECT if form.schema_ is None else form.schema_,
         options=effort,
     )
-    request = await while_connected(http_request, prepared(server, turn))
-    writer = _Writer(body, request, server.engine.name)
-    if body.stream:
-        return sse(writer.lines(answer(server, turn, request)), writer.failure)
-    async with aclosing(connected(http_request, answer(server, turn, request))) as events:
-        async for event in events:
-            for _ in writer.add(event):
-                pass
-    return JSONResponse(writer.response("completed"))
+    return _Asked(turn, items, tools)
 
 
-async def _messages(body: ResponseBody, attachments: Attachments) -> list[Mapping[str, Any]]:
-    """Return the conversation in the form of chat completions."""
-    messages: list[Mapping[str, Any]] = []
-    if body.instructions:
-        messages.append({"role": "system", "content": body.instructions})
-    items = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
-    thought = ""  # before the message or call that comes next
-    for item in items:
-        kind = item.get("type", "message")
-        if kind == "message" and item.get("role") in ("user", "assistant", "system", "developer"):
-            role = "system" if item["role"] == "developer" else item["role"]
-            message = {"role": role, "content": await _content(item.get("content"), attachments)}
-            if role == "system" and messages and messages[0]["role"] == "system":
-                messages[0] = {"role": role, "content": f"{messages[0]['content']}\n\n{message['content']}"}
-            else:
-                messages.append(message)
-        elif kind == "function_call" and isinstance(item.get("name"), str):
-            function = {"name": item["name"], "arguments": str(item.get("arguments", "{}"))}
-            call = {"id": str(item.get("call_id", "")), "type": "function", "function": function}
-            messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        elif kind == "function_call_output":
-            output = item.get("output")
-            content = output if isinstance(output, str) else json.dumps(output)
-            messages.append({"role": "tool", "content": content, "tool_call_id": str(item.get("call_id", ""))})
-        elif kind == "reasoning":
-            thought = _thought(item)
-            continue
-        else:
-            raise RequestError(f"An item of the input is of no known kind: {kind}.", param="input")
-        if thought and messages[-1]["role"] == "assistant":
-            messages[-1] = {**messages[-1], "reasoning_content": thought}
-        thought = ""
-    return messages
-
-
-def _thought(item: Mapping[str, Any]) -> str:
-    """Return the text of a thought, or else of its summary."""
-    parts = item.get("content") or item.get("summary") or ()
-    return "\n\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
-
-
-async def _content(content: Any, attachments: Attachments) -> str:
-    """Return the text of a message's content; documents in it are attached."""
-    if isinstance(content, str):
-        return content
-    texts = []
-    for part in content if isinstance(content, list) else []:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
-            texts.append(part["text"])
-        elif kind == "input_file" and isinstance(part.get("file_id"), str):
-            attachments.name(part["file_id"])
-        elif kind == "input_file" and isinstance(part.get("file_data"), str):
-            await attachments.bring(part.get("filename"), part["file_data"])
-        elif kind == "input_image":
-            raise RequestError("octavo reads text and documents: images cannot be sent.", param="input")
-        elif kind != "refusal":
-            raise RequestError(f"A part of a message is of no known kind: {kind}.", param="input")
-    return "\n\n".join(texts)
-
-
-def _as_tool(tool: Tool) -> dict[str, Any]:
-    """Return a function in the form of chat completions."""
-    function = tool.model_dump(include={"name", "description", "parameters"}, exclude_none=True)
-    return {"type": "function", "function": function}
+def _keep(server: Server, asked: _Asked, response: dict[str, Any]) -> None:
+    """Keep a response and the conversation up to its end."""
+    server.responses.keep(KeptResponse(response, [*asked.items, *response["output"]], asked.turn.documents))
 
 
 class _Writer:
     """Make a response of the model's answer, and the event of each step."""
 
-    def __init__(self, body: ResponseBody, request: Request, model: str) -> None:
-        self._body, self._request, self._model = body, request, model
+    when_done: Callable[[dict[str, Any]], None] | None = None
+
+    def __init__(self, body: ResponseBody, request: Request, model: str, free_text: Collection[str]) -> None:
+        self._body, self._request, self._model, self._free_text = body, request, model, free_text
         self._id, self._created = f"resp_{uuid.uuid4().hex}", int(time.time())
         self._output: list[dict[str, Any]] = []
         self._open: dict[str, Any] | None = None  # the current message
@@ -223,8 +140,15 @@ class _Writer:
             async for event in events:
                 for line in self.add(event):
                     yield line
-        status = "incomplete" if self._reason == "length" else "completed"
-        yield self._line(f"response.{status}", response=self.response(status))
+        response = self.done()
+        yield self._line(f"response.{response['status']}", response=response)
+
+    def done(self) -> dict[str, Any]:
+        """Return the whole response."""
+        response = self.response("incomplete" if self._reason == "length" else "completed")
+        if self.when_done is not None:
+            self.when_done(response)
+        return response
 
     def failure(self, problem: RequestError) -> str:
         """Return the event of an error."""
@@ -304,6 +228,8 @@ class _Writer:
         ]
 
     def _add_call(self, call: ToolCall) -> list[str]:
+        if call.name in self._free_text:
+            return self._add_free_text(call)
         item = {"type": "function_call", "id": f"fc_{uuid.uuid4().hex}", "call_id": call.id, "name": call.name}
         done = {**item, "arguments": call.arguments, "status": "completed"}
         self._output.append(done)
@@ -314,6 +240,22 @@ class _Writer:
             self._line("response.output_item.added", output_index=number, item=begun),
             self._line("response.function_call_arguments.delta", **place, delta=call.arguments),
             self._line("response.function_call_arguments.done", **place, name=call.name, arguments=call.arguments),
+            self._line("response.output_item.done", output_index=number, item=done),
+        ]
+
+    def _add_free_text(self, call: ToolCall) -> list[str]:
+        """Add a call of a tool that takes free text."""
+        text = str(json.loads(call.arguments).get("input", ""))
+        item = {"type": "custom_tool_call", "id": f"ctc_{uuid.uuid4().hex}", "call_id": call.id, "name": call.name}
+        done = {**item, "input": text, "status": "completed"}
+        self._output.append(done)
+        number = len(self._output) - 1
+        place = {"item_id": item["id"], "output_index": number}
+        begun = {**item, "input": "", "status": "in_progress"}
+        return [
+            self._line("response.output_item.added", output_index=number, item=begun),
+            self._line("response.custom_tool_call_input.delta", **place, delta=text),
+            self._line("response.custom_tool_call_input.done", **place, input=text),
             self._line("response.output_item.done", output_index=number, item=done),
         ]
 
@@ -345,9 +287,12 @@ class _Writer:
             "usage": None,
             "instructions": body.instructions,
             "tools": [
-                {"description": None, "parameters": None, "strict": None, **_dump(tool)} for tool in body.tools or ()
+                {"description": None, "parameters": None, "strict": None, **tool}
+                if tool.get("type") == "function"
+                else tool
+                for tool in body.tools or ()
             ],
-            "tool_choice": _dump(body.tool_choice),
+            "tool_choice": body.stated_choice,
             "parallel_tool_calls": body.parallel_tool_calls,
             "text": {"format": _dump(body.text.format) or {"type": "text"}},
             "temperature": self._request.sampling.temperature,
@@ -355,6 +300,8 @@ class _Writer:
             "top_logprobs": body.top_logprobs,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
+            "previous_response_id": body.previous_response_id,
+            "store": body.store,
             "reasoning": {"effort": body.reasoning.effort, "summary": None},
             **_NOT_KEPT,
         }
@@ -373,12 +320,10 @@ class _Writer:
 
 #: Fields of a response for settings that octavo lacks.
 _NOT_KEPT: dict[str, Any] = {
-    "previous_response_id": None,
     "truncation": "disabled",
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
     "max_tool_calls": None,
-    "store": False,
     "background": False,
     "service_tier": "default",
     "safety_identifier": None,
@@ -395,4 +340,8 @@ def _citations(end: End, index: int) -> list[dict[str, Any]]:
     return [{"type": source["type"], "index": index, **source["file_citation"]} for source in annotations_of(end)]
 
 
-routes = [Route("/v1/responses", respond, methods=["POST"])]
+routes = [
+    Route("/v1/responses", respond, methods=["POST"]),
+    Route("/v1/responses/input_tokens", count, methods=["POST"]),
+    Route("/v1/responses/resp_{id}", kept, methods=["GET", "DELETE"]),
+]

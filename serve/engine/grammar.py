@@ -20,6 +20,9 @@ from ..http.api_error import RequestError
 #: Tokens that llguidance treats as special: they match nothing in a grammar but their own numbers.
 _SPECIAL = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL, llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
 
+#: Most characters of a grammar in llama.cpp's form, whose parser is not fast.
+_LONGEST_GBNF = 64_000
+
 
 class Grammar:
     """A grammar, and how far an answer has come in it. Made by `Grammars`."""
@@ -86,6 +89,10 @@ class Grammars:
         parts = re.split(f"({'|'.join(map(re.escape, longest))})", text) if longest else [text]
         return [f"<[{special[part]}]>" if part in special else json.dumps(part) for part in parts if part]
 
+    def of_gbnf(self, gbnf: str) -> Grammar:
+        """Return a grammar in llama.cpp's form. Raise RequestError if it cannot be used."""
+        return self.made(_lark_of(gbnf), "grammar")
+
     def made(self, lark: str, param: str) -> Grammar:
         """Return a grammar.
 
@@ -108,6 +115,18 @@ class Grammars:
         if matcher.is_error():
             raise RequestError(f"This form of an answer cannot be used: {_reason(matcher.get_error())}.", param=param)
         return Grammar(matcher, self._llama.n_vocab())
+
+
+def _lark_of(gbnf: str) -> str:
+    """Return a GBNF grammar in Lark. Raise RequestError if it cannot be read."""
+    from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
+
+    if len(gbnf) > _LONGEST_GBNF:
+        raise RequestError(f"A grammar has at most {_LONGEST_GBNF:,} characters.", param="grammar")
+    try:
+        return str(gbnf_to_lark(gbnf))
+    except (GbnfToLarkError, RecursionError, IndexError, ValueError) as problem:
+        raise RequestError(f"This grammar cannot be read: {_reason(str(problem))}.", param="grammar") from problem
 
 
 def _is_special(vocab: Any, token: int, piece: bytes) -> bool:

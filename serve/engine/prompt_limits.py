@@ -8,6 +8,26 @@ from ...runtime.llama import Llama
 from ..http.api_error import RequestError
 
 
+class PromptTooLong(RequestError):
+    """A prompt exceeds the context. The words are those by which clients recognise this.
+
+    Parameters
+    ----------
+    n_tokens : str
+        Tokens of the prompt, or a least number of them.
+    n_ctx : int
+        Tokens of the context.
+    """
+
+    def __init__(self, n_tokens: str, n_ctx: int) -> None:
+        super().__init__(
+            f"This model's maximum context length is {n_ctx} tokens, and the prompt has {n_tokens} tokens: send less, "
+            "start the server with a larger context (-c), or upload documents to /v1/files and name them.",
+            code="context_length_exceeded",
+        )
+        self.counts = f"{n_tokens} tokens > {n_ctx} maximum"
+
+
 class PromptLimits:
     """The limits of prompts. An attention that forgets has none."""
 
@@ -21,21 +41,13 @@ class PromptLimits:
         if n_tokens == 0:
             raise RequestError("The prompt is empty.")
         if n_tokens >= n_ctx and not self._endless:
-            raise RequestError(
-                f"The prompt has {n_tokens:,} tokens, and the context of {n_ctx:,} leaves no room for an answer: send "
-                "less, or start the server with a larger one (-c).",
-                code="context_length_exceeded",
-            )
+            raise PromptTooLong(f"{n_tokens}", n_ctx)
 
     def check_length(self, n_characters: int) -> None:
         """Check a text before it is tokenized. Raise RequestError if no tokens are long enough for it to fit."""
         n_ctx = self._llama.context.n_ctx()
         if n_characters > n_ctx * self._longest and not self._endless:
-            raise RequestError(
-                f"The prompt has {n_characters:,} characters, more than the context of {n_ctx:,} tokens can hold: send "
-                "less, or upload it to /v1/files and ask about it.",
-                code="context_length_exceeded",
-            )
+            raise PromptTooLong(f"more than {n_characters // self._longest}", n_ctx)
 
     @cached_property
     def _longest(self) -> int:

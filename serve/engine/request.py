@@ -89,6 +89,11 @@ class Request(Generation):
     marks: Mapping[int, str] = field(default_factory=dict)
 
     @property
+    def ignored(self) -> Sequence[str]:
+        """Return what of the answer's form is not enforced."""
+        return () if self.grammar is None else self.grammar.ignored
+
+    @property
     def n_prompt(self) -> int:
         """Return the number of tokens before the answer."""
         return len(self.tokens) + (self.document.n_tokens if self.document else 0)

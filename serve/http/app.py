@@ -31,6 +31,7 @@ from ..library.served_library import ServedLibrary
 from ..prompt.message_formatter import MessageFormatter
 from . import page_route, status
 from .api_error import RequestError
+from .paths import TolerantPaths
 from .requests import openai_error
 from .security import Guard
 from .server import Server
@@ -138,9 +139,10 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
         server.prompt_cache.close()
 
     guard = Middleware(Guard, refuse=refusal, hosts=hosts, key=key, most_bytes=most_bytes)
+    routes = [route for module in _MODULES for route in module.routes]
     app = Starlette(
-        routes=[route for module in _MODULES for route in module.routes],
-        middleware=[guard],
+        routes=routes,
+        middleware=[Middleware(TolerantPaths, routes=routes), guard],
         exception_handlers={OctavoError: _failed, HTTPException: _no_route, Exception: _broken},
         lifespan=lifespan,
     )

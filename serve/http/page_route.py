@@ -46,4 +46,5 @@ routes: list[Route] = [
     _route("/", "index.html", "text/html"),
     _route("/page.js", "page.js", "text/javascript"),
     _route("/page.css", "page.css", "text/css"),
+    Route("/favicon.ico", lambda request: Response(status_code=204), methods=["GET"]),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -15,6 +15,9 @@ from starlette.responses import Response, StreamingResponse
 
 from ...errors import OctavoError
 from .api_error import RequestError
+
+#: The header of a response that names what octavo ignores of the request.
+IGNORED = "x-octavo-ignored"
 
 #: What escapes a surrogate in JSON.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -38,7 +41,9 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
         The body is not JSON, or a field has a wrong value.
     """
     try:
-        return kind.model_validate(_json_of(await request.body()))
+        body = kind.model_validate(_json_of(await request.body()))
+        note_ignored(request, getattr(body, "ignored", ()))
+        return body
     except ClientDisconnect as problem:
         raise RequestError("The body ended before it was whole.") from problem
     except (ValueError, RecursionError) as problem:
@@ -47,6 +52,12 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
         first = problem.errors()[0]
         field = ".".join(str(part) for part in first["loc"] if not isinstance(part, str) or "[" not in part)
         raise RequestError(f"{field or 'The body'}: {first['msg']}.", param=field or None) from problem
+
+
+def note_ignored(request: Request, names: Iterable[str]) -> None:
+    """Note what octavo ignores of a request; the response names it in the header IGNORED."""
+    noted: list[str] = request.scope.setdefault(IGNORED, [])
+    noted += (name for name in names if name not in noted)
 
 
 def _json_of(body: bytes) -> Any:

@@ -11,10 +11,14 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .api_error import RequestError
+from .requests import IGNORED
 
 #: Paths without secrets, which need no key: the page asks for the key itself.
-_OPEN = ("/", "/page.js", "/page.css", "/health")
+_OPEN = ("/", "/page.js", "/page.css", "/favicon.ico", "/health")
 
+
+#: Most bytes of the header that names what is ignored.
+_LONGEST_HEADER = 2000
 
 #: Most seconds between two pieces of a body.
 _LONGEST_PAUSE = 60.0
@@ -56,7 +60,9 @@ class Guard:
         if scope["type"] == "http" and (refusal := self._refusal(scope, Headers(scope=scope))) is not None:
             await self._refuse(scope["path"], refusal)(scope, receive, send)
         else:
-            await self._app(scope, self._limited(receive) if scope["type"] == "http" else receive, send)
+            if scope["type"] == "http":
+                receive, send = self._limited(receive), self._telling(scope, send)
+            await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> RequestError | None:
         host = headers.get("host", "")
@@ -88,6 +94,17 @@ class Guard:
 
     def _too_large(self) -> RequestError:
         return RequestError(f"The body is larger than {self._most_bytes / 2**20:,.0f} MiB.", 413)
+
+    def _telling(self, scope: Scope, send: Send) -> Send:
+        """Name in a header what is ignored of a request."""
+
+        async def telling(message: Message) -> None:
+            if message["type"] == "http.response.start" and scope.get(IGNORED):
+                names = ", ".join(scope[IGNORED]).encode("latin-1", "replace").translate(None, b"\r\n")
+                message["headers"] = [*message.get("headers", ()), (IGNORED.encode(), names[:_LONGEST_HEADER])]
+            await send(message)
+
+        return telling
 
     def _limited(self, receive: Receive) -> Receive:
         """Stop a body without a declared size once it is too large, and any that ceases to come."""

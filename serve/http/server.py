@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from ...errors import OctavoError
 from ...runtime.thought_form import Thoughts
+from ..apis.kept_responses import KeptResponses
 from ..engine.grammar import Grammars
 from .api_error import RequestError
 
@@ -61,6 +62,15 @@ class Server:
         """Return how the model thinks; None if it does not."""
         return Thoughts.of(self.engine.llama)
 
+    def tokens_of(self, text: str) -> list[int]:
+        """Return the tokens of a short text, which stands within others."""
+        return list(self.engine.llama.tokenize(text.encode(), add_bos=False, special=True))
+
+    @cached_property
+    def responses(self) -> KeptResponses:
+        """Return the responses that are kept."""
+        return KeptResponses()
+
     @cached_property
     def grammars(self) -> Grammars:
         """Return what makes the grammars of answers."""
@@ -108,13 +118,15 @@ class Server:
     def sampling_of(self, max_tokens: int | None, seed: int | None, **values: Any) -> Sampling:
         """Return how to draw an answer: the request's values, or else the server's. Any integer is a seed.
 
-        A request's limit counts thoughts, too. By default a thought takes no more than half of it.
+        A limit of -1 is none. A limit counts thoughts, too. By default a thought takes no more than half of it.
         """
-        if max_tokens is not None and values.get("think_budget") is None:
+        limited = max_tokens is not None and max_tokens >= 0
+        if max_tokens is not None and limited and values.get("think_budget") is None:
             budget = self.sampling.think_budget
             values["think_budget"] = max_tokens // 2 if budget is None else min(budget, max_tokens // 2)
         given = {name: value for name, value in {"max_tokens": max_tokens, **values}.items() if value is not None}
         given |= {} if seed is None else {"seed": seed % (2**32 - 1)}
+        given |= {} if max_tokens is None else {"max_tokens": max(max_tokens, 1) if limited else None}
         return replace(self.sampling, **given)
 
 

@@ -43,8 +43,10 @@ class ChatTurn:
         "none", "auto", "required", or the name of the function to call.
     parallel : bool
         Whether an answer may have several calls.
-    schema : dict, optional
+    schema : dict or bool, optional
         JSON schema of the answer.
+    grammar : str, optional
+        GBNF grammar of the answer, as of llama.cpp's server.
     options : mapping
         Further variables of the chat template.
     """
@@ -56,7 +58,8 @@ class ChatTurn:
     tools: Sequence[dict[str, Any]] = ()
     choice: str = "auto"
     parallel: bool = True
-    schema: dict[str, Any] | None = None
+    schema: dict[str, Any] | bool | None = None
+    grammar: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -103,7 +106,9 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
     if not turn.messages:
         raise RequestError("There are no messages.", param="messages")
     tools = turn.tools if turn.choice != "none" else ()
-    grammar = await asyncio.to_thread(_grammar, server, turn) if _forces(turn) or turn.schema is not None else None
+    grammar = None
+    if _forces(turn) or turn.grammar is not None or turn.schema is not None:
+        grammar = await asyncio.to_thread(_grammar, server, turn)
     generation = turn.generation
     thinking = Thinking(server.thoughts, generation.sampling.think, generation.sampling.think_budget)
     options = {**thinking.options, **turn.options}
@@ -179,8 +184,10 @@ def _tokens(server: Server, turn: ChatTurn, options: Mapping[str, Any], n_charac
 
 
 def _grammar(server: Server, turn: ChatTurn) -> Grammar:
-    """Return the grammar of a call that the model must make, or of the turn's schema."""
+    """Return the grammar of a call that the model must make, or the turn's own, or that of its schema."""
     if not _forces(turn):
+        if turn.grammar is not None:
+            return server.grammars.of_gbnf(turn.grammar)
         return server.grammars.made(schema_grammar(turn.schema, "response_format"), "response_format")
     name = None if turn.choice == "required" else turn.choice
     return server.grammars.made(

@@ -14,6 +14,10 @@ APIS = {
 }
 
 
+#: What it wants to be refused and octavo takes, as llama.cpp's server does: a request that names no model.
+TAKEN = {"openai-chat": {"chat-error-handling"}, "open-responses": {"error-handling"}, "anthropic": set()}
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_answers_keep_to_the_schemas(talking, api):
     command = [sys.executable, "-m", "llm_comply.cli", "--format", api, *APIS[api], "--json"]
@@ -22,7 +26,7 @@ def test_answers_keep_to_the_schemas(talking, api):
     results = {each["id"]: each for each in json.loads(run.stdout)["results"]}
     failed = {name: each for name, each in results.items() if each["status"] == "failed"}
     [image] = [name for name in results if "image" in name]
-    assert failed.keys() == {image}, failed
+    assert failed.keys() == {image, *TAKEN[api]}, failed
     assert "HTTP 400" in failed[image]["errors"][0]
     assert len(results) >= 8
     assert [each["warnings"] for name, each in results.items() if each.get("warnings") and "compact" not in name] == []

@@ -1,0 +1,112 @@
+"""What clients send: fields that several APIs share, in all the forms that clients of other servers use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+class ApiObject(BaseModel):
+    """An object of a request: a field that is null counts as left out, and unknown fields are kept as extra ones."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class ApiBody(ApiObject):
+    """A whole request. The server has one model, whatever `model` names."""
+
+    model: str = ""
+
+    @property
+    def ignored(self) -> list[str]:
+        """Return the names of the fields that octavo does not know."""
+        return sorted(self.model_extra or ())
+
+
+def _zero_if_negative(value: Any) -> Any:
+    return 0 if isinstance(value, int) and value < 0 else value
+
+
+def _pairs(value: Any) -> Any:
+    """Return biases of tokens or texts as a list of pairs; false, as llama.cpp's server takes it, forbids."""
+    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(pairs, list):
+        return value
+    return [(pair[0], -100.0 if pair[1] is False else pair[1]) if len(pair) == 2 else pair for pair in pairs]
+
+
+#: Most tokens of an answer; -1 is without a limit, as in llama.cpp.
+Limit = Annotated[int | None, Field(ge=-1)]
+
+#: Number of likeliest tokens to draw from; 0 and negative numbers are off.
+TopK = Annotated[int | None, BeforeValidator(_zero_if_negative), Field(ge=0)]
+
+#: Biases of tokens, by number or by text, as an object or as pairs.
+LogitBias = Annotated[list[tuple[int | str, float]] | None, BeforeValidator(_pairs)]
+
+#: One text or several.
+Stop = Annotated[list[str] | None, BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+
+
+def bias_of(pairs: list[tuple[int | str, float]] | None, tokenize: Callable[[str], list[int]]) -> dict[int, float]:
+    """Return the bias of each token; a text stands for all of its tokens."""
+    bias: dict[int, float] = {}
+    for named, value in pairs or ():
+        text = str(named)
+        is_number = isinstance(named, int) or text.lstrip("-").isdecimal()
+        for token in [int(text)] if is_number else tokenize(text):
+            bias[token] = bias.get(token, 0.0) + value
+    return bias
+
+
+def chosen_tools(choice: Any) -> tuple[str, list[str] | None]:
+    """Return which function must be called, and which may be.
+
+    Parameters
+    ----------
+    choice : str, dict or None
+        `tool_choice`, in any API's form.
+
+    Returns
+    -------
+    str
+        "auto", "none", "required", or the name of a function.
+    list of str or None
+        Names of the functions that may be called; None for all.
+
+    Raises
+    ------
+    ValueError
+        It has none of the known forms.
+    """
+    names = {"any": "required", "required": "required", "auto": "auto", "none": "none"}
+    if choice is None:
+        return "auto", None
+    if isinstance(choice, str) and choice in names:
+        return names[choice], None
+    if isinstance(choice, Mapping):
+        kind = choice.get("type")
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else choice.get("name")
+        if kind in ("function", "tool", "custom", None) and isinstance(name, str):
+            return name, None
+        if kind == "allowed_tools":
+            allowed = choice.get("allowed_tools", choice)
+            listed = [chosen_tools(tool)[0] for tool in allowed.get("tools", ())]
+            return names.get(allowed.get("mode", "auto"), "auto"), listed
+        if kind in names:
+            return names[kind], None
+    raise ValueError("is neither auto, none, required, the name of a function, nor allowed_tools")
+
+
+#: `tool_choice`, as `chosen_tools` returns it.
+ToolChoice = Annotated[tuple[str, list[str] | None], BeforeValidator(chosen_tools)]

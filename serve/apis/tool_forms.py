@@ -1,0 +1,57 @@
+"""Tools in the forms of all APIs: functions that octavo knows, and others, which it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..http.api_error import RequestError
+
+#: What a model gives a tool that takes free text: Codex has such.
+_FREE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+#: Types of tools that are functions, in the APIs in which their types differ.
+_FUNCTIONS = ("function", "custom", None)
+
+
+class Tools(NamedTuple):
+    """The functions of a request as in chat completions, those that take free text, and kinds of other tools."""
+
+    functions: list[dict[str, Any]]
+    free_text: frozenset[str]
+    left_out: list[str]
+
+
+def tools_of(tools: Sequence[dict[str, Any]] | None, allowed: Sequence[str] | None = None) -> Tools:
+    """Read the tools of a request.
+
+    Parameters
+    ----------
+    allowed : sequence of str, optional
+        Names of the functions that may be called; by default all.
+
+    Raises
+    ------
+    RequestError
+        A function has no name.
+    """
+    functions, free_text, left_out = [], set(), []
+    for tool in tools or ():
+        kind = tool.get("type")
+        if kind not in _FUNCTIONS:
+            left_out.append(f"tools.{kind}")
+            continue
+        stated = tool.get("function", tool.get("custom", tool))
+        name = stated.get("name") if isinstance(stated, dict) else None
+        if not isinstance(name, str) or not name:
+            raise RequestError("A tool has no name.", param="tools")
+        if allowed is not None and name not in allowed:
+            continue
+        parameters = stated.get("parameters", stated.get("input_schema"))
+        if kind == "custom" and parameters is None:
+            free_text.add(name)
+            parameters = _FREE_TEXT
+        known = {"description": stated.get("description"), "parameters": parameters}
+        function = {"name": name, **{key: value for key, value in known.items() if value is not None}}
+        functions.append({"type": "function", "function": function})
+    return Tools(functions, frozenset(free_text), left_out)
