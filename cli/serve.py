@@ -41,6 +41,15 @@ if TYPE_CHECKING:
     help="A name by which the server may be asked, besides addresses and localhost; may be given again.",
 )
 @options.option(
+    "--allow-origin",
+    "allowed_origins",
+    env="ALLOW_ORIGIN",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Pages of other sites or programs that may ask, such as app://obsidian.md or chrome-extension://*; may be "
+    "given again.",
+)
+@options.option(
     "--parallel",
     "n_parallel",
     env="PARALLEL",
@@ -99,6 +108,7 @@ def serve(
     port: int,
     api_key: str | None,
     allowed_hosts: tuple[str, ...],
+    allowed_origins: tuple[str, ...],
     max_upload: int,
     n_parallel: int,
     n_waiting: int,
@@ -112,13 +122,14 @@ def serve(
     here hold where they do not.
     """
     from ..library.batch.job import Job
+    from ..serve.http.access import Access
     from ..serve.http.app import Limits
-    from ..serve.run import Access, serve
+    from ..serve.run import serve
 
     serve(
         Job(settings, attention, reading.prefill, reading.state_every, extraction=extraction),
         sampling,
-        Access(host, port, api_key, allowed_hosts, max_upload << 20),
+        Access(host, port, api_key, allowed_hosts, allowed_origins, max_upload << 20),
         Limits(n_parallel, n_waiting, timeout, prompt_cache << 20),
         notice,
     )

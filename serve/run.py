@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -16,45 +15,12 @@ from ..errors import OctavoError
 from ..library.batch.job import Job
 from ..runtime.models.load_model import load, locate_model
 from ..settings import Sampling
+from .http.access import Access
 from .http.app import Limits, application, open_server
 from .http.timed_protocol import TimedProtocol
 
 #: Seconds that streams may continue after a request to stop.
 _GRACE = 5
-
-
-@dataclass(frozen=True)
-class Access:
-    """Address of the server, and its access rules.
-
-    Parameters
-    ----------
-    host : str
-        Address to listen at. Addresses beyond this machine need a key.
-    port : int
-        Port to listen at; 0 for any free one.
-    api_key : str, optional
-        Key that requests need.
-    hosts : sequence of str
-        Accepted host names, besides addresses and localhost.
-    most_bytes : int
-        Largest body, in bytes.
-
-    Raises
-    ------
-    OctavoError
-        The address is open to other machines, and has no key.
-    """
-
-    host: str
-    port: int
-    api_key: str | None = field(repr=False)
-    hosts: Sequence[str]
-    most_bytes: int
-
-    def __post_init__(self) -> None:
-        if self.api_key is None and not _is_loopback(self.host):
-            raise OctavoError(f"Everyone who reaches {self.host} could ask: give a key with --api-key.")
 
 
 def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: Callable[[str], None]) -> None:
@@ -71,7 +37,7 @@ def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: 
         name = Path(llama.model_path).stem
         server = open_server(llama, library, job, limits, sampling, name=name, notice=notice)
         try:
-            app = application(server, hosts=access.hosts, key=access.api_key, most_bytes=access.most_bytes)
+            app = application(server, access)
             place = f"[{host}]" if ":" in host else host
             announcement = f"Serving {name} at http://{place}:{listening.getsockname()[1]}: Ctrl-C stops it."
             config = uvicorn.Config(
@@ -103,13 +69,6 @@ class _Announced(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().call_later(_GRACE, self._stop)
         await super().shutdown(sockets)
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

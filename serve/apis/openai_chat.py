@@ -24,7 +24,7 @@ from ..prompt.chat_turn import ChatTurn, Finished, Text, Thought, answer, prepar
 from ..prompt.tools import ToolCall
 from .api_body import ApiBody, ApiObject, Limit, LogitBias, Stop, ToolChoice, TopK, bias_of
 from .attachments import Attachments
-from .shared_json import annotations_of, effort_of, extensions_of, logprob_as_json, usage_of
+from .shared_json import annotations_of, effort_of, extensions_of, logprob_as_json, progress_as_json, usage_of
 from .tool_forms import Tools, tools_of
 
 #: Any JSON object, for "json_object".
@@ -117,6 +117,7 @@ class ChatBody(ApiBody):
     reasoning_budget_tokens: int | None = Field(None, ge=0)
     stream: bool = False
     stream_options: StreamOptions | None = None
+    return_progress: bool = False
 
 
 async def complete(http_request: HttpRequest) -> Response:
@@ -171,6 +172,7 @@ async def _turn(server: Server, body: ChatBody, tools: Tools, client: str) -> Ch
         sources=body.sources,
         limits_thoughts=max_tokens is not None,
         client=client,
+        reports_progress=body.stream and body.return_progress,
     )
     return ChatTurn(
         messages=messages,
@@ -279,7 +281,9 @@ async def _stream(
         yield chunk(index, {"role": "assistant", "content": ""})
         async with aclosing(answer(server, turn, request)) as events:
             async for event in events:
-                if isinstance(event, Text):
+                if isinstance(event, Text) and event.reading is not None:
+                    yield chunk(index, {}, prompt_progress=progress_as_json(event.reading))
+                elif isinstance(event, Text):
                     logprobs = [logprob_as_json(token) for token in event.logprobs]
                     yield chunk(index, {"content": event.text}, logprobs={"content": logprobs} if logprobs else None)
                 elif isinstance(event, Thought):

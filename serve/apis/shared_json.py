@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..engine.request import End, Request, TokenLogprob, Usage
+from ..engine.request import End, Reading, Request, TokenLogprob, Usage
 
 
 def logprob_as_json(token: TokenLogprob) -> dict[str, Any]:
@@ -38,6 +38,12 @@ def usage_of(ends: Sequence[End]) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": first.cached_tokens, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": sum(end.usage.thought_tokens for end in ends)},
     }
+
+
+def progress_as_json(reading: Reading) -> dict[str, Any]:
+    """Return how far a prompt is read, as llama.cpp's server tells it."""
+    times = {"time_ms": round(1000 * reading.seconds)}
+    return {"total": reading.total, "cache": reading.cached, "processed": reading.done, **times}
 
 
 def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:

@@ -354,6 +354,8 @@ class Engine:
                 self._read_with_logprobs(running, batch)
             else:
                 self.sequences.read(batch, is_last=not running.unread)
+            if request.reports_progress:
+                running.report()
             if running.unread:
                 return
             recorder = sequence.recorder

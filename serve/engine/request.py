@@ -45,6 +45,8 @@ class Generation:
         Whether the limit of the answer's tokens counts those of thoughts, as clients of the APIs expect.
     client : str
         Identity of the client: a client with many requests waits behind those with few.
+    reports_progress : bool
+        Whether to report how far the prompt is read.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -59,6 +61,7 @@ class Generation:
     sources: bool = False
     limits_thoughts: bool = False
     client: str = ""
+    reports_progress: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +124,23 @@ class TokenLogprob:
 class Piece:
     """A piece of an answer or of a thought: its text, which may be empty, and log probabilities if requested.
 
-    Tokens of thoughts have none.
+    Tokens of thoughts have none. Before the answer, an empty piece may tell how far the prompt is read.
     """
 
     text: str
     logprobs: Sequence[TokenLogprob] = ()
     is_thought: bool = False
+    reading: Reading | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How far a prompt is read: its tokens, those from a cache, those that are done, and the seconds it took."""
+
+    total: int
+    cached: int
+    done: int
+    seconds: float
 
 
 @dataclass(frozen=True)

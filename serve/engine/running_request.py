@@ -11,7 +11,7 @@ import numpy as np
 from ...ask.answer import Text
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import TokenSequence
-from .request import End, Piece, Reason, Request, TokenLogprob, Usage
+from .request import End, Piece, Reading, Reason, Request, TokenLogprob, Usage
 from .sampler import TokenSampler
 
 if TYPE_CHECKING:
@@ -128,6 +128,11 @@ class RunningRequest:
         self._tell(parts)
         self._reason: Reason = reason
         self.ended = True
+
+    def report(self) -> None:
+        """Send how far the prompt is read."""
+        n_prompt, seconds = self.request.n_prompt, time.perf_counter() - self.started
+        self.tell(Piece("", reading=Reading(n_prompt, self.n_cached, n_prompt - len(self.unread), seconds)))
 
     def end_at_once(self) -> None:
         """End without an answer, as requested."""

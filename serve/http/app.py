@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fnmatch
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -30,9 +32,10 @@ from ..library.document_finder import DocumentFinder
 from ..library.served_library import ServedLibrary
 from ..prompt.message_formatter import MessageFormatter
 from . import page_route, status
+from .access import Access
 from .api_error import RequestError
 from .paths import TolerantPaths
-from .requests import openai_error
+from .requests import IGNORED, openai_error
 from .security import Guard
 from .server import Server
 
@@ -114,20 +117,8 @@ def open_server(
     return server
 
 
-def application(server: Server, *, hosts: Iterable[str], key: str | None, most_bytes: int) -> Starlette:
-    """Build the application, which closes the server at its end.
-
-    Parameters
-    ----------
-    server : Server
-        The server, which is closed with the application.
-    hosts : iterable of str
-        Accepted host names, besides addresses and localhost.
-    key : str, optional
-        Key that requests need.
-    most_bytes : int
-        Largest body, in bytes.
-    """
+def application(server: Server, access: Access) -> Starlette:
+    """Build the application, which closes the server at its end."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -138,11 +129,22 @@ def application(server: Server, *, hosts: Iterable[str], key: str | None, most_b
         server.embeddings.close()
         server.prompt_cache.close()
 
-    guard = Middleware(Guard, refuse=refusal, hosts=hosts, key=key, most_bytes=most_bytes)
+    guards = [Middleware(Guard, refuse=refusal, access=access)]
+    if access.origins:
+        pattern = "|".join(map(fnmatch.translate, access.origins))
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origin_regex=pattern,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            allow_private_network=True,
+            expose_headers=[IGNORED],
+        )
+        guards.insert(0, cors)
     routes = [route for module in _MODULES for route in module.routes]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(TolerantPaths, routes=routes), guard],
+        middleware=[Middleware(TolerantPaths, routes=routes), *guards],
         exception_handlers={OctavoError: _failed, HTTPException: _no_route, Exception: _broken},
         lifespan=lifespan,
     )

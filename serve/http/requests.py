@@ -16,6 +16,9 @@ from starlette.responses import Response, StreamingResponse
 from ...errors import OctavoError
 from .api_error import RequestError
 
+#: Seconds after which a stream that is silent, as a long prompt is read, gets a comment: some clients give up else.
+_SILENCE, _COMMENT = 10.0, ": still working\n\n"
+
 #: The header of a response that names what octavo ignores of the request.
 IGNORED = "x-octavo-ignored"
 
@@ -146,12 +149,22 @@ def sse(lines: AsyncGenerator[str, None], failure: Callable[[RequestError], str]
 
 
 async def _events(lines: AsyncGenerator[str, None], failure: Callable[[RequestError], str]) -> AsyncIterator[str]:
-    async with aclosing(lines):
-        try:
-            async for line in lines:
-                yield _event(line)
-        except OctavoError as problem:
-            yield _event(failure(problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)))
+    coming: asyncio.Future[str] | None = None
+    try:
+        while True:
+            coming = asyncio.ensure_future(anext(lines))
+            while not (await asyncio.wait({coming}, timeout=_SILENCE))[0]:
+                yield _COMMENT
+            yield _event(coming.result())
+    except StopAsyncIteration:
+        pass
+    except OctavoError as problem:
+        yield _event(failure(problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)))
+    finally:
+        if coming is not None and not coming.done():
+            coming.cancel()
+            await asyncio.wait({coming})
+        await lines.aclose()
 
 
 def _event(line: str) -> str:

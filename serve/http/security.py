@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from ipaddress import ip_address
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .access import Access
 from .api_error import RequestError
 from .requests import IGNORED
 
@@ -36,24 +38,13 @@ class Guard:
         The guarded application.
     refuse : callable
         Returns the response for a path and a reason.
-    hosts : iterable of str
-        Accepted host names, besides addresses and localhost.
-    key : str, optional
-        Key that requests need, as a bearer token or as x-api-key.
-    most_bytes : int
-        Largest body, in bytes.
+    access : Access
+        Who may ask; a key is a bearer token or x-api-key.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        refuse: Callable[[str, RequestError], ASGIApp],
-        hosts: Iterable[str],
-        key: str | None,
-        most_bytes: int,
-    ) -> None:
-        self._app, self._refuse = app, refuse
-        self._hosts, self._key, self._most_bytes = {*(host.lower() for host in hosts), "localhost"}, key, most_bytes
+    def __init__(self, app: ASGIApp, refuse: Callable[[str, RequestError], ASGIApp], access: Access) -> None:
+        self._app, self._refuse, self._key, self._most_bytes = app, refuse, access.api_key, access.most_bytes
+        self._hosts, self._origins = {*(host.lower() for host in access.hosts), "localhost"}, access.origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or refuse a request."""
@@ -69,8 +60,8 @@ class Guard:
         if not self._is_known(host):
             return RequestError(f"This server does not answer to the name {host}: give it with --allow-host.", 403)
         origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2] != host:
-            return RequestError(f"Pages of {origin} may not ask this server.", 403)
+        if origin is not None and origin.partition("://")[2] != host and not self._is_allowed(origin):
+            return RequestError(f"Pages of {origin} may not ask this server: allow them with --allow-origin.", 403)
         if self._key is not None and scope["path"] not in _OPEN and not self._has_key(headers):
             return RequestError("A key is needed: send it as a bearer token.", 401, "invalid_api_key")
         length = headers.get("content-length", "0")
@@ -86,6 +77,10 @@ class Guard:
         except ValueError:
             return name.lower() in self._hosts
         return True
+
+    def _is_allowed(self, origin: str) -> bool:
+        """Return whether pages of an origin may ask."""
+        return any(fnmatch.fnmatchcase(origin, pattern) for pattern in self._origins)
 
     def _has_key(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")

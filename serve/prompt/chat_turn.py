@@ -14,7 +14,7 @@ from ...ask.thinking import Thinking
 from ...ask.thought_splitter import Part
 from ...runtime.thought_form import Stage
 from ..engine.grammar import Grammar
-from ..engine.request import End, Generation, Request, TokenLogprob
+from ..engine.request import End, Generation, Reading, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.server import Server
 from .call_grammar import calls_grammar, schema_grammar
@@ -65,10 +65,11 @@ class ChatTurn:
 
 @dataclass(frozen=True)
 class Text:
-    """A piece of an answer's text."""
+    """A piece of an answer's text; before the answer, an empty one may tell how far the prompt is read."""
 
     text: str
     logprobs: Sequence[TokenLogprob] = ()
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,9 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
     async with aclosing(server.engine.stream(request)) as events:
         async for event in events:
             if not isinstance(event, End):
+                if event.reading is not None:
+                    yield Text("", reading=event.reading)
+                    continue
                 if reader is None:
                     yield Thought(event.text) if event.is_thought else Text(event.text, event.logprobs)
                     continue

@@ -10,6 +10,7 @@ from helpers.browser import Window, chromium, set_media, set_size
 from helpers.page_server import PageServer, cite, serving
 
 from octavo.serve.http import page_route as page_module
+from octavo.serve.http.access import Access
 
 TAB, ESCAPE, ENTER = "\ue004", "\ue00c", "\ue007"
 #: Text that would run if the page took it for HTML.
@@ -547,7 +548,7 @@ def test_the_real_server_has_the_page_and_asks_no_key_for_it():
     from octavo.serve.http.app import application
 
     # No request of this test gets as far as the model.
-    client = TestClient(application(None, hosts=["testserver"], key="sesame", most_bytes=1))
+    client = TestClient(application(None, Access("127.0.0.1", 0, "sesame", ["testserver"], (), 1)))
     assert [client.get(path).status_code for path in ("/", "/page.js", "/page.css")] == [200, 200, 200]
     assert client.get("/v1/files").status_code == 401
 

@@ -51,6 +51,17 @@ def test_pages_of_other_sites_are_refused(served, origin):
     )
 
 
+def test_pages_that_are_allowed_may_ask(served):
+    for origin in ("app://known", "chrome-extension://abc"):
+        response = served.client.get("/v1/models", headers={"origin": origin})
+        assert (response.status_code, response.headers["access-control-allow-origin"]) == (200, origin)
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization, content-type"}
+    before = served.client.options("/v1/chat/completions", headers={"origin": "app://known", **asked})
+    assert before.status_code == 200
+    assert "POST" in before.headers["access-control-allow-methods"]
+    assert served.client.options("/v1/models", headers={"origin": "app://other", **asked}).status_code == 400
+
+
 def test_the_servers_own_page_may_ask(served):
     assert get(served, origin=served.url) == 200
 
