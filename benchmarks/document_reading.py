@@ -62,13 +62,24 @@ PROGRAMS: dict[str, Callable[[Path], str]] = {
     "markitdown": _markitdown,
 }
 
-#: What of Markdown is not text: comments, targets of links, rules of tables, escapes, emphasis.
+#: A target of a link, such as `(a_(b) "title")`.
+_TARGET = r"""\((?:[^()\s]|\([^()\s]*\))*(?:\s+"[^"]*")?\)"""
+
+#: What of Markdown is not text: comments, descriptions of pictures (which the truth may leave out), targets of links,
+#: rules of tables, escapes, tags, emphasis.
 _MARKS = [
     (re.compile(r"<!--.*?-->", re.DOTALL), " "),
-    (re.compile(r"!?\[([^][]*)\]\([^()\s]*\)"), r"\1"),
+    (re.compile(rf"!\[[^][]*\](?:{_TARGET})?"), " "),
+    (re.compile(rf"(?<=\]){_TARGET}"), ""),
     (re.compile(r"^\|?[\s:|-]*-{3,}[\s:|-]*$", re.MULTILINE), " "),
-    (re.compile(r"</?[a-z]+>|\\(?=[^\w\s])|(?<!\w)_+|_+(?!\w)"), ""),
+    (re.compile(r"\\(?=[^\w\s]|_)"), ""),
+    (re.compile(r"</?[a-z]+>|(?<!\w)_+|_+(?!\w)"), ""),
 ]
+
+#: A formula, the commands in one, and those that are words.
+_FORMULA, _COMMAND = re.compile(r"\$\$?([^$\n]+)\$?\$"), re.compile(r"\\([a-zA-Z]+|[^a-zA-Z])")
+_WORDS = {"arccos", "arcsin", "arctan", "cos", "cosh", "cot", "det", "exp", "gcd", "inf", "ker", "lim", "ln", "log"}
+_WORDS |= {"max", "min", "sin", "sinh", "sup", "tan", "tanh"}
 
 
 def main() -> None:
@@ -117,10 +128,26 @@ def pairs(folder: Path) -> list[tuple[Path, Path]]:
 
 
 def plain(text: str) -> str:
-    """Return a text whose letters have one form each, without what of Markdown is not text."""
+    """Return a text whose letters have one form each, without marks of Markdown.
+
+    In formulas each sign is a word, as blanks there mean nothing, and only those commands stay that name letters or
+    functions.
+    """
+    text = _FORMULA.sub(lambda formula: " ".join(_COMMAND.sub(_letter, formula[1]).replace(" ", "")), text)
     for mark, other in _MARKS:
         text = mark.sub(other, text)
     return unicodedata.normalize("NFKC", html.unescape(text))
+
+
+def _letter(command: re.Match[str]) -> str:
+    """Return the letter or the name that a command of TeX writes; nothing for another command."""
+    if command[1] in _WORDS:
+        return command[1]
+    case = "CAPITAL" if command[1][0].isupper() else "SMALL"
+    try:
+        return unicodedata.lookup(f"GREEK {case} LETTER {command[1].upper()}")
+    except KeyError:
+        return ""
 
 
 def is_right_to_left(text: str) -> bool:
