@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import io
+import re
 import xml.etree.ElementTree as ElementTree
 import zipfile
 
 from .archive import Archive
 from .document import Document
+from .docx_drawings import place_drawings
+from .docx_hidden import hidden_runs
 from .docx_numbering import number_paragraphs, place_labels
+from .formulas import formula
 from .html import parse, to_markdown
 from .markdown import document_of
 
 _DOCUMENT, _STYLES_PART, _NUMBERING = "word/document.xml", "word/styles.xml", "word/numbering.xml"
+_RELATIONS = "word/_rels/document.xml.rels"
 
 #: Names of the elements of text, and of formulas, which mammoth does not know.
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -21,6 +26,9 @@ _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 #: Elements of text, and of fields, such as the number of a page.
 _TEXTS = {f"{_WORD}t", f"{_WORD}tab", f"{_WORD}br"}
 _FIELDS = {f"{_WORD}fldSimple", f"{_WORD}fldChar", f"{_WORD}instrText"}
+
+#: The beginning of names of elements in a file that is strict about the standard.
+_STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
 
 #: Styles that mammoth does not know.
 _STYLES = """
@@ -73,19 +81,28 @@ def _repeated(archive: Archive, name: str, text: str) -> str:
 
 
 def _simplified(archive: Archive) -> bytes:
-    """Return a file with its formulas and the numbers of its paragraphs written as text, without hidden text."""
+    """Return a file with its formulas, drawings and numbers of paragraphs written as text, without hidden text."""
     root = _tree(archive, _DOCUMENT)
-    for parent in list(root.iter()):
+    styles = _tree(archive, _STYLES_PART) if _STYLES_PART in archive else ElementTree.Element("none")
+    relations = _tree(archive, _RELATIONS) if _RELATIONS in archive else None
+    place_drawings(root, relations, lambda path: _tree(archive, path) if path in archive else None)
+    parents = list(root.iter())
+    hidden = hidden_runs(root, styles)
+    written = set()
+    for parent in parents:
         for number, child in enumerate(parent):
             if child.tag in (f"{_MATH}oMath", f"{_MATH}oMathPara"):
                 run = ElementTree.Element(f"{_WORD}r")
-                ElementTree.SubElement(run, f"{_WORD}t").text = f"${_formula(child)}$"
+                formulas = list(child.iter(f"{_MATH}oMath"))
+                ElementTree.SubElement(run, f"{_WORD}t").text = " ".join(filter(None, map(formula, formulas)))
                 parent[number] = run
-            elif child.tag == f"{_WORD}r" and _is_hidden(child):
+                if number and parent[number - 1] in written:
+                    run[0].text = f" {run[0].text}"
+                written.add(run)
+            elif child in hidden:
                 parent[number] = ElementTree.Element(f"{_WORD}r")
     parts = {_DOCUMENT: root}
     if _NUMBERING in archive:
-        styles = _tree(archive, _STYLES_PART) if _STYLES_PART in archive else ElementTree.Element("none")
         number_paragraphs(root, _tree(archive, _NUMBERING), styles)
         parts[_NUMBERING] = ElementTree.Element(f"{_WORD}numbering")  # numbers are text now
     out = io.BytesIO()
@@ -97,32 +114,9 @@ def _simplified(archive: Archive) -> bytes:
 
 
 def _tree(archive: Archive, path: str) -> ElementTree.Element:
-    """Parse a part of a file."""
+    """Parse a part of a file, with the names that Word gives to elements."""
+    content = _STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/", archive.read(path))
     try:
-        return ElementTree.fromstring(archive.read(path))
+        return ElementTree.fromstring(content)
     except (ElementTree.ParseError, ValueError, LookupError) as problem:
         raise archive.damaged() from problem
-
-
-def _is_hidden(run: ElementTree.Element) -> bool:
-    """Return whether a run of text is hidden."""
-    mark = run.find(f"{_WORD}rPr/{_WORD}vanish")
-    return mark is not None and mark.get(f"{_WORD}val", "1") not in ("0", "false", "off")
-
-
-def _formula(element: ElementTree.Element) -> str:
-    """Return a formula, or a part of it, in one line."""
-    kind = element.tag.removeprefix(_MATH)
-    if kind == "t":
-        return element.text or ""
-    parts = {child.tag.removeprefix(_MATH): _formula(child) for child in element}
-    if kind == "f":
-        return f"({parts.get('num', '')})/({parts.get('den', '')})"
-    if kind == "rad":
-        return f"√({parts.get('e', '')})"
-    if kind in ("sSup", "sSub", "sSubSup", "nary"):
-        sign = element.find(f"{_MATH}naryPr/{_MATH}chr")
-        before = parts.get("e", "") if kind != "nary" else "∫" if sign is None else sign.get(f"{_MATH}val", "")
-        marks = (f"{mark}{{{parts[part]}}}" for part, mark in (("sub", "_"), ("sup", "^")) if parts.get(part))
-        return before + "".join(marks) + (f" {parts.get('e', '')}" if kind == "nary" else "")
-    return "".join(_formula(child) for child in element)

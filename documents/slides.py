@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .archive import Archive
+from .charts import chart_rows
 from .document import Document
 from .markdown import document_of
 from .markdown_table import markdown_table
@@ -58,25 +59,9 @@ def _shape(shape: Any) -> Iterator[str]:
         chart = shape.chart
         if chart.has_title and chart.chart_title.has_text_frame:
             yield chart.chart_title.text_frame.text
-        yield markdown_table(_numbers(chart._chartSpace.xpath(".//c:ser")))
+        yield markdown_table(chart_rows(chart._chartSpace))
     elif description := shape._element.xpath(".//p:cNvPr/@descr"):
         yield str(description[0])
-
-
-def _numbers(series: list[Any]) -> Iterator[list[str]]:
-    """Yield the rows of a chart: the names of its series, then each label with the number of each series."""
-    names = ["".join(one.xpath("./c:tx//c:v/text()")) for one in series]
-    labels = _points(series[0], "cat", "xVal") if series else {}
-    numbers = [_points(one, "val", "yVal") for one in series]
-    yield ["", *names]
-    for index in sorted({index for points in (labels, *numbers) for index in points}):
-        yield [labels.get(index, ""), *(points.get(index, "") for points in numbers)]
-
-
-def _points(series: Any, *parts: str) -> dict[int, str]:
-    """Return the points of a part of a series, by their numbers."""
-    points = series.xpath(" | ".join(f"./c:{part}//c:pt" for part in parts))
-    return {int(point.get("idx", 0)): "".join(point.xpath("./c:v/text()")) for point in points}
 
 
 def _lines(frame: Any) -> str:

@@ -325,7 +325,7 @@ def test_formulas_of_a_word_document_are_written_in_a_line():
     parts = word_parts()
     written = parts["word/document.xml"].replace(b"</w:p>", FORMULA.encode() + b"</w:p>", 1)
     assert (
-        "# The Lighthouse$E=(m)/(2)c^{2}∑_{i} √(x)$\n"
+        "# The Lighthouse$E=\\frac{m}{2}c^{2}∑_{i} \\sqrt{x}$\n"
         in read_word(zipped({**parts, "word/document.xml": written})).text
     )
 
