@@ -16,8 +16,9 @@ from .formulas import formula
 from .html import parse, to_markdown
 from .markdown import document_of
 
-_DOCUMENT, _STYLES_PART, _NUMBERING = "word/document.xml", "word/styles.xml", "word/numbering.xml"
-_RELATIONS = "word/_rels/document.xml.rels"
+#: Parts of a file; newer versions of Word number the first.
+_MAIN = re.compile(r"word/document\d*\.xml")
+_STYLES_PART, _NUMBERING = "word/styles.xml", "word/numbering.xml"
 
 #: Names of the elements of text, and of formulas, which mammoth does not know.
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -49,12 +50,13 @@ def read_docx(archive: Archive) -> Document:
     """
     import mammoth
 
-    for part in (_DOCUMENT, _STYLES_PART, _NUMBERING, "word/footnotes.xml"):
+    main = next(part for part in archive.names if _MAIN.fullmatch(part))
+    for part in (main, _STYLES_PART, _NUMBERING, "word/footnotes.xml"):
         if part in archive:
             archive.read(part)  # refuses damaged or encrypted parts
     try:
         html = mammoth.convert_to_html(
-            io.BytesIO(_simplified(archive)),
+            io.BytesIO(_simplified(archive, main)),
             style_map=_STYLES,
             convert_image=mammoth.images.img_element(lambda image: {"src": ""}),
         ).value
@@ -80,11 +82,12 @@ def _repeated(archive: Archive, name: str, text: str) -> str:
     return "\n".join(f"{line}\n" for line in lines if line and line not in text)
 
 
-def _simplified(archive: Archive) -> bytes:
+def _simplified(archive: Archive, main: str) -> bytes:
     """Return a file with its formulas, drawings and numbers of paragraphs written as text, without hidden text."""
-    root = _tree(archive, _DOCUMENT)
+    root = _tree(archive, main)
     styles = _tree(archive, _STYLES_PART) if _STYLES_PART in archive else ElementTree.Element("none")
-    relations = _tree(archive, _RELATIONS) if _RELATIONS in archive else None
+    links = f"word/_rels/{main.removeprefix('word/')}.rels"
+    relations = _tree(archive, links) if links in archive else None
     place_drawings(root, relations, lambda path: _tree(archive, path) if path in archive else None)
     parents = list(root.iter())
     hidden = hidden_runs(root, styles)
@@ -101,7 +104,7 @@ def _simplified(archive: Archive) -> bytes:
                 written.add(run)
             elif child in hidden:
                 parent[number] = ElementTree.Element(f"{_WORD}r")
-    parts = {_DOCUMENT: root}
+    parts = {main: root}
     if _NUMBERING in archive:
         number_paragraphs(root, _tree(archive, _NUMBERING), styles)
         parts[_NUMBERING] = ElementTree.Element(f"{_WORD}numbering")  # numbers are text now

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from bs4 import BeautifulSoup, Tag
+from collections.abc import Callable
+from typing import Any
 
 #: Most characters of a table in a cell of another: larger ones are the content of a page that tables lay out.
 _MOST_NESTED_TEXT = 300
@@ -13,75 +11,84 @@ _MOST_NESTED_TEXT = 300
 #: Most columns of a cell, as in browsers.
 _MOST_COLUMNS = 1000
 
+#: Most characters of a cell that is repeated in each column and row that it spans.
+_MOST_REPEATED = 100
 
-def simplify_tables(soup: BeautifulSoup) -> None:
-    """Flatten tables that serve as layout, write small tables within cells as text, and divide merged cells."""
-    for table in soup.find_all("table"):
-        if table.decomposed or table.name != "table":  # it was in another
-            continue
-        rows = [row for row in table.find_all("tr") if row.find_parent("table") is table]
-        grid = [list(row.find_all(["td", "th"], recursive=False)) for row in rows]
-        inner = table.find_all("table")
-        if all(len(cells) < 2 for cells in grid) or (inner and not _is_data(grid, inner)):
-            _unwrap(table)
-            continue
-        for nested in inner:
-            set_text(nested, f" {_in_a_line(nested)} ")
-        _divide_merged(soup, rows, grid)
+#: A row of a table and its cells.
+Row = tuple[Any, list[Any]]
 
 
-def set_text(tag: Tag, text: str) -> None:
-    """Turn an element into a text. To take it out of its parent would search all siblings for it."""
-    tag.clear(decompose=True)
-    tag.name, tag.attrs = "span", {}
-    if text:
-        tag.append(text)
+def rows_of(table: Any) -> list[Row]:
+    """Return the rows of a table, without those of tables in it."""
+    rows: list[Row] = []
+    waiting = list(table)[::-1]
+    while waiting:
+        node = waiting.pop()
+        if node.tag == "tr":
+            rows.append((node, [cell for cell in node if cell.tag in ("td", "th")]))
+        elif isinstance(node.tag, str) and node.tag not in ("table", "caption"):
+            waiting += list(node)[::-1]
+    return rows
 
 
-def _is_data(grid: list[list[Tag]], inner: list[Tag]) -> bool:
+def grid_of(table: Any, rows: list[Row], line: Callable[[Any], str]) -> list[list[str]] | None:
+    """Return the cells of a table, as many in each row; None if it lays out a page.
+
+    Parameters
+    ----------
+    line : callable
+        Returns the text of a cell as one line.
+    """
+    if all(len(cells) < 2 for _, cells in rows):
+        return None
+    inner = [each for each in table.iter("table") if each is not table]
+    if inner and not _is_data(rows, inner):
+        return None
+    return repeat_merged(
+        [[(line(cell), _span(cell, "colspan"), _span(cell, "rowspan")) for cell in cells] for _, cells in rows]
+    )
+
+
+def repeat_merged(rows: list[list[tuple[str, int, int]]]) -> list[list[str]]:
+    """Repeat a cell in each column and row that it spans, so that a row can be read without others.
+
+    A cell that is a row of its own stands once, and a row that only repeats in those below is left out.
+
+    Parameters
+    ----------
+    rows : list of lists of (str, int, int)
+        The text of each cell, and how many columns and rows it spans; 0 rows are all that follow.
+    """
+    widest = max(map(len, rows), default=0)
+    grid: list[list[str]] = []
+    spans: dict[int, tuple[int, str]] = {}  # columns that a cell of a row above spans: for how many rows, and its text
+    for place, cells in enumerate(rows, 1):
+        row: list[str] = []
+        below: dict[int, tuple[int, str]] = {}
+        for text, n_columns, n_rows in cells:
+            while len(row) in spans:
+                row.append(spans[len(row)][1])
+            repeated = text if len(text) <= _MOST_REPEATED and (n_rows != 1 or len(cells) > 1 or spans) else ""
+            for number in range(min(n_columns, max(widest, 2), _MOST_COLUMNS)):
+                if n_rows != 1:
+                    below[len(row)] = ((n_rows or len(rows)) - 1, repeated)
+                row.append(repeated if number else text)
+        row += [spans[number][1] if number in spans else "" for number in range(len(row), max(spans, default=-1) + 1)]
+        spans = {column: (left - 1, text) for column, (left, text) in spans.items() if left > 1} | below
+        is_repeated = cells and all(n_rows != 1 and len(text) <= _MOST_REPEATED for text, _, n_rows in cells)
+        if not is_repeated or place == len(rows):
+            grid.append(row)
+    return grid
+
+
+def _is_data(rows: list[Row], inner: list[Any]) -> bool:
     """Return whether a table with tables in it has data, and is not the layout of a page."""
-    small = all(len(table.get_text(" ", strip=True)) <= _MOST_NESTED_TEXT for table in inner)
-    return small and len(grid) > 1 and len({len(cells) for cells in grid}) == 1
+    small = all(len(" ".join("".join(table.itertext()).split())) <= _MOST_NESTED_TEXT for table in inner)
+    return small and len(rows) > 1 and len({len(cells) for _, cells in rows}) == 1
 
 
-def _in_a_line(table: Tag) -> str:
-    """Return a small table as a line of text: the cells of a row after one another, and commas between rows."""
-    rows = (" ".join(cell.get_text(" ", strip=True) for cell in row.find_all(["td", "th"])) for row in table("tr"))
-    return ", ".join(row for row in rows if row)
-
-
-def _unwrap(table: Tag) -> None:
-    """Turn a table into blocks."""
-    for part in table.find_all(["thead", "tbody", "tfoot", "tr", "td", "th", "caption"]):
-        if part.find_parent("table") is table:
-            part.name = "div"
-    table.name = "div"
-
-
-def _divide_merged(soup: BeautifulSoup, rows: list[Tag], grid: list[list[Tag]]) -> None:
-    """Put empty cells where a cell spans columns or rows, so that all others stay in their columns."""
-    widest = max(map(len, grid))
-    spans: dict[int, int] = {}  # columns that a cell of a row above spans, and for how many rows more
-    for row, cells in zip(rows, grid, strict=True):
-        column, below = 0, dict[int, int]()
-        for cell in cells:
-            while column in spans:
-                cell.insert_before(soup.new_tag(cell.name))
-                column += 1
-            n_columns = min(_span(cell, "colspan"), max(widest, 2), _MOST_COLUMNS)
-            n_rows = _span(cell, "rowspan") or len(rows)
-            for number in range(n_columns):
-                if number:
-                    cell.insert_after(soup.new_tag(cell.name))
-                if n_rows > 1:
-                    below[column + number] = n_rows - 1
-            column += n_columns
-        for _ in range(max(spans, default=-1) + 1 - column):
-            row.append(soup.new_tag("td"))
-        spans = {column: left - 1 for column, left in spans.items() if left > 1} | below
-
-
-def _span(cell: Tag, name: str) -> int:
-    """Return how many rows or columns a cell spans, 0 for all, and forget it."""
-    span = str(cell.attrs.pop(name, "1")).strip()
-    return int(span) if span.isascii() and span.isdigit() and len(span) < 6 else 1
+def _span(cell: Any, name: str) -> int:
+    """Return how many rows or columns a cell spans, 0 for all."""
+    span = (cell.get(name) or "1").strip()
+    number = int(span) if span.isascii() and span.isdigit() and len(span) < 6 else 1
+    return number or int(name == "colspan")

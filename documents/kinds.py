@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -24,6 +25,9 @@ OF_ARCHIVES = {
     "xl/workbook.xml": ("sheets", "read_sheets"),
     "content.xml": ("office_xml", "read_opendocument"),
 }
+
+#: What newer versions of Office add to their names.
+_NUMBERED = re.compile(r"(word/document|xl/workbook|ppt/presentation)\d+\.xml")
 
 #: The names of such files, for damaged ones.
 NAMES_OF_ARCHIVES = (".docx", ".epub", ".pptx", ".xlsx", ".odt", ".ods", ".odp")
@@ -61,11 +65,16 @@ _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 def read_archive(content: bytes, name: str) -> Document:
     """Read a document that is a zip archive."""
     archive = Archive(content, name)
-    for part, (module, function) in OF_ARCHIVES.items():
-        if part in archive:
-            document: Document = _in(module, function)(archive)
-            return document
+    if (part := main_part(archive.names)) is not None:
+        document: Document = _in(*OF_ARCHIVES[part])(archive)
+        return document
     raise OctavoError(f"{name} is a zip archive, but none of a document: unpack it, or save it as DOCX or PDF.")
+
+
+def main_part(names: Iterable[str]) -> str | None:
+    """Return the file that identifies the document in a zip archive, without a number; None for another archive."""
+    parts = {_NUMBERED.sub(r"\1.xml", name) for name in names}
+    return next((part for part in OF_ARCHIVES if part in parts), None)
 
 
 def read_ole(content: bytes, name: str) -> Document:

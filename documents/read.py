@@ -20,12 +20,12 @@ from .document import Document
 from .encodings import in_utf_8, looks_like_text
 from .kinds import (
     NAMES_OF_ARCHIVES,
-    OF_ARCHIVES,
     OLE,
     OTHERS,
     PICTURES,
     ZIP,
     is_readable_ole,
+    main_part,
     read_any_text,
     read_archive,
     read_ole,
@@ -113,7 +113,7 @@ def may_be_document(path: str | os.PathLike[str]) -> bool:
 def _is_zipped_document(file: BinaryIO, name: str) -> bool:
     """Return whether a zip archive is a document. For a damaged one its name decides."""
     try:
-        return not OF_ARCHIVES.keys().isdisjoint(zipfile.ZipFile(file).namelist())
+        return main_part(zipfile.ZipFile(file).namelist()) is not None
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError):
         return name.lower().endswith(NAMES_OF_ARCHIVES)
 
