@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from xml.etree.ElementTree import Element, SubElement
 
 from .charts import chart_rows, chart_title
-from .formulas import element_name
+from .xml_text import element_name
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"

@@ -9,6 +9,8 @@ import re
 import unicodedata
 from typing import Any
 
+from .xml_text import element_name
+
 #: Letters of mathematics, which are letters in another font.
 _LETTERS = re.compile("[\U0001d400-\U0001d7ff]+")
 
@@ -28,11 +30,6 @@ def formula(element: Any) -> str:
     """Return a formula in a line, between signs of the dollar; nothing of an empty one."""
     text = " ".join(_write(element).split())
     return f"${text}$" if text else ""
-
-
-def element_name(node: Any) -> str:
-    """Return the name of an element without its namespace; nothing for a comment."""
-    return node.tag.rpartition("}")[2].rpartition(":")[2] if isinstance(node.tag, str) else ""
 
 
 def _write(node: Any) -> str:

@@ -191,6 +191,8 @@ class HTMLElements:
     def _begin_list(self, node: Any, numbers: tuple[int, str] | None) -> _End:
         breaks = 1 if self._lists else 2
         self.out.need(breaks)
+        if self._lists:
+            self.out.take_blank_line()  # of a paragraph before
         self._lists.append(numbers)
         return lambda: self._end_list(breaks)
 

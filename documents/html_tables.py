@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .markdown_table import repeat_merged
+
 #: Most characters of a table in a cell of another: larger ones are the content of a page that tables lay out.
 _MOST_NESTED_TEXT = 300
-
-#: Most columns of a cell, as in browsers.
-_MOST_COLUMNS = 1000
-
-#: Most characters of a cell that is repeated in each column and row that it spans.
-_MOST_REPEATED = 100
 
 #: A row of a table and its cells.
 Row = tuple[Any, list[Any]]
@@ -47,38 +43,6 @@ def grid_of(table: Any, rows: list[Row], line: Callable[[Any], str]) -> list[lis
     return repeat_merged(
         [[(line(cell), _span(cell, "colspan"), _span(cell, "rowspan")) for cell in cells] for _, cells in rows]
     )
-
-
-def repeat_merged(rows: list[list[tuple[str, int, int]]]) -> list[list[str]]:
-    """Repeat a cell in each column and row that it spans, so that a row can be read without others.
-
-    A cell that is a row of its own stands once, and a row that only repeats in those below is left out.
-
-    Parameters
-    ----------
-    rows : list of lists of (str, int, int)
-        The text of each cell, and how many columns and rows it spans; 0 rows are all that follow.
-    """
-    widest = max(map(len, rows), default=0)
-    grid: list[list[str]] = []
-    spans: dict[int, tuple[int, str]] = {}  # columns that a cell of a row above spans: for how many rows, and its text
-    for place, cells in enumerate(rows, 1):
-        row: list[str] = []
-        below: dict[int, tuple[int, str]] = {}
-        for text, n_columns, n_rows in cells:
-            while len(row) in spans:
-                row.append(spans[len(row)][1])
-            repeated = text if len(text) <= _MOST_REPEATED and (n_rows != 1 or len(cells) > 1 or spans) else ""
-            for number in range(min(n_columns, max(widest, 2), _MOST_COLUMNS)):
-                if n_rows != 1:
-                    below[len(row)] = ((n_rows or len(rows)) - 1, repeated)
-                row.append(repeated if number else text)
-        row += [spans[number][1] if number in spans else "" for number in range(len(row), max(spans, default=-1) + 1)]
-        spans = {column: (left - 1, text) for column, (left, text) in spans.items() if left > 1} | below
-        is_repeated = cells and all(n_rows != 1 and len(text) <= _MOST_REPEATED for text, _, n_rows in cells)
-        if not is_repeated or place == len(rows):
-            grid.append(row)
-    return grid
 
 
 def _is_data(rows: list[Row], inner: list[Any]) -> bool:

@@ -23,21 +23,25 @@ OF_ARCHIVES = {
     "META-INF/container.xml": ("epub", "read_epub"),
     "ppt/presentation.xml": ("slides", "read_slides"),
     "xl/workbook.xml": ("sheets", "read_sheets"),
-    "content.xml": ("office_xml", "read_opendocument"),
+    "content.xml": ("opendocument", "read_opendocument"),
+    "*.fb2": ("fiction_book", "read_zipped_book"),
 }
 
 #: What newer versions of Office add to their names.
 _NUMBERED = re.compile(r"(word/document|xl/workbook|ppt/presentation)\d+\.xml")
 
+#: A book that is zipped alone.
+_BOOK = re.compile(r"^[^/]+\.fb2$", re.IGNORECASE)
+
 #: The names of such files, for damaged ones.
-NAMES_OF_ARCHIVES = (".docx", ".epub", ".pptx", ".xlsx", ".odt", ".ods", ".odp")
+NAMES_OF_ARCHIVES = (".docx", ".epub", ".pptx", ".xlsx", ".odt", ".ods", ".odp", ".fb2.zip")
 
 #: Modules of kinds in OLE files, with the functions that recognise them and that read them.
 _OF_OLE = [("msg", "is_msg", "read_msg"), ("old_word", "is_old_word", "read_old_word")]
 
 #: Modules of kinds of text, likewise; the last one reads any text.
 _OF_TEXT = [
-    ("office_xml", "is_fiction_book", "read_fiction_book"),
+    ("fiction_book", "is_fiction_book", "read_fiction_book"),
     ("mail", "is_mail", "read_mail"),
     ("notebook", "is_notebook", "read_notebook"),
     ("subtitles", "is_subtitles", "read_subtitles"),
@@ -72,8 +76,10 @@ def read_archive(content: bytes, name: str) -> Document:
 
 
 def main_part(names: Iterable[str]) -> str | None:
-    """Return the file that identifies the document in a zip archive, without a number; None for another archive."""
+    """Return the file that identifies the document in a zip archive, by its usual name; None for another archive."""
     parts = {_NUMBERED.sub(r"\1.xml", name) for name in names}
+    if len(parts) == 1:
+        parts = {_BOOK.sub("*.fb2", part) for part in parts}
     return next((part for part in OF_ARCHIVES if part in parts), None)
 
 

@@ -91,6 +91,10 @@ class MarkdownWriter:
         elif not self._levels or self._levels[-1].is_used:
             self._breaks = max(self._breaks, breaks)
 
+    def take_blank_line(self) -> None:
+        """Begin a line without a blank one before."""
+        self._breaks = min(self._breaks, 1)
+
     def break_line(self) -> None:
         """Begin a line, or end the paragraph where one has begun."""
         self.need(min(self._breaks + 1, 2))

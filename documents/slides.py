@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from .archive import Archive
-from .charts import chart_rows
+from .charts import chart_rows, chart_title
 from .document import Document
 from .markdown import document_of
-from .markdown_table import markdown_table
+from .markdown_table import markdown_table, repeat_merged
 
 
 def read_slides(archive: Archive) -> Document:
@@ -54,14 +54,19 @@ def _shape(shape: Any) -> Iterator[str]:
     elif shape.has_text_frame:
         yield _lines(shape.text_frame)
     elif getattr(shape, "has_table", False):
-        yield markdown_table([cell.text for cell in row.cells] for row in shape.table.rows)
+        rows = ([cell for cell in row.cells if not cell.is_spanned] for row in shape.table.rows)
+        yield markdown_table(repeat_merged([[(cell.text, *_spans(cell)) for cell in row] for row in rows]))
     elif getattr(shape, "has_chart", False):
         chart = shape.chart
-        if chart.has_title and chart.chart_title.has_text_frame:
-            yield chart.chart_title.text_frame.text
+        yield chart_title(chart._chartSpace)
         yield markdown_table(chart_rows(chart._chartSpace))
     elif description := shape._element.xpath(".//p:cNvPr/@descr"):
-        yield str(description[0])
+        yield f"![{' '.join(description[0].split())}]"
+
+
+def _spans(cell: Any) -> tuple[int, int]:
+    """Return how many columns and rows a cell spans."""
+    return (cell.span_width, cell.span_height) if cell.is_merge_origin else (1, 1)
 
 
 def _lines(frame: Any) -> str:

@@ -1,5 +1,6 @@
 """Test what becomes of mail, notebooks, subtitles, slides, sheets, and texts of other programs."""
 
+import base64
 import datetime
 import io
 import json
@@ -10,7 +11,7 @@ from email.message import EmailMessage
 from itertools import pairwise
 
 import pytest
-from helpers.document_files import zipped
+from helpers.document_files import CELLS, FB2, ODT, zipped
 
 from octavo.documents.read import may_be_document, read_document
 from octavo.errors import OctavoError
@@ -139,57 +140,7 @@ def test_comments_of_programs_are_not_headings(tmp_path):
     assert document.text == read(tmp_path, code, "a.py").text == code
 
 
-ODT = """<o:c xmlns:o="o" xmlns:text="t" xmlns:table="b"><o:automatic-styles>no</o:automatic-styles><o:body><o:text>
-<text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>
-<text:h text:outline-level="2">Rent</text:h>
-<text:p>A<text:s text:c="2"/>b<text:note><text:note-citation>1</text:note-citation>
-<text:note-body><text:p>Six.</text:p></text:note-body></text:note></text:p>
-<text:list><text:list-item><text:p>one</text:p></text:list-item></text:list>{}</o:text></o:body></o:c>"""
-CELLS = """<table:table table:name="Q1"><table:table-column table:number-columns-repeated="3"/><table:table-row>
-<table:table-cell table:number-rows-spanned="2"><text:p>North</text:p></table:table-cell>
-<table:table-cell><text:p>7</text:p></table:table-cell>
-<table:table-cell table:number-columns-repeated="16000"/></table:table-row><table:table-row>
-<table:covered-table-cell/><table:table-cell><text:p>8</text:p></table:table-cell></table:table-row>
-<table:table-row table:number-rows-repeated="1000000"><table:table-cell/></table:table-row></table:table>"""
-
-
-def test_opendocument(tmp_path):
-    text = read(tmp_path, zipped({"content.xml": ODT.format(CELLS)})).text
-    assert text.startswith("## Rent\n\nA b[1] (Six.)\n\n- one\n\n")
-    assert text.endswith("| North | 7 |\n| --- | --- |\n|  | 8 |\n")
-    assert "Q1" not in text  # names of tables are of their program, those of sheets of their author
-
-
-def test_a_row_that_is_repeated_without_end_is_refused(tmp_path):
-    many = CELLS.replace("<table:table-cell/>", "<table:table-cell><text:p>x</text:p></table:table-cell>")
-    with pytest.raises(OctavoError, match=r"^A table repeats a cell or row 1,000,000 times: delete the copies"):
-        read(tmp_path, zipped({"content.xml": ODT.format(many)}))
-
-
-def test_sheets_and_slides_of_opendocument(tmp_path):
-    body = '<o:c xmlns:o="o" xmlns:text="t" xmlns:table="b"><o:body>{}</o:body></o:c>'
-    sheets = body.format(f"<o:spreadsheet>{CELLS}</o:spreadsheet>")
-    assert read(tmp_path, zipped({"content.xml": sheets})).text.startswith("## Q1\n\n| North | 7 |")
-    item = "<text:list><text:list-item><text:p>a</text:p></text:list-item></text:list>"
-    row = f"<table:table-row>{f'<table:table-cell>{item}</table:table-cell>' * 2}</table:table-row>"
-    slides = body.format(
-        f'<o:page o:name="One"><text:p text:style-name="Title">T</text:p><table:table>{row}</table:table></o:page>'
-    )
-    text = read(tmp_path, zipped({"content.xml": slides})).text
-    assert text == "## One\n\n# T\n\n| a | a |\n| --- | --- |\n"
-
-
-FB2 = """<?xml version="1.0" encoding="windows-1251"?><FictionBook xmlns="f" xmlns:l="l"><description><title-info>
-<book-title>Маяк</book-title><author><first-name>А.</first-name> <last-name>Автор</last-name></author></title-info>
-</description><body><section><title><p>Один</p></title><p>Туман<a l:href="#n" type="note">1</a>.</p></section></body>
-<binary id="p">AAEC</binary></FictionBook>"""  # noqa: RUF001
-
-
-def test_fiction_books(tmp_path):
-    document = read(tmp_path, FB2.encode("cp1251"))
-    assert document.text == "# Маяк\n\nА. Автор\n\n## Один\n\nТуман[1].\n"  # noqa: RUF001
-    with pytest.raises(OctavoError, match=r"^x is damaged"):
-        read(tmp_path, FB2.encode("cp1251")[:-9])
+PIXEL = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 
 
 def test_slides(tmp_path):
@@ -202,10 +153,19 @@ def test_slides(tmp_path):
     table = show.slides.add_slide(show.slide_layouts[6]).shapes.add_table(1, 2, 0, 0, 9, 9).table
     table.cell(0, 0).text, table.cell(0, 1).text = "a", "b"
     slide.notes_slide.notes_text_frame.text = "Smile."
+    merged = show.slides.add_slide(show.slide_layouts[6]).shapes.add_table(2, 2, 0, 0, 9, 9).table
+    merged.cell(0, 0).text, merged.cell(0, 1).text, merged.cell(1, 1).text = "North", "7", "8"
+    merged.cell(0, 0).merge(merged.cell(1, 0))
+    picture = io.BytesIO(base64.b64decode(PIXEL))
+    show.slides.add_slide(show.slide_layouts[6]).shapes.add_picture(picture, 0, 0)._element.nvPicPr.cNvPr.set(
+        "descr", "A\nship"
+    )
     show.save(out)
     document = read(tmp_path, out.getvalue())
     assert document.text == (
         "## Slide 1: Rent\n\nIt is 40\n- crowns\n\nNotes: Smile.\n\n## Slide 2\n\n| a | b |\n| --- | --- |\n"
+        "\n## Slide 3\n\n| North | 7 |\n| --- | --- |\n| North | 8 |\n"
+        "\n## Slide 4\n\n![A ship]\n"
     )
     assert document.place(document.text.index("| a")).heading == "Slide 2"
 

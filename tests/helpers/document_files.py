@@ -65,3 +65,23 @@ def word_file():
 def word_parts():
     with zipfile.ZipFile(io.BytesIO(word_file())) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
+
+
+ODT = """<o:c xmlns:o="o" xmlns:text="t" xmlns:table="b"><o:automatic-styles>no</o:automatic-styles><o:body><o:text>
+<text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>
+<text:h text:outline-level="2">Rent</text:h>
+<text:p>A<text:s text:c="2"/>b<text:note><text:note-citation>1</text:note-citation>
+<text:note-body><text:p>Six.</text:p></text:note-body></text:note></text:p>
+<text:list><text:list-item><text:p>one</text:p></text:list-item></text:list>{}</o:text></o:body></o:c>"""
+CELLS = """<table:table table:name="Q1"><table:table-column table:number-columns-repeated="3"/><table:table-row>
+<table:table-cell table:number-rows-spanned="2"><text:p>North</text:p></table:table-cell>
+<table:table-cell><text:p>7</text:p></table:table-cell>
+<table:table-cell table:number-columns-repeated="16000"/></table:table-row><table:table-row>
+<table:covered-table-cell/><table:table-cell><text:p>8</text:p></table:table-cell></table:table-row>
+<table:table-row table:number-rows-repeated="1000000"><table:table-cell/></table:table-row></table:table>"""
+
+
+FB2 = """<?xml version="1.0" encoding="windows-1251"?><FictionBook xmlns="f" xmlns:l="l"><description><title-info>
+<book-title>Маяк</book-title><author><first-name>А.</first-name> <last-name>Автор</last-name></author></title-info>
+</description><body><section><title><p>Один</p></title><p>Туман<a l:href="#n" type="note">1</a>.</p></section></body>
+<binary id="p">AAEC</binary></FictionBook>"""  # noqa: RUF001

@@ -1,0 +1,121 @@
+"""Test what becomes of OpenDocument and FictionBook."""
+
+import pytest
+from helpers.document_files import CELLS, FB2, ODT, zipped
+
+from octavo.documents.read import may_be_document, read_document
+from octavo.errors import OctavoError
+
+
+def read(tmp_path, content, name="x"):
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert may_be_document(path)
+    return read_document(path)
+
+
+def test_opendocument(tmp_path):
+    text = read(tmp_path, zipped({"content.xml": ODT.format(CELLS)})).text
+    assert text.startswith("## Rent\n\nA b[1] (Six.)\n\n- one\n\n")
+    assert text.endswith("| North | 7 |\n| --- | --- |\n| North | 8 |\n")
+    assert "Q1" not in text  # names of tables are of their program, those of sheets of their author
+
+
+def test_a_row_that_is_repeated_without_end_is_refused(tmp_path):
+    many = CELLS.replace("<table:table-cell/>", "<table:table-cell><text:p>x</text:p></table:table-cell>")
+    with pytest.raises(OctavoError, match=r"^A table repeats a cell or row 1,000,000 times: delete the copies"):
+        read(tmp_path, zipped({"content.xml": ODT.format(many)}))
+
+
+def test_sheets_and_slides_of_opendocument(tmp_path):
+    body = '<o:c xmlns:o="o" xmlns:text="t" xmlns:table="b"><o:body>{}</o:body></o:c>'
+    sheets = body.format(f"<o:spreadsheet>{CELLS}</o:spreadsheet>")
+    assert read(tmp_path, zipped({"content.xml": sheets})).text.startswith("## Q1\n\n| North | 7 |")
+    item = "<text:list><text:list-item><text:p>a</text:p></text:list-item></text:list>"
+    row = f"<table:table-row>{f'<table:table-cell>{item}</table:table-cell>' * 2}</table:table-row>"
+    slides = body.format(
+        f'<o:page o:name="One"><text:p text:style-name="Title">T</text:p><table:table>{row}</table:table></o:page>'
+    )
+    text = read(tmp_path, zipped({"content.xml": slides})).text
+    assert text == "## Slide 1: One\n\n# T\n\n| a | a |\n| --- | --- |\n"
+
+
+def test_fiction_books(tmp_path):
+    document = read(tmp_path, FB2.encode("cp1251"))
+    assert document.text == "# Маяк\n\nА. Автор\n\n## Один\n\nТуман[1].\n"  # noqa: RUF001
+    with pytest.raises(OctavoError, match=r"^x is damaged"):
+        read(tmp_path, FB2.encode("cp1251")[:-9])
+
+
+def test_fiction_books_may_be_zipped(tmp_path):
+    assert read(tmp_path, zipped({"book.FB2": FB2.encode("cp1251")})).text.startswith("# Маяк\n\nА. Автор\n")  # noqa: RUF001
+    (tmp_path / "x").write_bytes(zipped({"book.fb2": FB2.encode("cp1251"), "other": "a"}))
+    assert not may_be_document(tmp_path / "x")
+
+
+SPACES = 'xmlns:o="o" xmlns:text="t" xmlns:table="b" xmlns:style="s" xmlns:draw="d" xmlns:l="l" xmlns:p="p"'
+
+
+def content(body, styles=""):
+    return f"<o:c {SPACES}><o:styles>{styles}</o:styles><o:body>{body}</o:body></o:c>"
+
+
+def a_list(items, style=""):
+    inner = "".join(
+        f"<text:list-item{start}><text:p>{item}</text:p>{more}</text:list-item>" for item, start, more in items
+    )
+    return f"<text:list{style}>{inner}</text:list>"
+
+
+LEVELS = """<text:list-style style:name="L"><text:list-level-style-number text:level="1" style:num-format="a"/>
+<text:list-level-style-bullet text:level="2"/><text:list-level-style-number text:level="3" style:num-format=""/>
+</text:list-style>"""
+
+
+def test_lists_of_opendocument_have_their_numbers(tmp_path):
+    inner = a_list([("in one", "", a_list([("deep", "", "")]))])
+    items = [("one", "", inner), ("five", ' text:start-value="5"', ""), ("six", "", "")]
+    files = {"content.xml": content(a_list(items, ' text:style-name="L"'), LEVELS)}
+    text = "a. one\n   - in one\n     - deep\ne. five\nf. six\n"
+    assert read(tmp_path, zipped(files)).text == text
+    files = {"content.xml": content(a_list(items, ' text:style-name="L"')), "styles.xml": content("", LEVELS)}
+    assert read(tmp_path, zipped(files)).text == text
+
+
+def test_a_title_of_opendocument_may_have_a_style_of_its_own(tmp_path):
+    styles = '<style:style style:name="P1" style:parent-style-name="Title"/>'
+    body = '<text:p text:style-name="P1">Log</text:p><text:p>Text</text:p>'
+    assert read(tmp_path, zipped({"content.xml": content(body, styles)})).text == "# Log\n\nText\n"
+
+
+def test_charts_and_formulas_of_opendocument_are_read_once(tmp_path):
+    cells = "".join(f"<table:table-cell><text:p>{text}</text:p></table:table-cell>" for text in ("East", "4"))
+    chart = f"<c><table:table><table:table-row>{cells}</table:table-row></table:table></c>"
+    math = '<math xmlns="http://www.w3.org/1998/Math/MathML"><msup><mi>x</mi><mn>2</mn></msup></math>'
+    objects = [
+        f'<draw:frame><draw:object l:href="./{name}"/></draw:frame>' for name in ("Chart", "Math", "Chart", "no")
+    ]
+    files = {"Chart/content.xml": content(chart + objects[0]), "Math/content.xml": math}
+    files["content.xml"] = content("".join(objects))
+    assert read(tmp_path, zipped(files)).text == "| East | 4 |\n| --- | --- |\n\n$x^{2}$\n"
+
+
+def test_slides_of_opendocument_have_their_titles_and_notes(tmp_path):
+    frame = "<draw:frame{}><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>"
+    title, notes, other = (frame.format(*each) for each in ((' p:class="title"', "Rent"), ("", "Smile."), ("", "50")))
+    body = f'<draw:page draw:name="page1">{frame.format("", "40")}{title}<p:notes>{notes}</p:notes></draw:page>'
+    body += f'<draw:page draw:name="page2">{other}<p:notes>{frame.format("", "")}</p:notes></draw:page>'
+    document = read(tmp_path, zipped({"content.xml": content(body)}))
+    assert document.text == "## Slide 1: Rent\n\n40\n\nNotes:\n\nSmile.\n\n## Slide 2: page2\n\n50\n"
+    assert document.place(document.text.index("50")).heading == "Slide 2: page2"
+
+
+def test_cells_of_opendocument_stand_in_each_column_and_row_that_they_span(tmp_path):
+    rows = [
+        '<table:table-cell table:number-columns-spanned="2"><text:p>a</text:p></table:table-cell>'
+        "<table:covered-table-cell/><table:table-cell><text:p>b</text:p></table:table-cell>",
+        "".join(f"<table:table-cell><text:p>{text}</text:p></table:table-cell>" for text in "cde"),
+    ]
+    table = "".join(f"<table:table-row>{row}</table:table-row>" for row in rows)
+    text = read(tmp_path, zipped({"content.xml": content(f"<table:table>{table}</table:table>")})).text
+    assert text == "| a | a | b |\n| --- | --- | --- |\n| c | d | e |\n"
