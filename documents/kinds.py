@@ -37,7 +37,12 @@ _BOOK = re.compile(r"^[^/]+\.fb2$", re.IGNORECASE)
 NAMES_OF_ARCHIVES = (".docx", ".epub", ".pptx", ".xlsx", ".odt", ".ods", ".odp", ".fb2.zip")
 
 #: Modules of kinds in OLE files, with the functions that recognise them and that read them.
-_OF_OLE = [("msg", "is_msg", "read_msg"), ("old_word", "is_old_word", "read_old_word")]
+_OF_OLE = [
+    ("msg", "is_msg", "read_msg"),
+    ("old_office", "is_old_word", "read_old_word"),
+    ("old_office", "is_old_slides", "read_old_slides"),
+    ("old_sheets", "is_old_sheets", "read_old_sheets"),
+]
 
 #: Modules of kinds of text, likewise; the last one reads any text.
 _OF_TEXT = [
@@ -84,11 +89,11 @@ def main_part(names: Iterable[str]) -> str | None:
 
 
 def read_ole(content: bytes, name: str) -> Document:
-    """Read an OLE file: mail of Outlook, or an old Word file."""
+    """Read an OLE file: mail of Outlook, or an old file of Word, PowerPoint or Excel."""
     if _ENCRYPTED in content[: 1 << 20]:
         raise OctavoError(f"{name} is encrypted: save it without a password.")
     if (reader := _recognised(_OF_OLE, content)) is None:
-        raise OctavoError(f"{name} is an old Excel or PowerPoint file: save it as XLSX, PPTX or PDF.")
+        raise OctavoError(f"{name} is an old file of a kind that octavo does not read: save it as PDF.")
     return reader(content, name)
 
 

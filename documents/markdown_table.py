@@ -8,7 +8,7 @@ from collections.abc import Iterable
 _MOST_COLUMNS = 1000
 
 #: Most characters of a cell that is repeated in each column and row that it spans.
-_MOST_REPEATED = 100
+MOST_REPEATED = 100
 
 
 def markdown_table(rows: Iterable[Iterable[str]]) -> str:
@@ -46,14 +46,14 @@ def repeat_merged(rows: list[list[tuple[str, int, int]]]) -> list[list[str]]:
         for text, n_columns, n_rows in cells:
             while len(row) in spans:
                 row.append(spans[len(row)][1])
-            repeated = text if len(text) <= _MOST_REPEATED and (n_rows != 1 or len(cells) > 1 or spans) else ""
+            repeated = text if len(text) <= MOST_REPEATED and (n_rows != 1 or len(cells) > 1 or spans) else ""
             for number in range(max(min(n_columns, n_all - len(row)), 1)):
                 if n_rows != 1:
                     below[len(row)] = ((n_rows or len(rows)) - 1, repeated)
                 row.append(repeated if number else text)
         row += [spans[number][1] if number in spans else "" for number in range(len(row), max(spans, default=-1) + 1)]
         spans = {column: (left - 1, text) for column, (left, text) in spans.items() if left > 1} | below
-        is_repeated = cells and all(n_rows != 1 and len(text) <= _MOST_REPEATED for text, _, n_rows in cells)
+        is_repeated = cells and all(n_rows != 1 and len(text) <= MOST_REPEATED for text, _, n_rows in cells)
         if not is_repeated or place == len(rows):
             grid.append(row)
     return grid

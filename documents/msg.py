@@ -13,6 +13,7 @@ from .encodings import decode
 from .html import markdown_of_html
 from .mail import mail_text
 from .markdown import document_of
+from .rtf import html_of_rtf
 
 #: Properties of a message, by their numbers in MS-OXPROPS.
 _SUBJECT, _SENDER, _ADDRESS, _TO, _CC, _BODY, _HTML, _RTF = (
@@ -43,15 +44,13 @@ def read_msg(content: bytes, name: str) -> Document:
     Raises
     ------
     OctavoError
-        The file is damaged, or its body is in compressed RTF only.
+        The file is damaged.
     """
     import olefile
 
     try:
         with olefile.OleFileIO(io.BytesIO(content)) as file:
-            body = _text(file, _BODY) or _html(file, name)
-            if not body and file.exists(f"__substg1.0_{_RTF}0102"):
-                raise OctavoError(f"The body of {name} is in compressed RTF: save the mail as EML or HTML.")
+            body = _text(file, _BODY) or _html(file, name) or _rtf(file, name)
             address = _text(file, _ADDRESS)
             sender = f"{_text(file, _SENDER)} <{address}>".strip() if address else _text(file, _SENDER)
             headers = {"From": sender, "To": _text(file, _TO), "Cc": _text(file, _CC), "Date": _sent(file)}
@@ -78,6 +77,19 @@ def _html(file: Any, name: str) -> str:
     if not file.exists(path := f"__substg1.0_{_HTML}0102"):
         return _text(file, _HTML) and markdown_of_html(_text(file, _HTML), name)
     return markdown_of_html(decode(file.openstream(path).read(), name, last="cp1252")[0], name)
+
+
+def _rtf(file: Any, name: str) -> str:
+    """Return the body that is compressed RTF; nothing without it."""
+    if not file.exists(path := f"__substg1.0_{_RTF}0102"):
+        return ""
+    from compressed_rtf import decompress
+
+    try:
+        written = decompress(file.openstream(path).read())
+    except Exception as problem:  # all that it raises
+        raise OctavoError(f"{name} is damaged: download or save it again.") from problem
+    return markdown_of_html(html_of_rtf(written), name)
 
 
 def _sent(file: Any) -> str:

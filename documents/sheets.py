@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
 from datetime import date, datetime, time
 from typing import Any
 
 from .archive import Archive
 from .document import Document
 from .markdown import document_of
-from .markdown_table import markdown_table
+from .markdown_table import MOST_REPEATED, markdown_table
+
+#: The first and last cell of a merged one.
+_MERGED = re.compile(rb'<(?:\w+:)?mergeCell [^>]*?ref="([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"')
 
 
 def read_sheets(archive: Archive) -> Document:
@@ -30,7 +34,7 @@ def read_sheets(archive: Archive) -> Document:
             books = [
                 load_workbook(io.BytesIO(archive.content), read_only=True, data_only=only) for only in (True, False)
             ]
-            sheets = [_sheet(*pair) for pair in zip(*(book.worksheets for book in books), strict=True)]
+            sheets = [_sheet(archive, *pair) for pair in zip(*(book.worksheets for book in books), strict=True)]
     except MemoryError:
         raise
     except Exception as problem:  # openpyxl trusts its input: it may raise anything
@@ -38,23 +42,61 @@ def read_sheets(archive: Archive) -> Document:
     return document_of("\n".join(filter(None, sheets)))
 
 
-def _sheet(values: Any, formulas: Any) -> str:
+def _sheet(archive: Archive, values: Any, formulas: Any) -> str:
     """Return a sheet as Markdown."""
     for sheet in (values, formulas):
         sheet.reset_dimensions()  # they may be wrong
     rows = zip(values.iter_rows(), formulas.iter_rows(), strict=True)
-    table = markdown_table([_cell(*pair) for pair in zip(*row, strict=True)] for row in rows)
-    return f"## {values.title}\n\n{table}" if table else ""
+    written = [[_cell(*pair) for pair in zip(*row, strict=True)] for row in rows]
+    found = _MERGED.findall(archive.read(values._worksheet_path))  # openpyxl skips them as it reads row by row
+    merged = [(int(top) - 1, int(bottom) - 1, _column(left), _column(right)) for left, top, right, bottom in found]
+    return table_of_sheet(values.title, filled(written, merged))
+
+
+def table_of_sheet(title: str, rows: list[list[str]]) -> str:
+    """Return a sheet as a table under its name, without empty columns before it; nothing if it is empty."""
+    first = min((number for row in rows for number, cell in enumerate(row) if cell), default=0)
+    table = markdown_table(row[first:] for row in rows)
+    return f"## {title}\n\n{table}" if table else ""
+
+
+def filled(rows: list[list[str]], merged: list[tuple[int, int, int, int]]) -> list[list[str]]:
+    """Repeat the text of merged cells in each row and column, but for one that is alone in its row.
+
+    Parameters
+    ----------
+    merged : list of (int, int, int, int)
+        First and last row, first and last column of each merged cell.
+    """
+    alone = {number for number, row in enumerate(rows) if sum(map(bool, row)) == 1}
+    for top, bottom, left, right in merged:
+        text = rows[top][left] if top < len(rows) and left < len(rows[top]) else ""
+        if len(text) > MOST_REPEATED or (top == bottom and top in alone):
+            continue
+        for row in rows[top : bottom + 1]:
+            row[left : right + 1] = [text] * len(row[left : right + 1])
+    return rows
+
+
+def _column(letters: bytes) -> int:
+    """Return the number of a column, from 0, by its letters."""
+    number = 0
+    for letter in letters:
+        number = number * 26 + letter - 64
+    return number - 1
 
 
 def _cell(cell: Any, formula: Any) -> str:
     """Return what a cell shows."""
-    value = formula.value if cell.value is None else cell.value
+    return shown(formula.value, "") if cell.value is None else shown(cell.value, cell.number_format)
+
+
+def shown(value: Any, number_format: str = "") -> str:
+    """Return what a cell shows that has a value and a format of numbers."""
     if isinstance(value, bool):
         return str(value).upper()
-    if isinstance(value, float) or (isinstance(value, int) and "%" in cell.number_format):
-        is_share = "%" in cell.number_format
-        return f"{value * 100:.15g}%" if is_share else f"{value:.15g}"
+    if isinstance(value, float) or (isinstance(value, int) and "%" in number_format):
+        return f"{value * 100:.15g}%" if "%" in number_format else f"{value:.15g}"
     if isinstance(value, datetime):
         return str(value.date() if value.time() == time() else value)
     if isinstance(value, date | time):

@@ -5,13 +5,11 @@ import datetime
 import io
 import json
 import random
-import stat
 import struct
 from email.message import EmailMessage
-from itertools import pairwise
 
 import pytest
-from helpers.document_files import CELLS, FB2, ODT, zipped
+from helpers.document_files import CELLS, FB2, ODT, ole, zipped
 
 from octavo.documents.read import may_be_document, read_document
 from octavo.errors import OctavoError
@@ -178,11 +176,19 @@ def test_sheets(tmp_path):
     for row in (["Ship", None, "Crew"], [], ["Petrel|x", "", 0.25], [True, 1.5, "=SUM(C3)"]):
         sheet.append(row)
     sheet["C3"].number_format = "0%"
+    other = book.create_sheet("merged")
+    for row in ([None, "Ships of 1921"], [None, "North", "Petrel"], [None, None, "Tern"], [None, "All", None, 7]):
+        other.append(row)
+    for cells in ("B1:D1", "B2:B3", "B4:C4"):
+        other.merge_cells(cells)
     book.create_sheet("empty")
     book.save(out)
     document = read(tmp_path, out.getvalue())
     rows = "| Ship |  | Crew |\n| --- | --- | --- |\n| Petrel\\|x |  | 25% |\n| TRUE | 1.5 | =SUM(C3) |\n"
-    assert document.text == f"## Q1\n\n{rows}"
+    merged = (
+        "| Ships of 1921 |  |  |\n| --- | --- | --- |\n| North | Petrel |  |\n| North | Tern |  |\n| All | All | 7 |\n"
+    )
+    assert document.text == f"## Q1\n\n{rows}\n## merged\n\n{merged}"
     assert document.place(20).heading == "Q1"
 
 
@@ -213,45 +219,6 @@ def test_damaged_files_of_office_are_refused(tmp_path, module, part):
         read(tmp_path, zipped({part: "a"}))
 
 
-def test_rtf(tmp_path):
-    pytest.importorskip("striprtf")
-    assert read(tmp_path, rb"{\rtf1\ansi\ansicpg1252 The caf\'e9.\par {\b Two}\u8364?}").text == "The café.\nTwo€"
-
-
-def ole(streams):
-    """An OLE file: its streams, each in sectors of its own, in one folder or in folders of that one."""
-    folders = sorted({path[0] for path in streams if len(path) > 1})
-    entries = [("Root Entry", 5, b"")] + [(name, 1, folder) for name in folders for folder in [b""]]
-    entries += [(path[-1], 2, content.ljust(4096, b"\0")) for path, content in streams.items()]
-    sectors, table, records = [], [], b""
-    top = [*range(1, 1 + len(folders))]
-    within = {name: [] for name in folders}
-    for number, path in enumerate(streams, 1 + len(folders)):
-        (within[path[0]] if len(path) > 1 else top).append(number)
-    right = {a: b for chain in (top, *within.values()) for a, b in pairwise(chain)}
-    first = {0: top[0]} | {1 + number: within[name][0] for number, name in enumerate(folders)}
-    n_directory = -(-len(entries) // 4)
-    start = 1 + n_directory
-    for number, (name, kind, content) in enumerate(entries):
-        raw, count = name.encode("utf-16-le"), len(content) // 512
-        at = start + len(sectors) if count else 0xFFFFFFFE
-        sectors += [content[i : i + 512] for i in range(0, len(content), 512)]
-        table += [at + i + 1 for i in range(count - 1)] + [0xFFFFFFFE] * bool(count)
-        kind = 1 if 0 < number <= len(folders) else kind
-        links = struct.pack("<III", 0xFFFFFFFF, right.get(number, 0xFFFFFFFF), first.get(number, 0xFFFFFFFF))
-        size = len(content)
-        records += raw.ljust(64, b"\0") + struct.pack("<HBB", len(raw) + 2, kind, 1) + links + bytes(36)
-        records += struct.pack("<IQ", at, size)
-    fat = [0xFFFFFFFD, *range(2, 1 + n_directory), 0xFFFFFFFE, *table]
-    head = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(16) + struct.pack("<HHHHH", 62, 3, 0xFFFE, 9, 6) + bytes(6)
-    head += struct.pack("<IIIIIIIII", 0, 1, 1, 0, 4096, 0xFFFFFFFE, 0, 0xFFFFFFFE, 0) + struct.pack("<I", 0)
-    return (
-        head.ljust(512, b"\xff")
-        + struct.pack(f"<{len(fat)}I", *fat).ljust(512, b"\xff")
-        + (records.ljust(512 * n_directory, b"\0") + b"".join(sectors))
-    )
-
-
 def test_mail_of_outlook(tmp_path):
     pytest.importorskip("olefile")
     texts = {"0037": "Berth 4", "0C1A": "Ann", "5D01": "a@example.org", "0E04": "Bob", "1000": "40 crowns."}
@@ -268,20 +235,6 @@ def test_mail_of_outlook_without_a_sender_names_none(tmp_path):
     pytest.importorskip("olefile")
     streams = {("__substg1.0_1000001F",): "Text.".encode("utf-16-le"), ("__properties_version1.0",): bytes(32)}
     assert read(tmp_path, ole(streams)).text == "Text.\n"
-
-
-def test_old_word_files_need_a_program(tmp_path, monkeypatch):
-    content = ole({("WordDocument",): b"text"})
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(OctavoError, match=r"^x is an old Word file: install antiword or LibreOffice, or save it as"):
-        read(tmp_path, content)
-    program = tmp_path / "antiword"
-    program.write_text('#!/bin/sh\necho "The rent is 40 crowns."\n')
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    assert read(tmp_path, content).text == "The rent is 40 crowns.\n"
-    program.write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(OctavoError, match=r"^x cannot be read by antiword: save it as DOCX or PDF\.$"):
-        read(tmp_path, content)
 
 
 FILES = {

@@ -90,7 +90,10 @@ REFUSED = {
     "missing": ("", r"cannot be opened: No such file or directory\."),
     "empty": (b" \n\t", r"^x is empty: there is nothing to read in it\."),
     "zip": (zipped({"a.txt": "a"}), r"^x is a zip archive, but none of a document: unpack it"),
-    "old excel": (b"\xd0\xcf\x11\xe0\xa1\xb1", r"^x is an old Excel or PowerPoint file: save it as XLSX"),
+    "other ole": (
+        b"\xd0\xcf\x11\xe0\xa1\xb1",
+        r"^x is an old file of a kind that octavo does not read: save it as PDF",
+    ),
     "encrypted word": (b"\xd0\xcf\x11\xe0" + "EncryptedPackage".encode("utf-16-le"), r"^x is encrypted: save it"),
     "damaged opendocument": (zipped({"content.xml": "a"}), r"^x is damaged: download or save it again\.$"),
     "picture": (b"\x89PNG\r\n\x1a\n", r"^x has only a picture: (install .*, then )?--ocr recognises their text"),

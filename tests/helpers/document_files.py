@@ -1,7 +1,9 @@
 """Documents of each kind, to read in tests."""
 
 import io
+import struct
 import zipfile
+from itertools import pairwise
 
 import docx
 
@@ -85,3 +87,37 @@ FB2 = """<?xml version="1.0" encoding="windows-1251"?><FictionBook xmlns="f" xml
 <book-title>Маяк</book-title><author><first-name>А.</first-name> <last-name>Автор</last-name></author></title-info>
 </description><body><section><title><p>Один</p></title><p>Туман<a l:href="#n" type="note">1</a>.</p></section></body>
 <binary id="p">AAEC</binary></FictionBook>"""  # noqa: RUF001
+
+
+def ole(streams):
+    """An OLE file: its streams, each in sectors of its own, in one folder or in folders of that one."""
+    folders = sorted({path[0] for path in streams if len(path) > 1})
+    entries = [("Root Entry", 5, b"")] + [(name, 1, folder) for name in folders for folder in [b""]]
+    entries += [(path[-1], 2, content.ljust(4096, b"\0")) for path, content in streams.items()]
+    sectors, table, records = [], [], b""
+    top = [*range(1, 1 + len(folders))]
+    within = {name: [] for name in folders}
+    for number, path in enumerate(streams, 1 + len(folders)):
+        (within[path[0]] if len(path) > 1 else top).append(number)
+    right = {a: b for chain in (top, *within.values()) for a, b in pairwise(chain)}
+    first = {0: top[0]} | {1 + number: within[name][0] for number, name in enumerate(folders)}
+    n_directory = -(-len(entries) // 4)
+    start = 1 + n_directory
+    for number, (name, kind, content) in enumerate(entries):
+        raw, count = name.encode("utf-16-le"), len(content) // 512
+        at = start + len(sectors) if count else 0xFFFFFFFE
+        sectors += [content[i : i + 512] for i in range(0, len(content), 512)]
+        table += [at + i + 1 for i in range(count - 1)] + [0xFFFFFFFE] * bool(count)
+        kind = 1 if 0 < number <= len(folders) else kind
+        links = struct.pack("<III", 0xFFFFFFFF, right.get(number, 0xFFFFFFFF), first.get(number, 0xFFFFFFFF))
+        size = len(content)
+        records += raw.ljust(64, b"\0") + struct.pack("<HBB", len(raw) + 2, kind, 1) + links + bytes(36)
+        records += struct.pack("<IQ", at, size)
+    fat = [0xFFFFFFFD, *range(2, 1 + n_directory), 0xFFFFFFFE, *table]
+    head = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(16) + struct.pack("<HHHHH", 62, 3, 0xFFFE, 9, 6) + bytes(6)
+    head += struct.pack("<IIIIIIIII", 0, 1, 1, 0, 4096, 0xFFFFFFFE, 0, 0xFFFFFFFE, 0) + struct.pack("<I", 0)
+    return (
+        head.ljust(512, b"\xff")
+        + struct.pack(f"<{len(fat)}I", *fat).ljust(512, b"\xff")
+        + (records.ljust(512 * n_directory, b"\0") + b"".join(sectors))
+    )

@@ -1,0 +1,151 @@
+"""Test what becomes of old files: RTF, and those of Word, PowerPoint, Excel and Outlook before 2007."""
+
+import io
+import stat
+import struct
+
+import pytest
+from helpers.document_files import ole, word_file
+
+from octavo.documents.read import may_be_document, read_document
+from octavo.errors import OctavoError
+
+
+def read(tmp_path, content):
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    assert may_be_document(path)
+    return read_document(path)
+
+
+FONTS = rb"{\fonttbl{\f0 Arial;}{\f1\fcharset204 Arial;}}{\stylesheet{\s0 Normal;}{\s1\outlinelevel0 heading 1;}}"
+ROW = rb"\trowd%b\cellx1\cellx2\pard\intbl %b\cell %b\cell\row "
+
+
+@pytest.mark.parametrize(
+    ("rtf", "text"),
+    [
+        (rb"\ansicpg1252 The caf\'e9.\par {\b Two}\u8364?}", "The café.\n\nTwo€"),
+        (rb"\s1 Log\par\pard a\line b\par\outlinelevel1 c", "# Log\n\na\nb\n\n## c"),
+        (rb"{\f1 \'cc\'e0\'ff\'ea}\'80 \u-10179?\u-8704?\uc0\u945 \emdash\~x", "Маяк€ \U0001f600\u03b1— x"),
+        (rb"a{\v gone}\v gone\v0 b{\header gone}{\*\other gone}{\pict 0102}\bin3 }}}c", "abc"),
+        (rb"a{\footnote Or\par so.\par}. b{\field{\*\fldinst HYPERLINK}{\fldrslt c}}", "a (Or so.). bc"),
+        (rb"{\listtext\'b7\tab}a\par{\listtext\'b7\tab}b\par{\listtext 1.\tab}c", "- a\n- b\n\n1. c"),
+        (ROW % (b"", b"a", b"b|c") + ROW % (b"", b"d", rb"e\par f") + rb"\pard g",
+         "| a | b\\|c |\n| --- | --- |\n| d | e f |\n\ng"),
+        (ROW % (rb"\clvmgf", b"a", b"b") + ROW % (rb"\clvmrg", b"", b"c"), "| a | b |\n| --- | --- |\n| a | c |"),
+        (rb"\trowd\clmgf\cellx1\clmrg\cellx2\intbl a\cell\cell\row", "| a | a |\n| --- | --- |"),
+        (rb"{\shp{\*\shpinst{\sp{\sn gone}}{\shptxt In a box.}}{\shprslt gone}}", "In a box."),
+        (rb"a}}} b{{{", "a b"),
+        (
+            rb"\fromhtml1{\*\htmltag64 <p>}{\*\htmltag84 <b>}\htmlrtf {\b \htmlrtf0 2 < 3\htmlrtf }\htmlrtf0"
+            rb"{\*\htmltag92 </b>} is \'80.\htmlrtf\par\htmlrtf0{\*\htmltag72 </p>}",
+            "**2 < 3** is €.",
+        ),
+    ],
+)  # fmt: skip
+def test_rtf(tmp_path, rtf, text):
+    assert read(tmp_path, rb"{\rtf1\ansi" + FONTS + rtf + b"}").text == text + "\n"
+
+
+def test_mail_of_outlook_may_have_its_text_in_compressed_rtf_alone(tmp_path):
+    compress = pytest.importorskip("compressed_rtf").compress
+    text = rb"{\rtf1\ansi\fromhtml1 {\*\htmltag84 <b>}40 crowns{\*\htmltag92 </b>}\htmlrtf no\htmlrtf0}"
+    streams = {("__substg1.0_10090102",): compress(text), ("__properties_version1.0",): bytes(32)}
+    assert read(tmp_path, ole(streams)).text == "**40 crowns**\n"
+    streams["__substg1.0_10090102",] = b"no"
+    with pytest.raises(OctavoError, match=r"^x is damaged"):
+        read(tmp_path, ole(streams))
+
+
+def record(kind, body):
+    return struct.pack("<HH", kind, len(body)) + body
+
+
+def workbook(cells, merged=()):
+    """Cells (row, column, text or number or (number, format)) as a workbook of Excel 97 with one sheet."""
+
+    def begin(kind):
+        return record(0x809, struct.pack("<HHHHII", 0x600, kind, 0, 1997, 0, 6))
+
+    sheet = begin(0x10)
+    for row, column, value in cells:
+        if isinstance(value, str):
+            text = struct.pack("<HHHHB", row, column, 0, len(value), 1) + value.encode("utf-16-le")
+            sheet += record(0x204, text)
+        else:
+            number, form = value if isinstance(value, tuple) else (value, 0)
+            sheet += record(0x203, struct.pack("<HHHd", row, column, form, number))
+    sheet += record(0xE5, struct.pack("<H", len(merged)) + b"".join(struct.pack("<HHHH", *each) for each in merged))
+    font = record(0x31, struct.pack("<HHHHHBBBBBB", 200, 0, 0x7FFF, 400, 0, 0, 0, 0, 0, 1, 0) + b"A")
+    forms = b"".join(record(0xE0, struct.pack("<HHH", 0, form, 1) + bytes(14)) for form in (0, 9, 14))
+
+    def head(start):
+        name = record(0x85, struct.pack("<IBBBB", start, 0, 0, 2, 0) + b"Q1")
+        return begin(5) + font * 4 + forms + name + record(0x0A, b"")
+
+    return ole({("Workbook",): head(len(head(0))) + sheet + record(0x0A, b"")})
+
+
+def test_old_sheets(tmp_path):
+    pytest.importorskip("xlrd")
+    cells = [(0, 1, "Ship"), (0, 2, "Crew"), (1, 1, "Petrel"), (1, 2, (0.25, 1)), (2, 2, 7.5), (2, 3, (7976.0, 2))]
+    document = read(tmp_path, workbook(cells, merged=[(1, 2, 1, 1)]))
+    table = "| Ship | Crew |  |\n| --- | --- | --- |\n| Petrel | 25% |  |\n| Petrel | 7.5 | 1921-11-01 |\n"
+    assert document.text == f"## Q1\n\n{table}"
+    assert document.place(20).heading == "Q1"
+    with pytest.raises(OctavoError, match=r"^x is damaged: download or save it again\.$"):
+        read(tmp_path, ole({("Workbook",): b"no"}))
+
+
+def program(folder, name, script):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_old_word_files_need_a_program(tmp_path, monkeypatch):
+    content = ole({("WordDocument",): b"text"})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(OctavoError, match=r"^x is an old Word file: install antiword or LibreOffice, or save it as"):
+        read(tmp_path, content)
+    program(tmp_path, "antiword", 'echo "The rent is 40 crowns."')
+    assert read(tmp_path, content).text == "The rent is 40 crowns.\n"
+    program(tmp_path, "antiword", "exit 1")
+    with pytest.raises(OctavoError, match=r"^x cannot be read by antiword: save it as DOCX or PDF\.$"):
+        read(tmp_path, content)
+
+
+def slides():
+    pptx = pytest.importorskip("pptx")
+    show, out = pptx.Presentation(), io.BytesIO()
+    show.slides.add_slide(show.slide_layouts[5]).shapes.title.text = "Rent"
+    show.save(out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("stream", "made", "text"),
+    [
+        ("WordDocument", "document.docx", "# The Lighthouse\n"),
+        ("PowerPoint Document", "document.pptx", "## Slide 1: Rent\n"),
+    ],
+)
+def test_old_files_are_read_by_libreoffice(tmp_path, monkeypatch, stream, made, text):
+    content = ole({(stream,): b"text"})
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "made").write_bytes(slides() if made.endswith("pptx") else word_file())
+    program(tmp_path, "soffice", f'cp {tmp_path}/made "$6/{made}"')  # $6 is the folder
+    assert read(tmp_path, content).text.startswith(text)
+    program(tmp_path, "soffice", "exit 0")
+    kind = "PPTX" if made.endswith("pptx") else "DOCX"
+    with pytest.raises(OctavoError, match=rf"^x cannot be read by LibreOffice: save it as {kind} or PDF\.$"):
+        read(tmp_path, content)
+
+
+def test_old_slides_need_libreoffice(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        OctavoError, match=r"^x is an old PowerPoint file: install LibreOffice, or save it as PPTX or PDF"
+    ):
+        read(tmp_path, ole({("PowerPoint Document",): b"text"}))
