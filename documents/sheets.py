@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from bisect import bisect_left, bisect_right
 from datetime import date, datetime, time
 from typing import Any
 
@@ -46,36 +47,37 @@ def _sheet(archive: Archive, values: Any, formulas: Any) -> str:
     """Return a sheet as Markdown."""
     for sheet in (values, formulas):
         sheet.reset_dimensions()  # they may be wrong
-    rows = zip(values.iter_rows(), formulas.iter_rows(), strict=True)
-    written = [[_cell(*pair) for pair in zip(*row, strict=True)] for row in rows]
+    pairs = enumerate(zip(values.iter_rows(), formulas.iter_rows(), strict=True))
+    rows = {number: [_cell(*cells) for cells in zip(*pair, strict=True)] for number, pair in pairs if pair[1]}
     found = _MERGED.findall(archive.read(values._worksheet_path))  # openpyxl skips them as it reads row by row
     merged = [(int(top) - 1, int(bottom) - 1, _column(left), _column(right)) for left, top, right, bottom in found]
-    return table_of_sheet(values.title, filled(written, merged))
+    return table_of_sheet(values.title, rows, merged)
 
 
-def table_of_sheet(title: str, rows: list[list[str]]) -> str:
-    """Return a sheet as a table under its name, without empty columns before it; nothing if it is empty."""
-    first = min((number for row in rows for number, cell in enumerate(row) if cell), default=0)
-    table = markdown_table(row[first:] for row in rows)
-    return f"## {title}\n\n{table}" if table else ""
+def table_of_sheet(title: str, rows: dict[int, list[str]], merged: list[tuple[int, int, int, int]]) -> str:
+    """Return a sheet as a table under its name, without empty columns before it; nothing if it is empty.
 
-
-def filled(rows: list[list[str]], merged: list[tuple[int, int, int, int]]) -> list[list[str]]:
-    """Repeat the text of merged cells in each row and column, but for one that is alone in its row.
+    A merged cell is repeated in each row and column, unless it is alone in its row.
 
     Parameters
     ----------
+    rows : dict of int to list of str
+        The cells of each row that has any, by its number.
     merged : list of (int, int, int, int)
         First and last row, first and last column of each merged cell.
     """
-    alone = {number for number, row in enumerate(rows) if sum(map(bool, row)) == 1}
+    rows = {number: row for number, row in rows.items() if any(row)}
+    alone = {number for number, row in rows.items() if sum(map(bool, row)) == 1}
+    numbers = list(rows)
     for top, bottom, left, right in merged:
-        text = rows[top][left] if top < len(rows) and left < len(rows[top]) else ""
-        if len(text) > MOST_REPEATED or (top == bottom and top in alone):
-            continue
-        for row in rows[top : bottom + 1]:
-            row[left : right + 1] = [text] * len(row[left : right + 1])
-    return rows
+        text = rows[top][left] if top in rows and left < len(rows[top]) else ""
+        if len(text) <= MOST_REPEATED and not (top == bottom and top in alone):
+            for number in numbers[bisect_left(numbers, top) : bisect_right(numbers, bottom)]:
+                row = rows[number]
+                row[left : right + 1] = [text] * len(row[left : right + 1])
+    first = min((number for row in rows.values() for number, cell in enumerate(row) if cell), default=0)
+    table = markdown_table(row[first:] for row in rows.values())
+    return f"## {title}\n\n{table}" if table else ""
 
 
 def _column(letters: bytes) -> int:
