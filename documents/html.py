@@ -11,7 +11,7 @@ from ..errors import OctavoError
 from .document import Document
 from .encodings import decode, decode_as, is_damaged_utf_8, loses_little
 from .html_elements import HTMLElements
-from .markdown import document_of
+from .markdown import document_of, headings
 
 #: The beginning of HTML, the tags that any HTML has, and the file names of partial pages.
 _BEGINNING = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
@@ -56,8 +56,10 @@ def read_html(content: bytes, name: str) -> Document:
 
 
 def markdown_of_html(text: str, name: str) -> str:
-    """Return a part of a document that is HTML as Markdown."""
-    return to_markdown(parse(text, name), is_site=False)[0] if text.strip() else ""
+    """Return a part of a document that is HTML as Markdown, with its headings below those of the document."""
+    written = to_markdown(parse(text, name), is_site=False)[0] if text.strip() else ""
+    starts = [start for start, level, _ in headings(written) if level < 6 and written.startswith("#", start)]
+    return "#".join(written[start:stop] for start, stop in zip([0, *starts], [*starts, None], strict=True))
 
 
 def is_html(content: bytes, name: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
-from .document import Document
+from .document import Document, Place
 from .html import markdown_of_html
 from .markdown import document_of
 
@@ -25,10 +26,19 @@ def is_notebook(content: bytes, name: str) -> bool:
 
 
 def read_notebook(content: bytes, name: str) -> Document:
-    """Read a notebook."""
+    """Read a notebook. A place is a cell, by its number, below its heading."""
     notebook = json.loads(content)
     language = str(_dict(_dict(notebook.get("metadata")).get("kernelspec")).get("language") or "")
-    return document_of("\n\n".join(filter(None, (_cell(cell, language, name) for cell in _cells(notebook)))) + "\n")
+    text, starts = "", list[tuple[int, str]]()
+    for number, cell in enumerate(_cells(notebook), 1):
+        if written := _cell(cell, language, name):
+            text += "\n\n" if text else ""
+            starts.append((len(text), f"Cell {number}"))
+            text += written
+    document = document_of(text + "\n", starts)
+    below = (" > ".join(filter(None, (place.heading, place.page))) for place in document.places)
+    places = (Place(place.offset, None, heading) for place, heading in zip(document.places, below, strict=True))
+    return replace(document, places=tuple(places))
 
 
 def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:

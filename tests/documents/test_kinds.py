@@ -71,7 +71,10 @@ def test_a_mail_of_html_alone_is_read_as_html(tmp_path):
     message["From"], message["MIME-Version"] = "a@example.org", "1.0"
     message.set_content("<h1>Rent</h1><table><tr><td>a<td>b</table>", subtype="html")
     text = read(tmp_path, bytes(message)).text
-    assert text == "From: a@example.org\n\n# Rent\n\n| a | b |\n| --- | --- |\n"
+    assert text == "From: a@example.org\n\n## Rent\n\n| a | b |\n| --- | --- |\n"
+    message["Subject"] = TITLE
+    document = read(tmp_path, bytes(message))
+    assert document.place(document.text.index("| a")).heading == f"{TITLE} > Rent"
 
 
 def test_a_saved_page_is_its_html(tmp_path):
@@ -102,7 +105,11 @@ def test_a_notebook_is_its_cells_without_pictures(tmp_path):
     document = read(tmp_path, json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4}))
     blocks = ["```python\n# a comment\n```", "```\n42\n```", "```\n<Figure>\n```", "```\nValueError: no\n```"]
     assert document.text == "\n\n".join(["# Tides\nA line.", *blocks]) + "\n"
-    assert [place.heading for place in document.places] == ["Tides"]
+    assert [place.heading for place in document.places] == ["Tides > Cell 1", "Tides > Cell 2"]
+    (tmp_path / "y").mkdir()
+    cells = [{"cell_type": "code", "source": ""}, {"cell_type": "code", "source": "a"}, cells[0]]
+    document = read(tmp_path / "y", json.dumps({"cells": cells, "nbformat": 4}))
+    assert [place.heading for place in document.places] == ["Cell 2", "Tides > Cell 3"]
 
 
 def test_json_that_is_not_a_notebook_stays_as_it_is(tmp_path):
