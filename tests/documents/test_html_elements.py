@@ -120,6 +120,20 @@ def test_each_row_of_a_table_stands_for_itself(rows, lines):
     assert read(f"<table>{rows}</table>").split("\n") == lines
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "<tr>" + "<td rowspan=60000>x" * 1000 + "<tr><td>y" * 20_000,
+        "<tr>" + "<td>x" * 1000 + "<tr><td colspan=1000>a word<td>y" * 5000,
+        ("<tr>" + "<td colspan=1000>x" * 1000) * 50,
+    ],
+)
+def test_spans_cannot_make_a_table_endless(rows):
+    text = read(f"<table>{rows}</table>")
+    assert len(text) < 5_000_000
+    assert max(text.count("x"), text.count("y")) >= 1000
+
+
 def test_pages_of_a_book_begin_where_their_text_does():
     page = "<a role='doc-pagebreak' title='{}'></a>"
     html = f"<p>a{page.format(1)} b</p>{page.format(2)}<table><tr><td>c<td>d</table><ul>{page.format(3)}<li>e</ul>"
