@@ -28,6 +28,11 @@ _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _TEXTS = {f"{_WORD}t", f"{_WORD}tab", f"{_WORD}br"}
 _FIELDS = {f"{_WORD}fldSimple", f"{_WORD}fldChar", f"{_WORD}instrText"}
 
+_NOTES = ("word/footnotes.xml", "word/endnotes.xml")
+
+#: Elements that only hold text, such as the values of fields, and those that are blanks by another name.
+_WRAPPERS, _BLANKS = {"fldSimple", "bdo", "dir"}, {"cr": "br", "br": "br", "ptab": "tab"}
+
 #: The beginning of names of elements in a file that is strict about the standard.
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
 
@@ -51,7 +56,7 @@ def read_docx(archive: Archive) -> Document:
     import mammoth
 
     main = next(part for part in archive.names if _MAIN.fullmatch(part))
-    for part in (main, _STYLES_PART, _NUMBERING, "word/footnotes.xml"):
+    for part in (main, _STYLES_PART, _NUMBERING, *_NOTES):
         if part in archive:
             archive.read(part)  # refuses damaged or encrypted parts
     try:
@@ -89,22 +94,9 @@ def _simplified(archive: Archive, main: str) -> bytes:
     links = f"word/_rels/{main.removeprefix('word/')}.rels"
     relations = _tree(archive, links) if links in archive else None
     place_drawings(root, relations, lambda path: _tree(archive, path) if path in archive else None)
-    parents = list(root.iter())
-    hidden = hidden_runs(root, styles)
-    written = set()
-    for parent in parents:
-        for number, child in enumerate(parent):
-            if child.tag in (f"{_MATH}oMath", f"{_MATH}oMathPara"):
-                run = ElementTree.Element(f"{_WORD}r")
-                formulas = list(child.iter(f"{_MATH}oMath"))
-                ElementTree.SubElement(run, f"{_WORD}t").text = " ".join(filter(None, map(formula, formulas)))
-                parent[number] = run
-                if number and parent[number - 1] in written:
-                    run[0].text = f" {run[0].text}"
-                written.add(run)
-            elif child in hidden:
-                parent[number] = ElementTree.Element(f"{_WORD}r")
-    parts = {main: root}
+    parts = {main: root} | {name: _tree(archive, name) for name in _NOTES if name in archive}
+    for part in parts.values():
+        _simplify(part, styles)
     if _NUMBERING in archive:
         number_paragraphs(root, _tree(archive, _NUMBERING), styles)
         parts[_NUMBERING] = ElementTree.Element(f"{_WORD}numbering")  # numbers are text now
@@ -114,6 +106,41 @@ def _simplified(archive: Archive, main: str) -> bytes:
             if name.endswith((".xml", ".rels")):  # skip pictures
                 new.writestr(name, ElementTree.tostring(parts[name]) if name in parts else archive.read(name))
     return out.getvalue()
+
+
+def _simplify(root: ElementTree.Element, styles: ElementTree.Element) -> None:
+    """Write what mammoth does not know as what it knows, and take hidden text out."""
+    hidden = hidden_runs(root, styles)
+    for parent in reversed(list(root.iter())):
+        for number, child in reversed(list(enumerate(parent))):
+            name = child.tag.removeprefix(_WORD)
+            if child in hidden:
+                parent[number] = ElementTree.Element(f"{_WORD}r")
+            elif name in _WRAPPERS:
+                parent[number : number + 1] = list(child)
+            elif name in _BLANKS:
+                child.tag, child.attrib = f"{_WORD}{_BLANKS[name]}", {}
+            elif name == "ruby":
+                base, reading = (_text(child, part) for part in ("rubyBase", "rt"))
+                parent[number] = _with_text("t", f"{base}({reading})" if reading else base)
+            elif child.tag == f"{_MATH}oMathPara":  # its formulas have been written
+                parent[number : number + 1] = child.findall(f"{_WORD}r")
+            elif child.tag == f"{_MATH}oMath":
+                follows = number > 0 and parent[number - 1].tag.startswith(_MATH)
+                parent[number] = ElementTree.Element(f"{_WORD}r")
+                parent[number].append(_with_text("t", " " * follows + formula(child)))
+
+
+def _text(element: ElementTree.Element, part: str) -> str:
+    """Return the text in a part of an element."""
+    found = element.find(f"{_WORD}{part}")
+    return "" if found is None else "".join(node.text or "" for node in found.iter(f"{_WORD}t"))
+
+
+def _with_text(name: str, text: str) -> ElementTree.Element:
+    element = ElementTree.Element(f"{_WORD}{name}")
+    element.text = text
+    return element
 
 
 def _tree(archive: Archive, path: str) -> ElementTree.Element:

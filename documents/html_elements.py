@@ -107,11 +107,13 @@ class HTMLElements:
         if tag in _OWN:
             end: _End = _OWN[tag](self, node)
             return end
-        return self._begin_block(tag) if tag in _BLOCKS or tag in _LINES or tag in _HEADINGS else None
+        return self._begin_block(node, tag) if tag in _BLOCKS or tag in _LINES or tag in _HEADINGS else None
 
-    def _begin_block(self, tag: str) -> _End:
+    def _begin_block(self, node: Any, tag: str) -> _End:
         """Begin an element that stands on lines of its own."""
         if tag in _OF_SITES and self.is_site and not self._n_articles:
+            return _done
+        if tag == "dialog" and node.get("open") is None:
             return _done
         breaks = 1 if tag in _LINES else 2
         self.out.need(breaks)
@@ -234,7 +236,7 @@ class HTMLElements:
             self.out.need(1)
             return _done
         if (grid := grid_of(node, rows, self._line)) is None:  # it lays out the page
-            return self._begin_block("div")
+            return self._begin_block(node, "div")
         for caption in node.iterchildren("caption"):
             if title := self._line(caption):
                 self.out.block([title])

@@ -72,6 +72,7 @@ def test_a_formula_is_written_in_a_line(html, text):
         "<p style='color:red;font-size:0'>gone</p>",
         "<p style='opacity: 0.0; x: y'>gone</p>",
         "<span aria-hidden=true>gone</span>",
+        "<dialog>gone</dialog>",
         "<p style='color: #FFFFFF'>gone</p>",
         "<p style='color:white'>gone</p>",
     ],
@@ -88,6 +89,7 @@ def test_what_a_page_does_not_show_is_left_out(html):
         "<style>body { background: black }</style><p style='color:white'>shown</p>",
         "<p style='font-size:0.9em; opacity: 0.5'>shown</p>",
         "<p aria-hidden=false>shown</p>",
+        "<dialog open>shown</dialog>",
     ],
 )
 def test_what_a_page_shows_is_read(html):

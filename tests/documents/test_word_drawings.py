@@ -18,12 +18,12 @@ SPACES = """xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/mai
  xmlns:dgm="http://schemas.openxmlformats.org/drawingml/2006/diagram" xmlns:v="urn:schemas-microsoft-com:vml\""""
 
 
-def word(body, strict=False, **parts):
+def word(body, strict=False, kind="t", **parts):
     """Read a Word document with a body, and parts that it refers to by these names."""
     document = f"<w:document {SPACES}><w:body>{body}</w:body></w:document>"
     if strict:
         document = document.replace("http://schemas.openxmlformats.org/wordprocessingml/2006/", STRICT)
-    links = "".join(f'<Relationship Id="{name}" Type="t" Target="{name}.xml"/>' for name in parts)
+    links = "".join(f'<Relationship Id="{name}" Type="{kind}" Target="{name}.xml"/>' for name in parts)
     about = (
         word_parts()["word/_rels/document.xml.rels"].decode().replace("</Relationships>", f"{links}</Relationships>")
     )
@@ -150,3 +150,33 @@ def test_formulas_in_a_row_are_apart():
     formulas = "<m:oMath><m:r><m:t>a</m:t></m:r></m:oMath>" * 2
     assert word(f"<w:p>{formulas}</w:p>") == "$a$ $a$\n"
     assert word(f"<w:p><m:oMathPara>{formulas}</m:oMathPara></w:p>") == "$a$ $a$\n"
+
+
+def run(text):
+    return f"<w:r>{text}</w:r>"
+
+
+SEEN = "<w:r><w:t>seen</w:t></w:r>"
+RUBY = "<w:ruby><w:rt><w:r><w:t>みなと</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>港</w:t></w:r></w:rubyBase></w:ruby>"
+
+
+@pytest.mark.parametrize(
+    ("inner", "text"),
+    [
+        (f'<w:fldSimple w:instr="REF a"><w:fldSimple w:instr="b">{SEEN}</w:fldSimple></w:fldSimple>', "seen"),
+        (f'<w:bdo w:val="rtl">{SEEN}</w:bdo><w:dir w:val="rtl">{SEEN}</w:dir>', "seenseen"),
+        (run('<w:t>a</w:t><w:ptab/><w:t>b</w:t><w:cr/><w:t>c</w:t><w:br w:type="page"/><w:t>d</w:t>'), "a b\nc\nd"),
+        (run(RUBY), "港(みなと)"),
+    ],
+)
+def test_text_that_mammoth_does_not_know_is_read(inner, text):
+    assert word(f"<w:p>{inner}</w:p>") == text + "\n"
+
+
+def test_notes_have_their_formulas_and_fields():
+    note = f'<w:p><w:r><w:t>See </w:t></w:r><w:fldSimple w:instr="a">{SEEN}</w:fldSimple>'
+    note += "<m:oMath><m:f><m:num><m:r><m:t>a</m:t></m:r></m:num><m:den><m:r><m:t>b</m:t></m:r></m:den></m:f></m:oMath>"
+    notes = f'<w:footnotes {SPACES}><w:footnote w:id="5">{note}</w:p></w:footnote></w:footnotes>'
+    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/footnotes"
+    text = word(f'<w:p>{SEEN}<w:r><w:footnoteReference w:id="5"/></w:r></w:p>', kind=kind, footnotes=notes)
+    assert text == "seen[1]\n\n1. See seen$\\frac{a}{b}$\n"
