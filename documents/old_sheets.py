@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import OctavoError
 from .document import Document
 from .markdown import document_of
-from .sheets import shown, table_of_sheet
+from .sheets import shown, text_of_sheet
 
 
 def is_old_sheets(content: bytes) -> bool:
@@ -47,7 +47,7 @@ class _Nowhere:
 def _sheet(book: Any, sheet: Any) -> str:
     rows = {number: [_cell(book, cell) for cell in sheet.row(number)] for number in range(sheet.nrows)}
     merged = [(top, bottom - 1, left, right - 1) for top, bottom, left, right in sheet.merged_cells]
-    return table_of_sheet(sheet.name, rows, merged)
+    return text_of_sheet(sheet.name, rows, merged)
 
 
 def _cell(book: Any, cell: Any) -> str:

@@ -12,6 +12,7 @@ from .archive import Archive
 from .document import Document
 from .markdown import document_of
 from .markdown_table import MOST_REPEATED, markdown_table
+from .sheet_notes import sheet_notes
 
 #: The first and last cell of a merged one.
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell [^>]*?ref="([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"')
@@ -51,10 +52,12 @@ def _sheet(archive: Archive, values: Any, formulas: Any) -> str:
     rows = {number: [_cell(*cells) for cells in zip(*pair, strict=True)] for number, pair in pairs if pair[1]}
     found = _MERGED.findall(archive.read(values._worksheet_path))  # openpyxl skips them as it reads row by row
     merged = [(int(top) - 1, int(bottom) - 1, _column(left), _column(right)) for left, top, right, bottom in found]
-    return table_of_sheet(values.title, rows, merged)
+    return text_of_sheet(values.title, rows, merged, sheet_notes(archive, values._worksheet_path))
 
 
-def table_of_sheet(title: str, rows: dict[int, list[str]], merged: list[tuple[int, int, int, int]]) -> str:
+def text_of_sheet(
+    title: str, rows: dict[int, list[str]], merged: list[tuple[int, int, int, int]], notes: str = ""
+) -> str:
     """Return a sheet as a table under its name, without empty columns before it; nothing if it is empty.
 
     A merged cell is repeated in each row and column, unless it is alone in its row.
@@ -65,6 +68,8 @@ def table_of_sheet(title: str, rows: dict[int, list[str]], merged: list[tuple[in
         The cells of each row that has any, by its number.
     merged : list of (int, int, int, int)
         First and last row, first and last column of each merged cell.
+    notes : str
+        Paragraphs that follow the table.
     """
     rows = {number: row for number, row in rows.items() if any(row)}
     alone = {number for number, row in rows.items() if sum(map(bool, row)) == 1}
@@ -77,7 +82,7 @@ def table_of_sheet(title: str, rows: dict[int, list[str]], merged: list[tuple[in
                 row[left : right + 1] = [text] * len(row[left : right + 1])
     first = min((number for row in rows.values() for number, cell in enumerate(row) if cell), default=0)
     table = markdown_table(row[first:] for row in rows.values())
-    return f"## {title}\n\n{table}" if table else ""
+    return f"## {title}\n\n{table}{notes}" if table else f"## {title}\n{notes}" if notes else ""
 
 
 def _column(letters: bytes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from .charts import chart_rows, chart_title
 from .document import Document
 from .markdown import document_of
 from .markdown_table import markdown_table, repeat_merged
+from .sheet_notes import remark
 
 
 def read_slides(archive: Archive) -> Document:
@@ -42,6 +44,9 @@ def _slide(number: int, slide: Any) -> str:
     parts = [part for shape in slide.shapes if shape.shape_id != own for part in _shape(shape)]
     if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame) and frame.text.strip():
         parts.append(f"Notes: {_lines(frame)}")
+    links = (link for link in slide.part.rels.values() if not link.is_external and link.reltype.endswith("/comments"))
+    comments = (node for link in links for node in ElementTree.fromstring(link.target_part.blob))
+    parts += (remark(node) for node in comments)
     head = f"## Slide {number}: {words}" if words else f"## Slide {number}"
     return "\n\n".join([head, *(part.strip("\n") for part in parts if part.strip())]) + "\n"
 

@@ -6,6 +6,7 @@ import io
 import json
 import random
 import struct
+import zipfile
 from email.message import EmailMessage
 
 import pytest
@@ -197,6 +198,49 @@ def test_sheets(tmp_path):
     )
     assert document.text == f"## Q1\n\n{rows}\n## merged\n\n{merged}"
     assert document.place(20).heading == "Q1"
+
+
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def with_parts(content, owner, **parts):
+    """A file of Office with parts, to which one of its parts refers by the kinds of relationships that they have."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    folder, name = owner.rsplit("/", 1)
+    links = "".join(f'<Relationship Id="x{kind}" Type="{OFFICE}/{kind}" Target="{kind}.xml"/>' for kind in parts)
+    path = f"{folder}/_rels/{name}.rels"
+    head = b"<Relationships xmlns='http://schemas.openxmlformats.org/package/2006/relationships'>"
+    old = files.get(path, head).decode().removesuffix("</Relationships>")
+    files[path] = f"{old}{links}</Relationships>"
+    return zipped({**files, **{f"{folder}/{kind}.xml": text for kind, text in parts.items()}})
+
+
+def test_text_boxes_and_remarks_of_sheets(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book, out = openpyxl.Workbook(), io.BytesIO()
+    book.active.append(["Ship"])
+    book.create_sheet("Boxes")
+    book.save(out)
+    box = "<d xmlns:a='a'><a:p><a:r><a:t>In </a:t></a:r><a:r><a:t>a box.</a:t></a:r></a:p><a:p/></d>"
+    remarks = "<c><comment ref='A1'><text><r><t>Is it?</t></r></text></comment><comment ref='B2'><text/></comment>"
+    remarks += "<comment ref='A2'><text><t>[Threaded comment] Your version</t></text></comment></c>"
+    thread = "<c><threadedComment ref='A2'><text>It is.</text></threadedComment></c>"
+    content = with_parts(
+        out.getvalue(), "xl/worksheets/sheet1.xml", drawing=box, comments=remarks, threadedComment=thread
+    )
+    content = with_parts(content, "xl/worksheets/sheet2.xml", drawing=box)
+    text = "## Sheet\n\n| Ship |\n| --- |\n\nIn a box.\n\n[Remark on A1: Is it?]\n\n[Remark on A2: It is.]\n"
+    assert read(tmp_path, content).text == f"{text}\n## Boxes\n\nIn a box.\n"
+
+
+def test_remarks_on_slides(tmp_path):
+    pptx = pytest.importorskip("pptx")
+    show, out = pptx.Presentation(), io.BytesIO()
+    show.slides.add_slide(show.slide_layouts[6])
+    show.save(out)
+    content = with_parts(out.getvalue(), "ppt/slides/slide1.xml", comments="<l><cm><pos/><text>Is it?</text></cm></l>")
+    assert read(tmp_path, content).text == "## Slide 1\n\n[Remark: Is it?]\n"
 
 
 @pytest.mark.parametrize("is_known", [True, False])
