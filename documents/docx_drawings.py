@@ -25,13 +25,13 @@ def place_drawings(root: Element, relations: Element | None, part: Callable[[str
         Returns a part by its path; None if it is missing.
     """
     targets = {str(each.get("Id")): str(each.get("Target")) for each in (() if relations is None else relations)}
-    for parent in list(root.iter()):
+    for parent in reversed(list(root.iter())):
         for number, child in reversed(list(enumerate(parent))):
             if child.tag == f"{_COMPATIBLE}AlternateContent":
                 parent[number : number + 1] = _alternative(child)
-    for parent in list(root.iter()):
+    for parent in reversed(list(root.iter())):
         for number, child in reversed(list(enumerate(parent))):
-            if child.tag == f"{_WORD}drawing" and (boxes := list(child.iter(f"{_WORD}txbxContent"))):
+            if child.tag == f"{_WORD}drawing" and (boxes := list(_boxes(child))):
                 parent[number] = Element(f"{_WORD}pict")
                 parent[number].extend(boxes)
             elif child.tag == f"{_WORD}p":
@@ -44,6 +44,15 @@ def _alternative(choices: Element) -> list[Element]:
     """Return what older programs show, if it has text, as Word repeats it there; otherwise what newer ones show."""
     old, new = ([node for side in choices.findall(f"{_COMPATIBLE}{name}") for node in side] for name in _SIDES)
     return old if not new or any(node.tag == f"{_WORD}t" for each in old for node in each.iter()) else new
+
+
+def _boxes(node: Element) -> Iterator[Element]:
+    """Yield the boxes of text in an element, without those in boxes."""
+    for child in node:
+        if child.tag == f"{_WORD}txbxContent":
+            yield child
+        else:
+            yield from _boxes(child)
 
 
 def _parts(drawing: Element) -> Iterator[str]:

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 from ..errors import OctavoError
 from .archive import Archive
 from .document import Document
-from .html import parse, to_markdown
+from .html import parse, to_markdown, too_deep
 from .markdown import document_of
 from .xml_text import attribute, element_name, inner_html, words
 
@@ -38,7 +38,7 @@ def read_fiction_book(content: bytes, name: str) -> Document:
     Raises
     ------
     OctavoError
-        The file is damaged.
+        The file is damaged, or its elements are nested too deeply.
     """
     try:
         root = ElementTree.fromstring(content)
@@ -49,7 +49,10 @@ def read_fiction_book(content: bytes, name: str) -> Document:
         title = next((words(node) for node in about if element_name(node) == "book-title"), "")
         authors = " / ".join(words(node) for node in about if element_name(node) == "author")
         written += f"<h1>{escape(title)}</h1><p>{escape(authors)}</p>"
-    written += "".join(_as_html(node, 1) for node in root if element_name(node) == "body")
+    try:
+        written += "".join(_as_html(node, 1) for node in root if element_name(node) == "body")
+    except RecursionError as problem:
+        raise too_deep(name) from problem
     return document_of(*to_markdown(parse(written, name), is_site=False))
 
 

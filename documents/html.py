@@ -121,8 +121,13 @@ def parse(text: str, name: str) -> Any:
     for event, _ in etree.iterwalk(root, events=("start", "end")):
         depth += 1 if event == "start" else -1
         if depth > _MOST_NESTED:
-            raise OctavoError(f"The elements of {name} are nested too deeply: save its text in another format.")
+            raise too_deep(name)
     return root
+
+
+def too_deep(name: str) -> OctavoError:
+    """Return the error about elements within elements without end."""
+    return OctavoError(f"The elements of {name} are nested too deeply: save its text in another format.")
 
 
 def to_markdown(root: Any, is_site: bool = True) -> tuple[str, list[tuple[int, str]]]:

@@ -12,7 +12,7 @@ from ..errors import OctavoError
 from .archive import Archive
 from .document import Document
 from .formulas import formula
-from .html import parse, to_markdown
+from .html import parse, to_markdown, too_deep
 from .markdown import document_of
 from .xml_text import attribute, element_name, inner_html, words
 
@@ -30,8 +30,18 @@ _ONE_ITEM = re.compile(r"^\s*<ul>\s*<li>((?:(?!</?li>).)*)</li>\s*</ul>\s*$", re
 
 
 def read_opendocument(archive: Archive) -> Document:
-    """Read a text, a table or slides of OpenDocument."""
-    return document_of(*to_markdown(parse(_OpenDocument(archive).html(), archive.name), is_site=False))
+    """Read a text, a table or slides of OpenDocument.
+
+    Raises
+    ------
+    OctavoError
+        The file is damaged, or its elements are nested too deeply.
+    """
+    try:
+        written = _OpenDocument(archive).html()
+    except RecursionError as problem:
+        raise too_deep(archive.name) from problem
+    return document_of(*to_markdown(parse(written, archive.name), is_site=False))
 
 
 class _OpenDocument:

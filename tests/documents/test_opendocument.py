@@ -119,3 +119,11 @@ def test_cells_of_opendocument_stand_in_each_column_and_row_that_they_span(tmp_p
     table = "".join(f"<table:table-row>{row}</table:table-row>" for row in rows)
     text = read(tmp_path, zipped({"content.xml": content(f"<table:table>{table}</table:table>")})).text
     assert text == "| a | a | b |\n| --- | --- | --- |\n| c | d | e |\n"
+
+
+def test_elements_that_are_nested_without_end_are_refused(tmp_path):
+    deep = f"{'<text:span>' * 3000}x{'</text:span>' * 3000}"
+    book = f"<FictionBook><body>{'<section>' * 3000}x{'</section>' * 3000}</body></FictionBook>"
+    for file in (zipped({"content.xml": content(deep)}), book.encode()):
+        with pytest.raises(OctavoError, match=r"^The elements of x are nested too deeply: save its text in another"):
+            read(tmp_path, file)

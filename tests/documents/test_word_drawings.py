@@ -86,6 +86,11 @@ def test_the_text_of_a_box_is_read_once(box):
     assert word(f"<w:p>{box}<w:r><w:t>Beside.</w:t></w:r></w:p>") == "Beside.\n\nIn a box.\n"
 
 
+def test_boxes_in_boxes_are_read_once():
+    begin, end = "<w:p><w:r><w:drawing><w:txbxContent>", "</w:txbxContent></w:drawing></w:r></w:p>"
+    assert word(begin * 20 + paragraph("In boxes.") + end * 20) == "In boxes.\n"
+
+
 WHITE, SHADE = '<w:color w:val="FFFFFF"/>', '<w:shd w:val="clear" w:fill="000000"/>'
 HIDING = f'<w:style w:type="character" w:styleId="Gone"><w:rPr><w:vanish/></w:rPr></w:style>{"</w:styles>"}'
 
