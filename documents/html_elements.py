@@ -135,17 +135,15 @@ class HTMLElements:
 
     def _is_left_out(self, node: Any, names: list[str]) -> bool:
         """Return whether an element is hidden, or only begins a page, which is marked."""
-        if "hidden" in names or node.get("aria-hidden") == "true":
-            return True
-        if style := node.get("style"):
-            style = style.replace(" ", "").lower()
-            if _HIDING.search(style) or (not self.has_styles and _WHITE.search(style) and not _has_ground(node)):
-                return True
         if "pagebreak" in kind_of(node):
             label = (node.get("title") or node.get("aria-label") or "".join(node.itertext())).strip()
             self.out.labels += [label] if label else []
             return True
-        return False
+        if "hidden" in names or node.get("aria-hidden") == "true":
+            return True
+        style = (node.get("style") or "").replace(" ", "").lower()
+        is_white = not self.has_styles and _WHITE.search(style) is not None
+        return _HIDING.search(style) is not None or (is_white and not _has_ground(node))
 
     def _a(self, node: Any) -> _End:
         text = "".join(node.itertext()).strip()

@@ -137,7 +137,7 @@ def test_spans_cannot_make_a_table_endless(rows):
 
 
 def test_pages_of_a_book_begin_where_their_text_does():
-    page = "<a role='doc-pagebreak' title='{}'></a>"
+    page = "<a role='doc-pagebreak' aria-hidden=true title='{}'></a>"
     html = f"<p>a{page.format(1)} b</p>{page.format(2)}<table><tr><td>c<td>d</table><ul>{page.format(3)}<li>e</ul>"
     document = read_html(html.encode(), "page.html")
     starts = [(document.text[place.offset :][:2], place.page) for place in document.places]
