@@ -64,6 +64,10 @@ class HTMLElements:
         Whether it is a page of a site, whose header, footer and margins belong to the site.
     has_styles : bool
         Whether the page has a style sheet, which may colour the ground of white text.
+    labels : list of str
+        Labels of pages that begin before the next text.
+    in_line : bool
+        Whether the text is one line, such as a heading or a cell of a table.
     """
 
     def __init__(self, is_site: bool, has_styles: bool, labels: list[str], in_line: bool = False) -> None:
