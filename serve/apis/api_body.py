@@ -32,6 +32,11 @@ class ApiBody(ApiObject):
         return sorted(self.model_extra or ())
 
 
+def objects_in(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a list; none of anything else."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def _zero_if_negative(value: Any) -> Any:
     return 0 if isinstance(value, int) and value < 0 else value
 

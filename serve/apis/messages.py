@@ -21,7 +21,7 @@ from ..http.requests import client_of, connected, note_ignored, parsed, sse, whi
 from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
-from .api_body import ApiBody, ApiObject, TopK
+from .api_body import ApiBody, ApiObject, TopK, objects_in
 from .attachments import Attachments
 from .shared_json import effort_of, extensions_of
 from .tool_forms import tools_of
@@ -176,7 +176,8 @@ async def _messages(message: Message, attachments: Attachments, cites: list[bool
             thoughts.append(str(block.get("thinking", "")))
         elif kind == "document" and isinstance(block.get("source"), dict):
             await _attach(block, attachments)
-            cites[0] |= bool((block.get("citations") or {}).get("enabled"))
+            citations = block.get("citations")
+            cites[0] |= isinstance(citations, dict) and bool(citations.get("enabled"))
         elif kind == "tool_use":
             function = {"name": str(block.get("name")), "arguments": json.dumps(block.get("input", {}))}
             calls.append({"id": str(block.get("id")), "type": "function", "function": function})
@@ -196,12 +197,12 @@ async def _messages(message: Message, attachments: Attachments, cites: list[bool
     return [*results, {"role": message.role, "content": "\n\n".join(texts), **more}]
 
 
-def _result(content: str | list[dict[str, Any]]) -> str:
+def _result(content: Any) -> str:
     """Return the text of what a function returned. A picture in it ends no conversation: a note stands for it."""
     if isinstance(content, str):
         return content
     texts = []
-    for block in content:
+    for block in objects_in(content):
         kind = block.get("type")
         if kind == "search_result":
             texts.append(_search_result(block))
@@ -212,7 +213,7 @@ def _result(content: str | list[dict[str, Any]]) -> str:
 
 def _search_result(block: Mapping[str, Any]) -> str:
     """Return the text of a search result, with its title and source."""
-    return "\n\n".join([f"{block.get('title', '')} ({block.get('source', '')})", *_texts(block.get("content") or [])])
+    return "\n\n".join([f"{block.get('title', '')} ({block.get('source', '')})", *_texts(block.get("content"))])
 
 
 async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
@@ -235,9 +236,9 @@ async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
         raise RequestError(f"A document's source is of no known kind: {kind}.", param="messages")
 
 
-def _texts(blocks: list[dict[str, Any]]) -> list[str]:
+def _texts(blocks: Any) -> list[str]:
     """Return the texts among some blocks."""
-    return [str(block.get("text", "")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
+    return [str(block.get("text", "")) for block in objects_in(blocks) if block.get("type") == "text"]
 
 
 class _Writer:

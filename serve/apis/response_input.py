@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ..http.api_error import RequestError
-from .api_body import ApiBody, ApiObject, Limit, ToolChoice
+from .api_body import ApiBody, ApiObject, Limit, ToolChoice, objects_in
 from .attachments import Attachments
 
 
@@ -105,7 +105,7 @@ async def messages_of(
             messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
         elif kind in ("function_call_output", "custom_tool_call_output"):
             output = item.get("output")
-            content = output if isinstance(output, str) else json.dumps(output)
+            content = output if isinstance(output, str) else _texts(output) or json.dumps(output)
             messages.append({"role": "tool", "content": content, "tool_call_id": str(item.get("call_id", ""))})
         elif kind == "reasoning":
             thought = _thought(item)
@@ -123,8 +123,12 @@ async def messages_of(
 
 def _thought(item: Mapping[str, Any]) -> str:
     """Return the text of a thought, or else of its summary."""
-    parts = item.get("content") or item.get("summary") or ()
-    return "\n\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+    return _texts(item.get("content")) or _texts(item.get("summary"))
+
+
+def _texts(parts: Any) -> str:
+    """Return the texts of some parts."""
+    return "\n\n".join(str(part["text"]) for part in objects_in(parts) if "text" in part)
 
 
 async def _content(content: Any, attachments: Attachments) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import hmac
+import re
 from collections.abc import Callable
 from ipaddress import ip_address
 
@@ -95,8 +96,8 @@ class Guard:
 
         async def telling(message: Message) -> None:
             if message["type"] == "http.response.start" and scope.get(IGNORED):
-                names = ", ".join(scope[IGNORED]).encode("latin-1", "replace").translate(None, b"\r\n")
-                message["headers"] = [*message.get("headers", ()), (IGNORED.encode(), names[:_LONGEST_HEADER])]
+                names = re.sub(r"[^!-~]+", " ", ", ".join(scope[IGNORED]))[:_LONGEST_HEADER].strip()
+                message["headers"] = [*message.get("headers", ()), (IGNORED.encode(), names.encode())]
             await send(message)
 
         return telling

@@ -1,0 +1,224 @@
+"""Requests that are changed at random: none fails the server, ends its process, or harms another client's stream."""
+
+import copy
+import json
+import random
+import threading
+
+import pytest
+from helpers.talking_model import ANSWER
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 20},
+        "days": {"type": "array", "items": {"$ref": "#/$defs/day"}},
+    },
+    "required": ["city"],
+    "$defs": {"day": {"enum": ["Monday", 2, None]}},
+}
+FUNCTION = {"name": "weather", "description": "Tell.", "parameters": SCHEMA}
+TOOLS = [{"type": "function", "function": FUNCTION}, {"type": "web_search"}]
+HELLO = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Hello."}]}]
+CALL = {"id": "a", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+CALLED = [
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "a", "content": "Fog."},
+]
+USED = {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "Fog."}]}
+
+#: Requests as clients send them.
+REQUESTS = [
+    ("/v1/chat/completions", {"model": "m", "messages": HELLO, "max_tokens": 4, "temperature": 0.5, "seed": 1}),
+    ("/v1/chat/completions", {"messages": [*HELLO, *CALLED], "tools": TOOLS, "tool_choice": "auto", "max_tokens": 4}),
+    ("/v1/chat/completions", {"messages": HELLO, "tools": TOOLS, "tool_choice": "required", "max_tokens": 4, "n": 2}),
+    (
+        "/v1/chat/completions",
+        {
+            "messages": HELLO,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}},
+            "max_tokens": 4,
+        },
+    ),
+    (
+        "/v1/chat/completions",
+        {
+            "messages": HELLO,
+            "logit_bias": {"5": 1},
+            "logprobs": True,
+            "top_logprobs": 2,
+            "stop": ["."],
+            "max_tokens": 4,
+        },
+    ),
+    ("/v1/chat/completions", {"messages": HELLO, "grammar": 'root ::= "a" [b-d]*', "max_tokens": 4, "stream": True}),
+    ("/v1/completions", {"prompt": "Hello.", "max_tokens": 4, "echo": True, "logprobs": 1, "stop": "x"}),
+    (
+        "/v1/completions",
+        {"prompt": [[5, 6], [7]], "max_tokens": 2, "n": 2, "stream": True, "stream_options": {"include_usage": True}},
+    ),
+    ("/v1/messages", {"messages": HELLO[1:], "system": [{"type": "text", "text": "Be brief."}], "max_tokens": 4}),
+    (
+        "/v1/messages",
+        {
+            "messages": [*HELLO[1:], {"role": "assistant", "content": [USED]}, {"role": "user", "content": [RESULT]}],
+            "tools": [{"name": "weather", "input_schema": SCHEMA}],
+            "tool_choice": {"type": "any"},
+            "max_tokens": 4,
+            "thinking": {"type": "enabled", "budget_tokens": 2},
+        },
+    ),
+    (
+        "/v1/messages/count_tokens",
+        {"messages": HELLO[1:], "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    ),
+    (
+        "/v1/responses",
+        {
+            "input": [
+                {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello."}]},
+                {"type": "function_call", "call_id": "a", "name": "weather", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "a", "output": "Fog."},
+                {"type": "reasoning", "summary": []},
+            ],
+            "tools": [{"type": "function", **FUNCTION}, {"type": "custom", "name": "patch"}],
+            "max_output_tokens": 4,
+        },
+    ),
+    (
+        "/v1/responses",
+        {
+            "input": "Hello.",
+            "text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}},
+            "max_output_tokens": 4,
+            "stream": True,
+        },
+    ),
+    ("/v1/embeddings", {"input": ["Hello.", "Ship."], "encoding_format": "base64"}),
+    ("/tokenize", {"content": "Hello.", "add_special": True}),
+    ("/detokenize", {"tokens": [5, 6, 7]}),
+]
+
+#: What takes the place of a value.
+VALUES = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    3,
+    1 << 31,
+    -(1 << 63),
+    1 << 80,
+    0.5,
+    1e308,
+    -1e308,
+    "",
+    "a",
+    "\u0000",
+    "\ud83d",
+    "\U0001f600" * 50,
+    "<|im_end|>",
+    " " * 2000,
+    [],
+    {},
+    [None],
+    [[]],
+    [{}],
+    {"": ""},
+    {"type": "text"},
+    {"type": "function"},
+    {"$ref": "#"},
+    [1 << 40],
+    ["a", 1],
+    "9" * 5000,
+]
+
+
+def nodes(value, path=()):
+    """The places of all values within a JSON value."""
+    yield path
+    if isinstance(value, dict):
+        for key in value:
+            yield from nodes(value[key], (*path, key))
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from nodes(each, (*path, number))
+
+
+def changed(rng, body):
+    """A body with a few changes."""
+    body = copy.deepcopy(body)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        places = [path for path in nodes(body) if path]
+        if not places:
+            return body
+        *way, last = rng.choice(places)
+        around = body
+        for key in way:
+            around = around[key]
+        change = rng.randrange(6)
+        if change == 0:
+            del around[last]
+        elif change == 1 and isinstance(around, dict):
+            around[rng.choice(["x", "type", "$ref", "content", "role", "enum", "items", "pattern"])] = rng.choice(
+                VALUES
+            )
+        elif change == 2 and isinstance(around, list):
+            around += [copy.deepcopy(rng.choice(around or [None])) for _ in range(rng.choice((1, 40)))]
+        elif change == 3:
+            for _ in range(rng.choice((1, 30, 200))):
+                around[last] = rng.choice(([around[last]], {"a": around[last]}))
+        else:
+            around[last] = copy.deepcopy(rng.choice(VALUES))
+    return body
+
+
+def fuzz(served, rng, n_requests):
+    """Send requests; returns those that fail the server."""
+    failed = []
+    for _ in range(n_requests):
+        path, body = rng.choice(REQUESTS)
+        body = changed(rng, body)
+        if isinstance(body, dict) and path != "/v1/embeddings":  # no answer is long
+            name = {"/v1/responses": "max_output_tokens"}.get(path, "max_tokens")
+            if not isinstance(body.get(name), int) or not 0 <= body[name] < 50:
+                body[name] = 3
+        content = json.dumps(body)
+        response = served.client.post(path, content=content, headers={"content-type": "application/json"})
+        if response.status_code >= 500 and response.status_code != 503:
+            failed.append((path, content[:500], response.status_code, response.text[:200]))
+    return failed
+
+
+def run(served, seed, n_requests):
+    """Fuzz a server while a client streams one answer after another."""
+    done, answers = threading.Event(), []
+
+    def stream():
+        while not done.is_set():
+            events = served.stream("/v1/chat/completions", messages=[{"role": "user", "content": "Hello."}])
+            answers.append("".join(event["choices"][0]["delta"].get("content") or "" for event in events))
+
+    client = threading.Thread(target=stream)
+    client.start()
+    try:
+        failed = fuzz(served, random.Random(seed), n_requests)
+    finally:
+        done.set()
+        client.join()
+    assert failed == []
+    assert len(answers) > 1
+    assert set(answers) == {ANSWER}
+    assert served.server.engine.n_running == 0
+
+
+def test_changed_requests_harm_nobody(talking, request):
+    run(talking, request.config.getoption("--case-seed"), 300)
+
+
+@pytest.mark.slow
+def test_many_changed_requests_harm_nobody(talking):
+    run(talking, 1, 5000)
