@@ -4,6 +4,19 @@ import hashlib
 import math
 import zlib
 
+from octavo.documents.pdf import read_pdf
+
+#: Lines of a column of 240 points, and of a page of 480, in 10-point letters.
+NARROW = [
+    "The keeper of the lighthouse wrote down each ship",
+    "that passed, with her port and what she carried,",
+    "and when the fog lay on the sound he rang the bell",
+    "each quarter of an hour until it lifted, though no",
+    "one but the seals could hear it in the winter gale.",
+    "So the years went by, and the book grew heavy with",
+]
+WIDE = [f"{first} {second}" for first, second in zip(NARROW, NARROW[1:] + NARROW[:1], strict=True)]
+
 FONTS = {
     "text": "Helvetica",
     "bold": "Helvetica-Bold",
@@ -24,6 +37,21 @@ CHINESE_FONT = (
     b"/FontBBox [0 -200 1000 800] /ItalicAngle 0 /Ascent 800 /Descent -200 /StemV 80 /CapHeight 700 >> >>",
 )
 _PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
+
+
+def read(writer, password=None):
+    """What octavo reads of a file."""
+    return read_pdf(writer.content(), "report.pdf", password)
+
+
+def lines(texts, x=60, y=700, step=13, **style):
+    """Texts below one another, as PdfWriter takes them."""
+    return [(x, y - i * step, text, *style.values()) for i, text in enumerate(texts)]
+
+
+def seen(text):
+    """Hebrew or Arabic as it is drawn, from left to right."""
+    return text[::-1]
 
 
 class PdfWriter:

@@ -1,0 +1,82 @@
+"""Test PDF files as wholes: labels, passwords, pictures, damage."""
+
+import random
+
+import pytest
+from helpers.pdf_files import WIDE, PdfWriter, lines, read
+
+from octavo.documents.document import Document
+from octavo.documents.pdf import read_pdf
+from octavo.errors import OctavoError
+
+
+def test_pages_have_their_labels():
+    writer = PdfWriter()
+    for i in range(3):
+        writer.page(*lines([f"This is what page {i} says."]))
+    writer.labels = "0 << /S /r >> 1 << /S /D /St 10 >>"
+    document = read(writer)
+    pages = [document.place(document.text.index(f"page {i}")).page for i in range(3)]
+    assert pages == ["i", "10", "11"]
+
+
+def test_an_encrypted_file_needs_its_password():
+    writer = PdfWriter(password="secret").page(*lines(WIDE))
+    assert read(writer, "secret").text == " ".join(WIDE) + "\n"
+    with pytest.raises(OctavoError, match=r"^report\.pdf is encrypted: give its --password\.$"):
+        read(writer)
+    with pytest.raises(OctavoError, match="password is wrong"):
+        read(writer, "guess")
+    with pytest.raises(OctavoError, match="is damaged"):
+        read_pdf(PdfWriter().page().content().replace(b"/Root 1 0 R", b"/Root 9 0 R"), "other.pdf")
+
+
+def test_pictures_of_text_name_what_helps():
+    with pytest.raises(
+        OctavoError, match=r"^report\.pdf has no text on its 2 pages, only pictures of it: `ocrmypdf rep"
+    ):
+        read(PdfWriter().page(image=True).page(image=True))
+    document = read(PdfWriter().page(*lines(WIDE)).page(image=True).page())
+    assert document.notices == ("report.pdf has no text on 1 of 3 pages (2): `ocrmypdf` finds such text.",)
+
+
+def test_blank_pages_and_drawings_are_called_so():
+    with pytest.raises(OctavoError, match=r"^report\.pdf is blank: there is nothing to read in it\.$"):
+        read(PdfWriter().page())
+    with pytest.raises(OctavoError, match=r"^report\.pdf has no text on its page, only drawings of it: `ocrmypdf"):
+        read(PdfWriter().page(drawn="100 100 50 50 re f"))
+
+
+def example():
+    writer = PdfWriter()
+    for _ in range(3):
+        writer.page((60, 780, "Of Ships", 20, "bold"), *lines(WIDE, y=750), image=True)
+    writer.outline = [("Of Ships", 0)]
+    return writer.content()
+
+
+def is_read_or_refused(content):
+    """Whether a damaged file becomes a document, or an error that names it."""
+    try:
+        return isinstance(read_pdf(content, "report.pdf"), Document)
+    except OctavoError as problem:
+        return str(problem).startswith("report.pdf ")
+
+
+def test_a_file_that_is_cut_off_is_read_or_refused():
+    content = example()
+    for tenth in range(10):
+        assert is_read_or_refused(content[: len(content) * tenth // 10])
+
+
+def test_damaged_files_are_read_or_refused():
+    content, rng = example(), random.Random(5)
+    for _ in range(300):
+        damaged = bytearray(content)
+        for _ in range(rng.choice([1, 3, 20])):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        assert is_read_or_refused(bytes(damaged))
+
+
+def test_the_same_file_gives_the_same_text():
+    assert read_pdf(example(), "a.pdf") == read_pdf(example(), "b.pdf")
