@@ -189,7 +189,7 @@ def _move_notes(pages: Sequence[list[Block]], body_size: float) -> None:
 def _is_note(block: Block, body_size: float) -> bool:
     """Return whether a block is a foot note: smaller than the text, and it begins with a number or a mark."""
     first = block.lines[0]
-    return first.size < _NOTE_SIZE * body_size and bool(_NOTE.match(first.text))
+    return block.kind != "table" and first.size < _NOTE_SIZE * body_size and bool(_NOTE.match(first.text))
 
 
 def _is_open(written: str) -> bool:
@@ -213,8 +213,10 @@ def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]
 def _block(block: Block, words: Counter[str], level: int | None) -> str:
     """Write a block as Markdown."""
     if block.kind == "table":
-        rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table_rows(block)]
-        return "\n".join([rows[0], "|" + " --- |" * len(block.columns), *rows[1:]]) + "\n\n"
+        table = block.lines[0].table
+        cells = [[_joined(cell or [""], words) for cell in row] for row in table.rows] if table else table_rows(block)
+        rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+        return "\n".join([rows[0], "|" + " --- |" * len(cells[0]), *rows[1:]]) + "\n\n"
     if block.kind == "rows":
         return "\n".join(line.text for line in block.lines) + "\n\n"
     if block.kind == "code":

@@ -12,8 +12,24 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True)
+class Table:
+    """A table between rules.
+
+    Parameters
+    ----------
+    rows : tuple
+        Rows of cells, each of the lines in it.
+    height : float
+        From its first baseline to its end.
+    """
+
+    rows: tuple[tuple[tuple[str, ...], ...], ...]
+    height: float
+
+
+@dataclass(frozen=True)
 class Piece:
-    """Words on a line without a wide gap between them.
+    """Words on a line without a wide gap between them, or all that is in a table.
 
     Parameters
     ----------
@@ -23,6 +39,8 @@ class Piece:
         Whether most of it is bold.
     fixed : bool
         Whether its letters all have one width, as in code.
+    table : Table, optional
+        The table between rules that it is.
     """
 
     text: str
@@ -32,6 +50,7 @@ class Piece:
     size: float
     bold: bool
     fixed: bool
+    table: Table | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +94,11 @@ class Line:
     def fixed(self) -> bool:
         """Return whether the line is code."""
         return all(piece.fixed for piece in self.pieces)
+
+    @property
+    def table(self) -> Table | None:
+        """Return the table between rules that the line is."""
+        return self.pieces[0].table
 
 
 @dataclass

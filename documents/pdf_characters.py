@@ -159,6 +159,13 @@ def _style(raw: Any, i: int, box: Any) -> Style:
     )
 
 
+def place(character: Character) -> tuple[float, float]:
+    """Return the middle of a character on the page, a little above its line."""
+    style = character.style
+    along, above = (character.left + character.right) / 2, character.y + 0.2 * style.size
+    return along * style.cos - above * style.sin, along * style.sin + above * style.cos
+
+
 def _placed(text: str, box: Any, x: float, y: float, style: Style) -> Character:
     """Return a character in the coordinates of its line."""
     if not style.angle:

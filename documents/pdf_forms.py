@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,13 +19,16 @@ _BASE = 0.25
 _HIDDEN, _PASSWORD = 2, 1 << 13
 
 
-def form_pieces(page: Any) -> list[Piece]:
-    """Return the values of fields, "[x]" and "[ ]" for boxes, and text typed on a page, at their places."""
+def form_pieces(page: Any) -> list[tuple[tuple[float, float], Piece]]:
+    """Return the values of fields, "[x]" and "[ ]" for boxes, and text typed on a page, each with its place.
+
+    The pieces lie as the page is seen, at the angle of its rotation.
+    """
     import pypdfium2.raw as pdfium
 
     boxes = {pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON}
     values = {pdfium.FPDF_FORMFIELD_TEXTFIELD, pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX}
-    pieces: list[Piece] = []
+    pieces: list[tuple[tuple[float, float], Piece]] = []
     for note in _annotations(page):
         kind, text = pdfium.FPDFAnnot_GetSubtype(note), ""
         if kind == pdfium.FPDF_ANNOT_FREETEXT:
@@ -36,7 +40,7 @@ def form_pieces(page: Any) -> list[Piece]:
                 text = "[x]" if pdfium.FPDFAnnot_IsChecked(form, note) else "[ ]"
             elif field in values and not pdfium.FPDFAnnot_GetFormFieldFlags(form, note) & _PASSWORD:
                 text = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
-        pieces += _placed(note, text)
+        pieces += _placed(note, text, page.get_rotation())
     return pieces
 
 
@@ -76,18 +80,23 @@ def _string(function: Any, *arguments: Any) -> str:
     return buffer.raw[:n_bytes].decode("utf-16-le", "replace").rstrip("\0")
 
 
-def _placed(note: Any, text: str) -> Iterator[Piece]:
-    """Yield the lines of a text in the box of a field."""
+def _placed(note: Any, text: str, angle: int) -> Iterator[tuple[tuple[float, float], Piece]]:
+    """Yield the lines of a text in the box of a field, as it is seen on a page that is rotated by an angle."""
     import pypdfium2.raw as pdfium
 
     box = pdfium.FS_RECTF()
     lines = [" ".join(line.split()) for line in text.splitlines()]
     if not any(lines) or not pdfium.FPDFAnnot_GetRect(note, box):
         return
-    left, right, height = min(box.left, box.right), max(box.left, box.right), abs(box.top - box.bottom)
+    middle = (box.left + box.right) / 2, (box.bottom + box.top) / 2
+    cos, sin = round(math.cos(math.radians(angle))), round(math.sin(math.radians(angle)))
+    corners = (box.left, box.bottom), (box.right, box.top)
+    left, right = sorted(x * cos + y * sin for x, y in corners)
+    bottom, top = sorted(y * cos - x * sin for x, y in corners)
+    height = top - bottom
     size = max(1.0, min(_SIZE, _SHARE * height))
     step = min(1.2 * size, height / len(lines))
-    base = min(box.top, box.bottom) + (_BASE * height if height < 2 * _SIZE else height - size)
+    base = bottom + (_BASE * height if height < 2 * _SIZE else height - size)
     for number, line in enumerate(lines):
         if line:
-            yield Piece(line, left, right, base - number * step, size, bold=False, fixed=False)
+            yield middle, Piece(line, left, right, base - number * step, size, bold=False, fixed=False)

@@ -50,12 +50,12 @@ def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
     left, right = min(piece.left for piece in pieces), max(piece.right for piece in pieces)
     gutter = _gutter(pieces, left, right)
     if gutter is None:
-        return _lines(pieces, (left, right))
+        return column_lines(pieces, (left, right))
     ordered: list[Line] = []
     band: list[Piece] = []
     for piece in sorted(pieces, key=lambda piece: -piece.y):
         if piece.left < gutter < piece.right:
-            ordered += _columns(band, gutter) + _lines([piece], (left, right))
+            ordered += _columns(band, gutter) + column_lines([piece], (left, right))
             band = []
         else:
             band.append(piece)
@@ -117,11 +117,12 @@ def _longest_run(falling: Sequence[Piece], left: float, right: float) -> tuple[i
     )
 
 
-def _lines(pieces: Iterable[Piece], column: tuple[float, float]) -> list[Line]:
+def column_lines(pieces: Iterable[Piece], column: tuple[float, float]) -> list[Line]:
     """Return the lines of one column from top to bottom."""
     lines: list[list[Piece]] = []
     for piece in sorted(pieces, key=lambda piece: (-piece.y, piece.left)):
-        if lines and abs(lines[-1][0].y - piece.y) < _RAISED * max(piece.size, lines[-1][0].size):
+        first = lines[-1][0] if lines and not piece.table and not lines[-1][0].table else None
+        if first and first.y - piece.y < _RAISED * max(piece.size, first.size):
             lines[-1].append(piece)
         else:
             lines.append([piece])
@@ -132,7 +133,8 @@ def _joined_baselines(lines: list[Line]) -> list[Line]:
     """Join neighbours on one baseline: they are parts of a line across the columns."""
     joined: list[Line] = []
     for line in lines:
-        if joined and line.column == joined[-1].column and abs(line.y - joined[-1].y) < 0.4 * line.size:
+        last = joined[-1] if joined and not line.table and not joined[-1].table else None
+        if last and line.column == last.column and abs(line.y - last.y) < 0.4 * line.size:
             pieces = sorted((*joined.pop().pieces, *line.pieces), key=lambda piece: piece.left)
             line = Line(tuple(pieces), line.column)
         joined.append(line)
@@ -164,6 +166,10 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
             grouped.append(Block(list(lines[position : position + n_rows]), "table", columns))
             position += n_rows
             continue
+        if line.table:
+            grouped.append(Block([line], "table"))
+            position += 1
+            continue
         kind = "heading" if plain(line.text) in titles else _kind(line, body_size)
         before = grouped[-1].lines[-1] if grouped else None
         if n_cells[position] > 1 and kind == "text" and _has_neighbour(grouped, n_cells[position + 1 : position + 2]):
@@ -184,7 +190,7 @@ def _n_cells(line: Line) -> int:
     """Return the number of a line's cells; 0 if it is code, an item of a list, or an entry of a table of contents."""
     n = len(cells(line))
     is_item = n == 2 and (_BULLET.match(line.text) or _NUMBERED.match(line.text))
-    return 0 if line.fixed or is_item or LEADER.search(line.text) else n
+    return 0 if line.fixed or line.table or is_item or LEADER.search(line.text) else n
 
 
 def _is_bold_only(line: Line, kind: str, body_size: float, titles: Set[str]) -> bool:

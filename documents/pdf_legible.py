@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from .pdf_characters import Character, Style
+from .pdf_characters import Character, Style, place
 
 #: Letters of this share of a page's height are too small to be seen.
 _TINY = 1 / 800
@@ -80,9 +80,7 @@ def without_hidden(page: Any, lines: Sequence[list[Character]]) -> list[list[Cha
 
 def _is_on(character: Character, box: Sequence[float]) -> bool:
     """Return whether the middle of a character, a little above its line, is in a box on the page."""
-    style = character.style
-    along, above = (character.left + character.right) / 2, character.y + 0.2 * style.size
-    x, y = along * style.cos - above * style.sin, along * style.sin + above * style.cos
+    x, y = place(character)
     return box[0] <= x <= box[2] and box[1] <= y <= box[3]
 
 

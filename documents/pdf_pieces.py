@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .pdf_blocks import Piece
+from .pdf_cells import Cell, cell_at, mirrored, parts_by_cell, table_pieces, tables
 from .pdf_characters import Character, lines_of_characters
 from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
+from .pdf_rules import grids as grids_of_rules
 from .right_to_left import is_right_to_left, logical_text
 
 #: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
@@ -80,20 +82,25 @@ def page_text(page: Any) -> PageText:
     n_from_right = sum(is_right_to_left(character.text) for line in lines for character in line)
     n_letters = sum(character.text.isalpha() for line in lines for character in line)
     from_right = 2 * n_from_right > n_letters
+    angles = Counter(character.style.angle for line in lines for character in line) or {page.get_rotation(): 1}
+    main = max(angles, key=lambda angle: (angles[angle], -angle))
+    grids = tables(grids_of_rules(page, _cos(main), _sin(main)) if main % 90 == 0 else [], lines)
     turned: dict[int, list[Piece]] = {}
-    for line in lines:
-        is_mixed = n_from_right and any(is_right_to_left(character.text) for character in line)
-        for angle, piece in _mixed_pieces(line, from_right) if is_mixed else _pieces(line):
-            turned.setdefault(angle, []).append(piece)
-    for piece in form_pieces(page):
-        turned.setdefault(0, []).append(piece)
-    main = max(turned, key=lambda angle: (sum(len(piece.text) for piece in turned[angle]), -angle), default=0)
+    in_cells: dict[Cell, dict[int, list[Piece]]] = {}
+    for cell, part in (each for line in lines for each in parts_by_cell(line, grids)):
+        is_mixed = n_from_right and any(is_right_to_left(character.text) for character in part)
+        for angle, piece in _mixed_pieces(part, from_right) if is_mixed else _pieces(part):
+            (in_cells.setdefault(cell, {}) if cell else turned).setdefault(angle, []).append(piece)
+    for place, piece in form_pieces(page):
+        cell = cell_at(*place, grids)
+        (in_cells.setdefault(cell, {}) if cell else turned).setdefault(page.get_rotation(), []).append(piece)
     parts = _by_angle(turned, main, page.get_bbox())
     lowest, highest = _heights(page.get_bbox(), main)
-    parts[0] = _without_drop_capitals([replace(piece, y=piece.y - lowest) for piece in parts[0]])
+    parts[0] = _without_drop_capitals(parts[0]) + table_pieces(grids, in_cells, main, from_right)
+    parts[0] = [replace(piece, y=piece.y - lowest) for piece in parts[0]]
     fonts, missing_fonts = fonts_of_objects(page, styles)
     if from_right:
-        parts = [[replace(piece, left=-piece.right, right=-piece.left) for piece in part] for part in parts]
+        parts = [mirrored(part) for part in parts]
     return PageText(
         height=highest - lowest,
         parts=parts,

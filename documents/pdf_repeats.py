@@ -67,8 +67,8 @@ def _keys_of_page(lines: Sequence[Line], height: float, label: str, large: float
     texts = Counter(_NUMBER.sub("#", line.text) for line in lines)
     keys = {}
     for line in lines:
-        text = _NUMBER.sub("#", line.text)
-        if texts[text] == 1 and not _MARGIN * height < line.y < (1 - _MARGIN) * height:
+        text, end = _NUMBER.sub("#", line.text), line.y - (line.table.height if line.table else 0)
+        if texts[text] == 1 and (end > (1 - _MARGIN) * height or line.y < _MARGIN * height):
             place, words = round(line.y / 4), line.text.split()
             keys[id(line)] = [(place, text if line.size < large else line.text)]
             if line.size < large and label in (words[0], words[-1]):

@@ -1,6 +1,7 @@
 """Test tables of PDFs."""
 
-from helpers.pdf_files import WIDE, PdfWriter, lines, read
+import pytest
+from helpers.pdf_files import WIDE, PdfWriter, lines, read, seen
 
 
 def test_lists_tables_and_code_survive():
@@ -75,3 +76,95 @@ def test_no_page_takes_long():
         for x in range(0, 590, 13)
     ]
     read(PdfWriter().page(*labels).page(*names))
+
+
+def rules(xs, ys):
+    """Rules around cells, from the first to the last of each."""
+    level = [f"{xs[0]} {y} m {xs[-1]} {y} l S" for y in ys]
+    return " ".join([*level, *(f"{x} {ys[0]} m {x} {ys[-1]} l S" for x in xs)])
+
+
+def rows(text):
+    """The cells of a table, row by row, without the line below its head."""
+    lines = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+
+
+def test_cells_between_rules_hold_paragraphs_and_may_be_empty():
+    texts = [
+        (65, 685, "Ship"),
+        (205, 685, "Load"),
+        (65, 665, "Petrel"),
+        (65, 645, "of Leith"),
+        (205, 665, "• salt and tim-"),
+    ]
+    drawn = rules((60, 200, 340), (700, 680, 630, 600))
+    text = read(PdfWriter().page(*texts, (205, 645, "ber"), (205, 615, "none"), drawn=drawn)).text
+    assert rows(text) == [["Ship", "Load"], ["Petrel of Leith", "• salt and timber"], ["", "none"]]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_merged_heads_keep_the_columns_below(closed):
+    texts = [(65, 685, "Ship"), (150, 685, "Tons in the years"), (150, 665, "1920"), (250, 665, "1921")]
+    texts += [(65, 645, "Skua"), (150, 645, "12"), (250, 645, "17")]
+    sides = "60 640 m 60 700 l S 340 640 m 340 700 l S" if closed else ""
+    drawn = "60 700 m 340 700 l S 140 680 m 340 680 l S 60 660 m 340 660 l S 60 640 m 340 640 l S "
+    drawn += f"140 640 m 140 700 l S 240 640 m 240 680 l S {sides}"
+    text = read(PdfWriter().page(*texts, drawn=drawn)).text
+    assert rows(text) == [["Ship", "Tons in the years", ""], ["", "1920", "1921"], ["Skua", "12", "17"]]
+
+
+def test_areas_have_sides_as_rules_and_words_stay_whole():
+    drawn = " ".join(f".9 g {x} {y} 100 20 re f" for x in (60, 160, 260) for y in (680, 660)) + " 0 g"
+    texts = [(x + 5, y, f"{name}{y}") for x, name in ((60, "a"), (160, "b"), (260, "c")) for y in (685, 665)]
+    text = read(PdfWriter().page(*texts, (140, 673, "overlapping", 6), drawn=drawn)).text
+    assert rows(text) == [["a685", "b685", "c685"], ["overlapping a665", "b665", "c665"]]
+
+
+def test_numbers_between_two_rules_are_rows():
+    texts = [(65, 685, "Ship"), (165, 685, "Tons"), (265, 685, "Crew")]
+    for number, (ship, tons, crew) in enumerate([("Skua", "12", "3"), ("Tern", "1,240", "11"), ("Knot", "7", "-")]):
+        texts += [(65, 665 - 12 * number, ship), (165, 665 - 12 * number, tons), (265, 665 - 12 * number, crew)]
+    text = read(PdfWriter().page(*texts, drawn=rules((60, 160, 260, 360), (700, 680, 630)))).text
+    assert rows(text)[1:] == [["Skua", "12", "3"], ["Tern", "1,240", "11"], ["Knot", "7", "-"]]
+
+
+def test_columns_whose_borders_differ_from_row_to_row_are_one():
+    drawn = rules((60, 360), (700, 680, 660)) + " 200 700 m 200 680 l S 230 680 m 230 660 l S"
+    texts = [(65, 685, "Name"), (205, 685, "Halcyon"), (65, 665, "Home port"), (235, 665, "Grimstad")]
+    assert rows(read(PdfWriter().page(*texts, drawn=drawn)).text) == [["Name", "Halcyon"], ["Home port", "Grimstad"]]
+
+
+def test_cells_of_striped_rows_keep_their_columns():
+    stripes = (
+        " ".join(f".9 g 60 {y} 300 20 re f" for y in (680, 640)) + " 0 g " + rules((60, 160, 260, 360), (680, 660))
+    )
+    texts = [(x, y + 5, f"{x} {y}") for x in (65, 165, 265) for y in (680, 660, 640)]
+    text = read(PdfWriter().page(*texts, drawn=stripes)).text
+    assert rows(text) == [[f"{x} {y}" for x in (65, 165, 265)] for y in (680, 660, 640)]
+
+
+@pytest.mark.parametrize("degrees", [0, 90])
+def test_tables_of_forms_and_turned_pages(degrees):
+    placed = [(65, 685, "Name"), (205, 685, "Port"), (65, 665, "Halcyon")]
+    texts = [(x, y, text) if not degrees else (500 - y + 400, x, text, 10, "text", 90) for x, y, text in placed]
+    drawn = rules((60, 200, 340), (700, 680, 660))
+    box = (210, 661, 330, 679) if not degrees else (900 - 679, 210, 900 - 661, 330)
+    turn = "0 1 -1 0 900 0 cm " if degrees else ""
+    field = f"<< /Type /Annot /Subtype /Widget /Rect [{' '.join(map(str, box))}] /F 4 /FT /Tx /T (a) /V (Grimstad) >>"
+    text = read(PdfWriter().page(*texts, drawn=turn + drawn, notes=field, rotate=degrees)).text
+    assert rows(text) == [["Name", "Port"], ["Halcyon", "Grimstad"]]
+
+
+def test_tables_from_right_to_left_begin_on_the_right():
+    texts = [(265, 685, seen("אונייה")), (65, 685, seen("נמל")), (265, 665, seen("שלום")), (65, 665, seen("חיפה"))]
+    texts = [(*text, 10, "hebrew") for text in texts]
+    text = read(PdfWriter().page(*texts, drawn=rules((60, 200, 340), (700, 680, 660)))).text
+    assert rows(text) == [["אונייה", "נמל"], ["שלום", "חיפה"]]
+
+
+def test_boxes_frames_and_patterns_are_no_tables():
+    frame = rules((40, 560), (820, 600, 40))
+    paper = rules(range(60, 520, 20), range(710, 600, -13))
+    for drawn in (frame, paper):
+        assert read(PdfWriter().page(*lines(WIDE), drawn=drawn)).text == " ".join(WIDE) + "\n"
