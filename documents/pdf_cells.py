@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import statistics
@@ -64,8 +65,9 @@ def _is_table(grid: Grid, lines: Sequence[Sequence[Character]]) -> bool:
 
 
 def _gap(a: Character, b: Character) -> float:
-    """Return the distance of two characters of a line, in whichever direction it is read."""
-    return max(b.left - a.right, a.left - b.right)
+    """Return the distance of two characters on a baseline, in whichever direction it is read."""
+    is_level = abs(a.y - b.y) < 0.5 * b.style.size and a.style.angle == b.style.angle
+    return max(b.left - a.right, a.left - b.right) if is_level else math.inf
 
 
 def parts_by_cell(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 from itertools import pairwise
 
 from .pdf_blocks import Block, Line, Piece
@@ -25,12 +26,17 @@ _RAISED = 0.45
 #: Share of a column that its lines fill on average; cells of a table fill less.
 _FILLED = 0.55
 
+#: Most that the lines of a sentence are further apart than others, in font sizes.
+_OPEN_LEADING = 1.0
+
 #: Letters of a heading are larger than the text's by this factor.
 _HEADING_SIZE = 1.12
 
 _BULLET = re.compile(r"[•◦▪‣●○■\u2013\u2014·*-]\s+(?=\S)")
 
-_SURE_BULLET = re.compile(r"[•◦▪‣●○■]\s+(?=\S)")
+#: Marks of items that mark nothing else; and most between such a mark and its text, in font sizes.
+_MARK, _MARK_GAP = re.compile("[•◦▪‣●○■]"), 3.0
+_SURE_BULLET = re.compile(rf"{_MARK.pattern}\s+(?=\S)")
 
 #: The beginnings of captions of pictures and tables.
 _CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGNORECASE)
@@ -47,6 +53,7 @@ def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
     """Return a page's lines in reading order: column by column, between lines across the columns."""
     if not pieces:
         return []
+    pieces = _with_marks(pieces)
     left, right = min(piece.left for piece in pieces), max(piece.right for piece in pieces)
     gutter = _gutter(pieces, left, right)
     if gutter is None:
@@ -60,6 +67,19 @@ def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
         else:
             band.append(piece)
     return _joined_baselines(ordered + _columns(band, gutter))
+
+
+def _with_marks(pieces: Iterable[Piece]) -> list[Piece]:
+    """Join the mark of an item, such as a bullet, and the text after a wide gap."""
+    joined: list[Piece] = []
+    for piece in (piece for line in column_lines(pieces, (0.0, 0.0)) for piece in line.pieces):
+        mark = joined[-1] if joined and _MARK.fullmatch(joined[-1].text) else None
+        is_level = mark and abs(mark.y - piece.y) < _RAISED * piece.size and not _MARK.fullmatch(piece.text)
+        if mark and is_level and 0 < piece.left - mark.right < _MARK_GAP * piece.size:
+            joined[-1] = replace(piece, text=f"{mark.text} {piece.text}", left=mark.left)
+        else:
+            joined.append(piece)
+    return joined
 
 
 def _columns(band: Sequence[Piece], gutter: float) -> list[Line]:
@@ -81,6 +101,8 @@ def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
             if n_beside > most:
                 most, best, gutter = n_beside, beside, edge + _GUTTER * size / 2
     sides = [[p for p in best if p.right <= gutter], [p for p in best if p.left >= gutter]]
+    if all(_are_items(side) for side in sides):
+        return gutter
     baselines = [len({round(piece.y) for piece in side}) for side in sides]
     if min(baselines) < _LEAST_LINES:
         return None
@@ -89,6 +111,12 @@ def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
     if (filled[0] < widths[0] or filled[1] < widths[1]) and not _are_numbered_on(*sides):
         return None
     return gutter
+
+
+def _are_items(pieces: Sequence[Piece]) -> bool:
+    """Return whether most of some pieces begin with the marks of lists."""
+    n_items = sum(bool(_SURE_BULLET.match(piece.text) or _ORDINAL.match(piece.text)) for piece in pieces)
+    return n_items > 1 and 2 * n_items > len(pieces)
 
 
 def _are_numbered_on(before: Sequence[Piece], after: Sequence[Piece]) -> bool:
@@ -260,15 +288,16 @@ def _goes_on(block: Block, line: Line, kind: str, leading: float) -> bool:
         return False
     if line.column != last.column or line.y > last.y:  # a sentence may continue in a new column
         return not last.text.endswith((".", "!", "?", ":")) and line.text[:1].islower()
-    if last.y - line.y > (leading + 0.35) * line.size:
+    is_full = last.right > last.column[1] - 0.15 * (last.column[1] - last.column[0])
+    is_open = is_full and line.text[:1].islower() and last.text[-1:].isalpha()
+    if last.y - line.y > (leading + (_OPEN_LEADING if is_open else 0.35)) * line.size:
         return False
     indent = line.left - line.column[0]
     if block.kind == "item":
         return line.left > block.lines[0].left + 0.3 * line.size or len(block.lines) > 1
     first_indent = block.lines[0].left - line.column[0]
     is_indented = indent > first_indent + 0.7 * line.size
-    is_short = last.right < last.column[1] - 0.15 * (last.column[1] - last.column[0])
-    return not is_indented and not (is_short and last.text.endswith((".", "!", "?", ":")))
+    return not is_indented and (is_full or not last.text.endswith((".", "!", "?", ":")))
 
 
 def list_item(text: str) -> str:

@@ -16,6 +16,9 @@ _CELL_GAP, ROW_GAP, _ALIGNED, _MOST_ROWS, _FULL_ROWS, _FILLED = 0.95, 3.0, 1.0, 
 #: Lines within a row are closer than rows, by this factor at least.
 _CLOSER = 0.8
 
+#: Fewest rows of a table.
+_FEWEST = 3
+
 
 def find_table(lines: Sequence[Line], n_cells: Sequence[int]) -> tuple[int, tuple[Span, ...]]:
     """Count the next lines that could be rows of a table, and return the extents of its columns, or () if it is none.
@@ -45,7 +48,7 @@ def find_table(lines: Sequence[Line], n_cells: Sequence[int]) -> tuple[int, tupl
         columns, n_rows = widened, number + 1
         rows.append(row)
     spans = tuple((column.left, column.right) for column in columns)
-    return n_rows, spans if n_rows >= 3 and _are_clear(columns, rows, lines[0].size) else ()
+    return n_rows, spans if n_rows >= _FEWEST and _are_clear(columns, rows, lines[0].size) else ()
 
 
 @dataclass
@@ -79,14 +82,17 @@ def _with_row(columns: Sequence[_Column], row: Sequence[Span], number: int) -> l
 def _are_clear(columns: Sequence[_Column], rows: Sequence[Sequence[Span]], size: float) -> bool:
     """Return whether columns are a table's: most rows are full, or the cells of each column begin or end at one place.
 
-    Two columns might be columns of text: their rows must be full, and the second column's cells be aligned.
+    Two columns might be columns of text: their rows must be full, and the second column's cells be aligned. The head of
+    a column may stand elsewhere.
     """
     extents = tuple((column.left, column.right) for column in columns)
     cells_of: list[list[Span]] = [[] for _ in columns]
     for span in (span for row in rows for span in row):
         cells_of[column_of(span, extents)].append(span)
+    n_heads = len(rows) > _FEWEST and all(map(len, cells_of))
     aligned = [
-        any(max(place) - min(place) < _ALIGNED * size for place in zip(*spans, strict=True)) for spans in cells_of
+        any(max(place) - min(place) < _ALIGNED * size for place in zip(*spans[n_heads:] or spans, strict=True))
+        for spans in cells_of
     ]
     if len(columns) == 2:
         return aligned[1] and _are_full(columns, rows)
@@ -97,7 +103,7 @@ def _are_clear(columns: Sequence[_Column], rows: Sequence[Sequence[Span]], size:
 def _are_full(columns: Sequence[_Column], rows: Sequence[Sequence[Span]]) -> bool:
     """Return whether most rows have a cell in each column. Single cells may continue the row above."""
     lengths = [len(row) for row in rows if len(row) > 1]
-    return len(lengths) >= 3 and sum(length == len(columns) for length in lengths) >= _FULL_ROWS * len(lengths)
+    return len(lengths) >= _FEWEST and sum(length == len(columns) for length in lengths) >= _FULL_ROWS * len(lengths)
 
 
 def column_of(span: Span, columns: Sequence[Span]) -> int:

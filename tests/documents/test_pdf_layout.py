@@ -169,3 +169,15 @@ def test_bold_words_and_numbers_within_a_paragraph_make_no_heading_or_list():
 def test_bold_bullets_are_a_list():
     texts = [(60, 700, "• Ships", 10, "bold"), (60, 687, "• Lights", 10, "bold")]
     assert read(PdfWriter().page(*texts)).text == "- Ships\n- Lights\n"
+
+
+def test_lists_side_by_side_are_columns():
+    left = [(60, 700, "1. Ships of the line"), (60, 680, "2. Lights"), (60, 660, "3. Bells")]
+    right = [(300, 699, "•"), (325, 700, "Gales"), (300, 679, "•"), (325, 680, "Seals"), (325, 660, "and ice")]
+    text = read(PdfWriter().page(*left, *right)).text
+    assert " ".join(text.split()) == "1. Ships of the line 2. Lights 3. Bells - Gales - Seals and ice"
+
+
+def test_a_sentence_in_wider_lines_is_one_paragraph():
+    texts = [*lines(WIDE), (60, 500, WIDE[0] + " on"), (60, 480, "that day."), (60, 450, "it ends.")]
+    assert " on that day.\n\nit ends." in read(PdfWriter().page(*texts)).text

@@ -168,3 +168,9 @@ def test_boxes_frames_and_patterns_are_no_tables():
     paper = rules(range(60, 520, 20), range(710, 600, -13))
     for drawn in (frame, paper):
         assert read(PdfWriter().page(*lines(WIDE), drawn=drawn)).text == " ".join(WIDE) + "\n"
+
+
+def test_heads_of_columns_may_stand_elsewhere():
+    texts = [(60, 700, "Year"), (150, 700, "Ships that were seen in it")]
+    texts += [(x, 685 - 15 * i, text) for i in range(3) for x, text in ((60, f"{1920 + i}"), (215, f"{12 + i}"))]
+    assert rows(read(PdfWriter().page(*texts)).text)[0] == ["Year", "Ships that were seen in it"]
