@@ -5,8 +5,10 @@ All lengths are in points, and y grows upwards, as in a PDF.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
@@ -17,14 +19,15 @@ from .pdf_tables import ROW_GAP, cells, find_table
 #: Least width of a column as a share of the page's text; its fewest lines; and a gutter's width in font sizes.
 _LEAST_COLUMN, _LEAST_LINES, _GUTTER = 0.2, 5, 0.8
 
-#: Most places that are tried as the end of a column.
-_MOST_EDGES = 200
+#: Places across the page that are tried as the end of a column.
+_MOST_EDGES = 300
 
 #: Most that exponents and note numbers rise above their line, in font sizes.
 _RAISED = 0.45
 
-#: Share of a column that its lines fill on average; cells of a table fill less.
-_FILLED = 0.55
+#: Share of a column that its lines fill on average, as cells of a table fill less; share of it that full lines fill;
+#: and their share of lines in a column that also has pictures with words, or formulas.
+_FILLED, _FULL, _FULL_LINES = 0.55, 0.8, 0.25
 
 #: Most that the lines of a sentence are further apart than others, in font sizes.
 _OPEN_LEADING = 1.0
@@ -94,8 +97,8 @@ def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
     falling = sorted(pieces, key=lambda piece: -piece.y)
     best: list[Piece] = []
     most, gutter = 0, 0.0
-    edges = sorted({piece.right for piece in pieces})
-    for edge in edges[:: len(edges) // _MOST_EDGES + 1]:
+    step = width / _MOST_EDGES
+    for edge in sorted({left + math.ceil((piece.right - left) / step) * step for piece in pieces}):
         if left + _LEAST_COLUMN * width < edge < right - _LEAST_COLUMN * width:
             n_beside, beside = _longest_run(falling, edge, edge + _GUTTER * size)
             if n_beside > most:
@@ -103,20 +106,26 @@ def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
     sides = [[p for p in best if p.right <= gutter], [p for p in best if p.left >= gutter]]
     if all(_are_items(side) for side in sides):
         return gutter
-    baselines = [len({round(piece.y) for piece in side}) for side in sides]
-    if min(baselines) < _LEAST_LINES:
-        return None
-    filled = [sum(piece.right - piece.left for piece in side) for side in sides]
-    widths = [_FILLED * (gutter - left) * baselines[0], _FILLED * (right - gutter) * baselines[1]]
-    if (filled[0] < widths[0] or filled[1] < widths[1]) and not _are_numbered_on(*sides):
-        return None
-    return gutter
+    are_lines = [_are_lines(side, width) for side, width in zip(sides, (gutter - left, right - gutter), strict=True)]
+    return gutter if all(are_lines) or (None not in are_lines and _are_numbered_on(*sides)) else None
 
 
 def _are_items(pieces: Sequence[Piece]) -> bool:
     """Return whether most of some pieces begin with the marks of lists."""
     n_items = sum(bool(_SURE_BULLET.match(piece.text) or _ORDINAL.match(piece.text)) for piece in pieces)
     return n_items > 1 and 2 * n_items > len(pieces)
+
+
+def _are_lines(pieces: Sequence[Piece], width: float) -> bool | None:
+    """Return whether pieces are the lines of a column: they fill most of it, or some fill all; None if they are few."""
+    filled: dict[int, float] = defaultdict(float)
+    for piece in pieces:
+        filled[round(piece.y)] += (piece.right - piece.left) / width
+    if len(filled) < _LEAST_LINES:
+        return None
+    n_full = sum(share > _FULL for share in filled.values())
+    is_text = n_full >= max(_LEAST_LINES, _FULL_LINES * len(filled))
+    return is_text or sum(filled.values()) >= _FILLED * len(filled)
 
 
 def _are_numbered_on(before: Sequence[Piece], after: Sequence[Piece]) -> bool:

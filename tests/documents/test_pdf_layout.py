@@ -52,6 +52,14 @@ def test_columns_are_read_one_after_another():
     assert " ".join(NARROW) in text
 
 
+def test_a_picture_with_words_and_a_line_that_is_too_long_leave_columns():
+    left, right = lines([*NARROW, NARROW[0] + " an", *NARROW]), lines(NARROW, x=320, y=620)
+    names = [(330 + 40 * (i % 5), 700 - 7 * i, f"part {i}", 5) for i in range(10)]
+    text = read(PdfWriter().page(*left, *names, *right)).text
+    assert " ".join(NARROW) + f" {NARROW[0]} an " in text
+    assert text.endswith(" ".join(NARROW) + "\n")
+
+
 def test_what_spans_the_columns_comes_in_order():
     upper, lower = (
         [*lines(NARROW, y=y), *lines([line.upper() for line in NARROW], x=320, y=y, size=8)] for y in (700, 500)
