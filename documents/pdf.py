@@ -14,6 +14,7 @@ from ..errors import OctavoError
 from .document import Document
 from .markdown import document_of
 from .pdf_blocks import Block, Line
+from .pdf_hyphens import count_words, joined
 from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
 from .pdf_pieces import PageText, page_text
 from .pdf_repeats import usual_size, without_repeats
@@ -26,18 +27,8 @@ _MOST_PAGES = 20_000
 #: Largest size of foot notes, in sizes of the text; and what they begin with.
 _NOTE_SIZE, _NOTE = 0.92, re.compile(r"[\^\[(]?(\d{1,3}|[*\u2020\u2021\u00a7])")
 
-#: Parts of words that have hyphens, such as "well-known" and "long-term".
-_HYPHENATED_FIRST = {"well", "self"}
-_HYPHENATED_SECOND = {"term", "known", "based", "driven", "oriented", "determining", "specific", "related"}
-
-#: Parts that join others without a hyphen, such as "overturned".
-_JOINED_FIRST = {"over", "under", "with", "some", "every", "inter", "after", "there", "where", "when"}
-
 #: What a remark of the page's readers begins with.
 _REMARK = "[Remark: "
-
-#: Characters of scripts without blanks between words: Chinese and Japanese.
-_SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
 
 
 def read_pdf(content: bytes, name: str, recognition: Recognition | None = None) -> Document:
@@ -148,8 +139,7 @@ def _written(
         titles[number].add(title)
     blocks_of_pages = [blocks(page, body_size, titles[number]) for number, page in enumerate(pages)]
     _move_notes(blocks_of_pages, body_size)
-    text = "\n".join(line.text for page in pages for line in page).lower()
-    words = Counter(re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", re.sub(r"[^\W\d_]+-\n[^\W\d_]+", "", text)))
+    words = count_words("\n".join(line.text for page in pages for line in page))
     levels = _heading_levels(blocks_of_pages, outline)
     parts: list[str] = []
     offsets, length = [], 0
@@ -161,8 +151,8 @@ def _written(
             if joins:  # a paragraph continues on the next page
                 before = parts.pop()
                 length -= len(before)
-                start = _joined([before.rstrip("\n")], words)
-                written = _joined([start, written.rstrip("\n")], words) + "\n\n"
+                start = joined([before.rstrip("\n")], words)
+                written = joined([start, written.rstrip("\n")], words) + "\n\n"
                 offsets[number] = length + len(start)
                 offsets = [min(offset, offsets[number]) for offset in offsets]  # empty pages before it begin there too
             elif position and block.kind in ("item", "entry") and page[position - 1].kind == block.kind:
@@ -214,39 +204,16 @@ def _block(block: Block, words: Counter[str], level: int | None) -> str:
     """Write a block as Markdown."""
     if block.kind == "table":
         table = block.lines[0].table
-        cells = [[_joined(cell or [""], words) for cell in row] for row in table.rows] if table else table_rows(block)
+        cells = [[joined(cell or [""], words) for cell in row] for row in table.rows] if table else table_rows(block)
         rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
         return "\n".join([rows[0], "|" + " --- |" * len(cells[0]), *rows[1:]]) + "\n\n"
     if block.kind == "rows":
         return "\n".join(line.text for line in block.lines) + "\n\n"
     if block.kind == "code":
         return code(block.lines) + "\n\n"
-    text = _joined([line.text for line in block.lines], words)
+    text = joined([line.text for line in block.lines], words)
     if block.kind == "entry":
         return LEADER.sub(" ... ", text) + "\n\n"
     if block.kind == "item":
         return list_item(text) + "\n\n"
     return f"{'#' * level} {text}\n\n" if level else text + "\n\n"
-
-
-def _are_two(first: str, second: str, words: Counter[str]) -> bool:
-    """Return whether a word that was parted at a hyphen has one: by its usual parts, or if its parts are words."""
-    if first in _HYPHENATED_FIRST or second in _HYPHENATED_SECOND:
-        return True
-    return first not in _JOINED_FIRST and min(len(first), len(second)) > 3 and words[first] > 0 < words[second]
-
-
-def _joined(lines: Sequence[str], words: Counter[str]) -> str:
-    """Join lines; remove hyphens at their ends unless the document has the hyphenated word or both parts elsewhere."""
-    text = lines[0]
-    for line in lines[1:]:
-        parted = re.search(r"([^\W\d_]+)-$", text)
-        following = re.match(r"[^\W\d_]+", line)
-        if parted and following and line[0].islower():
-            first, second = parted[1].lower(), following[0].lower()
-            is_one = words[first + second] > 0 or not _are_two(first, second, words)
-            is_one = is_one and words[first + second] >= words[f"{first}-{second}"]
-            text = (text[:-1] if is_one else text) + line
-        else:
-            text += line if _SPACELESS.match(text[-1:]) and _SPACELESS.match(line) else " " + line
-    return text

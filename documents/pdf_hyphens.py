@@ -1,0 +1,69 @@
+"""Join the lines of a PDF, and tell which of the hyphens at their ends belong to words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+#: English parts of words that keep their hyphen.
+_KEEPS = re.compile(r"(well|self)-\w+|\w+-(based|driven|oriented|specific|related|term|known)")
+
+#: Participles and the like, which compounds end in ("story-telling"); the fewest letters of them, and of what stands
+#: before; most letters of a word that ends so and has no hyphen; and what joins them without one ("overturned").
+_ENDING, _LEAST_END, _LEAST_BEGIN, _LONGEST = ("ing", "ed", "ent"), 6, 4, 15
+_JOINED = {"over", "under", "with", "inter", "trans"}
+
+#: Words of three parts or more, which might be syllables, and their longest part.
+_SYLLABLES, _LONGEST_SYLLABLE = re.compile(r"(?<![\w-])[^\W\d_]{2,}(?:-[^\W\d_]{2,}){2,}(?![\w-])"), 5
+
+#: Characters of scripts without blanks between words: Chinese and Japanese.
+_SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
+
+
+def count_words(text: str) -> Counter[str]:
+    """Count the words of a text in lower case, but for those that line ends part.
+
+    Words with hyphens count as a whole, and their last part counts with its hyphen: "-based".
+    """
+    text = re.sub(r"[^\W\d_]+-\n[^\W\d_]+", "", text.lower())
+    words = Counter(re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", text))
+    words.update(["-" + word.rpartition("-")[2] for word in words.elements() if "-" in word])
+    return words
+
+
+def joined(lines: Sequence[str], words: Counter[str]) -> str:
+    """Join lines, without hyphens that only part a word, at the ends of lines or between its syllables.
+
+    Parameters
+    ----------
+    words : Counter of str
+        What the document has, from `count_words`.
+    """
+    text = lines[0]
+    for line in lines[1:]:
+        parted = re.search(r"([^\W\d_]+)-$", text)
+        following = re.match(r"[^\W\d_]+", line)
+        if parted and following and line[0].islower():
+            text = (text if _are_two(parted[1].lower(), following[0].lower(), words) else text[:-1]) + line
+        else:
+            text += line if _SPACELESS.match(text[-1:]) and _SPACELESS.match(line) else " " + line
+    return _SYLLABLES.sub(lambda word: _whole(word[0], words), text)
+
+
+def _are_two(first: str, second: str, words: Counter[str]) -> bool:
+    """Return whether a word that was parted at a hyphen has one: as elsewhere in the document, or by its parts."""
+    whole, apart = words[first + second], words[f"{first}-{second}"]
+    if whole or apart:
+        return apart > whole
+    if _KEEPS.fullmatch(f"{first}-{second}") or (words[first] and words[f"-{second}"]):
+        return True
+    is_compound = second.endswith(_ENDING) and len(second) >= _LEAST_END and len(first) >= _LEAST_BEGIN
+    return is_compound and first not in _JOINED and (words[first] > 0 or len(first + second) > _LONGEST)
+
+
+def _whole(word: str, words: Counter[str]) -> str:
+    """Return a word without its hyphens if they part syllables: the document has none of its parts as a word."""
+    parts = word.lower().split("-")
+    are_short = word[1:].islower() and max(map(len, parts)) <= _LONGEST_SYLLABLE
+    return word.replace("-", "") if are_short and not any(words[part] for part in parts) else word
