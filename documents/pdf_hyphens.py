@@ -17,6 +17,9 @@ _JOINED = {"over", "under", "with", "inter", "trans"}
 #: Words of three parts or more, which might be syllables, and their longest part.
 _SYLLABLES, _LONGEST_SYLLABLE = re.compile(r"(?<![\w-])[^\W\d_]{2,}(?:-[^\W\d_]{2,}){2,}(?![\w-])"), 5
 
+#: Most characters of a part of a word, as to search all of a long text for each line takes too long.
+_LONGEST_PART = 64
+
 #: Characters of scripts without blanks between words: Chinese and Japanese.
 _SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
 
@@ -42,7 +45,7 @@ def joined(lines: Sequence[str], words: Counter[str]) -> str:
     """
     text = lines[0]
     for line in lines[1:]:
-        parted = re.search(r"([^\W\d_]+)-$", text)
+        parted = re.search(r"([^\W\d_]+)-$", text[-_LONGEST_PART:])
         following = re.match(r"[^\W\d_]+", line)
         if parted and following and line[0].islower():
             text = (text if _are_two(parted[1].lower(), following[0].lower(), words) else text[:-1]) + line

@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from .pdf_blocks import Piece
@@ -220,19 +221,20 @@ def _continues(words: Sequence[Character], character: Character, gap: float = _G
     size, last = character.style.size, words[-1]
     if character.style.angle != last.style.angle:
         return False
-    is_level = abs(character.y - words[0].y) <= 0.5 * max(size, last.style.size)
+    is_level = abs(character.y - words[0].y) <= 0.5 * max(size, last.style.size, words[0].style.size)
     return is_level and -1 < (character.left - last.right) / size < gap
 
 
 def _with_exponents(words: Sequence[Character]) -> str:
-    """Return the text of characters in order, with "^" before digits that are exponents or numbers of notes.
+    """Return the text of characters in order, with "^" before digits and single letters that are exponents or marks.
 
     Small digits on both sides of a stroke are a fraction.
     """
     text, is_raised, last, size, mark = "", False, None, 0.0, 0
-    for character in words:
-        is_small = last and character.text.isdigit() and character.style.size < _SMALL * size
-        if is_small and not is_raised:
+    for character, after in zip_longest(words, words[1:]):
+        is_small = last and character.style.size < _SMALL * size
+        is_mark = character.text.isdigit() or _is_mark(character.text, text[-1:], after.text if after else "")
+        if is_small and is_mark and not is_raised:
             is_raised = character.y - words[0].y > _RAISED * size
             if is_raised:
                 mark, text = len(text), text + "^"
@@ -243,6 +245,12 @@ def _with_exponents(words: Sequence[Character]) -> str:
             size = size if is_raised or character.text in "/\u2044" else character.style.size
         text += character.text
     return text
+
+
+def _is_mark(letter: str, before: str, after: str) -> bool:
+    """Return whether a raised letter marks a note, or is an exponent, and ends no ordinal."""
+    is_ordinal = (before.isdigit() or before in tuple("IVXLC")) and letter in tuple("eod")
+    return letter.isalpha() and letter.isascii() and not is_ordinal and not after.isalnum()
 
 
 def _piece(words: Sequence[Character], text: str) -> Iterator[tuple[int, Piece]]:

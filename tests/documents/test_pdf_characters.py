@@ -166,3 +166,19 @@ def test_a_file_of_another_program(font_type):
     assert [place.heading for place in document.places if place.heading] == [f"Chapter {i}" for i in (1, 2, 3)]
     assert " ".join(WIDE) in document.text
     assert document.text.count("Ångström, Œuvre: naïve.") == 3
+
+
+@pytest.mark.parametrize(
+    ("word", "mark", "expected"),
+    [
+        ("Yield", "a", "Yield^a"),
+        ("sold", "3)", "sold^3)"),
+        ("XVI", "e", "XVIe"),
+        ("5", "th", "5th"),
+        ("12.5", "b", "12.5^b"),
+    ],
+)
+def test_marks_of_notes_stay_at_their_word(word, mark, expected):
+    width = {"Yield": 23.3, "sold": 18.9, "XVI": 16.1, "5": 5.6, "12.5": 19.5}[word]
+    texts = [(60, 700, word), (60.2 + width, 704, mark, 6), (75 + width, 700, "and more")]
+    assert read(PdfWriter().page(*texts)).text.startswith(expected + " and")
