@@ -6,6 +6,7 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -49,10 +50,9 @@ def read_pdf(content: bytes, name: str, recognition: Recognition | None = None) 
     recognition = recognition or Recognition(content, name)
     password = recognition.extraction.password
     try:
-        with pypdfium2.PdfDocument(content, password=password) as pdf:
+        with _without_warnings(), pypdfium2.PdfDocument(content, password=password) as pdf:
             if len(pdf) > _MOST_PAGES:
                 raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
-            logging.getLogger("pypdfium2").setLevel(logging.ERROR)  # it warns of forms whose other half it reads
             pdf.init_forms()
             texts, labels = [], []
             for number in range(len(pdf)):
@@ -80,6 +80,21 @@ def read_pdf(content: bytes, name: str, recognition: Recognition | None = None) 
     pages = without_repeats(_with_normal_weight(pages), heights, labels)
     text, offsets = _written(pages, outline, [text.remarks for text in texts])
     return document_of(text, list(zip(offsets, labels, strict=True)), notices)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Leave out pypdfium2's warnings: of circular outlines, and of forms in XFA, whose other half octavo reads."""
+
+    def is_error(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    logger = logging.getLogger("pypdfium2._helpers.document")
+    logger.addFilter(is_error)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_error)
 
 
 def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Iterator[str]:

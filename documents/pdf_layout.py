@@ -297,8 +297,9 @@ def _goes_on(block: Block, line: Line, kind: str, leading: float) -> bool:
         return False
     if line.column != last.column or line.y > last.y:  # a sentence may continue in a new column
         return not last.text.endswith((".", "!", "?", ":")) and line.text[:1].islower()
-    is_full = last.right > last.column[1] - 0.15 * (last.column[1] - last.column[0])
-    is_open = is_full and line.text[:1].islower() and last.text[-1:].isalpha()
+    width = last.column[1] - last.column[0]
+    is_full = last.right > last.column[1] - 0.15 * width
+    is_open = last.right > last.column[1] - 0.4 * width and line.text[:1].islower() and last.text[-1:].isalpha()
     if last.y - line.y > (leading + (_OPEN_LEADING if is_open else 0.35)) * line.size:
         return False
     indent = line.left - line.column[0]

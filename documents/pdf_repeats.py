@@ -28,6 +28,11 @@ _LEAST_OF_A_SIZE, _ABOVE_MEDIAN = 0.3, 1.2
 
 _NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
 
+#: A line that says its page.
+_PAGE = re.compile(
+    r"\W*(?:page|seite|página|pagina|страница)\s+(\w+)(?:\s*(?:/|of|von|sur|de|di|из)\s*\d+)?\W*", re.IGNORECASE
+)
+
 #: What lines of several pages share: their height, and their words, or "" for lines with the number of their page.
 _Key = tuple[int, str]
 
@@ -37,10 +42,14 @@ def without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: S
 
     Numbers distinguish large lines, which may be headings of chapters at the top of a page.
     """
-    if len(pages) < 3:
-        return pages
     size = usual_size(pages)
     keys_of = [_keys_of_page(page, heights[i], labels[i], _LARGE * size) for i, page in enumerate(pages)]
+    pages = [
+        [line for line in page if id(line) not in keys or not _says_page(line.text, label)]
+        for page, keys, label in zip(pages, keys_of, labels, strict=True)
+    ]
+    if len(pages) < 3:
+        return pages
     places: dict[_Key, dict[int, str]] = defaultdict(dict)
     for number, keys in enumerate(keys_of):
         for line in pages[number]:
@@ -60,6 +69,12 @@ def without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: S
             left_out.add(id(alone))
         kept.append([line for line in lines if id(line) not in left_out or id(line) in rows])
     return kept
+
+
+def _says_page(text: str, label: str) -> bool:
+    """Return whether a line only says which page it is on: "Page 1", "Page 1 of 9"."""
+    found = _PAGE.fullmatch(text)
+    return found is not None and found[1] == label
 
 
 def _keys_of_page(lines: Sequence[Line], height: float, label: str, large: float) -> dict[int, list[_Key]]:

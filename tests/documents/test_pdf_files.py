@@ -1,5 +1,6 @@
 """Test PDF files as wholes: labels, passwords, pictures, damage."""
 
+import logging
 import random
 
 import pytest
@@ -80,3 +81,13 @@ def test_damaged_files_are_read_or_refused():
 
 def test_the_same_file_gives_the_same_text():
     assert read_pdf(example(), "a.pdf") == read_pdf(example(), "b.pdf")
+
+
+def test_warnings_of_pypdfium2_are_left_out_and_its_logger_stays_as_it_was(caplog):
+    logger = logging.getLogger("pypdfium2._helpers.document")
+    before = logger.level, logger.parent.level, list(logger.filters)
+    note = "<< /Type /Annot /Subtype /Widget /Rect [60 500 90 520] /F 4 /FT /Tx /T (a) /V (b) >>"
+    content = PdfWriter().page(*lines(WIDE), notes=note).content()
+    read_pdf(content.replace(b"/Fields []", b"/XFA [] /Fields []"), "form.pdf")
+    assert caplog.records == []
+    assert (logger.level, logger.parent.level, list(logger.filters)) == before

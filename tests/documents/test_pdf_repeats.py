@@ -1,5 +1,6 @@
 """Test that running heads and page numbers of PDFs are left out, and nothing else."""
 
+import pytest
 from helpers.pdf_files import WIDE, PdfWriter, lines, read
 
 
@@ -60,3 +61,24 @@ def test_heads_that_change_with_the_chapter_go_and_titles_of_slides_stay():
         slides.page((60, 800, title, 24), *own)
     assert "Of Ships" not in read(writer).text
     assert read(slides).text.count("# Of Gales\n") == 6
+
+
+@pytest.mark.parametrize(
+    ("foot", "stays"),
+    [("Page 1", False), ("page 1 / 9", False), ("- Seite 1 von 2 -", False), ("Page 7", True), ("1", True)],
+)
+def test_lines_that_say_their_page_go(foot, stays):
+    assert (foot in read(PdfWriter().page(*lines(WIDE), (290, 40, foot))).text) == stays
+    assert foot in read(PdfWriter().page(*lines(WIDE), (290, 400, foot))).text
+
+
+def test_heads_of_left_and_right_pages_go_and_those_of_few_stay():
+    writer = PdfWriter()
+    for number in range(20):
+        heads = [(60, 800, "The Island Log" if number % 2 else "Of Ships and Lights")]
+        heads += [(60, 770, "A Table of Tides")] * (number in (4, 9, 14))
+        writer.page(*heads, *lines([f"What is said on page {'x' * number} stands here."]))
+    text = read(writer).text
+    assert "The Island Log" not in text
+    assert "Of Ships and Lights" not in text
+    assert text.count("A Table of Tides") == 3
