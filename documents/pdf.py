@@ -180,15 +180,31 @@ def _written(
 
 
 def _move_notes(pages: Sequence[list[Block]], body_size: float) -> None:
-    """Put foot notes before the paragraph that they interrupt because it continues on the next page."""
-    for page, after in pairwise(pages):
+    """Put foot notes before the paragraph that they interrupt, as it continues in the next column or page."""
+    for page in pages:
+        first = len(page) - 1
+        while first > 0:
+            last = first
+            while first > 0 and _is_note(page[first], body_size):
+                first -= 1
+            notes, after = page[first + 1 : last + 1], page[last + 1] if last + 1 < len(page) else None
+            is_higher = after and after.lines[0].y > page[last].lines[-1].y
+            if notes and after and is_higher and _continues(page[first], after):
+                whole = replace(page[first], lines=page[first].lines + after.lines)
+                page[first : last + 2] = [*notes, whole]
+            first -= 1
+    for page, following in pairwise(pages):
         n_notes = 0
         while n_notes < len(page) and _is_note(page[-1 - n_notes], body_size):
             n_notes += 1
-        interrupted = page[-1 - n_notes] if 0 < n_notes < len(page) else None
-        follows = after and after[0].kind == "text" and after[0].lines[0].text[:1].islower()
-        if interrupted and follows and interrupted.kind == "text" and _is_open(interrupted.lines[-1].text):
-            page[-1 - n_notes :] = [*page[-n_notes:], interrupted]
+        if 0 < n_notes < len(page) and following and _continues(page[-1 - n_notes], following[0]):
+            page[-1 - n_notes :] = [*page[-n_notes:], page[-1 - n_notes]]
+
+
+def _continues(block: Block, after: Block) -> bool:
+    """Return whether a paragraph seems to continue in another block."""
+    are_text = block.kind == after.kind == "text"
+    return are_text and _is_open(block.lines[-1].text) and after.lines[0].text[:1].islower()
 
 
 def _is_note(block: Block, body_size: float) -> bool:

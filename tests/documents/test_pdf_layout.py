@@ -189,3 +189,9 @@ def test_lists_side_by_side_are_columns():
 def test_a_sentence_in_wider_lines_is_one_paragraph():
     texts = [*lines(WIDE), (60, 500, WIDE[0] + " on"), (60, 480, "that day."), (60, 450, "it ends.")]
     assert " on that day.\n\nit ends." in read(PdfWriter().page(*texts)).text
+
+
+def test_a_foot_note_does_not_cut_a_sentence_over_the_column():
+    note, right = (60, 600, "1 The line was sold.", 7), ["and then it ended, as all that the keeper had", *NARROW]
+    text = read(PdfWriter().page(*lines(NARROW), note, *lines(right, x=320))).text
+    assert text == f"1 The line was sold.\n\n{' '.join([*NARROW, *right])}\n"
