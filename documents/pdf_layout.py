@@ -311,13 +311,11 @@ def _goes_on(block: Block, line: Line, kind: str, leading: float) -> bool:
 
 
 def list_item(text: str) -> str:
-    """Return the text of a list item with Markdown's mark."""
+    """Return the text of a list item with Markdown's mark, or its own number."""
     if _BULLET.match(text):
         return "- " + _BULLET.sub("", text, count=1)
     numbered = _NUMBERED.match(text)
-    if numbered and numbered[1].isdigit():
-        return f"{numbered[1]}. {text[numbered.end() :]}"
-    return f"- {text}"
+    return text if numbered and numbered[1].isdigit() else f"- {text}"
 
 
 def code(lines: Sequence[Line]) -> str:

@@ -195,3 +195,8 @@ def test_a_foot_note_does_not_cut_a_sentence_over_the_column():
     note, right = (60, 600, "1 The line was sold.", 7), ["and then it ended, as all that the keeper had", *NARROW]
     text = read(PdfWriter().page(*lines(NARROW), note, *lines(right, x=320))).text
     assert text == f"1 The line was sold.\n\n{' '.join([*NARROW, *right])}\n"
+
+
+def test_items_keep_their_numbers_as_they_are():
+    texts = [(60, 700, "1. Ships"), (60, 670, "(2) Lights"), (60, 640, "3) Bells"), (60, 610, "b) Gales")]
+    assert read(PdfWriter().page(*texts)).text == "1. Ships\n(2) Lights\n3) Bells\n- b) Gales\n"
