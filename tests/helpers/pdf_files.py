@@ -5,6 +5,8 @@ import math
 import zlib
 
 from octavo.documents.pdf import read_pdf
+from octavo.documents.recognition import Recognition
+from octavo.settings import Extraction
 
 #: Lines of a column of 240 points, and of a page of 480, in 10-point letters.
 NARROW = [
@@ -36,12 +38,15 @@ CHINESE_FONT = (
     b"/Supplement 2 >> /DW 1000 /FontDescriptor << /Type /FontDescriptor /FontName /SimSun /Flags 4 "
     b"/FontBBox [0 -200 1000 800] /ItalicAngle 0 /Ascent 800 /Descent -200 /StemV 80 /CapHeight 700 >> >>",
 )
+
+#: What helps with pages without text, whether tesseract is installed or not.
+HELPS = r"(install tesseract .*, then )?--ocr recognises their text\."
 _PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
 
 
 def read(writer, password=None):
     """What octavo reads of a file."""
-    return read_pdf(writer.content(), "report.pdf", password)
+    return read_pdf(writer.content(), "report.pdf", Recognition(b"", "", Extraction(password)))
 
 
 def lines(texts, x=60, y=700, step=13, **style):
