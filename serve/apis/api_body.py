@@ -43,10 +43,10 @@ def _zero_if_negative(value: Any) -> Any:
 
 def _pairs(value: Any) -> Any:
     """Return biases of tokens or texts as a list of pairs; false, as llama.cpp's server takes it, forbids."""
-    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    pairs = list(map(list, value.items())) if isinstance(value, Mapping) else value
     if not isinstance(pairs, list):
         return value
-    return [(pair[0], -100.0 if pair[1] is False else pair[1]) if len(pair) == 2 else pair for pair in pairs]
+    return [[*pair[:1], -100.0] if isinstance(pair, (list, tuple)) and pair[1:] == [False] else pair for pair in pairs]
 
 
 #: Most tokens of an answer; -1 is without a limit, as in llama.cpp.

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...runtime.llama import Llama
 from ..http.api_error import RequestError
+from .grammar_check import GrammarCheck
 
 #: Tokens that llguidance treats as special: they match nothing in a grammar but their own numbers.
 _SPECIAL = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL, llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
@@ -61,7 +62,11 @@ class Grammars:
     """Makes grammars for the tokens of a model. Any thread may call it."""
 
     def __init__(self, llama: Llama) -> None:
-        self._llama = llama
+        self._llama, self._check = llama, GrammarCheck()
+
+    def close(self) -> None:
+        """End the process that checks grammars."""
+        self._check.close()
 
     def warm_up(self) -> None:
         """Do what takes up to a second, once."""
@@ -110,6 +115,7 @@ class Grammars:
         """
         from llguidance import LLMatcher, LLParserLimits
 
+        self._check.check(lark, param)
         limits = LLParserLimits(max_items_in_row=20_000, verbose_errors=False)
         matcher = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits)
         if matcher.is_error():
@@ -119,13 +125,13 @@ class Grammars:
 
 def _lark_of(gbnf: str) -> str:
     """Return a GBNF grammar in Lark. Raise RequestError if it cannot be read."""
-    from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
+    from llguidance.gbnf_to_lark import gbnf_to_lark
 
     if len(gbnf) > _LONGEST_GBNF:
         raise RequestError(f"A grammar has at most {_LONGEST_GBNF:,} characters.", param="grammar")
     try:
         return str(gbnf_to_lark(gbnf))
-    except (GbnfToLarkError, RecursionError, IndexError, ValueError) as problem:
+    except Exception as problem:  # of any kind: the converter checks little
         raise RequestError(f"This grammar cannot be read: {_reason(str(problem))}.", param="grammar") from problem
 
 

@@ -126,6 +126,7 @@ def application(server: Server, access: Access) -> Starlette:
         yield
         await server.documents.close()
         server.engine.close()
+        server.grammars.close()
         server.embeddings.close()
         server.prompt_cache.close()
 

@@ -98,6 +98,7 @@ class Server:
     def close(self) -> None:
         """Stop the engine, and wait until prompts are kept. A second call does nothing."""
         self.engine.close()
+        self.grammars.close()
         self.prompt_cache.close()
 
     def attention_of(self, words: str | None) -> Attention | None:

@@ -187,6 +187,7 @@ def vocabulary(tmp_path_factory):
 def test_a_grammar_of_the_form_is_one(name, vocabulary):
     grammars = Grammars(vocabulary)
     grammars.made(calls_grammar(TOOLS, None, forms_of(template_of(name))[0], grammars.pattern), "tools")
+    grammars.close()
 
 
 def test_what_is_said_of_templates_is_true():

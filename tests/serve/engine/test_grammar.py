@@ -30,6 +30,7 @@ def grammars(tiny_model):
     made = Grammars(llama)
     made.llama = llama
     yield made
+    made.close()
     llama.close()
 
 
@@ -112,6 +113,13 @@ def test_a_schema_that_is_too_much_is_refused(grammars):
     with pytest.raises(RequestError, match="This form of an answer cannot be used"):
         grammars.made(schema_grammar(much, "response_format"), "response_format")
     grammars.made(schema_grammar({"type": "integer"}, "response_format"), "response_format")
+
+
+def test_a_schema_that_ends_a_process_does_not_end_the_servers(grammars):
+    for _ in range(2):
+        with pytest.raises(RequestError, match="too complex: ask for a simpler one"):
+            grammars.made(schema_grammar({"const": -(1 << 63)}, "response_format"), "response_format")
+    assert allows(grammars, schema_grammar({"const": 1 << 62}, "response_format"), str(1 << 62))
 
 
 def test_references_of_parameters_mean_their_schema(grammars):

@@ -62,6 +62,7 @@ def test_a_grammar_is_kept_to(llama):
     assert np.array_equal(llama.logits(), before)
     with pytest.raises(RequestError, match="This form of an answer cannot be used"):
         grammars.made("start: (((", "form")
+    grammars.close()
 
 
 def test_log_probabilities_are_those_of_the_softmax(llama):

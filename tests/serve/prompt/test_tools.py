@@ -355,6 +355,7 @@ def _vocabulary(tiny_model):
     sampled.llama = octavo.Llama(tiny_model, vocab_only=True)
     sampled.grammars = Grammars(sampled.llama)
     yield
+    sampled.grammars.close()
     sampled.llama.close()
 
 
