@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import OctavoError
 from ..runtime.store.files import make_private
+from ..runtime.store.sqlite_errors import sqlite_errors
 from ..runtime.store.state_folder import state_folder
 from ..settings import DEFAULT_EXTRACTION, Extraction
 
@@ -50,16 +50,9 @@ class RecognisedPages:
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
             self._db.executescript(_TABLES)
 
-    @contextmanager
-    def _reporting(self) -> Iterator[None]:
-        """Raise OctavoError where SQLite fails: the disk is full, or the file damaged."""
-        try:
-            yield
-        except sqlite3.Error as problem:
-            raise OctavoError(
-                f"The recognised pages in {self._path} cannot be used: {problem}. If the file is damaged, delete it: "
-                "--ocr makes it anew."
-            ) from problem
+    def _reporting(self) -> AbstractContextManager[None]:
+        """Report where SQLite fails."""
+        return sqlite_errors("The recognised pages", self._path, "--ocr makes it anew")
 
     def of(self, content: str, languages: str | None = None) -> dict[int, bytes]:
         """Return the recognised pages of a file by number, from 0.

@@ -14,7 +14,7 @@ import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -25,6 +25,7 @@ from ..documents.sentences import sentences
 from ..errors import OctavoError
 from ..runtime.store.files import make_private
 from ..runtime.store.model_library import hash_text
+from ..runtime.store.sqlite_errors import sqlite_errors
 from .bm25 import rarity, relative_lengths, saturated
 from .document_parts import heading_offsets, ranges_of
 
@@ -105,16 +106,9 @@ class TextStore:
                 self._db.executescript(_NEW)  # texts of another version are read again
             self._db.executescript(_TABLES)
 
-    @contextmanager
-    def _reporting(self) -> Iterator[None]:
-        """Raise OctavoError where SQLite fails: the disk is full, or the file damaged."""
-        try:
-            yield
-        except sqlite3.Error as problem:
-            raise OctavoError(
-                f"The texts of documents in {self._path} cannot be used: {problem}. If the file is damaged, delete it: "
-                "octavo makes it anew."
-            ) from problem
+    def _reporting(self) -> AbstractContextManager[None]:
+        """Report where SQLite fails."""
+        return sqlite_errors("The texts of documents", self._path, "octavo makes it anew")
 
     def close(self) -> None:
         """Close the file."""

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from ...errors import OctavoError
 from ...runtime.store.files import make_private
 from ...runtime.store.locks import Busy, do_not_wait, locked
+from ...runtime.store.sqlite_errors import sqlite_errors
 from ...runtime.store.state_folder import state_folder
 
 #: A document that is in the queue has a row, which tells of the progress while it is read. Those of the last question
@@ -85,14 +85,13 @@ class ReadingQueue:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """Open the file for one change or question."""
         make_private(self.folder)
-        try:
-            with closing(sqlite3.connect(self._file, timeout=60)) as database, database:
-                database.executescript(_TABLES)
-                yield database
-        except sqlite3.Error as problem:
-            raise OctavoError(
-                f"The list of documents to read, {self._file}, cannot be used: {problem}. If it is damaged, delete it."
-            ) from problem
+        with (
+            sqlite_errors("The list of documents to read", self._file, "questions make it anew"),
+            closing(sqlite3.connect(self._file, timeout=60)) as database,
+            database,
+        ):
+            database.executescript(_TABLES)
+            yield database
 
     def add(self, paths: Iterable[str | os.PathLike[str]], library: Path, job: dict[str, Any]) -> None:
         """Add documents, in the order in which they are to be read, before all others.
