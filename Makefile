@@ -6,6 +6,7 @@
 # test-drop-in runs llama-cpp-python's own tests with octavo.Llama in the place of llama_cpp.Llama.
 # test-templates compares prompts with what the chat templates of 70 real models give, from llama-cpp-python's archive.
 # test-lm-eval compares what lm-eval measures through the server with what llama-cpp-python computes by itself.
+# test-clients runs clients of other projects against the server (LangChain, LiteLLM, the AI SDK and others; it needs npm).
 # test-reliability tries all the faults that docs/reliability.md counts, and writes that page. It takes half an hour on 2 cores.
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := examples/encyclopedia.md
 
-.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-templates test-lm-eval test-reliability bench compile-times man lint rebuild-llama.cpp clean
+.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-templates test-lm-eval test-clients test-reliability bench compile-times man lint rebuild-llama.cpp clean
 
 QUESTION ?= What is the name of the latest epoch?
 
@@ -67,6 +68,9 @@ $(VENV)/upstream/ready: $(VENV)/ready tests/helpers/upstream_tests.py
 
 test-lm-eval: $(VENV)/lm-eval/ready
 	OCTAVO_TEST_LM_EVAL=$(CURDIR)/$(VENV)/lm-eval/bin/python $(BIN)/python -m pytest -s tests/serve/test_lm_eval.py
+
+test-clients: $(VENV)/ready
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python tests/clients/run_clients.py $(VENV)/clients
 
 $(VENV)/lm-eval/ready: $(VENV)/ready
 	$(PYTHON) -m venv $(VENV)/lm-eval
