@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
@@ -9,6 +12,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from ...library.draw_pages import DrawPages
+from ...workers.work import name_of
+from ...workers.worker_process import Died, WorkerProcess
 from ..http.api_error import RequestError
 from ..http.server import server_of
 
@@ -48,6 +54,29 @@ async def content(request: Request) -> Response:
     return PlainTextResponse(await server_of(request).finder.text(request.path_params["id"]))
 
 
+async def page(request: Request) -> Response:
+    """Answer GET /v1/files/ID/pages/LABEL: a PDF's page as a picture, with the passage `quote` marked.
+
+    The header x-octavo-top has where it begins, as a share of the page's height.
+    """
+    file = server_of(request).documents.file_of(request.path_params["id"])
+    if file is None:
+        raise RequestError("The file of this document is not there.", 404, "not_found")
+    process = WorkerProcess(name_of(DrawPages), {})
+    asked = {"path": str(file), "page": request.path_params["label"], "quote": request.query_params.get("quote", "")}
+    try:
+        result = await asyncio.to_thread(process.do, asked, lambda message: None)
+    except Died as problem:
+        result = {"error": f"Drawing it ended with {problem}."}
+    finally:
+        await asyncio.to_thread(process.end)
+    if "error" in result:
+        raise RequestError(result["error"], 404, "not_found")
+    drawn = result["result"]
+    headers = {} if drawn["top"] is None else {"x-octavo-top": f"{drawn['top']:.4f}"}
+    return Response(base64.b64decode(drawn["png"]), media_type="image/png", headers=headers)
+
+
 async def remove(request: Request) -> Response:
     """Answer DELETE /v1/files/ID: end its reading, or remove its index."""
     document_id = request.path_params["id"]
@@ -60,5 +89,6 @@ routes = [
     Route("/v1/files", list_files, methods=["GET"]),
     Route("/v1/files/{id}", describe, methods=["GET"]),
     Route("/v1/files/{id}/content", content, methods=["GET"]),
+    Route("/v1/files/{id}/pages/{label:path}", page, methods=["GET"]),
     Route("/v1/files/{id}", remove, methods=["DELETE"]),
 ]

@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[1] / "page"
 POLICY = "; ".join(
     (
         "default-src 'self'",
-        "img-src 'self' data:",
+        "img-src 'self' data: blob:",
         "object-src 'none'",
         "base-uri 'none'",
         "form-action 'none'",

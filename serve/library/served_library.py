@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 import shutil
 import threading
@@ -120,6 +121,13 @@ class ServedLibrary:
         found = {each.key: each for name in references for each in self._named(name, finished)}
         read = [each for each in found.values() if isinstance(each, ReadDocument)]
         return Found(read, [each for each in found.values() if isinstance(each, Upload)])
+
+    def file_of(self, document_id: str) -> Path | None:
+        """Return the file of a document, if it is there; None without one."""
+        upload = self._uploads.get(document_id)
+        paths = [str(upload.file)] if upload is not None else []
+        paths += [each.manifest["document"].get("path", "") for each in self._indexes() if each.id == document_id]
+        return next((Path(path) for path in paths if path and os.path.isfile(path)), None)
 
     async def open_at(self, document: ReadDocument) -> OpenDocument:
         """Open an indexed document. Raise OctavoError if its index is damaged."""

@@ -955,6 +955,7 @@ async function openText(id, source = null, button = null) {
   for (const other of document.querySelectorAll(".source")) setCurrent(other, other === button);
   const shown = { id, source };
   shownText = shown;
+  showPage(shown);
   panel.hidden = false;
   document.body.classList.add("with-text");
   write(byId("text-title"), file?.filename ?? "");
@@ -998,6 +999,30 @@ async function openText(id, source = null, button = null) {
   }
   land(mark);
   mark.focus({ preventScroll: true });
+}
+
+/** Show the page of a PDF that a source is on, with its passage marked. What is no PDF, or gone, has no page. */
+async function showPage(shown) {
+  const { id, source } = shown;
+  const [figure, picture] = [byId("text-page"), byId("text-picture")];
+  figure.hidden = true;
+  if (picture.src) URL.revokeObjectURL(picture.src);
+  picture.removeAttribute("src");
+  if (!source?.page || !files.get(id)?.filename.toLowerCase().endsWith(".pdf")) return;
+  const path = `/v1/files/${encodeURIComponent(id)}/pages/${encodeURIComponent(source.page)}`;
+  try {
+    const response = await call(`${path}?quote=${encodeURIComponent(source.quote.slice(0, 2000))}`);
+    const url = URL.createObjectURL(await response.blob());
+    if (shownText !== shown) return URL.revokeObjectURL(url);
+    const top = Number(response.headers.get("x-octavo-top") ?? 0);
+    picture.onload = () => figure.scrollTo(0, top * picture.clientHeight - figure.clientHeight / 3);
+    picture.src = url;
+    picture.alt = `Page ${source.page}, with the passage marked`;
+    figure.hidden = false;
+    if (landed) land(landed);
+  } catch {
+    // The text is there.
+  }
 }
 
 /** Scroll to a passage, and again as the parts around it get their true heights. */

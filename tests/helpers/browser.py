@@ -218,7 +218,7 @@ class Window:
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 url = message["params"]["request"]["url"]
-                if not url.startswith((self.url, "data:image/svg+xml", "about:")):
+                if not url.startswith((self.url, f"blob:{self.url}", "data:image/svg+xml", "about:")):
                     reported.append(f"a request to {url}")
         return reported
 

@@ -10,6 +10,7 @@ import pytest
 from helpers.browser import Window, chromium, set_media, set_size
 from helpers.page_server import PageServer, cite
 from helpers.page_server import serving as stand_in
+from helpers.pdf_files import PdfWriter, lines
 from helpers.product import ROOT
 from helpers.served import serving
 
@@ -191,3 +192,21 @@ def test_the_stand_in_of_other_tests_tells_nothing_that_the_server_does_not_tell
                 told[-1].append(keys(removed.json()))
     for of_stand_in, of_server in zip(*told, strict=True):
         assert of_stand_in - of_server == set()
+
+
+def test_a_source_in_a_pdf_opens_its_page_with_the_passage_marked(window, file, tmp_path):
+    words = file.read_text().replace("🧪", "").encode("latin-1", "ignore").decode("latin-1").split()
+    rows = [" ".join(words[start : start + 14]) for start in range(0, len(words), 14)]
+    writer = PdfWriter()
+    for start in range(0, len(rows), 50):
+        writer.page(*lines(rows[start : start + 50], y=780))
+    path = tmp_path / "geology.pdf"
+    path.write_bytes(writer.content())
+    read(window, path)
+    window.ask(QUESTION, seconds=120)
+    window.click(".source")
+    window.until(lambda: window.js("return document.querySelector('#text-picture').naturalWidth") > 500, "no page", 60)
+    assert window.js("return document.querySelector('#text-picture').alt").startswith("Page ")
+    window.click("#close-text")
+    window.click("#show-text")
+    window.until(lambda: window.js("return document.querySelector('#text-page').hidden"), "the page stays")
