@@ -8,47 +8,18 @@ import click
 
 from ..settings import Extraction, ModelSettings, ReadSettings, Sampling
 from . import options
+from .access_options import access_options
 from .option_types import Number
 from .render import notice
 from .sampling import sampling_options
 
 if TYPE_CHECKING:
     from ..runtime.methods.attention import Attention
+    from ..serve.http.access import Access
 
 
 @click.command()
-@options.option(
-    "--host",
-    env="HOST",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen at; beyond this machine a key is needed.",
-)
-@options.option(
-    "--port", env="PORT", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 for any."
-)
-@options.option(
-    "--api-key",
-    env="API_KEY",
-    help="What requests must bring, as a bearer token.  A variable keeps it out of the shell's history.",
-)
-@options.option(
-    "--allow-host",
-    "allowed_hosts",
-    env="ALLOW_HOST",
-    multiple=True,
-    metavar="NAME",
-    help="A name by which the server may be asked, besides addresses and localhost; may be given again.",
-)
-@options.option(
-    "--allow-origin",
-    "allowed_origins",
-    env="ALLOW_ORIGIN",
-    multiple=True,
-    metavar="ORIGIN",
-    help="Pages of other sites or programs that may ask, such as app://obsidian.md or chrome-extension://*; may be "
-    "given again.",
-)
+@access_options(port=8080)
 @options.option(
     "--parallel",
     "n_parallel",
@@ -104,12 +75,7 @@ def serve(
     sampling: Sampling,
     reading: ReadSettings,
     extraction: Extraction,
-    host: str,
-    port: int,
-    api_key: str | None,
-    allowed_hosts: tuple[str, ...],
-    allowed_origins: tuple[str, ...],
-    max_upload: int,
+    access: Access,
     n_parallel: int,
     n_waiting: int,
     timeout: float,
@@ -122,14 +88,13 @@ def serve(
     here hold where they do not.
     """
     from ..library.batch.job import Job
-    from ..serve.http.access import Access
     from ..serve.http.app import Limits
     from ..serve.run import serve
 
     serve(
         Job(settings, attention, reading.prefill, reading.state_every, extraction=extraction),
         sampling,
-        Access(host, port, api_key, allowed_hosts, allowed_origins, max_upload << 20),
+        access,
         Limits(n_parallel, n_waiting, timeout, prompt_cache << 20),
         notice,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -36,7 +34,7 @@ from .access import Access
 from .api_error import RequestError
 from .paths import TolerantPaths
 from .requests import IGNORED, openai_error
-from .security import Guard
+from .security import guards
 from .server import Server
 
 #: Modules with routes.
@@ -130,22 +128,10 @@ def application(server: Server, access: Access) -> Starlette:
         server.embeddings.close()
         server.prompt_cache.close()
 
-    guards = [Middleware(Guard, refuse=refusal, access=access)]
-    if access.origins:
-        pattern = "|".join(map(fnmatch.translate, access.origins))
-        cors = Middleware(
-            CORSMiddleware,
-            allow_origin_regex=pattern,
-            allow_methods=["*"],
-            allow_headers=["*"],
-            allow_private_network=True,
-            expose_headers=[IGNORED],
-        )
-        guards.insert(0, cors)
     routes = [route for module in _MODULES for route in module.routes]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(TolerantPaths, routes=routes), *guards],
+        middleware=[Middleware(TolerantPaths, routes=routes), *guards(access, refusal, [IGNORED])],
         exception_handlers={OctavoError: _failed, HTTPException: _no_route, Exception: _broken},
         lifespan=lifespan,
     )

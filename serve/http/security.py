@@ -6,10 +6,12 @@ import asyncio
 import fnmatch
 import hmac
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
 from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .access import Access
@@ -25,6 +27,29 @@ _LONGEST_HEADER = 2000
 
 #: Most seconds between two pieces of a body.
 _LONGEST_PAUSE = 60.0
+
+
+def guards(access: Access, refuse: Callable[[str, RequestError], ASGIApp], exposed: Sequence[str]) -> list[Middleware]:
+    """Return what guards an application, the outermost first.
+
+    Parameters
+    ----------
+    exposed : sequence of str
+        Headers of responses that pages of other sites may read.
+    """
+    found = [Middleware(Guard, refuse=refuse, access=access)]
+    if access.origins:
+        pattern = "|".join(map(fnmatch.translate, access.origins))
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origin_regex=pattern,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            allow_private_network=True,
+            expose_headers=exposed,
+        )
+        found.insert(0, cors)
+    return found
 
 
 class Guard:
