@@ -31,6 +31,7 @@ SECTIONS = {
         "prune": "Remove indexes that are of no more use.",
         "verify": "Compare indexes with their checksums.",
         "serve": "Serve OpenAI's API over documents, and a page for the browser.",
+        "mcp": "Give documents to Claude and other programs, as tools.",
         "models": "List the models on this disk.",
     },
     "Measuring": {

@@ -79,15 +79,19 @@ class FileTexts:
         self._library.make_folder()
         return TextStore(self._library.folder / TEXTS)
 
+    def find(self, file: DocumentFile) -> KeptText | None:
+        """Return the text of a file, if it is kept and the file has not changed since."""
+        has_store = "store" in vars(self) or (self._library.folder / TEXTS).exists()
+        return self.store.find(*version) if has_store and (version := file.version) else None
+
     def of(self, files: Iterable[DocumentFile]) -> Iterator[FileText]:
         """Yield the texts of files, those that are kept first, without the files that cannot be read."""
         missing = []
-        has_store = (self._library.folder / TEXTS).exists()
         for file in files:
             if file in self._checked:
                 yield self._checked.pop(file)
                 continue
-            kept = self.store.find(*version) if has_store and (version := file.version) else None
+            kept = self.find(file)
             if kept is None:
                 missing.append(file)
             else:

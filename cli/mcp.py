@@ -1,0 +1,53 @@
+"""`octavo mcp`: documents as tools of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..settings import ModelSettings, ReadSettings, Sampling
+from . import options
+from .access_options import access_options
+from .open_conversation import reading_options
+from .render import notice
+from .sampling import sampling_options
+
+if TYPE_CHECKING:
+    from ..runtime.methods.attention import Attention
+    from ..serve.http.access import Access
+
+#: Programs give a call up after a minute, unless they are configured otherwise: a first answer has to come before.
+_DEFAULTS = {"first_answer": "20s"}
+
+
+@click.command(context_settings={"default_map": _DEFAULTS})
+@click.argument("paths", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--http", "over_http", is_flag=True, help="Serve at an address, in place of standard input and output.")
+@access_options(port=8090)
+@reading_options
+@options.model_options
+@options.attention_options
+@sampling_options
+def mcp(
+    paths: tuple[Path, ...],
+    over_http: bool,
+    access: Access,
+    settings: ModelSettings,
+    attention: Attention,
+    sampling: Sampling,
+    reading: ReadSettings,
+) -> None:
+    """Give documents to Claude, Codex, LM Studio and others, as tools.
+
+    FOLDER is a folder or a document. The tools list the documents in it, answer questions from them with sources, find
+    passages, and read parts of a text; they use nothing else of this disk. Programs start this command themselves
+    (docs/mcp.md); with --http they ask it at an address. The model is loaded for the first question.
+    """
+    from ..serve.mcp.run_tools import serve_tools
+
+    given = list(filter(options.is_on_command_line, ("host", "port", "api_key", "allowed_hosts", "allowed_origins")))
+    if given and not over_http:
+        raise click.UsageError("The options of an address go with --http: give it, or leave them out.")
+    serve_tools(paths, settings, attention, sampling, reading, access if over_http else None, notice)

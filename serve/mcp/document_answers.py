@@ -1,0 +1,134 @@
+"""Answer questions from documents, with a model that is loaded for the first question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import OctavoError
+from ...settings import ModelSettings, ReadSettings, Sampling
+from .call_progress import CallProgress
+from .tool_results import AnswerBasis, AnswerSource, GivenAnswer
+
+if TYPE_CHECKING:
+    from ...ask.collection import Collection
+    from ...ask.passages import Passage
+    from ...runtime.llama import Llama
+    from ...runtime.methods.attention import Attention
+    from ...runtime.store.model_library import Library
+
+
+class DocumentAnswers:
+    """Answers questions, one after another, each in a conversation of its own. One thread calls it.
+
+    Parameters
+    ----------
+    settings : ModelSettings
+        The model; its path is that of a file.
+    library : Library
+        The model's indexes.
+    """
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        library: Library,
+        attention: Attention,
+        sampling: Sampling,
+        reading: ReadSettings,
+    ) -> None:
+        self._settings, self._library, self._attention = settings, library, attention
+        self._sampling, self._reading = sampling, reading
+        self._llama: Llama | None = None
+
+    def ask(self, question: str, documents: dict[str, Path], progress: CallProgress) -> GivenAnswer:
+        """Answer a question from documents, which are read first where that can be done in time.
+
+        Parameters
+        ----------
+        documents : dict
+            Paths of the documents, by name.
+
+        Raises
+        ------
+        OctavoError
+            The model or the documents cannot be used, or the question is empty.
+        """
+        if not question.strip():
+            raise OctavoError("The question is empty.")
+        if not documents:
+            raise OctavoError("There are no documents to answer from.")
+        session = self._open(list(documents.values()), progress)
+        progress.start("Answering", self._sampling.max_tokens or session.n_ctx, "tokens")
+        with closing(session.stream_parts(question)) as parts:
+            for _ in parts:
+                progress.advance(1)
+        answer, names = session.answer, {str(path): name for name, path in documents.items()}
+        assert answer is not None
+        basis = answer.read
+        assert basis is not None
+        return GivenAnswer(
+            answer=answer.text,
+            finish_reason=answer.finish_reason,
+            sources=[_source(passage, names) for passage in _sources(session, progress)],
+            basis=AnswerBasis(
+                **basis.as_json(), rest=session.rest, documents=[_named(path, names) for path in session.read_from]
+            ),
+            notices=progress.notices,
+        )
+
+    def close(self) -> None:
+        """Free the model."""
+        if self._llama is not None:
+            self._llama.close()
+
+    def _open(self, paths: Sequence[Path], progress: CallProgress) -> Collection:
+        """Open documents with the empty model."""
+        from ...ask.collection import Collection
+        from ...ask.opening import finder_of
+        from ...ask.retrieval_heads import source_heads
+        from ...library.background.computing import computing
+        from ...library.document_file import DocumentFile
+        from ...library.open_index import Indexer
+        from ...progress import of_many
+        from ...runtime.store.library_snapshot import LibrarySnapshot
+
+        with computing():
+            llama, reading = self._loaded(progress), self._reading
+            snapshot, many = LibrarySnapshot(self._library), of_many(progress, 1)
+            indexer = Indexer(llama, snapshot, progress.notice, reading.prefill, (), reading.state_every)
+            finder = finder_of(indexer, [DocumentFile(path, reading.extraction) for path in paths], reading, many)
+            heads = source_heads(llama, self._library, progress.notice)
+            return Collection(llama, self._sampling, finder, "", heads, self._library)
+
+    def _loaded(self, progress: CallProgress) -> Llama:
+        """Return the model, which holds nothing."""
+        if self._llama is None:
+            from ...runtime.models.load_model import load
+
+            progress.start(f"Loading {self._library.model_path.stem}", 1, "models")
+            self._llama = load(self._settings, self._library, self._attention, progress.notice)
+        self._llama.context.record(None)
+        self._llama.reset()
+        return self._llama
+
+
+def _sources(session: Collection, progress: CallProgress) -> list[Passage]:
+    """Return the sources of an answer; none, with a notice, if they cannot be found with this model."""
+    try:
+        return session.sources()
+    except OctavoError as problem:
+        progress.notice(str(problem))
+        return []
+
+
+def _source(passage: Passage, names: dict[str, str]) -> AnswerSource:
+    """Return a source as JSON."""
+    return AnswerSource(**{**passage.as_json(), "document": _named(passage.document, names)})
+
+
+def _named(path: Path | str | None, names: dict[str, str]) -> str:
+    """Return the name of a document; a part of one, which has no path, has a name of its own."""
+    return names.get(str(path), str(path))
