@@ -4,9 +4,6 @@ import pytest
 from helpers import talking_model
 from helpers.pdf_files import PdfWriter
 
-LONG = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
-
-
 @pytest.fixture(scope="session")
 def talking_file(tmp_path_factory):
     """A model that always answers `talking_model.ANSWER`."""
