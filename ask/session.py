@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..settings import Sampling
 from .answer import Answer, Basis
 from .conversation import Conversation, Turn, read_conversation, write_conversation
 from .draws import DrawnAnswer
-from .history import History
+from .history import History, Message
 from .passages import Passage
 from .thinking import Thinking
 from .thought_splitter import Part
@@ -350,6 +350,26 @@ class Session:
             raise
         self._history = conversation.history and conversation.history.copy()
         self._unread, self._last, self.answer = conversation.unread, conversation.last, None
+
+    def recall(self, messages: Sequence[Message]) -> None:
+        """Continue a conversation of which only the texts are known, in place of this one.
+
+        Parameters
+        ----------
+        messages : sequence of dict
+            Questions and answers in turns, in OpenAI's form; none for a new conversation.
+
+        Raises
+        ------
+        OctavoError
+            The model has no chat template, by which it could read them.
+        """
+        if messages and not self.prompt.has_template:
+            raise OctavoError("This model has no chat template, so it cannot continue a conversation from its texts.")
+        spoken = {} if self._history is None else self._history.spoken
+        if not messages:
+            self.clear()
+        self._history, self._last = History(messages, spoken), None
 
     def _file(self, name: str) -> Path:
         """Return the file of a conversation: beside the model's indexes, unless the name is a path."""

@@ -1,6 +1,7 @@
 """A conversation over a document: what is streamed, what the model remembers, where an answer ends."""
 
 import pytest
+from helpers import tiny_models
 
 import octavo
 from octavo.ask.answer import Text
@@ -67,6 +68,34 @@ def test_the_conversation_is_remembered_and_cleared(session):
     session.clear()
     assert session.llama.n_tokens == start == session.llama.context.cache.n_tokens
     assert session.ask("Why?").text == first
+
+
+def test_a_conversation_continues_from_its_texts(session):
+    def context():
+        return session.llama.detokenize(session.llama.input_ids[: session.llama.n_tokens].tolist()).decode(
+            errors="replace"
+        )
+
+    texts = [("user", "What is blue?"), ("assistant", "The sky, of course."), ("user", "Why?"), ("assistant", "Light.")]
+    session.ask("Something else?")
+    session.recall([{"role": role, "content": text} for role, text in texts])
+    session.ask("Always?")
+    places = [context().find(text) for _, text in [*texts, ("user", "Always?")]]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert "Something else?" not in context()
+    session.recall([])
+    session.ask("Who?")
+    assert "Who?" in context()
+    assert not any(text in context() for _, text in texts)
+
+
+def test_a_model_without_a_template_cannot_continue_from_texts(tmp_path):
+    llama = octavo.Llama(tiny_models.write_model(tmp_path / "plain.gguf", "llama"))
+    session = Session(llama, Sampling(max_tokens=2, temperature=0))
+    session.recall([])
+    with pytest.raises(octavo.OctavoError, match="has no chat template, so it cannot continue"):
+        session.recall([{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "I."}])
 
 
 def test_a_stopped_answer_is_kept(session):
