@@ -4,6 +4,7 @@ import pytest
 from helpers import talking_model
 from helpers.pdf_files import PdfWriter
 
+
 @pytest.fixture(scope="session")
 def talking_file(tmp_path_factory):
     """A model that always answers `talking_model.ANSWER`."""
