@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,7 @@ def serve_tools(
     try:
         server = tool_server(calls)
         if access is None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # the thread that waits for input would not hear of it
             server.run("stdio")
         else:
             _serve_http(server, access, notice)

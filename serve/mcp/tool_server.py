@@ -33,9 +33,7 @@ meanwhile, and `basis` tells how much of it the answer is based on."""
 #: What no tool does: change a document, or ask another machine.
 _READS_ONLY = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
-_Documents = Annotated[
-    list[str] | None, Field(description="Names of documents or folders, as list_documents has them; all by default.")
-]
+_Documents = Annotated[list[str] | None, Field(description="Names of documents or of folders in them; all by default.")]
 
 
 class Calls:
@@ -84,10 +82,14 @@ def tool_server(calls: Calls) -> MCPServer:
         )
 
     @tool
-    async def list_documents(context: Context) -> DocumentList:
+    async def list_documents(
+        context: Context,
+        documents: _Documents = None,
+        start: Annotated[int, Field(description="The first to list, from 0: 200 are listed at once.")] = 0,
+    ) -> DocumentList:
         """List the documents: their names, their lengths and pages where known, and whether they are read."""
         return await calls.with_texts(
-            context, lambda texts, progress: texts.describe(calls.chosen(None, progress), progress)
+            context, lambda texts, progress: texts.describe(calls.chosen(documents, progress), start, progress)
         )
 
     @tool
@@ -109,7 +111,7 @@ def tool_server(calls: Calls) -> MCPServer:
         context: Context,
         question: Annotated[str, Field(description="Words, or a question that has them.")],
         documents: _Documents = None,
-        most: Annotated[int, Field(description="Most passages to return.")] = 5,
+        most: Annotated[int, Field(description="Most passages to return: 1 to 25.")] = 5,
     ) -> FoundPassages:
         """Find the passages of documents that share most words with a question, without a model."""
         return await calls.with_texts(

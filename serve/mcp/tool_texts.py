@@ -17,8 +17,9 @@ from ...settings import Extraction
 from .call_progress import CallProgress
 from .tool_results import DocumentList, FoundPassage, FoundPassages, ListedDocument
 
-#: Most characters that a call reads: programs refuse results that are much longer.
-MOST_CHARACTERS = 20_000
+#: Most characters that a call reads, documents that it lists, and passages that it finds: programs refuse results that
+#: are much longer.
+MOST_CHARACTERS, MOST_LISTED, MOST_PASSAGES = 20_000, 200, 25
 
 
 class ToolTexts:
@@ -35,10 +36,13 @@ class ToolTexts:
     def __init__(self, library: Library, extraction: Extraction) -> None:
         self._library, self._extraction = library, extraction
 
-    def describe(self, documents: dict[str, Path], progress: CallProgress) -> DocumentList:
-        """Describe documents, as far as that is known without reading them."""
+    def describe(self, documents: dict[str, Path], start: int, progress: CallProgress) -> DocumentList:
+        """Describe documents from a number on, as far as that is known without reading them."""
+        if not 0 <= start <= len(documents):
+            raise OctavoError(f"There are {len(documents):,} documents: none has the number {start:,}.")
         snapshot, texts, listed = LibrarySnapshot(self._library), FileTexts(self._library, progress), []
-        for name, path in documents.items():
+        stop = min(start + MOST_LISTED, len(documents))
+        for name, path in list(documents.items())[start:stop]:
             progress.check()
             file = DocumentFile(path, self._extraction)
             version = file.version
@@ -54,14 +58,16 @@ class ToolTexts:
                     is_read=sha256 is not None,
                 )
             )
+        if stop < len(documents):
+            progress.notice(f"These are {stop - start} of {len(documents):,} documents: continue with start={stop}.")
         return DocumentList(documents=listed, notices=progress.notices)
 
     def find(self, words: str, documents: dict[str, Path], most: int, progress: CallProgress) -> FoundPassages:
         """Find the passages that share most words with a question."""
         if not words.strip():
             raise OctavoError("The question is empty: give words to look for.")
-        if most < 1:
-            raise OctavoError(f"One passage or more is found: not {most}.")
+        if not 1 <= most <= MOST_PASSAGES:
+            raise OctavoError(f"1 to {MOST_PASSAGES} passages are found: not {most}.")
         texts, names = FileTexts(self._library, progress), {str(path): name for name, path in documents.items()}
         kept = {text.kept.number: text for text in self._kept(texts, documents.values(), progress) if text.kept}
         passages = []

@@ -88,24 +88,30 @@ def test_each_tool_answers_over_http(options, mode):
         check(*asyncio.run(conversation(address, mode)))
 
 
-def test_nothing_but_the_protocol_is_on_standard_output(options):
+def started(options, name, **arguments):
+    """Start the server over standard input and output, and call a tool; returns its process."""
     start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    asked = {"name": "ask", "arguments": {"question": "Who was the keeper?"}}
-    messages = [
+    called = {"name": name, "arguments": arguments, "_meta": {"progressToken": 7}}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*PROGRAM, *map(str, options)], text=True, **pipes)
+    for message in (
         {"id": 1, "method": "initialize", "params": start},
         {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": asked},
-    ]
-    process = subprocess.Popen(
-        [*PROGRAM, *map(str, options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    for message in messages:
+        {"id": 2, "method": "tools/call", "params": called},
+    ):
         process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     process.stdin.flush()
-    answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+    return process
+
+
+def test_nothing_but_the_protocol_is_on_standard_output(options):
+    process = started(options, "ask", question="Who was the keeper?")
+    messages = []
+    while not messages or messages[-1].get("id") != 2:
+        messages.append(json.loads(process.stdout.readline()))
     rest, errors = process.communicate(timeout=60)  # which closes its input: the client is gone
-    assert [answer["id"] for answer in answers] == [1, 2]
-    assert talking_model.ANSWER in answers[1]["result"]["content"][0]["text"]
+    assert talking_model.ANSWER in messages[-1]["result"]["content"][0]["text"]
+    assert {message.get("method", "") for message in messages} == {"", "notifications/progress"}
     assert (rest, process.returncode) == ("", 0), errors
     assert "Traceback" not in errors
 
@@ -113,24 +119,22 @@ def test_nothing_but_the_protocol_is_on_standard_output(options):
 def test_a_server_ends_with_its_client_while_it_reads(folder, tiny_model, tmp_path):
     (folder / "long.txt").write_text("".join(f"The keeper wrote line {i} of the log.\n" for i in range(4000)))
     options = [folder, "-m", tiny_model, "--index-dir", tmp_path / "indexes", "-t", "1", "--first-answer", "1h"]
-    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    asked = {"name": "ask", "arguments": {"question": "Who?", "documents": ["long.txt"]}, "_meta": {"progressToken": 7}}
-    process = subprocess.Popen(
-        [*PROGRAM, *map(str, options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    for message in (
-        {"id": 1, "method": "initialize", "params": start},
-        {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": asked},
-    ):
-        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-    process.stdin.flush()
+    process = started(options, "ask", question="Who?", documents=["long.txt"])
     while "Reading long.txt" not in (line := process.stdout.readline()):
         assert line
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in errors
     assert [path for path in (tmp_path / "indexes").glob("*/long*") if not path.name.endswith(".partial")] == []
+
+
+def test_ctrl_c_ends_a_server_that_waits_for_input(options):
+    process = started(options, "list_documents")
+    while '"id":2' not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == -signal.SIGINT
+    assert "Traceback" not in process.communicate()[1]
 
 
 def test_requests_over_http_are_guarded(options):

@@ -12,7 +12,7 @@ from octavo.runtime.store.model_library import Library
 from octavo.serve.mcp.document_answers import DocumentAnswers
 from octavo.serve.mcp.named_documents import NamedDocuments
 from octavo.serve.mcp.tool_server import Calls, tool_server
-from octavo.serve.mcp.tool_texts import MOST_CHARACTERS, ToolTexts
+from octavo.serve.mcp.tool_texts import MOST_CHARACTERS, MOST_LISTED, ToolTexts
 from octavo.settings import ModelSettings, ReadSettings, Sampling
 
 TOOLS = ["list_documents", "ask", "find_passages", "read_range"]
@@ -83,6 +83,19 @@ def test_documents_are_listed_with_what_is_known_of_them(tools, folder):
     assert (bridge["pages"], log["pages"], log["characters"]) == (3, None, len((folder / "log.md").read_text()))
     tools("ask", question="Who?", documents=["log.md"])
     assert [document["is_read"] for document in tools("list_documents")["documents"]] == [False, True]
+
+
+def test_many_documents_are_listed_in_parts(tools, folder):
+    (folder / "many").mkdir()
+    for i in range(MOST_LISTED + 50):
+        (folder / "many" / f"{i}.txt").write_text(f"The text of document {i}.")
+    first, rest = tools("list_documents"), tools("list_documents", start=MOST_LISTED)
+    assert (len(first["documents"]), len(rest["documents"])) == (MOST_LISTED, 52)
+    assert first["notices"] == [f"These are 200 of 252 documents: continue with start={MOST_LISTED}."]
+    assert rest["notices"] == []
+    assert len({each["name"] for each in first["documents"] + rest["documents"]}) == MOST_LISTED + 52
+    assert len(tools("list_documents", documents=["log.md", "bridge.pdf"])["documents"]) == 2
+    assert tools.refused("list_documents", start=253) == "There are 252 documents: none has the number 253."
 
 
 def test_an_answer_has_sources_and_a_basis(tools):
@@ -232,7 +245,8 @@ def test_bad_input_gets_a_sentence(tools):
     assert tools.refused("ask", question=" ") == "The question is empty."
     assert tools.refused("ask", question="Who?", documents=[]) == "There are no documents to answer from."
     assert tools.refused("find_passages", question="") == "The question is empty: give words to look for."
-    assert tools.refused("find_passages", question="a", most=0) == "One passage or more is found: not 0."
+    for most in (0, 26):
+        assert tools.refused("find_passages", question="a", most=most) == f"1 to 25 passages are found: not {most}."
     for name in ("ask", "find_passages"):
         assert "outside of what may be used" in tools.refused(name, question="a", documents=["../secret.txt"])
     assert "outside of what may be used" in tools.refused("read_range", document="../secret.txt")
