@@ -39,7 +39,7 @@ def mcp(
     sampling: Sampling,
     reading: ReadSettings,
 ) -> None:
-    """Give documents to Claude, Codex, LM Studio and others, as tools.
+    """Give documents to Claude and other programs, as tools.
 
     FOLDER is a folder or a document. The tools list the documents in it, answer questions from them with sources, find
     passages, and read parts of a text; they use nothing else of this disk. Programs start this command themselves

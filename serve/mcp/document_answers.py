@@ -65,16 +65,18 @@ class DocumentAnswers:
         with closing(session.stream_parts(question)) as parts:
             for _ in parts:
                 progress.advance(1)
-        answer, names = session.answer, {str(path): name for name, path in documents.items()}
+        answer, origins = session.answer, self._origins(documents)
         assert answer is not None
         basis = answer.read
         assert basis is not None
         return GivenAnswer(
             answer=answer.text,
             finish_reason=answer.finish_reason,
-            sources=[_source(passage, names) for passage in _sources(session, progress)],
+            sources=[_source(passage, origins) for passage in _sources(session, progress)],
             basis=AnswerBasis(
-                **basis.as_json(), rest=session.rest, documents=[_named(path, names) for path in session.read_from]
+                **basis.as_json(),
+                rest=session.rest,
+                documents=list(dict.fromkeys(_origin(path, origins)[0] for path in session.read_from)),
             ),
             notices=progress.notices,
         )
@@ -83,6 +85,22 @@ class DocumentAnswers:
         """Free the model."""
         if self._llama is not None:
             self._llama.close()
+
+    def _origins(self, documents: dict[str, Path]) -> dict[str, tuple[str, int]]:
+        """Return the name of each document, by its path, and the character at which it begins: 0.
+
+        A part of a document that is longer than the context has no path, but a name. It stands for the document from
+        the character on at which the part begins.
+        """
+        from ...runtime.store.library_snapshot import LibrarySnapshot
+
+        snapshot = LibrarySnapshot(self._library)
+        return {str(path): (name, 0) for name, path in documents.items()} | {
+            entry["name"]: (name, entry["part"][0])
+            for name, path in documents.items()
+            for entry in snapshot.texts_of(str(path))
+            if entry.get("part")
+        }
 
     def _open(self, paths: Sequence[Path], progress: CallProgress) -> Collection:
         """Open documents with the empty model."""
@@ -124,11 +142,13 @@ def _sources(session: Collection, progress: CallProgress) -> list[Passage]:
         return []
 
 
-def _source(passage: Passage, names: dict[str, str]) -> AnswerSource:
-    """Return a source as JSON."""
-    return AnswerSource(**{**passage.as_json(), "document": _named(passage.document, names)})
+def _source(passage: Passage, origins: dict[str, tuple[str, int]]) -> AnswerSource:
+    """Return a source as JSON, with its characters in the whole document."""
+    name, begin = _origin(passage.document, origins)
+    told = {"document": name, "start": begin + passage.start, "stop": begin + passage.stop}
+    return AnswerSource(**{**passage.as_json(), **told})
 
 
-def _named(path: Path | str | None, names: dict[str, str]) -> str:
-    """Return the name of a document; a part of one, which has no path, has a name of its own."""
-    return names.get(str(path), str(path))
+def _origin(path: Path | str | None, origins: dict[str, tuple[str, int]]) -> tuple[str, int]:
+    """Return the name of a document, or of that which it is a part of, and the character at which it begins there."""
+    return origins.get(str(path), (str(path), 0))

@@ -21,8 +21,8 @@ TOOLS = ["list_documents", "ask", "find_passages", "read_range"]
 class Tools:
     """The tools over a folder."""
 
-    def __init__(self, folder, model, indexes, **reading):
-        settings, reading = ModelSettings(model, n_threads=1), ReadSettings(**reading)
+    def __init__(self, folder, model, indexes, n_ctx=0, **reading):
+        settings, reading = ModelSettings(model, n_ctx, n_threads=1), ReadSettings(**reading)
         library = Library.of(model, indexes)
         sampling = Sampling(max_tokens=20, temperature=0)
         self.answers = DocumentAnswers(settings, library, Attention.of("dense"), sampling, reading)
@@ -134,6 +134,30 @@ def test_sources_name_the_document_and_the_page(tools, monkeypatch):
         "quote": "Its keeper was Agnes Moir.",
         "share": 0.5,
     }
+
+
+def test_sources_of_a_part_stand_in_the_whole_document(folder, tiny_model, tmp_path, monkeypatch):
+    from octavo.ask.collection import Collection
+    from octavo.ask.passages import Passage
+
+    text = "".join(f"The keeper wrote line {i} of the log.\n" for i in range(400))
+    (folder / "long.txt").write_text(text)
+    tools = Tools(folder, tiny_model, tmp_path / "indexes", n_ctx=4096)
+    quoted = []
+
+    def sources(session):
+        part = session._finder.document_set.open(session._current.document)[1]["part"]
+        quoted.append(text[part[0] + 39 : part[0] + 60])
+        return [Passage(quoted[0], 0.5, 39, 60, 3, None, None, str(session.path))]
+
+    monkeypatch.setattr(Collection, "sources", sources)
+    given = tools("ask", question="Who wrote line 390?", documents=["long.txt"])
+    [source] = given["sources"]
+    part = tools("read_range", document=source["document"], start=source["start"], stop=source["stop"])
+    tools.calls.close()
+    assert (given["basis"]["kind"], given["basis"]["documents"]) == ("part", ["long.txt"])
+    assert source["start"] > 39
+    assert part.startswith(quoted[0].rstrip())
 
 
 def test_without_names_all_documents_are_asked(tools):
