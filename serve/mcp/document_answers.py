@@ -95,12 +95,14 @@ class DocumentAnswers:
         from ...runtime.store.library_snapshot import LibrarySnapshot
 
         snapshot = LibrarySnapshot(self._library)
-        return {str(path): (name, 0) for name, path in documents.items()} | {
-            entry["name"]: (name, entry["part"][0])
-            for name, path in documents.items()
-            for entry in snapshot.texts_of(str(path))
-            if entry.get("part")
-        }
+        origins = {str(path): (name, 0) for name, path in documents.items()}
+        for name, path in documents.items():
+            for entry in snapshot.texts_of(str(path)):
+                if part := entry.get("part"):
+                    found = name, part[0]
+                    if origins.setdefault(entry["name"], found) != found:  # parts of two files have this name
+                        origins[entry["name"]] = entry["name"], 0
+        return origins
 
     def _open(self, paths: Sequence[Path], progress: CallProgress) -> Collection:
         """Open documents with the empty model."""

@@ -1,6 +1,7 @@
 """What each tool returns, by the SDK's own client within this process."""
 
 import asyncio
+import re
 
 import anyio
 import pytest
@@ -158,6 +159,24 @@ def test_sources_of_a_part_stand_in_the_whole_document(folder, tiny_model, tmp_p
     assert (given["basis"]["kind"], given["basis"]["documents"]) == ("part", ["long.txt"])
     assert source["start"] > 39
     assert part.startswith(quoted[0].rstrip())
+
+
+def test_a_part_whose_name_two_documents_share_keeps_it(folder, tiny_model, tmp_path, monkeypatch):
+    from octavo.ask.collection import Collection
+    from octavo.ask.passages import Passage
+
+    for name, n_lines in (("a", 400), ("b", 404)):
+        (folder / name).mkdir()
+        text = "".join(f"The keeper wrote line {i} of the log {name}.\n" for i in range(n_lines))
+        (folder / name / "long.txt").write_text(text)
+    tools = Tools(folder, tiny_model, tmp_path / "indexes", n_ctx=4096)
+    monkeypatch.setattr(
+        Collection, "sources", lambda session: [Passage("A", 0.5, 39, 60, 3, None, None, str(session.path))]
+    )
+    [source] = tools("ask", question="Who wrote line 390?", documents=["a", "b"])["sources"]
+    tools.calls.close()
+    assert re.fullmatch(r"long\.txt, part \d of \d", source["document"])
+    assert source["start"] == 39
 
 
 def test_without_names_all_documents_are_asked(tools):
