@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -15,10 +14,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..engine.request import End, Piece, Request, TokenLogprob
+from ..engine.request import End, Generation, Piece, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, parsed, sse
 from ..http.server import Server, server_of
+from ..prompt.chat_turn import ChatTurn
+from ..prompt.raw_prompt import raw_request
 from .api_body import ApiBody, ApiObject, LogitBias, Stop, TopK, bias_of
 
 #: Largest number of prompts of one request, and of answers to each.
@@ -68,39 +69,31 @@ async def complete(http_request: HttpRequest) -> Response:
     prompts = body.prompts()
     if len(prompts) > _MOST_PROMPTS:
         raise RequestError(f"One request has at most {_MOST_PROMPTS} prompts.", param="prompt")
+    generation = Generation(
+        sampling=server.sampling_of(
+            body.max_tokens,
+            body.seed,
+            temperature=body.temperature,
+            top_p=body.top_p,
+            top_k=body.top_k,
+            min_p=body.min_p,
+            repeat_penalty=body.repeat_penalty,
+        ),
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        logit_bias=bias_of(body.logit_bias, server.tokens_of),
+        stop=body.stop or (),
+        n_logprobs=body.logprobs,
+        of_prompt=body.echo and body.logprobs is not None,
+        answers=body.max_tokens != 0,
+        attention=server.attention_of(body.attention),
+        client=client_of(http_request),
+    )
+    turn = ChatTurn([], generation, documents=[body.document] if body.document else [])
     requests = []
     for prompt in prompts:
-        begins, document = not body.document, None
-        tokens = await server.tokenized(partial(_tokens, server, prompt, begins), len(prompt))
-        if body.document:
-            question = server.engine.llama.detokenize(tokens).decode(errors="replace")
-            document = await server.finder.open([body.document], None, question)
-        for number in range(body.n):
-            sampling = server.sampling_of(
-                body.max_tokens,
-                None if body.seed is None else body.seed + number,
-                temperature=body.temperature,
-                top_p=body.top_p,
-                top_k=body.top_k,
-                min_p=body.min_p,
-                repeat_penalty=body.repeat_penalty,
-            )
-            requests.append(
-                Request(
-                    tokens=tokens,
-                    document=document,
-                    sampling=sampling,
-                    frequency_penalty=body.frequency_penalty,
-                    presence_penalty=body.presence_penalty,
-                    logit_bias=bias_of(body.logit_bias, server.tokens_of),
-                    stop=body.stop or (),
-                    n_logprobs=body.logprobs,
-                    of_prompt=body.echo and body.logprobs is not None,
-                    answers=body.max_tokens != 0,
-                    attention=server.attention_of(body.attention),
-                    client=client_of(http_request),
-                )
-            )
+        request = await raw_request(server, turn, prompt)
+        requests += [request.numbered(number) for number in range(body.n)]
     for request in requests:
         server.engine.check(request)
     head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion", "created": int(time.time())}
@@ -147,18 +140,6 @@ async def _stream(
     if body.stream_options and body.stream_options.include_usage:
         yield json.dumps({**head, "choices": [], "usage": _usage(ends)})
     yield "[DONE]"
-
-
-def _tokens(server: Server, prompt: str | list[int], begins: bool) -> list[int]:
-    """Return a prompt's tokens. Raise RequestError for tokens that do not exist."""
-    llama = server.engine.llama
-    if isinstance(prompt, str):
-        server.engine.limits.check_length(len(prompt))
-        return list(llama.tokenize(prompt.encode(), add_bos=begins, special=True))
-    n_vocab = llama.n_vocab()
-    if any(not 0 <= token < n_vocab for token in prompt):
-        raise RequestError(f"The prompt has a token that is not one of the model's {n_vocab:,}.", param="prompt")
-    return prompt
 
 
 def _echoed(server: Server, body: CompletionBody, request: Request) -> str:

@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -19,12 +18,19 @@ from ..engine.request import End, Generation, Request
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..http.server import Server, server_of
-from ..library.open_document import Opened, OpenExcerpts
 from ..prompt.chat_turn import ChatTurn, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
 from .api_body import ApiBody, ApiObject, Limit, LogitBias, Stop, ToolChoice, TopK, bias_of
 from .attachments import Attachments
-from .shared_json import annotations_of, effort_of, extensions_of, logprob_as_json, progress_as_json, usage_of
+from .shared_json import (
+    annotations_of,
+    document_as_json,
+    effort_of,
+    extensions_of,
+    logprob_as_json,
+    progress_as_json,
+    usage_of,
+)
 from .tool_forms import Tools, tools_of
 
 #: Any JSON object, for "json_object".
@@ -129,8 +135,8 @@ async def complete(http_request: HttpRequest) -> Response:
     note_ignored(http_request, [*tools.left_out, *request.ignored])
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
     if request.document is not None:
-        head["document"] = _document_as_json(request.document)
-    requests = [_numbered(request, number) for number in range(body.n)]
+        head["document"] = document_as_json(request.document)
+    requests = [request.numbered(number) for number in range(body.n)]
     if body.stream:
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
         return sse(_stream(server, turn, requests, head, with_usage))
@@ -229,14 +235,6 @@ def _schema(form: ResponseFormat | None) -> dict[str, Any] | bool | None:
     return _OBJECT if form.schema_ is None else form.schema_
 
 
-def _numbered(request: Request, number: int) -> Request:
-    """Return the request for one of several answers, each with another seed."""
-    sampling = request.sampling
-    if not number or sampling.seed is None:
-        return request
-    return replace(request, sampling=replace(sampling, seed=(sampling.seed + number) % (2**32 - 1)))
-
-
 async def _choice(
     http_request: HttpRequest, server: Server, turn: ChatTurn, request: Request
 ) -> tuple[dict[str, Any], End]:
@@ -305,12 +303,6 @@ async def _stream(
 
 def _call_as_json(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-
-
-def _document_as_json(opened: Opened) -> Any:
-    """Return the document of an answer, or the documents of its excerpts, the likeliest first."""
-    documents = [{"file_id": document.id, "filename": document.name} for document in opened.documents]
-    return documents if isinstance(opened, OpenExcerpts) else documents[0]
 
 
 routes = [Route("/v1/chat/completions", complete, methods=["POST"])]

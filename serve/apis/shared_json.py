@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..engine.request import End, Reading, Request, TokenLogprob, Usage
+from ..library.open_document import Opened, OpenExcerpts
 
 
 def logprob_as_json(token: TokenLogprob) -> dict[str, Any]:
@@ -26,6 +27,12 @@ def annotations_of(end: End) -> list[dict[str, Any]]:
         }
         for document, passage in end.sources
     ]
+
+
+def document_as_json(opened: Opened) -> Any:
+    """Return the document of an answer, or the documents of its excerpts, the likeliest first."""
+    documents = [{"file_id": document.id, "filename": document.name} for document in opened.documents]
+    return documents if isinstance(opened, OpenExcerpts) else documents[0]
 
 
 def usage_of(ends: Sequence[End]) -> dict[str, Any]:

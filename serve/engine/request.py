@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from ...ask.thinking import Thinking
@@ -100,6 +100,13 @@ class Request(Generation):
     def n_prompt(self) -> int:
         """Return the number of tokens before the answer."""
         return len(self.tokens) + (self.document.n_tokens if self.document else 0)
+
+    def numbered(self, number: int) -> Request:
+        """Return the request for one of several answers, each with another seed."""
+        sampling = self.sampling
+        if not number or sampling.seed is None:
+            return self
+        return replace(self, sampling=replace(sampling, seed=(sampling.seed + number) % (2**32 - 1)))
 
 
 @dataclass(frozen=True)

@@ -107,9 +107,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
     if not turn.messages:
         raise RequestError("There are no messages.", param="messages")
     tools = turn.tools if turn.choice != "none" else ()
-    grammar = None
-    if _forces(turn) or turn.grammar is not None or turn.schema is not None:
-        grammar = await asyncio.to_thread(_grammar, server, turn)
+    grammar = await grammar_of(server, turn)
     generation = turn.generation
     thinking = Thinking(server.thoughts, generation.sampling.think, generation.sampling.think_budget)
     options = {**thinking.options, **turn.options}
@@ -187,8 +185,17 @@ def _tokens(server: Server, turn: ChatTurn, options: Mapping[str, Any], n_charac
     return server.messages.tokens(turn.messages, tools, options)
 
 
+async def grammar_of(server: Server, turn: ChatTurn) -> Grammar | None:
+    """Return the grammar of a call that the model must make, or the turn's own, or that of its schema.
+
+    Raise RequestError if it cannot be used.
+    """
+    if not _forces(turn) and turn.grammar is None and turn.schema is None:
+        return None
+    return await asyncio.to_thread(_grammar, server, turn)
+
+
 def _grammar(server: Server, turn: ChatTurn) -> Grammar:
-    """Return the grammar of a call that the model must make, or the turn's own, or that of its schema."""
     if not _forces(turn):
         if turn.grammar is not None:
             return server.grammars.of_gbnf(turn.grammar)
