@@ -19,9 +19,14 @@ class TextEmbeddings:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._embedder, self._one_at_a_time = engine, Embedder(engine.llama), asyncio.Lock()
 
+    @property
+    def works(self) -> bool:
+        """Return whether the model computes embeddings."""
+        return self._embedder.works
+
     def check(self, dimensions: int | None) -> None:
         """Raise RequestError unless the model computes embeddings, with this number of dimensions."""
-        if not self._embedder.works:
+        if not self.works:
             raise RequestError(
                 f"{self._engine.name} computes no embeddings, as its header names no way to pool them: start "
                 "`octavo serve` with a model for embeddings, such as Qwen3-Embedding.",

@@ -21,7 +21,8 @@ from ...runtime.llama import Llama
 from ...runtime.process.threads import release_threads
 from ...runtime.store.model_library import Library
 from ...settings import Sampling
-from ..apis import completions, embeddings, files_api, messages, openai_chat, responses
+from ..apis import completions, embeddings, files_api, messages, ollama, ollama_models, openai_chat, responses
+from ..apis.ollama_body import ollama_error
 from ..engine.engine import Engine
 from ..engine.prompt_cache import PromptCache
 from ..engine.sequences import Sequences
@@ -38,7 +39,18 @@ from .security import guards
 from .server import Server
 
 #: Modules with routes.
-_MODULES = (openai_chat, completions, embeddings, responses, messages, files_api, status, page_route)
+_MODULES = (
+    openai_chat,
+    completions,
+    embeddings,
+    responses,
+    messages,
+    ollama,
+    ollama_models,
+    files_api,
+    status,
+    page_route,
+)
 
 #: Share of the free memory that idle conversations may take.
 _IDLE_SHARE = 0.25
@@ -102,6 +114,7 @@ def open_server(
     documents.when_removed, engine.when_busy = engine.forget, documents.pauses.note_busy
     server = Server(
         engine=engine,
+        library=library,
         documents=documents,
         finder=DocumentFinder(engine, documents, library, heads),
         messages=MessageFormatter(llama),
@@ -141,7 +154,8 @@ def application(server: Server, access: Access) -> Starlette:
 
 def refusal(path: str, problem: RequestError) -> Response:
     """Return the response that refuses a request, in the form of the path's API."""
-    as_json = messages.anthropic_error if path.startswith("/v1/messages") else openai_error
+    forms = {"/v1/messages": messages.anthropic_error, "/api/": ollama_error}
+    as_json = next((form for start, form in forms.items() if path.startswith(start)), openai_error)
     return JSONResponse(as_json(problem), problem.status)
 
 

@@ -144,31 +144,51 @@ def sse(lines: AsyncGenerator[str, None], failure: Callable[[RequestError], str]
         Returns the line of an error; by default in OpenAI's form.
     """
     failure = failure or (lambda problem: json.dumps(openai_error(problem)))
-    headers = {"Cache-Control": "no-cache"}
-    return StreamingResponse(_events(lines, failure), media_type="text/event-stream", headers=headers)
+    return _streamed(_events(lines, failure), "text/event-stream")
 
 
-async def _events(lines: AsyncGenerator[str, None], failure: Callable[[RequestError], str]) -> AsyncIterator[str]:
+def ndjson(objects: AsyncGenerator[str, None], failure: Callable[[RequestError], str], silence: str) -> Response:
+    """Stream JSON, an object a line; errors and hangups are as in `sse`.
+
+    Parameters
+    ----------
+    silence : str
+        The object that is sent where a stream is silent: there are no comments in JSON.
+    """
+    return _streamed(_events(objects, failure, "{}\n".format, f"{silence}\n"), "application/x-ndjson")
+
+
+def _event(line: str) -> str:
+    return f"{line}\n\n" if line.startswith("event: ") else f"data: {line}\n\n"
+
+
+def _streamed(events: AsyncIterator[str], media_type: str) -> Response:
+    return StreamingResponse(events, media_type=media_type, headers={"Cache-Control": "no-cache"})
+
+
+async def _events(
+    lines: AsyncGenerator[str, None],
+    failure: Callable[[RequestError], str],
+    formatted: Callable[[str], str] = _event,
+    silence: str = _COMMENT,
+) -> AsyncIterator[str]:
     coming: asyncio.Future[str] | None = None
     try:
         while True:
             coming = asyncio.ensure_future(anext(lines))
             while not (await asyncio.wait({coming}, timeout=_SILENCE))[0]:
-                yield _COMMENT
-            yield _event(coming.result())
+                yield silence
+            yield formatted(coming.result())
     except StopAsyncIteration:
         pass
     except OctavoError as problem:
-        yield _event(failure(problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)))
+        refused = problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)
+        yield formatted(failure(refused))
     finally:
         if coming is not None and not coming.done():
             coming.cancel()
             await asyncio.wait({coming})
         await lines.aclose()
-
-
-def _event(line: str) -> str:
-    return f"{line}\n\n" if line.startswith("event: ") else f"data: {line}\n\n"
 
 
 def openai_error(problem: RequestError) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from .api_error import RequestError
 
 if TYPE_CHECKING:
     from ...runtime.methods.attention import Attention
+    from ...runtime.store.model_library import Library
     from ...settings import Sampling
     from ..engine.engine import Engine
     from ..engine.prompt_cache import PromptCache
@@ -39,6 +40,8 @@ class Server:
 
     Parameters
     ----------
+    library : Library
+        The folder of the model's indexes.
     documents : ServedLibrary
         Indexed documents, and those that are being read.
     attention : Attention
@@ -48,6 +51,7 @@ class Server:
     """
 
     engine: Engine
+    library: Library
     documents: ServedLibrary
     finder: DocumentFinder
     messages: MessageFormatter

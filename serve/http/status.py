@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field
 from starlette.requests import Request
@@ -11,28 +10,20 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ...runtime.chat_template import TEMPLATE_NAME, special_tokens
+from ..apis.model_card import ModelCard
 from .api_error import RequestError
 from .requests import parsed
-from .server import Server, server_of
-
-
-def _model(server: Server) -> dict[str, Any]:
-    """Return the model in OpenAI's form, with the extensions of llama.cpp's server and octavo."""
-    llama = server.engine.llama
-    meta = {"n_ctx": llama.n_ctx(), "n_ctx_train": llama._model.n_ctx_train(), "n_vocab": llama.n_vocab()}
-    meta |= {"n_params": llama._model.n_params(), "attention": str(server.attention)}
-    created = server.started
-    return {"id": server.engine.name, "object": "model", "created": created, "owned_by": "octavo", "meta": meta}
+from .server import server_of
 
 
 async def models(request: Request) -> Response:
     """Answer GET /v1/models."""
-    return JSONResponse({"object": "list", "data": [_model(server_of(request))]})
+    return JSONResponse({"object": "list", "data": [ModelCard.of(server_of(request)).as_openai()]})
 
 
 async def model(request: Request) -> Response:
     """Answer GET /v1/models/ID."""
-    described = _model(server_of(request))
+    described = ModelCard.of(server_of(request)).as_openai()
     if request.path_params["id"] != described["id"]:
         raise RequestError(f"There is no model {request.path_params['id']}.", 404, "model_not_found")
     return JSONResponse(described)

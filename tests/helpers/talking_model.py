@@ -10,16 +10,20 @@ from helpers.word_model import succession
 ANSWER = "Ship, 90."
 #: What it writes in the quotes of JSON.
 QUOTED = "W"
+#: Control tokens around the texts beside a gap, of a model that fills gaps, which it does with the answer.
+GAP_MARKS = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
 
 
-def write_model(path, chat_template=tiny_models.CHAT_TEMPLATE):
-    """Write the model. Its vocabulary is that of the other tiny models."""
+def write_model(path, chat_template=tiny_models.CHAT_TEMPLATE, fills_gaps=False):
+    """Write the model. Its vocabulary is that of the other tiny models, and GAP_MARKS if it fills gaps."""
     ordinary = tiny_models.ordinary_tokens(tiny_models.MERGES)
     number = {text: ordinary.index(token) for text, token in (("\n", "Ċ"), (" ", "Ġ"))}
     number |= {text: i for i, text in enumerate(ordinary) if len(text) == 1 and text not in "ĊĠ"}
     texts = [*itertools.pairwise("\n" + ANSWER), ('"', QUOTED), (QUOTED, '"')]
     ends = [(number[text], tiny_models.IM_END) for text in (ANSWER[-1], "}")]
-    pairs = [(number[before], number[after]) for before, after in texts] + ends
+    pairs = [(number[before], number[after]) for before, after in texts]
+    marks = GAP_MARKS if fills_gaps else []
+    ends += [(tiny_models.N_VOCAB + 2, number[ANSWER[0]])] if fills_gaps else []
     size = tiny_models.Size(2, 4, 2, 64, 512, 256, 4096, 32)
-    metadata, tensors = succession(np.random.default_rng(0), size, tiny_models.N_VOCAB, pairs)
-    return tiny_models.write_gguf(path, "llama", metadata, tensors, chat_template=chat_template)
+    metadata, tensors = succession(np.random.default_rng(0), size, tiny_models.N_VOCAB + len(marks), pairs + ends)
+    return tiny_models.write_gguf(path, "llama", metadata, tensors, chat_template=chat_template, control=marks)

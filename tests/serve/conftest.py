@@ -26,3 +26,12 @@ def talking(tmp_path_factory):
     model = talking_model.write_model(folder / "talking.gguf")
     with serving(model, folder) as server:
         yield server
+
+
+@pytest.fixture(scope="package")
+def filling(tmp_path_factory):
+    """A server on a model that fills gaps, with `talking_model.ANSWER`."""
+    folder = tmp_path_factory.mktemp("filling")
+    model = talking_model.write_model(folder / "filling.gguf", fills_gaps=True)
+    with serving(model, folder) as server:
+        yield server

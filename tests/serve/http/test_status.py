@@ -29,4 +29,6 @@ def test_special_tokens_and_the_template_are_told(served):
 def test_a_model_is_described(served):
     [model] = served.client.get("/v1/models").json()["data"]
     assert (model["id"], model["meta"]["n_ctx"], model["meta"]["attention"]) == ("tiny", 2048, "auto")
+    assert (model["meta"]["n_ctx_train"], model["max_context_length"]) == (4096, 4096)
+    assert {model[name] for name in ("context_length", "max_model_len", "loaded_context_length")} == {2048}
     assert served.client.get("/health").json() == {"status": "ok"}

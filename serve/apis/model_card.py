@@ -1,0 +1,111 @@
+"""What the APIs tell of the model: sizes, context, quantization, and what it can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import llama_cpp
+
+from ...runtime.chat_template import TEMPLATE_NAME
+from ..http.server import Server
+from ..prompt.raw_prompt import fills_gaps
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """Facts about the model.
+
+    Parameters
+    ----------
+    name : str
+        Its name for clients.
+    path : Path
+        Its file.
+    sha256 : str
+        Hash of the file.
+    created : int
+        Time of the server's start, in seconds since 1970.
+    architecture : str
+        Such as "qwen3".
+    quantization : str
+        Such as "Q4_K_M".
+    n_params, n_bytes, n_embd, n_vocab : int
+        Parameters, bytes of the tensors, numbers of a hidden state, tokens of the vocabulary.
+    n_ctx, n_ctx_train : int
+        Tokens of the context that is served, and of that which the model was trained on.
+    template : str
+        The chat template, as the model's file has it; empty if it has none.
+    attention : str
+        Words of the server's attention.
+    embeds, thinks, fills_gaps : bool
+        Whether it computes embeddings (and no answers, as such models do), thinks, and fills gaps in texts.
+    """
+
+    name: str
+    path: Path
+    sha256: str
+    created: int
+    architecture: str
+    quantization: str
+    n_params: int
+    n_bytes: int
+    n_embd: int
+    n_vocab: int
+    n_ctx: int
+    n_ctx_train: int
+    template: str
+    attention: str
+    embeds: bool
+    thinks: bool
+    fills_gaps: bool
+
+    @classmethod
+    def of(cls, server: Server) -> Self:
+        """Return the card of a server's model."""
+        llama = server.engine.llama
+        model = llama._model
+        quantization = llama_cpp.llama_ftype_name(llama_cpp.llama_model_ftype(model.model)).decode()
+        return cls(
+            name=server.engine.name,
+            path=Path(llama.model_path),
+            sha256=server.library.model_hash,
+            created=server.started,
+            architecture=llama.metadata.get("general.architecture", ""),
+            quantization=quantization.partition(" ")[0],
+            n_params=model.n_params(),
+            n_bytes=model.size(),
+            n_embd=model.n_embd(),
+            n_vocab=llama.n_vocab(),
+            n_ctx=llama.n_ctx(),
+            n_ctx_train=model.n_ctx_train(),
+            template=llama.metadata.get(TEMPLATE_NAME, ""),
+            attention=str(server.attention),
+            embeds=server.embeddings.works,
+            thinks=server.thoughts is not None,
+            fills_gaps=fills_gaps(llama),
+        )
+
+    def as_openai(self) -> dict[str, Any]:
+        """Return it in OpenAI's form, with the context where clients of other servers look for it.
+
+        `meta` is llama.cpp's, `max_model_len` vLLM's, `context_length` OpenRouter's, and the rest is LM Studio's.
+        """
+        meta: dict[str, Any] = {"n_ctx": self.n_ctx, "n_ctx_train": self.n_ctx_train, "n_vocab": self.n_vocab}
+        meta |= {"n_embd": self.n_embd, "n_params": self.n_params, "size": self.n_bytes, "attention": self.attention}
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "octavo",
+            "meta": meta,
+            "max_model_len": self.n_ctx,
+            "context_length": self.n_ctx,
+            "max_context_length": self.n_ctx_train,
+            "loaded_context_length": self.n_ctx,
+            "type": "embeddings" if self.embeds else "llm",
+            "arch": self.architecture,
+            "quantization": self.quantization,
+            "state": "loaded",
+        }

@@ -1,0 +1,162 @@
+"""Ollama's API: the model, and embeddings."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ..http.requests import parsed
+from ..http.server import Server, server_of
+from .api_body import ApiBody
+from .embeddings import embedded
+from .model_card import ModelCard
+from .ollama_body import ollama_name
+
+#: The version of Ollama whose API this is: some clients refuse older ones.
+_VERSION = "0.12.11"
+
+#: When the model leaves memory: as long as the server runs, it does not.
+_NEVER = "2318-01-01T00:00:00Z"
+
+#: Most characters of a field of the model's header in a description: it leaves out longer texts, such as templates.
+_LONGEST_FIELD = 200
+
+
+class ShowBody(ApiBody):
+    """Asks for a description of the model."""
+
+
+class EmbedBody(ApiBody):
+    """Texts to embed. None is ever cut, so `truncate` changes nothing."""
+
+    input: str | list[str]
+    truncate: bool = False
+    dimensions: int | None = Field(None, ge=1)
+
+    @property
+    def ignored(self) -> list[str]:
+        """Return the names of the fields that octavo ignores."""
+        return [*super().ignored, *(["truncate"] if self.truncate else [])]
+
+
+class PromptBody(ApiBody):
+    """A text to embed, in the older form."""
+
+    prompt: str
+
+
+async def version(request: Request) -> Response:
+    """Answer GET /api/version."""
+    return JSONResponse({"version": _VERSION})
+
+
+async def tags(request: Request) -> Response:
+    """Answer GET /api/tags."""
+    server = server_of(request)
+    return JSONResponse({"models": [_listed(server, ModelCard.of(server))]})
+
+
+async def running(request: Request) -> Response:
+    """Answer GET /api/ps."""
+    server = server_of(request)
+    card = ModelCard.of(server)
+    more = {"expires_at": _NEVER, "size_vram": 0, "context_length": card.n_ctx}
+    return JSONResponse({"models": [{**_listed(server, card), **more}]})
+
+
+async def show(request: Request) -> Response:
+    """Answer POST /api/show."""
+    await parsed(request, ShowBody)
+    server = server_of(request)
+    card = ModelCard.of(server)
+    can = {"completion": not card.embeds, "tools": not card.embeds, "thinking": card.thinks, "insert": card.fills_gaps}
+    return JSONResponse(
+        {
+            "modelfile": f"FROM {ollama_name(server)}\n",
+            "parameters": f"num_ctx {card.n_ctx}",
+            "template": card.template,
+            "details": _details(card),
+            "model_info": _info(server, card),
+            "capabilities": [name for name, works in {**can, "embedding": card.embeds}.items() if works],
+            "modified_at": _modified(card),
+        }
+    )
+
+
+async def embed(request: Request) -> Response:
+    """Answer POST /api/embed."""
+    server, body, started = server_of(request), await parsed(request, EmbedBody), time.perf_counter()
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    vectors, n_tokens = await embedded(request, texts, body.dimensions)
+    return JSONResponse(
+        {
+            "model": ollama_name(server),
+            "embeddings": [vector.tolist() for vector in vectors],
+            "total_duration": int((time.perf_counter() - started) * 1e9),
+            "load_duration": 0,
+            "prompt_eval_count": n_tokens,
+        }
+    )
+
+
+async def embed_prompt(request: Request) -> Response:
+    """Answer POST /api/embeddings."""
+    body = await parsed(request, PromptBody)
+    [vector], _ = await embedded(request, [body.prompt])
+    return JSONResponse({"embedding": vector.tolist()})
+
+
+def _listed(server: Server, card: ModelCard) -> dict[str, Any]:
+    """Return the model as lists have it."""
+    names = {"name": ollama_name(server), "model": ollama_name(server), "modified_at": _modified(card)}
+    return {**names, "size": card.n_bytes, "digest": card.sha256, "details": _details(card)}
+
+
+def _modified(card: ModelCard) -> str:
+    """Return when the model's file changed."""
+    return datetime.fromtimestamp(card.path.stat().st_mtime, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _details(card: ModelCard) -> dict[str, Any]:
+    """Return the family and the sizes of the model."""
+    size = next(
+        (f"{card.n_params / unit:.1f}{letter}" for unit, letter in ((1e9, "B"), (1e6, "M")) if card.n_params >= unit),
+        f"{card.n_params / 1e3:.0f}K",
+    )
+    family = {"family": card.architecture, "families": [card.architecture]}
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        **family,
+        "parameter_size": size,
+        "quantization_level": card.quantization,
+    }
+
+
+def _info(server: Server, card: ModelCard) -> dict[str, Any]:
+    """Return the model's header without its long texts; its context is the one that is served."""
+    info = dict[str, Any]()
+    for name, text in server.engine.llama.metadata.items():
+        if len(text) <= _LONGEST_FIELD:
+            info[name] = text
+            with suppress(ValueError):  # a text
+                info[name] = json.loads(text)
+    return info | {"general.parameter_count": card.n_params, f"{card.architecture}.context_length": card.n_ctx}
+
+
+routes = [
+    Route("/api/version", version, methods=["GET"]),
+    Route("/api/tags", tags, methods=["GET"]),
+    Route("/api/ps", running, methods=["GET"]),
+    Route("/api/show", show, methods=["POST"]),
+    Route("/api/embed", embed, methods=["POST"]),
+    Route("/api/embeddings", embed_prompt, methods=["POST"]),
+]
