@@ -18,7 +18,7 @@ from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, ndjson, note_ignored, parsed, while_connected
 from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
-from ..prompt.raw_prompt import gap_tokens, raw_request
+from ..prompt.raw_prompt import Gap, gap_tokens, raw_request
 from ..prompt.tools import ToolCall
 from .ollama_body import AnswerBody, ChatBody, GenerateBody, ollama_error, ollama_name, openai_messages, refuse_images
 from .shared_json import annotations_of, document_as_json, extensions_of, logprob_as_json
@@ -89,7 +89,7 @@ async def _without_template(server: Server, body: GenerateBody, turn: ChatTurn) 
             raise RequestError(f"`{name}` is for the chat template: leave `raw` and `suffix` out.", param=name)
     prompt: str | list[int] = body.prompt
     if body.suffix:
-        prompt = await gap_tokens(server, body.prompt, body.suffix, begins=not turn.documents)
+        prompt = await gap_tokens(server, Gap(body.prompt, body.suffix), begins=not turn.documents)
     request = await raw_request(server, turn, prompt)
     server.engine.check(request)
     return request

@@ -130,7 +130,7 @@ async def complete(http_request: HttpRequest) -> Response:
     """Answer POST /v1/chat/completions."""
     server, body = server_of(http_request), await parsed(http_request, ChatBody)
     tools = tools_of(body.tools, body.tool_choice[1])
-    turn = await _turn(server, body, tools, client_of(http_request))
+    turn = await turn_of(server, body, tools, client_of(http_request))
     request = await while_connected(http_request, prepared(server, turn))
     note_ignored(http_request, [*tools.left_out, *request.ignored])
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
@@ -149,7 +149,7 @@ async def complete(http_request: HttpRequest) -> Response:
     return JSONResponse({**head, "object": "chat.completion", "choices": choices, **totals})
 
 
-async def _turn(server: Server, body: ChatBody, tools: Tools, client: str) -> ChatTurn:
+async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> ChatTurn:
     """Return the turn of a body."""
     attachments = Attachments(server, body.document)
     messages = [await _message(message, attachments) for message in body.messages]

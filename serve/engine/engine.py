@@ -112,6 +112,11 @@ class Engine:
         self._thread.start()
 
     @property
+    def n_parallel(self) -> int:
+        """Return the largest number of running requests."""
+        return self._n_running
+
+    @property
     def n_running(self) -> int:
         """Return the number of running requests."""
         return len(self._running)

@@ -77,8 +77,12 @@ class Grammars:
         """Return llguidance's view of the tokens."""
         from llguidance.llamacpp import lltokenizer_from_vocab
 
-        ends = [token for token in range(self._llama.n_vocab()) if self._llama.ends(token)]
-        return lltokenizer_from_vocab(self._llama._model.vocab, eos_token=ends)
+        return lltokenizer_from_vocab(self._llama._model.vocab, eos_token=self.ends)
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Return the tokens that end an answer."""
+        return [token for token in range(self._llama.n_vocab()) if self._llama.ends(token)]
 
     @cached_property
     def _special(self) -> dict[str, int]:

@@ -21,7 +21,18 @@ from ...runtime.llama import Llama
 from ...runtime.process.threads import release_threads
 from ...runtime.store.model_library import Library
 from ...settings import Sampling
-from ..apis import completions, embeddings, files_api, messages, ollama, ollama_models, openai_chat, responses
+from ..apis import (
+    completions,
+    embeddings,
+    files_api,
+    llama_cpp,
+    llama_cpp_server,
+    messages,
+    ollama,
+    ollama_models,
+    openai_chat,
+    responses,
+)
 from ..apis.ollama_body import ollama_error
 from ..engine.engine import Engine
 from ..engine.prompt_cache import PromptCache
@@ -47,6 +58,8 @@ _MODULES = (
     messages,
     ollama,
     ollama_models,
+    llama_cpp,
+    llama_cpp_server,
     files_api,
     status,
     page_route,

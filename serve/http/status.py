@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ...runtime.chat_template import TEMPLATE_NAME, special_tokens
+from ...runtime.llama import Llama
 from ..apis.model_card import ModelCard
 from .api_error import RequestError
 from .requests import parsed
@@ -35,6 +36,7 @@ class TokenizeBody(BaseModel):
     content: str = Field(validation_alias=AliasChoices("content", "prompt"))
     add_special: bool = Field(False, validation_alias=AliasChoices("add_special", "add_special_tokens"))
     parse_special: bool = True
+    with_pieces: bool = False
 
 
 async def tokenize(request: Request) -> Response:
@@ -42,7 +44,17 @@ async def tokenize(request: Request) -> Response:
     body, llama = await parsed(request, TokenizeBody), server_of(request).engine.llama
     how = {"add_bos": body.add_special, "special": body.parse_special}
     tokens = await server_of(request).tokenized(lambda: llama.tokenize(body.content.encode(), **how), len(body.content))
-    return JSONResponse({"tokens": list(tokens), "count": len(tokens)})
+    told = [{"id": token, "piece": _piece(llama, token)} for token in tokens] if body.with_pieces else list(tokens)
+    return JSONResponse({"tokens": told, "count": len(tokens)})
+
+
+def _piece(llama: Llama, token: int) -> str | list[int]:
+    """Return a token's text; bytes where it is a part of a character."""
+    piece = llama.piece(token, special=True)
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return list(piece)
 
 
 class DetokenizeBody(BaseModel):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple, Self
 
 import llama_cpp
 
@@ -12,6 +14,9 @@ from ..engine.request import Request
 from ..http.api_error import RequestError
 from ..http.server import Server
 from .chat_turn import ChatTurn, grammar_of
+
+#: What llama.cpp's server calls the repository and the file with a gap, and what it puts between files without names.
+_REPOSITORY, _FILE, _SNIPPET = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"
 
 #: A text, tokens, or some of both.
 RawPrompt = str | Sequence[int | str]
@@ -40,13 +45,19 @@ async def raw_request(server: Server, turn: ChatTurn, prompt: RawPrompt) -> Requ
     return Request(**vars(turn.generation), tokens=tokens, document=document, grammar=grammar)
 
 
-def fills_gaps(llama: Llama) -> bool:
-    """Return whether a model was made to fill gaps in texts."""
-    return min(_gap_marks(llama)) >= 0
+async def text_of(server: Server, tokens: Sequence[int]) -> str:
+    """Return the text of a prompt's tokens, with that of control tokens."""
+    llama = server.engine.llama
+
+    def text() -> str:
+        return b"".join(llama.piece(token, special=True) for token in tokens).decode(errors="replace")
+
+    return await server.tokenized(text, len(tokens))
 
 
-async def gap_tokens(server: Server, before: str, after: str, begun: str = "", begins: bool = True) -> list[int]:
-    """Return the tokens of a prompt for the text of a gap. The texts around it never become control tokens.
+@dataclass(frozen=True)
+class Gap:
+    """A gap in a text.
 
     Parameters
     ----------
@@ -54,6 +65,26 @@ async def gap_tokens(server: Server, before: str, after: str, begun: str = "", b
         Texts before and after the gap.
     begun : str
         How the gap's text begins.
+    others : sequence of (str, str)
+        Names and texts of files to know besides.
+    """
+
+    before: str
+    after: str
+    begun: str = ""
+    others: Sequence[tuple[str, str]] = ()
+
+
+def fills_gaps(llama: Llama) -> bool:
+    """Return whether a model was made to fill gaps in texts."""
+    return _Marks.of(llama).can_fill
+
+
+async def gap_tokens(server: Server, gap: Gap, begins: bool = True) -> list[int]:
+    """Return the tokens of a prompt for the text of a gap. No text of it becomes control tokens.
+
+    Parameters
+    ----------
     begins : bool
         Whether nothing stands before the prompt.
 
@@ -62,29 +93,49 @@ async def gap_tokens(server: Server, before: str, after: str, begun: str = "", b
     RequestError
         The model was not made to fill gaps, or the texts are too long.
     """
-    llama, n_characters = server.engine.llama, len(before) + len(after) + len(begun)
-    if not fills_gaps(llama):
+    if not fills_gaps(server.engine.llama):
         raise RequestError(
             f"{server.engine.name} was not made to fill a gap in a text: send the text before the gap alone."
         )
-    server.engine.limits.check_length(n_characters)
-
-    def tokens(text: str) -> list[int]:
-        return list(llama.tokenize(text.encode(), add_bos=False, special=False)) if text else []
-
-    first = [llama.token_bos()] if begins and llama._model.add_bos_token() else []
-    prefix, suffix, middle = _gap_marks(llama)
-    return await server.tokenized(
-        lambda: [*first, prefix, *tokens(before), suffix, *tokens(after), middle, *tokens(begun)], n_characters
-    )
+    parts = _gap_parts(server.engine.llama, gap, begins)
+    n_characters = _length(parts)
+    return await server.tokenized(partial(_tokens, server, parts, False, n_characters, special=False), n_characters)
 
 
-def _gap_marks(llama: Llama) -> tuple[int, int, int]:
-    """Return the tokens before the text before a gap, before the text after it, and before the gap's text."""
-    vocab = llama._model.vocab
-    finders = (llama_cpp.llama_vocab_fim_pre, llama_cpp.llama_vocab_fim_suf, llama_cpp.llama_vocab_fim_mid)
-    prefix, suffix, middle = (int(find(vocab)) for find in finders)
-    return prefix, suffix, middle
+class _Marks(NamedTuple):
+    """The tokens of a model that mark parts of such a prompt; negative where it has none."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    repository: int
+    file: int
+
+    @classmethod
+    def of(cls, llama: Llama) -> Self:
+        """Return a model's marks."""
+        vocab = llama._model.vocab
+        return cls(
+            *(getattr(llama_cpp, f"llama_vocab_fim_{name}")(vocab) for name in ("pre", "suf", "mid", "rep", "sep"))
+        )
+
+    @property
+    def can_fill(self) -> bool:
+        """Return whether there are those that a gap needs."""
+        return min(self.prefix, self.suffix, self.middle) >= 0
+
+
+def _gap_parts(llama: Llama, gap: Gap, begins: bool) -> list[int | str]:
+    """Return texts and marks of a prompt, in the form of llama.cpp's server, but whole."""
+    marks = _Marks.of(llama)
+    parts: list[int | str] = [llama.token_bos()] if begins and llama._model.add_bos_token() else []
+    if marks.repository >= 0:
+        parts += [marks.repository, _REPOSITORY]
+    for name, text in gap.others:
+        parts += [_SNIPPET, text] if marks.file < 0 else [marks.file, f"{name}\n", text]
+    if marks.file >= 0:
+        parts += [marks.file, _FILE]
+    return [*parts, marks.prefix, gap.before, marks.suffix, gap.after, marks.middle, gap.begun]
 
 
 def _length(prompt: RawPrompt) -> int:
@@ -92,7 +143,7 @@ def _length(prompt: RawPrompt) -> int:
     return len(prompt) if isinstance(prompt, str) else sum(1 if isinstance(part, int) else len(part) for part in prompt)
 
 
-def _tokens(server: Server, prompt: RawPrompt, begins: bool, n_characters: int) -> list[int]:
+def _tokens(server: Server, prompt: RawPrompt, begins: bool, n_characters: int, special: bool = True) -> list[int]:
     """Return a prompt's tokens. Raise RequestError for tokens that do not exist."""
     llama, tokens = server.engine.llama, list[int]()
     server.engine.limits.check_length(n_characters)
@@ -100,7 +151,7 @@ def _tokens(server: Server, prompt: RawPrompt, begins: bool, n_characters: int) 
         if isinstance(part, int):
             tokens.append(part)
         elif part:
-            tokens += llama.tokenize(part.encode(), add_bos=begins and number == 0, special=True)
+            tokens += llama.tokenize(part.encode(), add_bos=begins and number == 0, special=special)
     n_vocab = llama.n_vocab()
     if any(not 0 <= token < n_vocab for token in tokens):
         raise RequestError(f"The prompt has a token that is not one of the model's {n_vocab:,}.", param="prompt")

@@ -1,0 +1,168 @@
+"""What clients of llama.cpp's server send to its own endpoints, and settings as it tells them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BeforeValidator, Field
+
+from ...settings import Sampling
+from ..engine.request import Generation, Request
+from ..http.server import Server
+from ..prompt.chat_turn import ChatTurn
+from ..prompt.raw_prompt import Gap, RawPrompt
+from .api_body import ApiBody, ApiObject, Limit, LogitBias, Stop, TopK, bias_of
+
+#: The seed that stands for a random one.
+_RANDOM = 0xFFFFFFFF
+
+#: The fields of a prompt that is an object: its text; images and sounds.
+_TEXT, _MEDIA = "prompt_string", "multimodal_data"
+
+
+def _prompts(value: Any) -> list[RawPrompt]:
+    """Return the prompts of a request: a text, tokens, tokens and texts, an object with a text, or several of these."""
+    if not isinstance(value, list):
+        return [_prompt(value)]
+    is_one = any(isinstance(part, int) for part in value) and all(isinstance(part, int | str) for part in value)
+    return [_prompt(value)] if is_one else [_prompt(each) for each in value]
+
+
+def _prompt(value: Any) -> RawPrompt:
+    if isinstance(value, Mapping) and isinstance(value.get(_TEXT), str):
+        if value.get(_MEDIA):
+            raise ValueError("octavo reads text and documents: images and sounds cannot be sent")
+        return str(value[_TEXT])
+    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(part, int | str) for part in value)):
+        return value
+    raise ValueError(f"a prompt is a text, tokens, or an object with `{_TEXT}`")
+
+
+def _not_negative(value: Any) -> Any:
+    """Return a temperature; below 0 it is that of the likeliest tokens."""
+    return max(value, 0) if isinstance(value, int | float) else value
+
+
+class AnswerBody(ApiBody):
+    """Settings of an answer."""
+
+    n_predict: Limit = Field(None, validation_alias=AliasChoices("n_predict", "max_tokens", "max_completion_tokens"))
+    n_cmpl: int = Field(1, ge=1, le=8, validation_alias=AliasChoices("n_cmpl", "n"))
+    temperature: Annotated[float | None, BeforeValidator(_not_negative), Field(ge=0, le=100)] = None
+    top_k: TopK = None
+    top_p: float | None = Field(None, ge=0, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repeat_penalty: float | None = Field(None, gt=0)
+    presence_penalty: float = Field(0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    logit_bias: LogitBias = None
+    ignore_eos: bool = False
+    seed: int | None = None
+    stop: Stop = None
+    n_probs: int = Field(0, ge=0, le=100)
+    grammar: str = ""
+    json_schema: dict[str, Any] | bool | None = None
+    cache_prompt: bool = True
+    stream: bool = False
+    return_tokens: bool = False
+    return_progress: bool = False
+    response_fields: list[str] = Field(default_factory=list)
+    document: str | list[str] | None = None
+    reads: Literal["document", "excerpts"] | None = None
+    sources: bool = False
+    attention: str | None = None
+
+    @property
+    def ignored(self) -> list[str]:
+        """Return the names of the fields that octavo ignores: it always uses what it has read before."""
+        return [*super().ignored, *([] if self.cache_prompt else ["cache_prompt"])]
+
+    def turn(self, server: Server, client: str) -> ChatTurn:
+        """Return the settings of the answer as a turn without messages."""
+        bias = bias_of(self.logit_bias, server.tokens_of)
+        bias |= dict.fromkeys(server.grammars.ends, -math.inf) if self.ignore_eos else {}
+        generation = Generation(
+            sampling=server.sampling_of(
+                self.n_predict,
+                None if self.seed in (-1, _RANDOM) else self.seed,
+                temperature=self.temperature,
+                top_p=self.top_p,
+                top_k=self.top_k,
+                min_p=self.min_p,
+                repeat_penalty=self.repeat_penalty,
+            ),
+            frequency_penalty=self.frequency_penalty,
+            presence_penalty=self.presence_penalty,
+            logit_bias=bias,
+            stop=self.stop or (),
+            n_logprobs=self.n_probs if self.n_probs or self.return_tokens or self.stream else None,
+            answers=self.n_predict != 0,
+            attention=server.attention_of(self.attention),
+            sources=self.sources,
+            client=client,
+            reports_progress=self.stream and self.return_progress,
+        )
+        documents = [self.document] if isinstance(self.document, str) else list(dict.fromkeys(self.document or ()))
+        schema, grammar = self.json_schema, self.grammar or None
+        return ChatTurn([], generation, documents, self.reads, schema=schema, grammar=grammar)
+
+
+class CompletionBody(AnswerBody):
+    """A request that continues prompts."""
+
+    prompt: Annotated[list[RawPrompt], BeforeValidator(_prompts), Field(min_length=1, max_length=256)]
+
+
+class File(ApiObject):
+    """A file that is known besides."""
+
+    text: str
+    filename: str = "tmp"
+
+
+class InfillBody(AnswerBody):
+    """A request that fills a gap."""
+
+    input_prefix: str
+    input_suffix: str
+    prompt: str = ""
+    input_extra: list[File] = Field(default_factory=list)
+
+    @property
+    def gap(self) -> Gap:
+        """Return the gap."""
+        others = [(file.filename, file.text) for file in self.input_extra]
+        return Gap(self.input_prefix, self.input_suffix, self.prompt, others)
+
+
+def settings_as_json(request: Request, body: AnswerBody) -> dict[str, Any]:
+    """Return the settings of an answer."""
+    return {
+        **sampling_as_json(request.sampling),
+        "frequency_penalty": request.frequency_penalty,
+        "presence_penalty": request.presence_penalty,
+        "logit_bias": [{"token": token, "bias": value} for token, value in (body.logit_bias or ())],
+        "ignore_eos": body.ignore_eos,
+        "stop": list(request.stop),
+        "n_probs": body.n_probs,
+        "grammar": body.grammar,
+        "stream": body.stream,
+    }
+
+
+def sampling_as_json(sampling: Sampling) -> dict[str, Any]:
+    """Return how tokens are drawn."""
+    limit = -1 if sampling.max_tokens is None else sampling.max_tokens
+    return {
+        "n_predict": limit,
+        "max_tokens": limit,
+        "seed": _RANDOM if sampling.seed is None else sampling.seed,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repeat_penalty,
+        "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"],
+    }
