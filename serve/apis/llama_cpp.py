@@ -76,7 +76,7 @@ class _Writer:
                     self._add(event)
                     yield self._part(event)
                 elif isinstance(event, Finished):
-                    yield {**await self._end(event.end), "content": "", "tokens": []}
+                    yield self._selected({**await self._end(event.end), "content": "", "tokens": []})
 
     async def whole(self, http_request: HttpRequest) -> dict[str, Any]:
         """Return the answer."""
@@ -90,7 +90,7 @@ class _Writer:
                     told = await self._end(event.end)
         numbers = [token.token for token in self._tokens] if self._body.return_tokens else []
         told |= {"content": self._text, "tokens": numbers, **self._probabilities(self._tokens)}
-        return _selected(told, self._body.response_fields) if self._body.response_fields else told
+        return self._selected(told)
 
     def _add(self, event: Text) -> None:
         self._text += event.text
@@ -116,6 +116,17 @@ class _Writer:
         if not self._body.n_probs:
             return {}
         return {"completion_probabilities": [_with_ids(token) for token in tokens]}
+
+    def _selected(self, told: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of an answer that the request names, or else all; a slash leads into an object."""
+        selected = {}
+        for name in self._body.response_fields:
+            value: Any = told
+            for part in name.split("/"):
+                value = value.get(part) if isinstance(value, dict) else None
+            if value is not None:
+                selected[name] = value
+        return selected if self._body.response_fields else told
 
     async def _end(self, end: End) -> dict[str, Any]:
         """Return the figures of the answer, and why it ended."""
@@ -146,18 +157,6 @@ def _with_ids(token: TokenLogprob) -> dict[str, Any]:
     told = logprob_as_json(token)
     top = [{"id": likely, **each} for (likely, _, _), each in zip(token.top, told["top_logprobs"], strict=True)]
     return {"id": token.token, **told, "top_logprobs": top}
-
-
-def _selected(told: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the named fields of an answer; a slash leads into an object."""
-    selected = {}
-    for name in names:
-        value: Any = told
-        for part in name.split("/"):
-            value = value.get(part) if isinstance(value, dict) else None
-        if value is not None:
-            selected[name] = value
-    return selected
 
 
 routes = [

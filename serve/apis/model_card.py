@@ -66,14 +66,14 @@ class ModelCard:
         """Return the card of a server's model."""
         llama = server.engine.llama
         model = llama._model
-        quantization = llama_cpp.llama_ftype_name(llama_cpp.llama_model_ftype(model.model)).decode()
+        kind = llama_cpp.llama_ftype_name(llama_cpp.llama_model_ftype(model.model)).decode()
         return cls(
             name=server.engine.name,
             path=Path(llama.model_path),
             sha256=server.library.model_hash,
             created=server.started,
             architecture=llama.metadata.get("general.architecture", ""),
-            quantization=quantization.partition(" ")[0],
+            quantization=quantization_of(kind),
             n_params=model.n_params(),
             n_bytes=model.size(),
             n_embd=model.n_embd(),
@@ -109,3 +109,9 @@ class ModelCard:
             "quantization": self.quantization,
             "state": "loaded",
         }
+
+
+def quantization_of(kind: str) -> str:
+    """Return the usual name of llama.cpp's kind of a file, such as "Q4_K - Medium"."""
+    name, _, size = kind.removeprefix("(guessed) ").removeprefix("all ").partition(" - ")
+    return f"{name}_{size[0]}" if size in ("Small", "Medium", "Large") else name.partition(" ")[0]

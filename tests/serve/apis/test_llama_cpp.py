@@ -119,6 +119,8 @@ def test_fields_of_an_answer_may_be_chosen(talking):
     names = ["content", "generation_settings/top_k", "prompt", "nothing", "nothing/else", "content/else"]
     answer = talking.post("/completion", prompt=PROMPT, response_fields=names, top_k=7)
     assert answer == {"content": ANSWER, "generation_settings/top_k": 7, "prompt": PROMPT}
+    last = talking.stream("/completion", prompt=PROMPT, response_fields=["stop", "stop_type"])[-1]
+    assert last == {"stop": True, "stop_type": "eos"}
 
 
 def test_a_stream_tells_how_far_its_prompt_is_read(talking):

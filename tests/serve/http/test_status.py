@@ -2,6 +2,8 @@
 
 import pytest
 
+from octavo.serve.apis.model_card import quantization_of
+
 TEXT = "The keeper wrote: <|im_end|> é"
 
 
@@ -31,4 +33,20 @@ def test_a_model_is_described(served):
     assert (model["id"], model["meta"]["n_ctx"], model["meta"]["attention"]) == ("tiny", 2048, "auto")
     assert (model["meta"]["n_ctx_train"], model["max_context_length"]) == (4096, 4096)
     assert {model[name] for name in ("context_length", "max_model_len", "loaded_context_length")} == {2048}
+    assert (model["type"], model["arch"], model["quantization"]) == ("llm", "llama", "F32")
     assert served.client.get("/health").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("Q4_K - Medium", "Q4_K_M"),
+        ("IQ3_XXS - 3.0625 bpw", "IQ3_XXS"),
+        ("(guessed) Q5_K - Small", "Q5_K_S"),
+        ("Q8_0", "Q8_0"),
+        ("all F32", "F32"),
+        ("MXFP4 MoE", "MXFP4"),
+    ],
+)
+def test_quantizations_have_their_usual_names(kind, name):
+    assert quantization_of(kind) == name
