@@ -25,7 +25,7 @@ _MOST_TEXTS = 2048
 class EmbeddingBody(ApiBody):
     """A client's request; other fields are ignored."""
 
-    input: str | list[str] | list[int] | list[list[int]]
+    input: str | list[int] | list[str | list[int]]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1)
 

@@ -149,6 +149,13 @@ async def complete(http_request: HttpRequest) -> Response:
     return JSONResponse({**head, "object": "chat.completion", "choices": choices, **totals})
 
 
+async def count(http_request: HttpRequest) -> Response:
+    """Answer POST /v1/chat/completions/input_tokens."""
+    server, body = server_of(http_request), await parsed(http_request, ChatBody)
+    turn = await turn_of(server, body, tools_of(body.tools, body.tool_choice[1]), client_of(http_request))
+    return JSONResponse({"input_tokens": (await prepared(server, turn, checked=False)).n_prompt})
+
+
 async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> ChatTurn:
     """Return the turn of a body."""
     attachments = Attachments(server, body.document)
@@ -305,4 +312,7 @@ def _call_as_json(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-routes = [Route("/v1/chat/completions", complete, methods=["POST"])]
+routes = [
+    Route("/v1/chat/completions", complete, methods=["POST"]),
+    Route("/v1/chat/completions/input_tokens", count, methods=["POST"]),
+]

@@ -75,10 +75,10 @@ def _timings(usage: Usage) -> dict[str, Any]:
     return {
         "prompt_n": n_read,
         "prompt_ms": round(1000 * usage.prompt_s, 2),
-        "prompt_per_second": round(n_read / usage.prompt_s, 2) if usage.prompt_s else None,
+        "prompt_per_second": round(n_read / usage.prompt_s, 2) if usage.prompt_s else 0.0,
         "predicted_n": usage.answer_tokens,
         "predicted_ms": round(1000 * usage.answer_s, 2),
-        "predicted_per_second": round(n_steps / usage.answer_s, 2) if usage.answer_s else None,
+        "predicted_per_second": round(n_steps / usage.answer_s, 2) if usage.answer_s else 0.0,
         "cache_n": usage.cached_tokens,
         "waited_ms": round(1000 * usage.waited_s, 2),
         "attention": usage.attention,

@@ -118,6 +118,13 @@ def test_biases_are_of_tokens_or_texts_as_objects_or_pairs(talking):
     assert ask(talking, CHAT, logit_bias=[[1 << 30, 1]]).status_code == 400
 
 
+def test_tokens_of_a_chat_are_counted(talking):
+    n_tokens = talking.post(f"{CHAT}/input_tokens", **MINIMAL[CHAT])["input_tokens"]
+    answer = ask(talking, CHAT, max_tokens=1).json()
+    assert answer["usage"]["prompt_tokens"] == n_tokens
+    assert answer["timings"]["predicted_per_second"] == 0  # one token takes no step
+
+
 def test_logprobs_may_be_a_number(talking):
     answer = ask(talking, CHAT, logprobs=2, max_tokens=1).json()["choices"][0]
     assert len(answer["logprobs"]["content"][0]["top_logprobs"]) == 2

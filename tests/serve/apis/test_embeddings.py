@@ -46,6 +46,9 @@ def vectors(answer):
 def test_embeddings_are_those_of_llama_cpp(embedder, expected):
     texts = [LONG, TEXT, "x"]
     answer = embedder.post("/v1/embeddings", input=texts, model="embedder")
+    tokens = embedder.server.engine.llama.tokenize(TEXT.encode())
+    mixed = embedder.post("/v1/embeddings", input=[TEXT, list(tokens)])["data"]
+    assert mixed[0]["embedding"] == mixed[1]["embedding"] == answer["data"][1]["embedding"]
     for text, vector in zip(texts, vectors(answer), strict=True):
         assert expected(text) @ vector > 0.9999
         assert np.linalg.norm(vector) == pytest.approx(1)
