@@ -143,7 +143,10 @@ def settings_as_json(request: Request, body: AnswerBody) -> dict[str, Any]:
         **sampling_as_json(request.sampling),
         "frequency_penalty": request.frequency_penalty,
         "presence_penalty": request.presence_penalty,
-        "logit_bias": [{"token": token, "bias": value} for token, value in (body.logit_bias or ())],
+        "logit_bias": [
+            {"token": token, "bias": value if math.isfinite(value) else None}
+            for token, value in request.logit_bias.items()
+        ],
         "ignore_eos": body.ignore_eos,
         "stop": list(request.stop),
         "n_probs": body.n_probs,

@@ -50,6 +50,8 @@ def test_an_answer_may_fill_the_context(talking):
     assert (answer["truncated"], answer["stop_type"]) == (True, "limit")
     assert answer["tokens_predicted"] + answer["tokens_evaluated"] in (2048, 2049)
     assert answer["content"].startswith(ANSWER)
+    biases = answer["generation_settings"]["logit_bias"]
+    assert {"token": tiny_models.IM_END, "bias": None} in biases  # minus infinity
 
 
 def test_prompts_have_many_forms(talking):
