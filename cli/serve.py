@@ -83,9 +83,9 @@ def serve(
 ) -> None:
     """Serve OpenAI's API over documents, and a page for the browser.
 
-    Any program that speaks OpenAI's API (or Anthropic's) can ask. A document that was uploaded to /v1/files, or indexed
-    before, is named in a request and need not be sent or read again. Requests say how answers are drawn; the options
-    here hold where they do not.
+    Any program that speaks OpenAI's API (or Anthropic's, or Ollama's) can ask. A document that was uploaded to
+    /v1/files, or indexed before, is named in a request and need not be sent or read again. Requests say how answers are
+    drawn; the options here hold where they do not.
     """
     from ..library.batch.job import Job
     from ..serve.http.app import Limits
