@@ -1,6 +1,6 @@
 """Unpack what llama-cpp-python's source archive of the installed version has for tests: `upstream_tests.py FOLDER`.
 
-It has llama-cpp-python's own tests, and the chat templates of real models.
+It has llama-cpp-python's own tests, the chat templates of real models, and the tests of llama.cpp's server.
 """
 
 import subprocess
@@ -13,6 +13,7 @@ from pathlib import Path
 #: What their tests read besides: a vocabulary.
 _VOCABULARY = "vendor/llama.cpp/models/ggml-vocab-llama-spm.gguf"
 _TEMPLATES = "vendor/llama.cpp/models/templates/"
+_SERVER_TESTS = "vendor/llama.cpp/tools/server/tests/"
 
 
 def main(target: Path) -> None:
@@ -24,7 +25,7 @@ def main(target: Path) -> None:
         with tarfile.open(archive) as packed:
             for member in packed:
                 inside = member.name.partition("/")[2]
-                wanted = inside.startswith(("tests/test_", _TEMPLATES)) or inside == _VOCABULARY
+                wanted = inside.startswith(("tests/test_", _TEMPLATES, _SERVER_TESTS)) or inside == _VOCABULARY
                 if member.isfile() and wanted:
                     path = target / inside
                     path.parent.mkdir(parents=True, exist_ok=True)
