@@ -66,6 +66,7 @@ class ServedLibrary:
             identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(covers)
         ]
         self._uploads: dict[str, Upload] = {}
+        self._later_names: dict[str, str] = {}  # of files that were uploaded again, with their ids
         self._tasks: set[asyncio.Task[None]] = set()
         self._one_at_a_time, self._closing = asyncio.Semaphore(1), False
         self.pauses = Pauses()
@@ -159,6 +160,10 @@ class ServedLibrary:
         for upload in self._uploads.values():
             if not found and upload.problem and reference in (upload.id, upload.name):
                 raise RequestError(f"{upload.name} could not be read: {upload.problem}")
+        known = self._later_names.get(reference)
+        if not found and known is not None:
+            found += next((document.parts(finished) for document in finished if document.id == known), ())
+            found += [upload for upload in reading if upload.id == known and not found]
         if not found:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
         return found
@@ -230,10 +235,10 @@ class ServedLibrary:
             It cannot be stored.
         """
         document_id = f"file-{hashlib.sha256(data).hexdigest()[:24]}"
-        if any(document.id == document_id for document in self._finished()):
-            return document_id
         upload = self._uploads.get(document_id)
-        if upload is not None and not upload.finished.is_set():
+        is_read = any(document.id == document_id for document in self._finished())
+        if is_read or (upload is not None and not upload.finished.is_set()):
+            self._later_names[_file_name(name)] = document_id
             return document_id
         file = self._upload_folder / document_id / _file_name(name)
         await asyncio.to_thread(_store, file, data)

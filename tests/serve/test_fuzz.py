@@ -96,9 +96,21 @@ REQUESTS = [
         },
     ),
     ("/v1/embeddings", {"input": ["Hello.", "Ship."], "encoding_format": "base64"}),
+    ("/api/chat", {"model": "m", "messages": [{"role": "user", "content": "Hello."}], "options": {"num_predict": 4}}),
+    ("/api/chat", {"messages": CALLED[1:], "tools": TOOLS, "format": SCHEMA, "think": True, "stream": False}),
+    ("/api/generate", {"prompt": "Hello.", "system": "Be brief.", "options": {"num_predict": 4, "stop": ["x"]}}),
+    ("/api/embed", {"input": ["Hello.", "Ship."], "truncate": True}),
+    ("/api/show", {"model": "m", "verbose": False}),
+    ("/completion", {"prompt": ["Hello.", 5], "n_predict": 4, "n_probs": 2, "logit_bias": [[5, 1.0], ["a", False]]}),
+    ("/completion", {"prompt": "Hello.", "n_predict": 4, "json_schema": SCHEMA, "stream": True, "return_tokens": True}),
+    ("/infill", {"input_prefix": "a = ", "input_suffix": "\n", "input_extra": [{"filename": "a.py", "text": "b"}]}),
+    ("/apply-template", {"messages": HELLO}),
     ("/tokenize", {"content": "Hello.", "add_special": True}),
     ("/detokenize", {"tokens": [5, 6, 7]}),
 ]
+
+#: Names of the limit of an answer's tokens.
+LIMITS = {"/v1/responses": "max_output_tokens", "/completion": "n_predict", "/infill": "n_predict"}
 
 #: What takes the place of a value.
 VALUES = [
@@ -183,7 +195,7 @@ def fuzz(served, rng, n_requests):
         path, body = rng.choice(REQUESTS)
         body = changed(rng, body)
         if isinstance(body, dict) and path != "/v1/embeddings":  # no answer is long
-            name = {"/v1/responses": "max_output_tokens"}.get(path, "max_tokens")
+            name = LIMITS.get(path, "max_tokens")
             if not isinstance(body.get(name), int) or not 0 <= body[name] < 50:
                 body[name] = 3
         content = json.dumps(body)

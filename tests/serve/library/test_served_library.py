@@ -36,6 +36,8 @@ def test_a_document_is_read_once(served, file):
     assert file["index_bytes"] > 0
     again = served.upload("another name.txt", text_of(1).encode())
     assert (again["id"], again["status"]) == (file["id"], "processed")
+    answer = served.post("/v1/completions", prompt="x", max_tokens=1, document="another name.txt")
+    assert answer["usage"]["prompt_tokens"] > 500
 
 
 def test_a_question_computes_nothing_of_the_document(served, file):
