@@ -14,7 +14,7 @@ from octavo.serve.engine.sampler import TokenSampler
 from octavo.serve.prompt.message_formatter import MessageFormatter
 
 HELLO = [{"role": "user", "content": "Hello?"}]
-TEXT = "\n".join(f"In year {year} the keeper saw {year * 7} ships." for year in range(20))
+TEXT = "\n".join(f"In year {year} the pilot counted {year * 9} boats." for year in range(20))
 ASKED = {"model": "tiny", "messages": HELLO, "stream": False}
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Rome"}}</tool_call>'
 
