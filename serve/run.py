@@ -2,42 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..library.batch.job import Job
 from ..runtime.models.load_model import load, locate_model
-from ..settings import Sampling
+from ..runtime.store.model_library import Library
+from ..settings import ModelSettings, Sampling
+from .engine.turns import Turns
 from .http.access import Access
 from .http.app import Limits, application, open_server
 from .http.listening import answer, listen
+from .http.server import Server
+from .http.server_pool import Choice, ServerPool
 from .http.timed_protocol import TimedProtocol
 
 
-def serve(job: Job, sampling: Sampling, access: Access, limits: Limits, notice: Callable[[str], None]) -> None:
-    """Serve a model and its documents until the process must stop.
+def serve(
+    job: Job,
+    models: Sequence[ModelSettings],
+    sampling: Sampling,
+    access: Access,
+    limits: Limits,
+    notice: Callable[[str], None],
+) -> None:
+    """Serve models and their documents until the process must stop.
 
-    Raise OctavoError if the model cannot be used, or the address is not available.
+    Parameters
+    ----------
+    job : Job
+        How documents are read, with the first model.
+    models : sequence of ModelSettings
+        The models. The first one is loaded now, the others when they are asked for.
+
+    Raises
+    ------
+    OctavoError
+        A model cannot be used, or the address is not available.
     """
     listening = listen(access.host, access.port)
     try:
-        settings, library = locate_model(job.settings, notice)
-        job = replace(job, settings=settings)
-        llama = load(settings, library, job.attention, notice, limits.n_parallel)
-        name = Path(llama.model_path).stem
-        server = open_server(llama, library, job, limits, sampling, name=name, notice=notice)
+        choices = {}
+        for given in models:
+            settings, library = locate_model(given, notice)
+            name = Path(library.model_path).stem
+            opened = partial(_open, replace(job, settings=settings), library, name, limits, sampling, notice)
+            choices[name] = Choice(library.model_path, opened)
+        pool = ServerPool(choices)
+        pool.load_first()
         try:
-            app = application(server, access)
+            told = ", ".join(choices)
+            app = application(pool, access)
             answer(
                 app,
                 listening,
-                lambda address: notice(f"Serving {name} at {address}: Ctrl-C stops it."),
-                server.engine.stop,
+                lambda address: notice(f"Serving {told} at {address}: Ctrl-C stops it."),
+                pool.stop,
                 http=TimedProtocol,
             )
         finally:
-            server.close()
-            llama.close()
+            for server in pool.loaded:
+                server.close()
     finally:
         listening.close()
+
+
+def _open(
+    job: Job,
+    library: Library,
+    name: str,
+    limits: Limits,
+    sampling: Sampling,
+    notice: Callable[[str], None],
+    turns: Turns,
+) -> Server:
+    """Load a model, and open a server on it, which computes: in a turn."""
+    llama = load(job.settings, library, job.attention, notice, limits.n_parallel)
+    with turns.turn():
+        return open_server(llama, library, job, limits, sampling, name=name, notice=notice, turns=turns)

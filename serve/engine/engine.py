@@ -26,6 +26,7 @@ from .running_request import RunningRequest
 from .sampler import check_bias, token_logprob
 from .sequences import Sequences
 from .tasks import Tasks, once
+from .turns import Turns
 
 if TYPE_CHECKING:
     from ..library.open_document import Source
@@ -79,6 +80,8 @@ class Engine:
         Largest number of waiting requests.
     timeout : float
         Seconds after which a request fails.
+    turns : Turns, optional
+        The turns of this engine among those of other models.
 
     Attributes
     ----------
@@ -96,10 +99,11 @@ class Engine:
         n_running: int,
         n_waiting: int,
         timeout: float,
+        turns: Turns | None = None,
     ) -> None:
         self.llama, self.name, self.sequences, self.totals = llama, name, sequences, Totals()
         self._heads, self._n_running, self._n_waiting, self._timeout = heads, n_running, n_waiting, timeout
-        self.limits = PromptLimits(llama)
+        self.limits, self._turns = PromptLimits(llama), turns or Turns()
         self._changed = threading.Condition()
         self._waiting: list[RunningRequest] = []
         self._running: list[RunningRequest] = []
@@ -245,7 +249,8 @@ class Engine:
             if self._closing:
                 break
             try:
-                self._turn()
+                with self._turns.turn():
+                    self._turn()
             except Exception as problem:
                 _log.exception("A turn of the engine failed.")
                 for running in list(self._running):

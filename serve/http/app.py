@@ -38,16 +38,19 @@ from ..engine.engine import Engine
 from ..engine.prompt_cache import PromptCache
 from ..engine.sequences import Sequences
 from ..engine.text_embeddings import TextEmbeddings
+from ..engine.turns import Turns
 from ..library.document_finder import DocumentFinder
 from ..library.served_library import ServedLibrary
 from ..prompt.message_formatter import MessageFormatter
 from . import page_route, status
 from .access import Access
 from .api_error import RequestError
+from .chosen_model import ChosenModel
 from .paths import TolerantPaths
 from .requests import IGNORED, openai_error
 from .security import guards
 from .server import Server
+from .server_pool import ServerPool
 
 #: Modules with routes.
 _MODULES = (
@@ -100,6 +103,7 @@ def open_server(
     *,
     name: str,
     notice: Callable[[str], None],
+    turns: Turns | None = None,
 ) -> Server:
     """Start the engine on a model. The caller closes the server.
 
@@ -107,6 +111,8 @@ def open_server(
     ----------
     llama : Llama
         The model, which is empty.
+    turns : Turns, optional
+        The turns of this engine among several.
 
     Raises
     ------
@@ -123,7 +129,7 @@ def open_server(
     sequences.warm_up()
     release_threads()  # from now on the engine's thread computes
     attention, most = llama.attention, {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
-    engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout)
+    engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout, turns=turns)
     documents.when_removed, engine.when_busy = engine.forget, documents.pauses.note_busy
     server = Server(
         engine=engine,
@@ -141,27 +147,28 @@ def open_server(
     return server
 
 
-def application(server: Server, access: Access) -> Starlette:
-    """Build the application, which closes the server at its end."""
+def application(pool: ServerPool, access: Access) -> Starlette:
+    """Build the application, which frees the models at its end."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await server.documents.resume()
+        for server in pool.loaded:
+            await server.documents.resume()
         yield
-        await server.documents.close()
-        server.engine.close()
-        server.grammars.close()
-        server.embeddings.close()
-        server.prompt_cache.close()
+        await pool.close()
 
     routes = [route for module in _MODULES for route in module.routes]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(TolerantPaths, routes=routes), *guards(access, refusal, [IGNORED])],
+        middleware=[
+            Middleware(TolerantPaths, routes=routes),
+            *guards(access, refusal, [IGNORED]),
+            Middleware(ChosenModel, pool=pool, refuse=refusal),
+        ],
         exception_handlers={OctavoError: _failed, HTTPException: _no_route, Exception: _broken},
         lifespan=lifespan,
     )
-    app.state.server = server
+    app.state.pool = pool
     return app
 
 

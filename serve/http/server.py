@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ..prompt.message_formatter import MessageFormatter
 
 
+#: The field of a request's scope with the server of its model.
+SERVER = "octavo.server"
+
 #: Fewest characters of a text that is tokenized beside the event loop: these take some 30 ms; and most such at once.
 _SHORT, _AT_ONCE = 20_000, 2
 
@@ -100,10 +103,17 @@ class Server:
         return asyncio.Semaphore(_AT_ONCE)
 
     def close(self) -> None:
-        """Stop the engine, and wait until prompts are kept. A second call does nothing."""
+        """Stop the engine, wait until prompts are kept, and free the model. A second call does nothing."""
         self.engine.close()
         self.grammars.close()
+        self.embeddings.close()
         self.prompt_cache.close()
+        self.engine.llama.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether the model answers, or a document is being read for it."""
+        return bool(self.engine.n_running or self.engine.n_waiting or self.documents.is_reading)
 
     def attention_of(self, words: str | None) -> Attention | None:
         """Return how a request attends, with the server's budget and plan; None for the default.
@@ -137,5 +147,5 @@ class Server:
 
 def server_of(request: Request) -> Server:
     """Return the server that a request came to."""
-    server: Server = request.app.state.server
+    server: Server = request.scope[SERVER]
     return server

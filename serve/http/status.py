@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field
 from starlette.requests import Request
@@ -15,19 +16,29 @@ from ..apis.model_card import ModelCard
 from .api_error import RequestError
 from .requests import parsed
 from .server import server_of
+from .server_pool import ServerPool
 
 
 async def models(request: Request) -> Response:
     """Answer GET /v1/models."""
-    return JSONResponse({"object": "list", "data": [ModelCard.of(server_of(request)).as_openai()]})
+    return JSONResponse({"object": "list", "data": _described(request)})
 
 
 async def model(request: Request) -> Response:
     """Answer GET /v1/models/ID."""
-    described = ModelCard.of(server_of(request)).as_openai()
-    if request.path_params["id"] != described["id"]:
-        raise RequestError(f"There is no model {request.path_params['id']}.", 404, "model_not_found")
-    return JSONResponse(described)
+    for described in _described(request):
+        if request.path_params["id"] == described["id"]:
+            return JSONResponse(described)
+    raise RequestError(f"There is no model {request.path_params['id']}.", 404, "model_not_found")
+
+
+def _described(request: Request) -> list[dict[str, Any]]:
+    """Describe each model, those that are not loaded in short."""
+    pool: ServerPool = request.app.state.pool
+    loaded = {server.engine.name: ModelCard.of(server).as_openai() for server in pool.loaded}
+    started = min(described["created"] for described in loaded.values())
+    unloaded = {"object": "model", "created": started, "owned_by": "octavo", "state": "not-loaded"}
+    return [loaded.get(name) or {"id": name, **unloaded} for name in pool.choices]
 
 
 class TokenizeBody(BaseModel):

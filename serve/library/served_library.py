@@ -75,6 +75,11 @@ class ServedLibrary:
         self.when_removed: Callable[[str], None] = lambda document_id: None
 
     @property
+    def is_reading(self) -> bool:
+        """Return whether an upload is being read."""
+        return any(not upload.finished.is_set() for upload in self._uploads.values())
+
+    @property
     def extraction(self) -> Extraction:
         """Return how texts are taken from uploaded files."""
         return self._job.extraction

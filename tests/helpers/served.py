@@ -20,6 +20,7 @@ from octavo.runtime.models.load_model import load
 from octavo.runtime.store.model_library import Library
 from octavo.serve.http.access import Access
 from octavo.serve.http.app import Limits, application, open_server
+from octavo.serve.http.server_pool import ServerPool
 from octavo.serve.http.timed_protocol import TimedProtocol
 from octavo.settings import ModelSettings, Sampling
 
@@ -123,9 +124,8 @@ def serving(
     library = Library.of(model, folder)
     llama = load(job.settings, library, job.attention, print, most.n_parallel)
     server = open_server(llama, library, job, most, sampling, name="tiny", notice=print)
-    app = application(
-        server, Access("127.0.0.1", 0, key, ["octavo.test"], ["app://known", "chrome-extension://*"], most_bytes)
-    )
+    access = Access("127.0.0.1", 0, key, ["octavo.test"], ["app://known", "chrome-extension://*"], most_bytes)
+    app = application(ServerPool.of(server), access)
     listening = socket.create_server(("127.0.0.1", 0))
     runner = uvicorn.Server(uvicorn.Config(app, http=TimedProtocol, log_level="warning", timeout_graceful_shutdown=2))
     thread = threading.Thread(target=runner.run, args=([listening],))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 from helpers.browser import Window, chromium, set_media, set_size
@@ -543,9 +544,11 @@ def test_the_real_server_has_the_page_and_asks_no_key_for_it():
     from starlette.testclient import TestClient
 
     from octavo.serve.http.app import application
+    from octavo.serve.http.server_pool import Choice, ServerPool, _Loaded
 
-    # No request of this test gets as far as the model.
-    client = TestClient(application(None, Access("127.0.0.1", 0, "sesame", ["testserver"], (), 1)))
+    pool = ServerPool({"none": Choice(Path("none.gguf"), lambda turns: None)})
+    pool._loaded["none"] = _Loaded(None)  # no request of this test needs more of the model
+    client = TestClient(application(pool, Access("127.0.0.1", 0, "sesame", ["testserver"], (), 1)))
     assert [client.get(path).status_code for path in ("/", "/page.js", "/page.css")] == [200, 200, 200]
     assert client.get("/v1/files").status_code == 401
 
