@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..runtime.store.files import make_private
-from ..runtime.store.sqlite_errors import sqlite_errors
+from ..runtime.store.sqlite_file import SqliteFile
 from ..runtime.store.state_folder import state_folder
 from ..settings import DEFAULT_EXTRACTION, Extraction
 
@@ -34,7 +31,7 @@ class RecognisedFile(NamedTuple):
     checksum: int
 
 
-class RecognisedPages:
+class RecognisedPages(SqliteFile):
     """The recognised pages of all files: each a PDF whose letters lie where those of the page do.
 
     Parameters
@@ -44,15 +41,9 @@ class RecognisedPages:
     """
 
     def __init__(self, path: Path) -> None:
-        make_private(path.parent)
-        self._path = path
+        super().__init__(path, "The recognised pages", "--ocr makes it anew")
         with self._reporting():
-            self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
             self._db.executescript(_TABLES)
-
-    def _reporting(self) -> AbstractContextManager[None]:
-        """Report where SQLite fails."""
-        return sqlite_errors("The recognised pages", self._path, "--ocr makes it anew")
 
     def of(self, content: str, languages: str | None = None) -> dict[int, bytes]:
         """Return the recognised pages of a file by number, from 0.

@@ -11,10 +11,8 @@ import itertools
 import json
 import os
 import re
-import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -23,9 +21,8 @@ import numpy as np
 from ..documents.document import Document, Place
 from ..documents.sentences import sentences
 from ..errors import OctavoError
-from ..runtime.store.files import make_private
 from ..runtime.store.model_library import hash_text
-from ..runtime.store.sqlite_errors import sqlite_errors
+from ..runtime.store.sqlite_file import SqliteFile
 from .bm25 import rarity, relative_lengths, saturated
 from .document_parts import heading_offsets, ranges_of
 
@@ -88,7 +85,7 @@ class Piece(NamedTuple):
     score: float
 
 
-class TextStore:
+class TextStore(SqliteFile):
     """The texts of documents, by number.
 
     Parameters
@@ -98,17 +95,11 @@ class TextStore:
     """
 
     def __init__(self, path: Path) -> None:
-        make_private(path.parent)
-        self._path = path
+        super().__init__(path, "The texts of documents", "octavo makes it anew")
         with self._reporting():
-            self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
             if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                 self._db.executescript(_NEW)  # texts of another version are read again
             self._db.executescript(_TABLES)
-
-    def _reporting(self) -> AbstractContextManager[None]:
-        """Report where SQLite fails."""
-        return sqlite_errors("The texts of documents", self._path, "octavo makes it anew")
 
     def close(self) -> None:
         """Close the file."""

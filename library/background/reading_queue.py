@@ -15,7 +15,7 @@ import psutil
 
 from ...runtime.store.files import make_private
 from ...runtime.store.locks import Busy, do_not_wait, locked
-from ...runtime.store.sqlite_errors import sqlite_errors
+from ...runtime.store.sqlite_file import sqlite_errors
 from ...runtime.store.state_folder import state_folder
 
 #: A document that is in the queue has a row, which tells of the progress while it is read. Those of the last question

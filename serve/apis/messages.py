@@ -24,7 +24,7 @@ from ..prompt.tools import ToolCall
 from .api_body import ApiBody, ApiObject, TopK, objects_in
 from .attachments import Attachments
 from .shared_json import effort_of, extensions_of
-from .tool_forms import tools_of
+from .tool_forms import Tools, tools_of
 
 #: The beginning of a text that Claude Code sends before its instructions, and that is another in each request: with it,
 #: no request could reuse what was read for the one before.
@@ -100,9 +100,10 @@ class AnswerBody(MessagesBody):
 async def create(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages."""
     server, body = server_of(http_request), await parsed(http_request, AnswerBody)
-    turn = await _turn(server, body, client_of(http_request), body.max_tokens)
+    tools = tools_of(body.tools)
+    turn = await _turn(server, body, tools, client_of(http_request), body.max_tokens)
     request = await while_connected(http_request, prepared(server, turn))
-    note_ignored(http_request, [*tools_of(body.tools).left_out, *request.ignored])
+    note_ignored(http_request, [*tools.left_out, *request.ignored])
     writer = _Writer(request, server.engine.name, body.stop_sequences or ())
     if body.stream:
         return sse(writer.lines(answer(server, turn, request)), writer.failure)
@@ -115,11 +116,13 @@ async def create(http_request: HttpRequest) -> Response:
 async def count(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages/count_tokens."""
     server, body = server_of(http_request), await parsed(http_request, MessagesBody)
-    turn = await _turn(server, body, client_of(http_request))
+    turn = await _turn(server, body, tools_of(body.tools), client_of(http_request))
     return JSONResponse({"input_tokens": (await prepared(server, turn, checked=False)).n_prompt})
 
 
-async def _turn(server: Server, body: MessagesBody, client: str, max_tokens: int | None = None) -> ChatTurn:
+async def _turn(
+    server: Server, body: MessagesBody, tools: Tools, client: str, max_tokens: int | None = None
+) -> ChatTurn:
     """Return the turn of a body."""
     attachments, cites = Attachments(server, body.document), [False]
     messages: list[Mapping[str, Any]] = []
@@ -154,7 +157,7 @@ async def _turn(server: Server, body: MessagesBody, client: str, max_tokens: int
         generation=generation,
         documents=attachments.documents,
         reads=body.reads,
-        tools=tools_of(body.tools).functions,
+        tools=tools.functions,
         choice=named[choice.type],
         parallel=not choice.disable_parallel_tool_use,
         schema=None if form is None else form.schema_,

@@ -10,16 +10,21 @@ from ...runtime.process.threads import release_threads
 
 
 class Turns:
-    """The turns of engines. Loading a model is a turn, too."""
+    """The turns of engines. What computes before an engine starts takes one, too.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.are_several = False
+    Parameters
+    ----------
+    are_several : bool
+        Whether there may be more than one engine.
+    """
+
+    def __init__(self, are_several: bool = False) -> None:
+        self._lock, self._are_several = threading.Lock(), are_several
 
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Wait for a turn, and take it. Among several engines, each gives its threads back at the end."""
         with self._lock:
             yield
-            if self.are_several:
+            if self._are_several:
                 release_threads()

@@ -47,8 +47,7 @@ class ServerPool:
 
     def __init__(self, choices: Mapping[str, Choice]) -> None:
         self.choices = dict(choices)
-        self._turns = Turns()
-        self._turns.are_several = len(choices) > 1
+        self._turns = Turns(len(choices) > 1)
         self._loaded: dict[str, _Loaded] = {}
         self._one_at_a_time = asyncio.Lock()
         self._is_closing = False
@@ -83,8 +82,7 @@ class ServerPool:
 
     def load_first(self) -> None:
         """Load the first model, before the server answers."""
-        if self.first not in self._loaded:
-            self._loaded[self.first] = _Loaded(self.choices[self.first].open(self._turns))
+        self._loaded[self.first] = _Loaded(self.choices[self.first].open(self._turns))
 
     @asynccontextmanager
     async def use(self, asked: str | None) -> AsyncIterator[Server]:
