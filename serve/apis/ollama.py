@@ -17,7 +17,7 @@ from ..engine.request import Request
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, ndjson, note_ignored, parsed, while_connected
 from ..http.server import Server, server_of
-from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
+from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, gathered, prepared
 from ..prompt.raw_prompt import Gap, gap_tokens, raw_request
 from ..prompt.tools import ToolCall
 from .ollama_body import AnswerBody, ChatBody, GenerateBody, ollama_error, ollama_name, openai_messages, refuse_images
@@ -105,20 +105,10 @@ async def _response(
     if body.stream:
         lines = _lines(server, request, events, form, started)
         return ndjson(lines, lambda problem: json.dumps(ollama_error(problem)), json.dumps(_part(server, form())))
-    text, thought, calls, logprobs = "", "", list[dict[str, Any]](), list[dict[str, Any]]()
-    end: dict[str, Any] = {}
-    async with aclosing(connected(http_request, events)) as parts:
-        async for event in parts:
-            if isinstance(event, Text):
-                text += event.text
-                logprobs += map(logprob_as_json, event.logprobs)
-            elif isinstance(event, Thought):
-                thought += event.text
-            elif isinstance(event, ToolCall):
-                calls.append(_call_as_json(len(calls), event))
-            else:
-                end = _end(request, event, started)
-    return JSONResponse({**_part(server, form(text, thought, calls), logprobs), **end})
+    whole = await gathered(connected(http_request, events))
+    calls = [_call_as_json(number, call) for number, call in enumerate(whole.calls)]
+    part = _part(server, form(whole.text, whole.thought, calls), list(map(logprob_as_json, whole.logprobs)))
+    return JSONResponse({**part, **_end(request, whole.finished, started)})
 
 
 async def _lines(

@@ -18,7 +18,7 @@ from ..engine.request import End, Generation, Request
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..http.server import Server, server_of
-from ..prompt.chat_turn import ChatTurn, Finished, Text, Thought, answer, prepared
+from ..prompt.chat_turn import ChatTurn, Text, Thought, answer, gathered, prepared
 from ..prompt.tools import ToolCall
 from .api_body import ApiBody, ApiObject, Limit, LogitBias, Stop, ToolChoice, TopK, bias_of
 from .attachments import Attachments
@@ -246,28 +246,18 @@ async def _choice(
     http_request: HttpRequest, server: Server, turn: ChatTurn, request: Request
 ) -> tuple[dict[str, Any], End]:
     """Return an answer as a whole, and its end."""
-    text, thought, calls, logprobs = "", "", list[dict[str, Any]](), list[dict[str, Any]]()
-    finished: Finished | None = None
-    async with aclosing(connected(http_request, answer(server, turn, request))) as events:
-        async for event in events:
-            if isinstance(event, Text):
-                text += event.text
-                logprobs += map(logprob_as_json, event.logprobs)
-            elif isinstance(event, Thought):
-                thought += event.text
-            elif isinstance(event, ToolCall):
-                calls.append(_call_as_json(event))
-            else:
-                finished = event
-    assert finished is not None
-    message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
-    if thought:
-        message["reasoning_content"] = thought
-    message["annotations"] = annotations_of(finished.end)
-    if calls:
-        message["tool_calls"] = calls
-    logprobs_json = {"content": logprobs, "refusal": None} if request.n_logprobs is not None else None
-    return {"message": message, "logprobs": logprobs_json, "finish_reason": finished.reason}, finished.end
+    whole = await gathered(connected(http_request, answer(server, turn, request)))
+    end, content = whole.finished.end, whole.text if whole.text or not whole.calls else None
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    if whole.thought:
+        message["reasoning_content"] = whole.thought
+    message["annotations"] = annotations_of(end)
+    if whole.calls:
+        message["tool_calls"] = list(map(_call_as_json, whole.calls))
+    logprobs = None
+    if request.n_logprobs is not None:
+        logprobs = {"content": list(map(logprob_as_json, whole.logprobs)), "refusal": None}
+    return {"message": message, "logprobs": logprobs, "finish_reason": whole.finished.reason}, end
 
 
 async def _stream(

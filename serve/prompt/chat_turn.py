@@ -90,6 +90,17 @@ class Finished:
 Event = Text | Thought | ToolCall | Finished
 
 
+@dataclass(frozen=True)
+class Whole:
+    """An answer as a whole."""
+
+    text: str
+    thought: str
+    calls: Sequence[ToolCall]
+    logprobs: Sequence[TokenLogprob]
+    finished: Finished
+
+
 async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Request:
     """Return a turn's request to the engine.
 
@@ -174,6 +185,25 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 yield Finished(reason, event)
+
+
+async def gathered(events: AsyncGenerator[Event, None]) -> Whole:
+    """Return an answer as a whole, and close its generator."""
+    text, thought, calls, logprobs = "", "", list[ToolCall](), list[TokenLogprob]()
+    finished: Finished | None = None
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Text):
+                text += event.text
+                logprobs += event.logprobs
+            elif isinstance(event, Thought):
+                thought += event.text
+            elif isinstance(event, ToolCall):
+                calls.append(event)
+            else:
+                finished = event
+    assert finished is not None
+    return Whole(text, thought, calls, logprobs, finished)
 
 
 def _tokens(server: Server, turn: ChatTurn, options: Mapping[str, Any], n_characters: int) -> list[int]:
