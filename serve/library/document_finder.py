@@ -43,7 +43,8 @@ class DocumentFinder:
     async def open(self, references: Sequence[str], reads: str | None, question: str) -> Opened:
         """Open the text to answer a question from.
 
-        While one of the documents is still being read, that is passages of all of them, found by words.
+        While one of the documents is still being read, that is passages of all of them, found by words. A request that
+        reads whole documents waits until they are read.
 
         Parameters
         ----------
@@ -56,15 +57,17 @@ class DocumentFinder:
         Raises
         ------
         RequestError
-            A document is missing, or is still being read although the request reads whole documents; the model's keys
-            cannot be laid out as excerpts; or the server is stopping.
+            A document is missing, or could not be read; the model's keys cannot be laid out as excerpts; or the server
+            is stopping.
         OctavoError
             An index is damaged.
         """
-        found, unread = named = self._documents.find(references)
-        if unread and reads == WHOLE:
-            problem = 'ask again later, or without "reads" to be answered from passages of it'
-            raise RequestError(f"{unread[0].name} is still being read: {problem}.", 409)
+        named = self._documents.find(references)
+        if reads == WHOLE and named.unread:
+            for upload in named.unread:
+                await self._documents.wait(upload.id)
+            named = self._documents.find(references)
+        found, unread = named
         if unread:
             return await self._unread.open(named, question)
         if reads == EXCERPTS:

@@ -213,14 +213,17 @@ def test_documents_that_are_read_and_one_that_is_not_give_passages_together(held
     assert {FACT.strip(), "Ada Finch sold 119 loaves."} <= set(quotes)
 
 
-def test_whole_documents_alone_are_refused_until_they_are_read(held):
+def test_a_request_for_the_whole_document_waits_until_it_is_read(held):
+    file = held.upload("book.md", BOOK.encode())
+    assert ask(held, file["id"], reads="excerpts")["basis"]["kind"] == "excerpts"
+    assert ask(held, file["id"], reads="document")["basis"]["kind"] == "document"
+
+
+def test_an_unknown_document_is_refused_beside_one_that_is_being_read(held):
     file = held.upload("book.md", BOOK.encode())
     body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}]}
-    status, error = held.refused("/v1/chat/completions", **body, document=file["id"], reads="document")
-    assert (status, "still being read" in error["message"]) == (409, True)
     status, _ = held.refused("/v1/chat/completions", **body, document=[file["id"], "file-nothing"])
     assert status == 404
-    assert ask(held, file["id"], reads="excerpts")["basis"]["kind"] == "excerpts"
 
 
 def test_what_is_not_text_is_refused_at_once(held):
