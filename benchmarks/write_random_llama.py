@@ -1,9 +1,10 @@
-"""Write a GGUF file of random weights in the shape of Llama 3.2 1B, for timing. Its answers are noise.
+"""Write a GGUF file of random weights in the shape of Llama 3.2, for timing. Its answers are noise.
 
-    python benchmarks/write_random_llama.py OUT.gguf
+    python benchmarks/write_random_llama.py OUT.gguf [--size 3B]
 
-All matrices are Q4_0, 0.7 GB in all, and the output matrix is the token embedding. The scales keep activations at order
-1. The tokenizer knows bytes only, so that any text has tokens, about one for each byte.
+All matrices are Q4_0, 0.7 GB in all of the 1B model and 1.8 GB of the 3B model, and the output matrix is the token
+embedding. The scales keep activations at order 1. The tokenizer knows bytes only, so that any text has tokens, about
+one for each byte.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,9 @@ LLAMA_3_2_1B = Sizes(
     n_ctx=131_072,
     rope_base=500_000.0,
 )
+
+LLAMA_3_2_3B = replace(LLAMA_3_2_1B, n_layer=28, n_embd=3072, n_head=24, head_dim=128)
+SIZES = {"1B": LLAMA_3_2_1B, "3B": LLAMA_3_2_3B}
 
 ATTENTION_GAIN = 1.2  # of queries and keys: scores have a standard deviation of its square
 LOGIT_SPREAD = 3.0  # standard deviation of the logits
@@ -204,7 +208,9 @@ def add_tokenizer(writer: GGUFWriter, n_vocab: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="where to write the GGUF")
-    write_model(parser.parse_args().out, LLAMA_3_2_1B)
+    parser.add_argument("--size", choices=SIZES, default="1B", help="of which model (1B)")
+    arguments = parser.parse_args()
+    write_model(arguments.out, SIZES[arguments.size])
 
 
 if __name__ == "__main__":

@@ -67,12 +67,11 @@ def test_any_text_has_tokens(model):
     assert llama.detokenize(llama.tokenize(text.encode())).decode() == text
 
 
-def test_the_sizes_are_those_of_llama_3_2_1b(script):
-    shapes = script.matrix_shapes(script.LLAMA_3_2_1B)
-    norms = 33 * 2048
-    assert sum(rows * columns for rows, columns, _ in shapes.values()) + norms == 1_235_814_400
-    assert shapes["token_embd.weight"][:2] == (128_256, 2048)
-    assert shapes["blk.15.attn_k.weight"][:2] == (512, 2048)
+@pytest.mark.parametrize(("size", "n_weights"), [("1B", 1_235_814_400), ("3B", 3_212_749_824)])
+def test_the_sizes_are_those_of_llama_3_2(script, size, n_weights):
+    sizes = script.SIZES[size]
+    norms = (2 * sizes.n_layer + 1) * sizes.n_embd
+    assert sum(rows * columns for rows, columns, _ in script.matrix_shapes(sizes).values()) + norms == n_weights
 
 
 def test_the_script_says_how_it_is_run():
