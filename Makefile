@@ -8,6 +8,7 @@
 # test-llama-server runs the tests of llama.cpp's server against octavo's, on tiny models: seven minutes on 2 cores.
 # test-lm-eval compares what lm-eval measures through the server with what llama-cpp-python computes by itself.
 # test-clients runs clients of other projects against the server (LangChain, LiteLLM, the AI SDK and others; it needs npm).
+# try-readme runs the commands of README.md, top to bottom, from a clean clone, in a folder that it makes: half an hour.
 # test-reliability tries all the faults that docs/reliability.md counts, and writes that page. It takes half an hour on 2 cores.
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := examples/encyclopedia.md
 
-.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-templates test-llama-server test-lm-eval test-clients test-reliability bench compile-times man lint rebuild-llama.cpp clean
+.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-templates test-llama-server test-lm-eval test-clients test-reliability try-readme bench compile-times man lint rebuild-llama.cpp clean
 
 QUESTION ?= What is the name of the latest epoch?
 
@@ -84,6 +85,9 @@ $(VENV)/lm-eval/ready: $(VENV)/ready
 
 test-reliability: $(VENV)/ready
 	OCTAVO_TEST_RELIABILITY=full $(BIN)/python -m pytest tests/reliability
+
+try-readme:
+	$(PYTHON) tests/readme/run_readme.py "$$(mktemp -d)/readme"
 
 bench: $(VENV)/ready
 	$(BIN)/octavo bench --depths 2048,8000

@@ -1,0 +1,57 @@
+"""What runs README.md notices a command that fails, and one that prints something else than README shows."""
+
+from helpers.product import ROOT
+from readme.run_readme import Command, Shell, commands, fits, run_page
+
+PAGE = """
+```
+export NAME=finch       # for the next one
+```
+
+```
+$ echo "$NAME"
+finch
+$ printf 'a\\nb\\nc\\n'
+a
+...
+```
+
+```sh
+test -d . && \\
+    echo two lines
+```
+"""
+
+
+def test_the_commands_of_a_page_stand_in_its_blocks():
+    assert list(commands(PAGE)) == [
+        Command("export NAME=finch"),
+        Command('echo "$NAME"', ["finch"]),
+        Command("printf 'a\\nb\\nc\\n'", ["a", "..."]),
+        Command("test -d . && \\\n    echo two lines\n"),
+    ]
+
+
+def test_a_page_runs_top_to_bottom(tmp_path):
+    assert run_page(PAGE, Shell(tmp_path, tmp_path)) == []
+
+
+def test_what_fails_or_prints_something_else_is_named(tmp_path):
+    page = PAGE.replace("finch\n$", "siskin\n$").replace("test -d .", "test -d nothing")
+    assert run_page(page, Shell(tmp_path, tmp_path)) == [
+        'echo "$NAME": prints something else than README shows',
+        "test -d nothing && \\: exit code 1",
+    ]
+
+
+def test_dots_stand_for_any_lines():
+    assert fits(["a", "...", "z"], "a\nb\nc\nz\n")
+    assert not fits(["a", "...", "z"], "a\nb\n")
+    assert fits([], "anything")
+
+
+def test_readme_has_its_commands_in_blocks():
+    lines = [command.line for command in commands((ROOT / "README.md").read_text("utf-8"))]
+    first = [line.split()[0] for line in lines]
+    assert {"make", "pip", "octavo", "curl", "python"} <= set(first)
+    assert any(line.startswith("octavo serve") for line in lines)
