@@ -33,6 +33,9 @@ EARLIER = {
     "bread.md": "# Bread\n\n" + "The baker lets the dough rest for a night. " * 60,
 }
 
+#: README's other way to install, in an environment of one's own.
+OWN = 'pip install -e ".[demo]"'
+
 #: Longest time of a command, in seconds: the first one builds llama.cpp.
 MOST_SECONDS = 3000
 
@@ -178,7 +181,8 @@ def main() -> None:
     pip_cache = subprocess.run(["pip", "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
     shell.environment["PIP_CACHE_DIR"] = pip_cache
     page = (folder / "octavo" / "README.md").read_text("utf-8")
-    problems = run_page(page, shell, [Command(f"octavo index {earlier}")])
+    other = f"python3 -m venv {folder}/own && {folder}/own/bin/{OWN} && {folder}/own/bin/octavo --version"
+    problems = run_page(page, shell, [Command(f"octavo index {earlier}"), Command(other)])
     print(*problems or ["README runs as it stands."], sep="\n")
     sys.exit(bool(problems))
 

@@ -1,7 +1,7 @@
 """What runs README.md notices a command that fails, and one that prints something else than README shows."""
 
 from helpers.product import ROOT
-from readme.run_readme import Command, Shell, commands, fits, run_page
+from readme.run_readme import OWN, Command, Shell, commands, fits, run_page
 
 PAGE = """
 ```
@@ -51,7 +51,9 @@ def test_dots_stand_for_any_lines():
 
 
 def test_readme_has_its_commands_in_blocks():
-    lines = [command.line for command in commands((ROOT / "README.md").read_text("utf-8"))]
+    page = (ROOT / "README.md").read_text("utf-8")
+    lines = [command.line for command in commands(page)]
     first = [line.split()[0] for line in lines]
-    assert {"make", "pip", "octavo", "curl", "python"} <= set(first)
+    assert {"make", "source", "octavo", "curl", "python"} <= set(first)
     assert any(line.startswith("octavo serve") for line in lines)
+    assert f"`{OWN}`" in page
