@@ -23,7 +23,7 @@ from .library.batch.index_documents import index_collection
 from .library.batch.index_result import folders_of
 from .library.batch.job import Job
 from .library.document_file import DocumentFile
-from .library.expand_paths import documents_of
+from .library.expand_paths import check_existence, documents_of
 from .library.open_index import Indexer
 from .progress import Progress, ProgressOfMany, Silent, of_many
 from .runtime.methods import DEFAULT_ATTENTION
@@ -122,7 +122,7 @@ def open_documents(
 
     Documents without an index are indexed first, unless `reading` asks for excerpts: then words find passages of the
     texts, and the model reads these for each question. A document that cannot be used is left out, and `progress`
-    receives the reason. For all other arguments see `open_document`.
+    receives the reason; one that is named and missing is an error. For all other arguments see `open_document`.
 
     Parameters
     ----------
@@ -142,6 +142,7 @@ def open_documents(
     """
     progress = progress or Silent()
     notice = progress.notice
+    check_existence(paths := list(paths))
     files = [DocumentFile(path, reading.extraction) for path in documents_of(paths, notice)]
     settings, library = locate_model(ModelSettings.of(model), notice)
     llama = load(settings, library, Attention.of(attention), notice)

@@ -12,6 +12,7 @@ from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
 from .answers import JSON, JSON_LINES, TEXT, say_if_no_switch, show_answer
 from .open_conversation import open_session, reading_options
+from .question_arguments import split_arguments
 from .sampling import sampling_options, system_prompt, think_option, thinks
 from .show_sources import sources_option
 
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("documents", metavar="DOCUMENT...", nargs=-1, required=True)
-@click.argument("question")
+@click.argument("arguments", metavar="DOCUMENT... QUESTION", nargs=-1, required=True)
 @sources_option
 @reading_options
 @options.output_option(TEXT, JSON, JSON_LINES)
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 @think_option
 @system_prompt
 def ask(
-    documents: tuple[str, ...],
-    question: str,
+    arguments: tuple[str, ...],
     sources: bool,
     output: str,
     settings: ModelSettings,
@@ -46,12 +45,10 @@ def ask(
 
     DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input; it is indexed first where that was
     not done yet, unless with --read excerpts. Of several documents, or a folder, the one is found that the question is
-    about. QUESTION is the question, or - to read it from standard input. The answer goes to standard output, everything
-    else to standard error.
+    about. QUESTION is the question, in quotes or not, or - to read it from standard input. The answer goes to standard
+    output, everything else to standard error.
     """
-    if question == "-" and "-" in documents:
-        raise click.UsageError("Standard input holds the document or the question: give one of them otherwise.")
-    question = options.question_text(question)
+    documents, question = split_arguments(arguments)
     start = time.perf_counter()
     with open_session(
         documents,

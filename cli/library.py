@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,17 +123,22 @@ def stop_indexes(names: tuple[str, ...]) -> None:
     """
     from ..library.background.reading_queue import ReadingQueue
 
-    queue, chosen = ReadingQueue(), []
-    for document in queue.documents():
-        if not names or {document.name, document.path} & {*names, *(str(Path(name).resolve()) for name in names)}:
-            chosen.append(document)
-    if names and not chosen:
-        raise click.UsageError(f"{', '.join(names)} is not read in the background: `octavo list` shows what is.")
+    queue = ReadingQueue()
+    queued = queue.documents()
+    names_of = {document: (document.name, document.path) for document in queued}
+    if unknown := [name for name in names if not _called(name, chain.from_iterable(names_of.values()))]:
+        raise click.UsageError(f"{', '.join(unknown)} is not read in the background: `octavo list` shows what is.")
+    chosen = [document for document in queued if not names or any(_called(name, names_of[document]) for name in names)]
     queue.remove(chosen)
     for document in chosen:
         notice(f"Stopped {document.name} ({_progress(document)}).")
     if not chosen:
         notice("Nothing is read in the background.")
+
+
+def _called(name: str, known: Iterable[str]) -> bool:
+    """Return whether a name, or the path that it stands for, is among known ones."""
+    return not {name, str(Path(name).resolve())}.isdisjoint(known)
 
 
 def _described(entry: Entry) -> dict[str, Any]:

@@ -49,6 +49,19 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
     return list(found.values())
 
 
+def check_existence(paths: Iterable[Name]) -> None:
+    """Raise OctavoError if named files do not exist. A shell or a folder names only files that do."""
+    missing = [name for name in map(os.fspath, paths) if not (_is_there(name) or glob.has_magic(name))]
+    if len(missing) == 1:
+        raise OctavoError(f"The document {missing[0]} cannot be opened: No such file or directory.")
+    if missing:
+        raise OctavoError(f"There are no documents {', '.join(missing[:-1])} and {missing[-1]}: nothing is opened.")
+
+
+def _is_there(name: str) -> bool:
+    return name == STANDARD_INPUT or os.path.lexists(name)
+
+
 def names_many(path: Name) -> bool:
     """Return whether a path stands for several documents, as a folder and a pattern do."""
     name = os.fspath(path)

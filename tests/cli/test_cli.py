@@ -134,7 +134,7 @@ def test_bad_arguments(document, on_tiny):
     fails(octavo("ask", document, "  ", *on_tiny), 2, "The question is empty.")
     fails(octavo("ask", document, "-", *on_tiny, stdin=""), 2, "The question is empty.")
     fails(octavo("ask", document, "-", *on_tiny, stdin=b"\xff"), 2, "The question on standard input is not UTF-8")
-    fails(octavo("ask", document), 2, "Missing argument 'DOCUMENT...'.")
+    fails(octavo("ask"), 2, "Missing argument 'DOCUMENT... QUESTION'.")
     fails(octavo("index"), 2, "Missing argument 'DOCUMENT...'.")
     fails(octavo("summon"), 2, "No such command 'summon'.")
 
