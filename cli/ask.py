@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @sources_option
 @reading_options
 @options.output_option(TEXT, JSON, JSON_LINES)
+@options.quiet
 @options.model_options
 @options.attention_options
 @sampling_options

@@ -14,7 +14,7 @@ from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
 from .answers import JSON_LINES, TEXT, say_if_no_switch, show_answer
 from .open_conversation import is_collection, open_session, reading_options
-from .render import notice, size
+from .render import notice, say, size
 from .sampling import HIDE, OFF, SHOW, THINKS, sampling_options, system_prompt, think_option, thinks
 from .show_sources import show_sources, sources_option
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @sources_option
 @reading_options
 @options.output_option(TEXT, JSON_LINES)
+@options.quiet
 @options.model_options
 @options.attention_options
 @sampling_options
@@ -160,7 +161,7 @@ class ChatLoop:
             except KeyboardInterrupt:
                 if not self.interactive:
                     raise
-                notice("(stopped)")
+                say("(stopped)")
 
     def take(self, line: str) -> None:
         """Answer a line, or run it as a command."""
@@ -194,7 +195,7 @@ class ChatLoop:
         except OctavoError as problem:
             if not self.interactive:
                 raise
-            notice(f"Error: {problem}")
+            say(f"Error: {problem}")
 
     def regenerate(self) -> None:
         """Do /regenerate: answer the last question anew."""
@@ -207,38 +208,38 @@ class ChatLoop:
         try:
             show_sources(self.session, err=True)
         except OctavoError as problem:
-            notice(str(problem))
+            say(str(problem))
 
     def help(self) -> None:
         """Do /help: list the commands."""
         for name, (what, _) in self.commands.items():
-            notice(f"{name:<16}{what}")
+            say(f"{name:<16}{what}")
         for name, (argument, what, _) in self.commands_of.items():
-            notice(f"{name + ' ' + argument:<16}{what}")
-        notice("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
+            say(f"{name + ' ' + argument:<16}{what}")
+        say("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
 
     def command(self, name: str, argument: str) -> None:
         """Run a command that takes an argument. If it fails, print the reason and change nothing."""
         from ..errors import OctavoError
 
         if not argument:
-            notice(f"{name} takes one thing: {name} {self.commands_of[name][0]}.")
+            say(f"{name} takes one thing: {name} {self.commands_of[name][0]}.")
             return
         try:
             self.commands_of[name][2](argument)
         except OctavoError as problem:
             if not self.interactive:
                 raise
-            notice(f"Error: {problem}")
+            say(f"Error: {problem}")
 
     def save(self, name: str) -> None:
         """Do /save: keep the conversation under a name."""
-        notice(f"Saved as {self.session.save(name)}")
+        say(f"Saved as {self.session.save(name)}")
 
     def load(self, name: str) -> None:
         """Do /load: continue a saved conversation."""
         self.session.load(name)
-        notice(f"The conversation continues: {self.session.n_tokens - self.session.n_document:,} tokens.")
+        say(f"The conversation continues: {self.session.n_tokens - self.session.n_document:,} tokens.")
 
     def open(self, path: str) -> None:
         """Do /document: talk about another document. The conversation about the current one is kept as its last."""
@@ -248,7 +249,7 @@ class ChatLoop:
         document = Path(path).expanduser()
         self.session = open_next(self.session, document, self.reading, self.with_sources or self.interactive)
         self.document = document
-        notice(_about(self.session, document).strip())
+        say(_about(self.session, document).strip())
 
     def think(self, how: str) -> None:
         """Do /think: show or hide thoughts, or turn thinking off."""
@@ -259,7 +260,7 @@ class ChatLoop:
         self.thinks = how
         self.session.think(thinks(how))
         say_if_no_switch(self.session)
-        notice({SHOW: "Thoughts are shown.", HIDE: "Thoughts are hidden.", OFF: "The model answers at once."}[how])
+        say({SHOW: "Thoughts are shown.", HIDE: "Thoughts are hidden.", OFF: "The model answers at once."}[how])
 
     @property
     def last_name(self) -> str:
@@ -279,31 +280,31 @@ class ChatLoop:
     def clear(self) -> None:
         """Do /clear: forget questions and answers."""
         self.session.clear()
-        notice("Cleared. The document stays." if self.session.n_document else "Cleared.")
+        say("Cleared. The document stays." if self.session.n_document else "Cleared.")
 
     def stats(self) -> None:
         """Do /stats: print the tokens in the context, and the figures of the last answer."""
         llama, answer = self.session.llama, self.session.answer
         cache = llama.context.cache
         length = "" if cache.rolls else f" of {llama.n_ctx():,}"
-        notice(f"context    {llama.n_tokens:,}{length} tokens, {cache.n_document:,} of them the document")
-        notice(f"KV cache   {size(cache.kv_bytes)}")
+        say(f"context    {llama.n_tokens:,}{length} tokens, {cache.n_document:,} of them the document")
+        say(f"KV cache   {size(cache.kv_bytes)}")
         attention = llama.attention
         budget = f", budget {attention.budget:g}" if attention.has_budget else ""
         resolved = f": {llama.resolved_attention}" if attention.auto else ""
-        notice(f"attention  {attention}{resolved}{budget}")
+        say(f"attention  {attention}{resolved}{budget}")
         if answer:
             timing = answer.timing
             if timing.thought_tokens:
-                notice(f"thought    {timing.thought_tokens:,} tokens")
-            notice(
+                say(f"thought    {timing.thought_tokens:,} tokens")
+            say(
                 f"answer     {timing.answer_tokens:,} tokens, the first after {timing.first_token_s:.2f} s, "
                 f"then {timing.decode_tokens_per_s:.1f} tokens/s"
             )
             if timing.answer_tokens > 1:
-                notice(f"read       {size(answer.bytes_read)} a token, {answer.kv_share:.1%} of the KV cache")
+                say(f"read       {size(answer.bytes_read)} a token, {answer.kv_share:.1%} of the KV cache")
             if answer.covered is not None:
-                notice(f"covered    {answer.covered:.1%} of the attention exactly; the rest is estimated")
+                say(f"covered    {answer.covered:.1%} of the attention exactly; the rest is estimated")
 
     def exit(self) -> None:
         """Do /exit: leave."""
@@ -311,4 +312,4 @@ class ChatLoop:
 
     def unknown(self, line: str) -> None:
         """Print that the command does not exist."""
-        notice(f"There is no command {line.split()[0]}: /help lists them.")
+        say(f"There is no command {line.split()[0]}: /help lists them.")

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from . import options
-from .render import TaskProgress, notice, print_json, table
+from .render import TaskProgress, notice, print_json
+from .table import table
 
 
 @click.command()
@@ -60,7 +61,12 @@ def _show(found: dict[str, Any]) -> None:
     if compared:
         click.echo(f"The largest error is {max(compared):.1e} of an output's largest element.\n")
     columns = ["attention", "head_dim", "stored as", "rows", "kernel", "ms", "of read bandwidth"]
-    table(columns, [_cells(row) for row in found["times"]], frozenset(columns[3:]) - {"kernel"})
+    table(
+        columns,
+        [_cells(row) for row in found["times"]],
+        frozenset(columns[3:]) - {"kernel"},
+        folded={"attention", "kernel"},
+    )
 
 
 def head_dim(row: dict[str, Any]) -> str:

@@ -14,7 +14,8 @@ import click
 
 from . import options
 from .option_types import Age, Size
-from .render import notice, print_json, size, table
+from .render import notice, print_json, size
+from .table import table
 
 if TYPE_CHECKING:
     from ..library.background.reading_queue import QueuedDocument
@@ -60,21 +61,31 @@ def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
 def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> None:
     """List the documents that are indexed, and those that are being read.
 
+    On a narrow terminal names are shortened and columns left out: `octavo list | cat` has all.
+
     State says what may go: `changed` and `gone` of what became of the document's file, `unfinished` of a build that was
     interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes. Documents that are read in the
     background come last, with how far that is.
     """
+    from ..library.catalogue import older_versions
+
     folders = _folders(model, index_dir)
     found, queued = _found(model, index_dir), _queued(folders)
     if output == _JSON:
         print_json([*map(_described, found), *map(_described_queued, queued)])
         return
     if found:
-        _show(found)
+        older = older_versions(found)
+        _show([entry for entry in found if entry not in older])
+        if older:
+            of_them = f"{len(older):,} {'is' if len(older) == 1 else 'are'} of older versions of documents"
+            notice(f"{of_them}, and not shown: `octavo prune` removes what changed.")
         n_bytes = sum(entry.n_bytes for entry in found)
         notice(f"{len(found):,} {'index' if len(found) == 1 else 'indexes'}, {size(n_bytes)} in all.")
     if queued:
-        table(["in the background", "model", "state"], [[each.name, each.model, _progress(each)] for each in queued])
+        rows = [[each.name, each.model, _progress(each)] for each in queued]
+        names = "in the background", "model", "state"
+        table(names, rows, optional=["model"], short=names[:2], folded=names[2:])
         notice("`octavo stop` ends this." if _reads() else "Nothing reads now: the next question about one continues.")
     if not found and not queued:
         notice("Nothing is indexed yet.")
@@ -164,7 +175,10 @@ def _show(found: list[Entry]) -> None:
         about = [entry.document, entry.model, tokens, entry.kv_type, size(entry.n_bytes), used, entry.state]
         rows.append([*about, entry.folder.name])
     columns = ["document", "model", "tokens", "type", "size", "last used", "state", "index"]
-    table(columns, rows, right=frozenset({"tokens", "size"}))
+    optional = ["index", *(["model"] if len({entry.model for entry in found}) == 1 else []), "type", "last used"]
+    if not any(entry.state for entry in found):
+        optional.insert(0, "state")
+    table(columns, rows, {"tokens", "size"}, optional, {"document", "model", "index"})
 
 
 @click.command(name="remove")

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..documents.read import document_name
 from ..settings import READS, WHOLE, Extraction, ModelSettings, ReadSettings, Sampling
 from . import options
 from .batch_progress import ManyProgress
 from .option_types import Seconds
-from .render import TaskProgress, resumable
+from .render import TaskProgress, resumable, spinning
 
 if TYPE_CHECKING:
     from ..ask.session import Session
@@ -107,9 +108,11 @@ def open_session(
 
     how: dict[str, Any] = {"attention": attention, "sampling": sampling, "system_prompt": system_prompt}
     if not documents:
-        return api.open_session(settings, **how, progress=TaskProgress())
+        with spinning("Loading the model"):
+            return api.open_session(settings, **how, progress=TaskProgress())
     how |= {"reading": reading, "sources": sources}
-    with resumable(), ManyProgress() as progress:
+    what = document_name(documents[0]) if len(documents) == 1 else f"{len(documents)} documents"
+    with resumable(), spinning(f"Opening {what}"), ManyProgress() as progress:
         if not is_collection(documents) and reading.read == WHOLE:
             return api.open_document(documents[0], settings, **how, progress=progress)
         return api.open_documents(documents, settings, **how, progress=progress)
@@ -119,5 +122,5 @@ def open_next(session: Session, document: Path, reading: ReadSettings, sources: 
     """Open another document with the model of a conversation."""
     from .. import api
 
-    with resumable(), ManyProgress() as progress:
+    with resumable(), spinning(f"Opening {document.name}"), ManyProgress() as progress:
         return api.open_next(session, document, reading=reading, sources=sources, progress=progress)

@@ -51,7 +51,7 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
 
 def check_existence(paths: Iterable[Name]) -> None:
     """Raise OctavoError if named files do not exist. A shell or a folder names only files that do."""
-    missing = [name for name in map(os.fspath, paths) if not (_is_there(name) or glob.has_magic(name))]
+    missing = [name for path in paths if not (_is_there(name := os.fspath(path)) or glob.has_magic(name))]
     if len(missing) == 1:
         raise OctavoError(f"The document {missing[0]} cannot be opened: No such file or directory.")
     if missing:

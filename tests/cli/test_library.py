@@ -207,3 +207,18 @@ def test_a_damaged_index_is_listed_and_can_go(indexed):
     assert sorted(row["state"] for row in listed(*indexed).values()) == ["", "damaged"]
     octavo("prune", *indexed, "--yes")
     assert listed(*indexed).keys() == {"island.txt"}
+
+
+def test_an_older_version_of_a_document_is_counted_and_not_listed(document, indexed, on_tiny):
+    document.write_text("Another text.\n")
+    changed = octavo("list", *indexed)
+    assert (changed.stdout.count("island.txt"), changed.stdout.count("changed")) == (1, 1)
+    octavo("index", document, *on_tiny)
+    result = octavo("list", *indexed)
+    assert (result.stdout.count("island.txt"), result.stdout.count("changed")) == (1, 0)
+    first, last = result.stderr.splitlines()
+    assert first == "1 is of older versions of documents, and not shown: `octavo prune` removes what changed."
+    assert last.startswith("3 indexes, ")
+    assert [row["state"] for row in json.loads(octavo("list", *indexed, "-o", "json").stdout)].count("changed") == 1
+    octavo("prune", *indexed, "--yes")
+    assert octavo("list", *indexed).stderr.startswith("2 indexes, ")
