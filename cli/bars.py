@@ -9,8 +9,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from .clock import clock
 from .compile_time import compiling
-from .render import clock
 
 
 class _TaskColumn(TextColumn):

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
+from .clock import clock
 from .compile_time import compiled_for
 from .fitting import shortened
 from .render import (
@@ -14,7 +15,6 @@ from .render import (
     SECONDS_BETWEEN_LINES,
     WITH_SPEED,
     TaskProgress,
-    clock,
     draw,
     notice,
     shows_bars,

@@ -15,6 +15,7 @@ from . import options
 from .answers import JSON_LINES, TEXT, say_if_no_switch, show_answer
 from .open_conversation import is_collection, open_session, reading_options
 from .render import notice, say, size
+from .resuming import chats_of, documents_of_chat, last_chat, named_chat, resume_chat, with_model_of
 from .sampling import HIDE, OFF, SHOW, THINKS, sampling_options, system_prompt, think_option, thinks
 from .show_sources import show_sources, sources_option
 
@@ -26,7 +27,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("documents", metavar="[DOCUMENT]...", nargs=-1)
-@click.option("--continue", "goes_on", is_flag=True, help="Resume the last conversation about DOCUMENT.")
+@click.option(
+    "--continue",
+    "goes_on",
+    is_flag=True,
+    help="Resume the last conversation about DOCUMENT; without any, the last one.",
+)
+@click.option("--resume", metavar="NAME", help="Resume a conversation by its name or number in `octavo chats`.")
 @sources_option
 @reading_options
 @options.output_option(TEXT, JSON_LINES)
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 def chat(
     documents: tuple[str, ...],
     goes_on: bool,
+    resume: str | None,
     sources: bool,
     output: str,
     settings: ModelSettings,
@@ -59,9 +67,14 @@ def chat(
         raise click.UsageError("Standard input is where questions come from: give the document as a file.")
     from .input_lines import is_terminal, piped_lines, typed_lines
 
+    if goes_on and resume is not None:
+        raise click.UsageError("--resume names a conversation, --continue takes the last one: give one of them.")
+    kept = last_chat(documents, settings) if goes_on else None
+    if resume is not None:
+        kept = named_chat(resume, chats_of(settings.model, settings.index_dir))
+    if kept is not None:
+        documents, settings = documents or documents_of_chat(kept), with_model_of(kept, settings)
     many = is_collection(documents)
-    if goes_on and many:
-        raise click.UsageError("--continue resumes a conversation about one document: give one.")
     if sources and not documents:
         raise click.UsageError("--sources are passages of a document: give one.")
     interactive = is_terminal()
@@ -80,15 +93,13 @@ def chat(
             notice(f"{_about(session, document)}/help lists what you can do here.")
         say_if_no_switch(session)
         loop = ChatLoop(session, interactive, output, document, sources, reading, think)
-        if goes_on:
-            if document is not None and not _is_read(session):
-                raise click.UsageError(f"{document.name} is not read yet, so no conversation about it can continue.")
-            session.load(loop.last_name)
-            notice(f"The last conversation continues: {session.n_tokens - session.n_document:,} tokens.")
+        if kept is not None:
+            resume_chat(session, kept)
+            loop.kept = kept.name
         try:
             loop.run(typed_lines() if interactive else piped_lines())
         finally:
-            if interactive or goes_on:
+            if interactive or kept is not None:
                 loop.keep()
 
 
@@ -100,13 +111,6 @@ def _about(session: Session, document: Path | None) -> str:
         return f"{len(session.documents):,} documents. "
     n_tokens = f"{session.n_tokens:,} tokens" if session.n_tokens else "answered from passages"
     return f"{document.name}: {n_tokens}. " if document else ""
-
-
-def _is_read(session: Session) -> bool:
-    """Return whether the documents of a conversation are read, so that the next one is over the same text."""
-    from ..ask.collection import Collection
-
-    return not isinstance(session, Collection) or session.rest == "indexed"
 
 
 class ChatLoop:
@@ -137,6 +141,7 @@ class ChatLoop:
         self.session, self.interactive, self.output, self.thinks = session, interactive, output, think
         self.document, self.with_sources, self.reading = document, sources, reading or ReadSettings()
         self.n_answers = 0
+        self.kept: str | None = None  # the name under which the conversation is kept
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
             "/regenerate": ("answer the last question anew", self.regenerate),
@@ -247,6 +252,7 @@ class ChatLoop:
 
         self.keep()
         document = Path(path).expanduser()
+        self.kept = None
         self.session = open_next(self.session, document, self.reading, self.with_sources or self.interactive)
         self.document = document
         say(_about(self.session, document).strip())
@@ -262,20 +268,13 @@ class ChatLoop:
         say_if_no_switch(self.session)
         say({SHOW: "Thoughts are shown.", HIDE: "Thoughts are hidden.", OFF: "The model answers at once."}[how])
 
-    @property
-    def last_name(self) -> str:
-        """Return the name under which the last conversation about the document is kept."""
-        from ..ask.conversation import hash_tokens
-
-        return f"last-{hash_tokens(self.session.llama.input_ids[: self.session.n_document])[:12]}"
-
     def keep(self) -> None:
-        """Keep the conversation for --continue, if there is one, over what is there next time, and it can be kept."""
+        """Keep the conversation for --continue, if there is one and it can be kept."""
+        from ..ask.saved_chats import keep_chat
         from ..errors import OctavoError
 
-        if _is_read(self.session) and self.session.n_tokens > self.session.n_document:
-            with suppress(OctavoError):
-                self.session.save(self.last_name)
+        with suppress(OctavoError):
+            self.kept = keep_chat(self.session, self.kept)
 
     def clear(self) -> None:
         """Do /clear: forget questions and answers."""

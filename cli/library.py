@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _JSON = "json"
 
 
-def _of_a_model(command: Any) -> Any:
+def of_a_model(command: Any) -> Any:
     """Add -m and --index-dir: by default the indexes are those of all models."""
     model = options.option(
         "-m",
@@ -36,7 +36,7 @@ def _of_a_model(command: Any) -> Any:
     return model(options.index_dir(command))
 
 
-def _folders(model: Path | None, index_dir: Path | None) -> list[Path]:
+def folders(model: Path | None, index_dir: Path | None) -> list[Path]:
     """Return the library of a model, those in a folder, or all that this user has."""
     from ..runtime.store.model_library import Library, libraries
 
@@ -52,12 +52,12 @@ def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
     """Return the indexes of a model, of a folder, or of all that this user has."""
     from ..library.catalogue import entries
 
-    return entries(_folders(model, index_dir))
+    return entries(folders(model, index_dir))
 
 
 @click.command(name="list")
 @options.output_option("text", _JSON)
-@_of_a_model
+@of_a_model
 def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> None:
     """List the documents that are indexed, and those that are being read.
 
@@ -69,8 +69,7 @@ def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> Non
     """
     from ..library.catalogue import older_versions
 
-    folders = _folders(model, index_dir)
-    found, queued = _found(model, index_dir), _queued(folders)
+    found, queued = _found(model, index_dir), _queued(folders(model, index_dir))
     if output == _JSON:
         print_json([*map(_described, found), *map(_described_queued, queued)])
         return
@@ -91,11 +90,11 @@ def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> Non
         notice("Nothing is indexed yet.")
 
 
-def _queued(folders: list[Path]) -> list[QueuedDocument]:
+def _queued(libraries: list[Path]) -> list[QueuedDocument]:
     """Return the documents that are to be read in the background into some libraries."""
     from ..library.background.reading_queue import ReadingQueue
 
-    names = {str(folder.resolve()) for folder in folders}
+    names = {str(folder.resolve()) for folder in libraries}
     return [document for document in ReadingQueue().documents() if document.library in names]
 
 
@@ -183,7 +182,7 @@ def _show(found: list[Entry]) -> None:
 
 @click.command(name="remove")
 @click.argument("names", metavar="DOCUMENT...", nargs=-1, required=True)
-@_of_a_model
+@of_a_model
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path | None, yes: bool) -> None:
     """Remove the indexes of documents; the documents stay.
@@ -193,15 +192,15 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
     """
     from ..library.file_texts import forget_texts, kept_texts
 
-    folders, paths = _folders(model, index_dir), {os.path.realpath(name) for name in names}
-    has_text = kept_texts(folders) & paths
+    libraries, paths = folders(model, index_dir), {os.path.realpath(name) for name in names}
+    has_text = kept_texts(libraries) & paths
     unnamed = [name for name in names if os.path.realpath(name) not in has_text]
     chosen = _named(unnamed, found := _found(model, index_dir))
     chosen += [entry for entry in found if entry.path in has_text and entry not in chosen]
     if chosen:
         _remove(chosen, yes)
     paths |= {entry.path for entry in chosen}
-    if n_forgotten := forget_texts(folders, paths.__contains__):
+    if n_forgotten := forget_texts(libraries, paths.__contains__):
         notice(f"Forgot {'a text' if n_forgotten == 1 else f'{n_forgotten:,} texts'}.")
 
 
@@ -218,7 +217,7 @@ def _named(names: Iterable[str], found: list[Entry]) -> list[Entry]:
 
 
 @click.command(name="prune")
-@_of_a_model
+@of_a_model
 @click.option("--stale", is_flag=True, help="Indexes whose document has changed, or is gone.")
 @click.option("--unfinished", is_flag=True, help="Indexes whose build was interrupted, or that cannot be read.")
 @click.option("--older-than", type=Age(), help="Indexes that were not used for so long, such as 30d, 12h or 8w.")
@@ -253,7 +252,7 @@ def prune_indexes(
         or (older_than is not None and now - entry.used > older_than)
         or (larger_than is not None and entry.n_bytes > larger_than)
     ]
-    n_forgotten = forget_texts(_folders(model, index_dir), is_gone) if stale else 0
+    n_forgotten = forget_texts(folders(model, index_dir), is_gone) if stale else 0
     if n_forgotten:
         notice(f"Forgot the texts of files that are gone: {n_forgotten:,}.")
     if chosen:
@@ -265,7 +264,7 @@ def prune_indexes(
 @click.command(name="verify")
 @click.argument("names", metavar="[DOCUMENT]...", nargs=-1)
 @options.output_option("text", _JSON)
-@_of_a_model
+@of_a_model
 def verify_indexes(names: tuple[str, ...], output: str, model: Path | None, index_dir: Path | None) -> None:
     """Compare indexes with their checksums.
 

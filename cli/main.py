@@ -23,6 +23,7 @@ SECTIONS = {
     "Documents": {
         "ask": "Answer a question about documents.",
         "chat": "Talk about documents, or about anything.",
+        "chats": "List, show or remove conversations that are kept.",
         "index": "Read documents once, so that later questions start at once.",
         "read": "Print the text of a document, as the model sees it.",
         "list": "List the documents that are indexed, and those that are being read.",

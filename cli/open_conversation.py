@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..documents.read import document_name
 from ..settings import READS, WHOLE, Extraction, ModelSettings, ReadSettings, Sampling
 from . import options
 from .batch_progress import ManyProgress
@@ -105,6 +104,7 @@ def open_session(
     With `sources`, documents record where answers come from.
     """
     from .. import api
+    from ..documents.read import document_name
 
     how: dict[str, Any] = {"attention": attention, "sampling": sampling, "system_prompt": system_prompt}
     if not documents:

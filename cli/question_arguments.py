@@ -10,11 +10,13 @@ from itertools import takewhile
 
 import click
 
-from ..documents.read import STANDARD_INPUT
 from .options import question_text
 
 #: An ending that names of files have, and words do not: a letter is in it.
 _ENDING = re.compile(r"[^\s.]\.(?=\d*[A-Za-z])\w{1,5}$")
+
+#: The name of standard input, as a document or a question.
+_STANDARD_INPUT = "-"
 
 #: How paths begin.
 _ROOTS = ("/", "./", "../", "~/")
@@ -40,7 +42,7 @@ def split_arguments(arguments: Sequence[str], may_lack_documents: bool = False) 
         question is empty or not UTF-8 text.
     """
     last = arguments[-1]
-    if last == STANDARD_INPUT or not last or (re.search(r"\s", last) and not _is_there(last)):
+    if last == _STANDARD_INPUT or not last or (re.search(r"\s", last) and not _is_there(last)):
         n_documents = len(arguments) - 1
     else:
         n_documents = len(list(takewhile(_is_there, arguments)))
@@ -56,7 +58,7 @@ def split_arguments(arguments: Sequence[str], may_lack_documents: bool = False) 
     for word in words[1:]:
         if _looks_like_file(word) and _is_there(word):
             raise click.UsageError(f"{word} is a file, after words of the question: name documents first, or quote it.")
-    if words == [STANDARD_INPUT] and STANDARD_INPUT in documents:
+    if words == [_STANDARD_INPUT] and _STANDARD_INPUT in documents:
         raise click.UsageError("Standard input holds the document or the question: give one of them otherwise.")
     return documents, question_text(" ".join(words))
 
@@ -73,7 +75,7 @@ def _without_question(documents: tuple[str, ...]) -> str:
 
 def _is_there(argument: str) -> bool:
     """Return whether an argument is a document: a file, a folder, a pattern of files, or standard input."""
-    if argument == STANDARD_INPUT or os.path.lexists(argument):
+    if argument == _STANDARD_INPUT or os.path.lexists(argument):
         return True
     return glob.has_magic(argument) and next(glob.iglob(argument, recursive=True), None) is not None
 

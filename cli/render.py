@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from .clock import clock
 from .compile_time import compiled_for
 from .fitting import Wrapper, columns_of, shortened, wrapped
 
@@ -235,13 +236,6 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._close()
-
-
-def clock(seconds: float) -> str:
-    """Write a duration as minutes and seconds, such as "2:05", or with hours: "1:02:05"."""
-    minutes, whole_seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{whole_seconds:02d}" if hours else f"{minutes}:{whole_seconds:02d}"
 
 
 def markdown_table(columns: Iterable[str], rows: Iterable[Iterable[str]], n_left: int = 1) -> str:

@@ -62,6 +62,12 @@ def _is_there(name: str) -> bool:
     return name == STANDARD_INPUT or os.path.lexists(name)
 
 
+def absolute(paths: Iterable[Name]) -> tuple[str, ...]:
+    """Return paths that are valid in other folders, too; standard input stays as it is."""
+    names = [os.fspath(path) for path in paths]
+    return tuple(name if name == STANDARD_INPUT else os.path.abspath(name) for name in names)
+
+
 def names_many(path: Name) -> bool:
     """Return whether a path stands for several documents, as a folder and a pattern do."""
     name = os.fspath(path)
