@@ -36,7 +36,7 @@ def chats(
     if remove:
         if not chosen:
             raise click.UsageError("Name the conversations to remove: `octavo chats` lists them.")
-        _remove(list(dict.fromkeys(chosen)), yes)
+        _remove(list({chat.path: chat for chat in chosen}.values()), yes)
     elif output == "json":
         print_json([_described(chat) for chat in chosen or found])
     elif chosen:

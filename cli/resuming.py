@@ -71,11 +71,13 @@ def documents_of_chat(chat: SavedChat) -> tuple[str, ...]:
 
 def resume_chat(session: KeptOnDisk, chat: SavedChat) -> None:
     """Resume a conversation, and say so."""
+    from ..ask.collection import Collection
+
     is_same = session.load(chat.name)
     count = len(chat.questions)
     questions = f"{count:,} question{'' if count == 1 else 's'}"
     notice(f"The last conversation continues: {questions}, the last one “{_short(chat.questions[-1])}”.")
-    if not is_same:
+    if not is_same and not isinstance(session, Collection):  # whose texts depend on the question
         names = ", ".join(Path(name).name for name in session.about)
         notice(f"{names} has changed since: new answers come from the new text, and earlier ones stay as they are.")
 
