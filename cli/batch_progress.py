@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..progress import LeftOut
 from .clock import clock
 from .compile_time import compiled_for
 from .fitting import shortened
@@ -21,6 +22,9 @@ from .render import (
     stop_drawing,
 )
 
+if TYPE_CHECKING:
+    from .told_before import ToldBefore
+
 #: Unit of the work on a document's tokens; the work on clusters comes after it.
 _TOKENS = "tokens"
 
@@ -29,9 +33,16 @@ _WITH_TOKENS = 100
 
 
 class ManyProgress(AbstractContextManager["ManyProgress"]):
-    """Show a `ProgressOfMany` (progress.py) on stderr; a single document as any task."""
+    """Show a `ProgressOfMany` (progress.py) on stderr; a single document as any task.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    told : ToldBefore, optional
+        Which files were said to be left out before: this is not said again.
+    """
+
+    def __init__(self, told: ToldBefore | None = None) -> None:
+        self._told_before = told
         self._n_documents = self._n_done = self._n_tokens = 0
         self._open: list[_Document] = []
         self._single = TaskProgress()
@@ -39,7 +50,9 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         self.width = _WITH_TOKENS
 
     def notice(self, sentence: str) -> None:
-        notice(sentence)
+        told = self._told_before
+        if told is None or not isinstance(sentence, LeftOut) or told.is_new(sentence):
+            notice(sentence)
 
     def begin(self, n_documents: int) -> None:
         self._n_documents, self._n_done, self._n_tokens, self._open = n_documents, 0, 0, []

@@ -12,7 +12,8 @@ from ..settings import READS, WHOLE, Extraction, ModelSettings, ReadSettings, Sa
 from . import options
 from .batch_progress import ManyProgress
 from .option_types import Seconds
-from .render import TaskProgress, resumable, spinning
+from .render import TaskProgress, is_quiet, resumable, spinning
+from .told_before import ToldBefore
 
 if TYPE_CHECKING:
     from ..ask.session import Session
@@ -112,10 +113,15 @@ def open_session(
             return api.open_session(settings, **how, progress=TaskProgress())
     how |= {"reading": reading, "sources": sources}
     what = document_name(documents[0]) if len(documents) == 1 else f"{len(documents)} documents"
-    with resumable(), spinning(f"Opening {what}"), ManyProgress() as progress:
+    told = ToldBefore(documents)
+    with resumable(), spinning(f"Opening {what}"), ManyProgress(told) as progress:
         if not is_collection(documents) and reading.read == WHOLE:
-            return api.open_document(documents[0], settings, **how, progress=progress)
-        return api.open_documents(documents, settings, **how, progress=progress)
+            session: Session = api.open_document(documents[0], settings, **how, progress=progress)
+        else:
+            session = api.open_documents(documents, settings, **how, progress=progress)
+    if not is_quiet():
+        told.keep()
+    return session
 
 
 def open_next(session: Session, document: Path, reading: ReadSettings, sources: bool) -> Session:

@@ -30,10 +30,15 @@ _drawn: list[Any] = []
 _is_quiet = False
 
 
-def be_quiet(is_quiet: bool) -> None:
+def be_quiet(quiet: bool) -> None:
     """Print no notices and no progress from now on, or print them again."""
     global _is_quiet
-    _is_quiet = is_quiet
+    _is_quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Return whether only answers, results and errors are printed."""
+    return _is_quiet
 
 
 def shows_bars() -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..documents.document import READS
 from ..documents.read import STANDARD_INPUT, may_be_document
 from ..errors import OctavoError
+from ..progress import LeftOut
 from ..runtime.store.model_library import LIBRARY
 
 Name = str | os.PathLike[str]
@@ -101,7 +102,7 @@ def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
         raise OctavoError(f"There is no document in the folder {folder}: {READS}")
     if others:
         names = ", ".join(str(path.relative_to(folder)) for path in others)
-        notice(f"{names} {'are' if others[1:] else 'is'} left out of {folder}: {READS}")
+        notice(LeftOut(f"{names} {'are' if others[1:] else 'is'} left out of {folder}: {READS}"))
     return documents
 
 
@@ -120,7 +121,7 @@ def files_in(folder: Path, notice: Callable[[str], None]) -> Iterator[Path]:
     """
 
     def is_closed(problem: OSError) -> None:
-        notice(f"The folder {problem.filename} cannot be read, so it is left out: {problem.strerror}.")
+        notice(LeftOut(f"The folder {problem.filename} cannot be read, so it is left out: {problem.strerror}."))
 
     entered = set()
     for root, folders, files in os.walk(folder, onerror=is_closed, followlinks=True):
