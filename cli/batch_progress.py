@@ -38,7 +38,7 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
     Parameters
     ----------
     told : ToldBefore, optional
-        Which files were said to be left out before: this is not said again.
+        Notices about files that are left out, which come only once.
     """
 
     def __init__(self, told: ToldBefore | None = None) -> None:

@@ -40,7 +40,7 @@ SECTIONS = {
         "inspect": "Say what a model or an index holds.",
         "eval": "Measure what each method and budget costs in quality.",
         "bench": "Time octavo against llama.cpp on a real text.",
-        "doctor": "Check the kernels for Apple GPUs on this Mac.",
+        "doctor": "Check that octavo can run on this machine, and how well.",
     },
 }
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}

@@ -47,7 +47,7 @@ def split_arguments(arguments: Sequence[str], may_lack_documents: bool = False) 
     else:
         n_documents = len(list(takewhile(_is_there, arguments)))
         if not may_lack_documents or _looks_like_file(arguments[0]):
-            n_documents = max(n_documents, 1)  # a first document that does not exist is told
+            n_documents = max(n_documents, 1)  # opening it reports that it does not exist
         while n_documents < len(arguments) and _looks_like_file(arguments[n_documents]):
             n_documents += 1
     documents, words = tuple(arguments[:n_documents]), list(arguments[n_documents:])

@@ -1,4 +1,4 @@
-"""Remember which files were said to be left out of documents, so that it is said again only after a change."""
+"""Remember which files were left out of documents, so that a notice comes again only after a change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEPT = 200
 
 
 class ToldBefore:
-    """What was said about some documents when they were opened before.
+    """Notices that came when some documents were opened before.
 
     Only hashes are on disk. If the user's state folder is not writable, everything is new each time.
 
@@ -35,12 +35,12 @@ class ToldBefore:
         self._before, self._now = set(self._known.get(self._key, ())), set[str]()
 
     def is_new(self, sentence: str) -> bool:
-        """Return whether a sentence was not said before; it is from now on."""
+        """Return whether a sentence did not come before."""
         self._now.add(_hash(sentence))
         return _hash(sentence) not in self._before
 
     def keep(self) -> None:
-        """Keep what was said now, in place of what was said before."""
+        """Keep the notices of now, in place of those before."""
         from ..errors import OctavoError
         from ..runtime.store.files import make_private, write_json
 
