@@ -218,9 +218,9 @@ class ChatLoop:
     def help(self) -> None:
         """Do /help: list the commands."""
         for name, (what, _) in self.commands.items():
-            say(f"{name:<16}{what}")
+            say(f"{name:<16}{what}", " " * 16)
         for name, (argument, what, _) in self.commands_of.items():
-            say(f"{name + ' ' + argument:<16}{what}")
+            say(f"{name + ' ' + argument:<16}{what}", " " * 16)
         say("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
 
     def command(self, name: str, argument: str) -> None:
@@ -243,8 +243,9 @@ class ChatLoop:
 
     def load(self, name: str) -> None:
         """Do /load: continue a saved conversation."""
-        self.session.load(name)
-        say(f"The conversation continues: {self.session.n_tokens - self.session.n_document:,} tokens.")
+        is_same = self.session.load(name)
+        n_tokens = self.session.n_tokens - self.session.n_document
+        say(f"The conversation continues{f': {n_tokens:,} tokens' if is_same else ', after the text as it is now'}.")
 
     def open(self, path: str) -> None:
         """Do /document: talk about another document. The conversation about the current one is kept as its last."""

@@ -28,8 +28,8 @@ def wrapped(text: str, width: int | None, indent: str = "") -> str:
     """
     if width is None:
         return text
-    wrapper = Wrapper(max(width - len(indent), 1))
-    return (wrapper.add(text) + wrapper.rest()).replace("\n", f"\n{indent}")
+    wrapper = Wrapper(max(width, 1), indent, is_markdown=False)
+    return wrapper.add(text) + wrapper.rest()
 
 
 def shortened(text: str, width: int) -> str:
@@ -48,11 +48,13 @@ def shortened(text: str, width: int) -> str:
 class Wrapper:
     """Break the lines of a text that comes in pieces between words, at most `width` columns wide.
 
-    Lines of code blocks and tables stay as they are.
+    Lines of code blocks and tables stay as they are, unless the text is not Markdown. `indent` precedes the lines that
+    are begun anew.
     """
 
-    def __init__(self, width: int) -> None:
-        self._width, self._column = width, 0
+    def __init__(self, width: int, indent: str = "", is_markdown: bool = True) -> None:
+        self._is_markdown = is_markdown
+        self._width, self._indent, self._column = width, indent, 0
         self._word, self._blanks = "", ""
         self._line, self._in_code = "", False
 
@@ -85,9 +87,9 @@ class Wrapper:
         if not word:
             return ""
         self._blanks = ""
-        as_it_is = self._in_code or self._line.lstrip().startswith(("```", "|"))
+        as_it_is = self._is_markdown and (self._in_code or self._line.lstrip().startswith(("```", "|")))
         if not as_it_is and self._column and self._column + cell_len(blanks + word) > self._width:
-            self._column = cell_len(word)
-            return "\n" + word
+            self._column = len(self._indent) + cell_len(word)
+            return f"\n{self._indent}{word}"
         self._column += cell_len(blanks + word)
         return blanks + word

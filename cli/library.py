@@ -77,8 +77,9 @@ def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> Non
         older = older_versions(found)
         _show([entry for entry in found if entry not in older])
         if older:
-            of_them = f"{len(older):,} {'is' if len(older) == 1 else 'are'} of older versions of documents"
-            notice(f"{of_them}, and not shown: `octavo prune` removes what changed.")
+            one = len(older) == 1
+            of_them = "1 index of an older version is" if one else f"{len(older):,} indexes of older versions are"
+            notice(f"{of_them} not shown: `octavo prune` removes {'it' if one else 'them'}.")
         n_bytes = sum(entry.n_bytes for entry in found)
         notice(f"{len(found):,} {'index' if len(found) == 1 else 'indexes'}, {size(n_bytes)} in all.")
     if queued:

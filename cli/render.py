@@ -52,9 +52,12 @@ def notice(message: str) -> None:
         say(message)
 
 
-def say(message: str) -> None:
-    """Print on stderr what the user asked for: on a terminal wrapped between words, above the bars."""
-    message = wrapped(message, columns_of(sys.stderr))
+def say(message: str, indent: str = "") -> None:
+    """Print on stderr what the user asked for: on a terminal wrapped between words, above the bars.
+
+    `indent` precedes all lines but the first.
+    """
+    message = wrapped(message, columns_of(sys.stderr), indent)
     if _drawn:
         _drawn[-1].console.print(message, markup=False, highlight=False, soft_wrap=True)
     else:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..ask.kept_on_disk import KeptOnDisk
     from ..ask.saved_chats import SavedChat
 
+#: Most columns of a question in a notice.
+_SHOWN = 60
+
 
 def chats_of(model: AnyPath | None, index_dir: AnyPath | None) -> list[SavedChat]:
     """Return the conversations with a model, in a folder of indexes, or all that this user has; the newest first."""
@@ -74,18 +77,20 @@ def resume_chat(session: KeptOnDisk, chat: SavedChat) -> None:
     from ..ask.collection import Collection
 
     is_same = session.load(chat.name)
-    count = len(chat.questions)
-    questions = f"{count:,} question{'' if count == 1 else 's'}"
-    notice(f"The last conversation continues: {questions}, the last one “{_short(chat.questions[-1])}”.")
+    notice(f"The last conversation continues{_described(chat.questions)}.")
     if not is_same and not isinstance(session, Collection):  # whose texts depend on the question
         names = ", ".join(Path(name).name for name in session.about)
         notice(f"{names} has changed since: new answers come from the new text, and earlier ones stay as they are.")
 
 
-def _short(question: str) -> str:
+def _described(questions: Sequence[str]) -> str:
+    """Return the number of questions, and the last one; nothing for a file of an older version."""
     from .fitting import shortened
 
-    return shortened(" ".join(question.split()), 60)
+    if not questions:
+        return ""
+    last = shortened(" ".join(questions[-1].split()), _SHOWN)
+    return f": {len(questions):,} question{'' if len(questions) == 1 else 's'}, the last one “{last}”"
 
 
 def _path(path: AnyPath | None) -> Path | None:

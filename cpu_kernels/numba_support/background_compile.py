@@ -19,8 +19,10 @@ from typing import Any
 
 from ..attend.hooks import native
 from .compile import LateStage, keeps_kernels
-from .compile_watch import waiting
+from .compile_watch import waiting, watch
 from .kernel_cache import kernel_folder, version_of
+
+watch()
 
 #: The process, while one runs, and the functions that it has been asked for and has not yet said to be compiled.
 _running: list[subprocess.Popen[str]] = []

@@ -29,7 +29,6 @@ from numba import types
 from numba.core.typing.templates import make_concrete_template
 from numba.extending import lower_builtin, models, register_model, typeof_impl
 
-from . import compile_watch
 from .drafts import Drafts
 from .kernel_cache import folder_of, is_usable, keep_kernels, kernel_folder
 from .shape import SHAPE, Shape
@@ -37,8 +36,6 @@ from .shape import SHAPE, Shape
 #: Sums may be reordered, and multiplications fused into additions. Never "nnan" or "ninf": a NaN in the cache must
 #: reach the output, and -inf masks scores.
 FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
-
-compile_watch.watch()
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": FAST_MATH}
 

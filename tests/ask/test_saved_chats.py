@@ -68,3 +68,22 @@ def test_a_conversation_about_another_document_is_named(session, tmp_path):
         pytest.raises(octavo.OctavoError, match=r"over another document: it is about .*sky\.v2\.txt"),
     ):
         second.load("mine")
+
+
+def test_a_file_of_an_older_version_is_found_by_its_name(session, monkeypatch):
+    """It names neither its document nor its questions."""
+    from octavo.ask import conversation
+
+    session.ask("Why?")
+    dumps = conversation.json.dumps
+
+    def without_origin(header):
+        return dumps({name: value for name, value in header.items() if name not in ("origin", "history")})
+
+    monkeypatch.setattr(conversation.json, "dumps", without_origin)
+    session.save("last-0123")
+    monkeypatch.undo()
+    [chat] = saved_chats([session.library.folder])
+    assert (chat.origin.documents, chat.questions, chat.problem) == (None, [], "")
+    assert newest([chat], session.about) is None
+    assert session.load("last-0123")

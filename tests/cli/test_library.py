@@ -217,7 +217,7 @@ def test_an_older_version_of_a_document_is_counted_and_not_listed(document, inde
     result = octavo("list", *indexed)
     assert (result.stdout.count("island.txt"), result.stdout.count("changed")) == (1, 0)
     first, last = result.stderr.splitlines()
-    assert first == "1 is of older versions of documents, and not shown: `octavo prune` removes what changed."
+    assert first == "1 index of an older version is not shown: `octavo prune` removes it."
     assert last.startswith("3 indexes, ")
     assert [row["state"] for row in json.loads(octavo("list", *indexed, "-o", "json").stdout)].count("changed") == 1
     octavo("prune", *indexed, "--yes")
