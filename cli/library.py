@@ -191,6 +191,7 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
     DOCUMENT is a document's name or path, or an index's name or folder, as `octavo list` shows them. Texts that are
     kept of these documents are forgotten, too.
     """
+    from ..ask.saved_chats import saved_chats
     from ..library.file_texts import forget_texts, kept_texts
 
     libraries, paths = folders(model, index_dir), {os.path.realpath(name) for name in names}
@@ -203,6 +204,10 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
     paths |= {entry.path for entry in chosen}
     if n_forgotten := forget_texts(libraries, paths.__contains__):
         notice(f"Forgot {'a text' if n_forgotten == 1 else f'{n_forgotten:,} texts'}.")
+    about = [set(map(os.path.realpath, chat.origin.documents or ())) for chat in saved_chats(libraries)]
+    if n_chats := sum(not paths.isdisjoint(documents) for documents in about):
+        stay = "A conversation about it stays" if n_chats == 1 else f"{n_chats:,} conversations about it stay"
+        notice(f"{stay}: `octavo chats` lists what is kept.")
 
 
 def _named(names: Iterable[str], found: list[Entry]) -> list[Entry]:

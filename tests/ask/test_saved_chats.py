@@ -1,5 +1,8 @@
 """Conversations that are kept in a library."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 
 import octavo
@@ -75,12 +78,11 @@ def test_a_file_of_an_older_version_is_found_by_its_name(session, monkeypatch):
     from octavo.ask import conversation
 
     session.ask("Why?")
-    dumps = conversation.json.dumps
 
     def without_origin(header):
-        return dumps({name: value for name, value in header.items() if name not in ("origin", "history")})
+        return json.dumps({name: value for name, value in header.items() if name not in ("origin", "history")})
 
-    monkeypatch.setattr(conversation.json, "dumps", without_origin)
+    monkeypatch.setattr(conversation, "json", SimpleNamespace(dumps=without_origin))
     session.save("last-0123")
     monkeypatch.undo()
     [chat] = saved_chats([session.library.folder])

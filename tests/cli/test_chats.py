@@ -164,3 +164,12 @@ def test_a_damaged_conversation_is_listed_and_can_go(document, settings, library
 def test_standard_input_is_not_kept(settings, library):
     assert octavo("ask", "-", "Which ship?", *settings, stdin=SENTENCES).exit_code == 0
     assert kept(*library) == []
+
+
+def test_removing_a_document_tells_of_the_conversations_about_it(document, settings, library):
+    octavo("ask", document, "Which ship?", *settings)
+    removed = octavo("remove", document, "--yes", *library).stderr.splitlines()
+    assert removed[-1] == "A conversation about it stays: `octavo chats` lists what is kept."
+    octavo("chats", "--remove", "island", "--yes", *library)
+    octavo("index", document, *settings[:6])
+    assert octavo("remove", document, "--yes", *library).stderr.count("\n") == 1

@@ -159,10 +159,11 @@ def test_remove_forgets_the_texts_too(document, report, on_tiny):
     at_once = [*on_tiny, *SHORT_ANSWER, "--read", "excerpts"]
     octavo("ask", document, "Which ship?", *at_once)
     octavo("ask", report, "Which ship?", *at_once)
-    assert octavo("remove", document, *on_tiny[:4], "--yes").stderr == "Forgot a text.\n"
+    stays = "A conversation about it stays: `octavo chats` lists what is kept.\n"
+    assert octavo("remove", document, *on_tiny[:4], "--yes").stderr == f"Forgot a text.\n{stays}"
     octavo("index", report, *on_tiny)
     result = octavo("remove", "report.md", *on_tiny[:4], "--yes")
-    assert re.fullmatch(r"Removed .*\nForgot a text\.\n", result.stderr)
+    assert re.fullmatch(rf"Removed .*\nForgot a text\.\n{stays}", result.stderr)
     assert octavo("remove", document, *on_tiny[:4], "--yes").exit_code == 2
 
 
