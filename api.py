@@ -23,7 +23,7 @@ from .library.batch.index_documents import index_collection
 from .library.batch.index_result import folders_of
 from .library.batch.job import Job
 from .library.document_file import DocumentFile
-from .library.expand_paths import documents_of
+from .library.expand_paths import absolute, check_existence, documents_of
 from .library.open_index import Indexer
 from .progress import Progress, ProgressOfMany, Silent, of_many
 from .runtime.methods import DEFAULT_ATTENTION
@@ -96,6 +96,7 @@ def open_document(
     llama = load(settings, library, attention, notice)
     try:
         session = file.open(llama, sampling, system_prompt, sources)
+        session.about = absolute([path])
         if attention != Attention.parse(DEFAULT_ATTENTION) and (
             budget_warning := llama.context.cache.budget_warning(llama.n_tokens)
         ):
@@ -122,7 +123,7 @@ def open_documents(
 
     Documents without an index are indexed first, unless `reading` asks for excerpts: then words find passages of the
     texts, and the model reads these for each question. A document that cannot be used is left out, and `progress`
-    receives the reason. For all other arguments see `open_document`.
+    receives the reason; one that is named and missing is an error. For all other arguments see `open_document`.
 
     Parameters
     ----------
@@ -142,6 +143,7 @@ def open_documents(
     """
     progress = progress or Silent()
     notice = progress.notice
+    check_existence(paths := list(paths))
     files = [DocumentFile(path, reading.extraction) for path in documents_of(paths, notice)]
     settings, library = locate_model(ModelSettings.of(model), notice)
     llama = load(settings, library, Attention.of(attention), notice)
@@ -149,7 +151,9 @@ def open_documents(
         indexer = Indexer(llama, LibrarySnapshot(library), notice, reading.prefill, (), reading.state_every)
         finder = finder_of(indexer, files, reading, of_many(progress, 1))
         heads = source_heads(llama, library, notice) if sources else None
-        return Collection(llama, sampling, finder, system_prompt, heads, library)
+        collection = Collection(llama, sampling, finder, system_prompt, heads, library)
+        collection.about = absolute(paths)
+        return collection
     except BaseException:
         llama.close()
         raise
@@ -187,7 +191,9 @@ def open_next(
     snapshot = LibrarySnapshot(library)
     file = OneFile(library, snapshot, DocumentFile(path, reading.extraction), reading, progress)
     with session.suspended():
-        return file.open(llama, session.sampling, session.system, sources)
+        opened = file.open(llama, session.sampling, session.system, sources)
+        opened.about = absolute([path])
+        return opened
 
 
 @computing()

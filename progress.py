@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 
+class LeftOut(str):
+    """A notice that a file is left out: who opens the same documents often need not show it each time."""
+
+
 class Progress(Protocol):
     """Receive notices, and the progress of one task after another. Each method does nothing unless overridden.
 

@@ -14,7 +14,7 @@ from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
 from .answer import Basis
-from .conversation import Conversation
+from .conversation import Conversation, OtherText
 from .finder import Finder, FoundText, Rest
 from .passages import Passage
 from .ranking import Candidate
@@ -71,6 +71,11 @@ class Collection(Session):
         self._current: FoundText | None = None
 
     @property
+    def _rows_return(self) -> bool:
+        """Return whether the text of the conversation is there next time: passages depend on the question."""
+        return self.rest == "indexed"
+
+    @property
     def read_from(self) -> list[Path]:
         """Return the files of the last answer, the likeliest first: of a whole document, one."""
         return [] if self._current is None else [document.path for document in self._current.documents]
@@ -118,7 +123,7 @@ class Collection(Session):
         """Continue a conversation after its document. See `Session.resume`."""
         text = self._finder.followed_by(conversation.follows)
         if text is None and self._current is None:
-            raise OctavoError("This conversation was over another document, or with another prompt.")
+            raise OtherText("This conversation was over another document, or with another prompt.")
         if text is None or text == self._current:
             super().resume(conversation)
             return

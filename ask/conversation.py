@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -15,12 +16,58 @@ from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import KeptState
 from ..runtime.llama import Llama
 from ..runtime.store.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
-from .history import History
+from .history import History, Message
 
 _VERSION = 1
 
 #: Prefix of the names of arrays with recurrent states; the number of tokens follows.
 _STATE = "state."
+
+#: Who keeps a conversation: the user by a name, `chat` as the last one, or `ask` as the last question.
+Kind = Literal["named", "chat", "question"]
+
+
+class OtherText(OctavoError):
+    """A conversation was over another text."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a conversation comes from.
+
+    Parameters
+    ----------
+    documents : tuple of str, or None
+        Absolute paths of the documents, folders and patterns that it is about; none without a document. None in files
+        of older versions.
+    model_path : str
+        The model's file; "" in files of older versions.
+    kind : Kind
+        Who keeps it.
+    """
+
+    documents: tuple[str, ...] | None = None
+    model_path: str = ""
+    kind: Kind = "named"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the file of a conversation says before its arrays.
+
+    Parameters
+    ----------
+    model : str
+        Hash of the model file.
+    n_rows : int
+        Arrays of keys and values.
+    """
+
+    model: str
+    kv_type: str
+    origin: Origin
+    messages: list[Message]
+    n_rows: int
 
 
 @dataclass(frozen=True)
@@ -84,7 +131,7 @@ class Conversation:
         Raise OctavoError if it was over another document, or does not fit the context.
         """
         if self.follows != hash_tokens(llama.input_ids[:n_document]):
-            raise OctavoError("This conversation was over another document, or with another prompt.")
+            raise OtherText("This conversation was over another document, or with another prompt.")
         llama.context.check_room(len(self.tokens))
         if self.rows and not llama.context.cache.evicts and bool(self.states) == llama.context.is_hybrid:
             llama.extend(self.tokens, self.rows, self.states)
@@ -97,7 +144,9 @@ def hash_tokens(tokens: np.ndarray) -> str:
     return hashlib.sha256(np.asarray(tokens, np.int32).tobytes()).hexdigest()
 
 
-def write_conversation(path: Path, conversation: Conversation, model: str, kv_type: str) -> None:
+def write_conversation(
+    path: Path, conversation: Conversation, model: str, kv_type: str, origin: Origin = Origin()
+) -> None:
     """Write a conversation to a safetensors file, in place of an older one.
 
     Parameters
@@ -118,6 +167,7 @@ def write_conversation(path: Path, conversation: Conversation, model: str, kv_ty
         "follows": conversation.follows,
         "unread": conversation.unread,
         "last": last and [last.question, last.start, last.unread],
+        "origin": [origin.documents, origin.model_path, origin.kind],
         "history": conversation.history and [conversation.history.messages, conversation.history.spoken],
     }
     arrays: dict[str, np.ndarray] = {
@@ -129,6 +179,22 @@ def write_conversation(path: Path, conversation: Conversation, model: str, kv_ty
     arrays |= {f"{_STATE}{state.n_tokens}": state.data for state in conversation.states}
     make_private(path.parent)
     write_arrays(path, arrays)
+
+
+def read_header(path: Path) -> Header:
+    """Read what a file of `write_conversation` says before its arrays. Raise OctavoError if it is not one."""
+    try:
+        arrays = map_arrays(path)
+        header = json.loads(arrays["header"].tobytes())
+        if header["format_version"] != _VERSION:
+            raise OctavoError(f"The conversation {path} was saved by another version of octavo.")
+        documents, model_path, kind = header.get("origin", [None, "", "named"])
+        origin = Origin(None if documents is None else tuple(documents), model_path, kind)
+        messages = header["history"][0] if header.get("history") else []
+        n_rows = sum(name.startswith("keys.") for name in arrays)
+        return Header(str(header["model"]), str(header["kv_type"]), origin, messages, n_rows)
+    except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
+        raise OctavoError(f"{path} is not a conversation that octavo saved, or is damaged.") from problem
 
 
 def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True) -> Conversation:

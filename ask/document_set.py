@@ -23,7 +23,7 @@ from ..errors import OctavoError
 from ..library.document_file import DocumentFile, HashedDocument, hash_document
 from ..library.indexed_document import IndexedDocument
 from ..library.open_index import Indexer
-from ..progress import ProgressOfMany, Silent, before_many
+from ..progress import LeftOut, ProgressOfMany, Silent, before_many
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.process.threads import one_thread
@@ -230,4 +230,4 @@ def check_problems(usable: Collection[Any], problems: Sequence[str], notice: Cal
     if not usable:
         raise OctavoError(problems[0] if len(problems) == 1 else "\n- ".join(["No document can be used:", *problems]))
     for sentence in problems:
-        notice(f"Left out: {sentence}")
+        notice(LeftOut(f"Left out: {sentence}"))

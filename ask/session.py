@@ -6,7 +6,6 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
@@ -23,15 +22,16 @@ from ..runtime.store.model_library import Library
 from ..runtime.thought_form import Thoughts
 from ..settings import Sampling
 from .answer import Answer, Basis
-from .conversation import Conversation, Turn, read_conversation, write_conversation
+from .conversation import Conversation, Turn
 from .draws import DrawnAnswer
 from .history import History, Message
+from .kept_on_disk import KeptOnDisk
 from .passages import Passage
 from .thinking import Thinking
 from .thought_splitter import Part
 
 
-class Session:
+class Session(KeptOnDisk):
     """A conversation with a model whose context holds a document, or nothing.
 
     A session is a context manager; at its end it closes the model.
@@ -61,6 +61,8 @@ class Session:
         Tokens of the document, the prompt's head included; 0 without a document.
     answer : Answer or None
         The last answer so far. None before the first, and while the model reads a question.
+    about : tuple of str
+        Absolute paths of the documents, folders and patterns that were opened.
     """
 
     def __init__(
@@ -289,44 +291,6 @@ class Session:
         asked = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)
         return self._unread + asked, llama.n_tokens
 
-    def save(self, name: str) -> Path:
-        """Save the conversation with its keys and values, so that `load` resumes it at once.
-
-        Parameters
-        ----------
-        name : str
-            A name, or the path of a file. A conversation of this name is replaced.
-
-        Returns
-        -------
-        Path
-            The file.
-
-        Raises
-        ------
-        OctavoError
-            The file cannot be written.
-        """
-        path = self._file(name)
-        write_conversation(path, self.conversation(), self._model_hash, self.llama.context.kv_type)
-        return path
-
-    def load(self, name: str) -> None:
-        """Resume a saved conversation, in place of this one.
-
-        Parameters
-        ----------
-        name : str
-            Its name, or the path of a file.
-
-        Raises
-        ------
-        OctavoError
-            The name is unknown, or the conversation was over another document or with another model.
-        """
-        path = self._file(name)
-        self.resume(read_conversation(path, self._model_hash, self.llama.context.kv_type))
-
     def conversation(self) -> Conversation:
         """Return a copy of the questions and answers so far."""
         history = self._history and self._history.copy()
@@ -370,17 +334,6 @@ class Session:
         if not messages:
             self.clear()
         self._history, self._last = History(messages, spoken), None
-
-    def _file(self, name: str) -> Path:
-        """Return the file of a conversation: beside the model's indexes, unless the name is a path."""
-        if self.library is None or Path(name).name != name or Path(name).suffix:
-            return Path(name)
-        return self.library.folder / "conversations" / f"{name}.safetensors"
-
-    @property
-    def _model_hash(self) -> str:
-        library = self.library or Library.of(self.llama.model_path)
-        return library.model_hash
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
 from .answers import JSON, JSON_LINES, TEXT, say_if_no_switch, show_answer
 from .open_conversation import open_session, reading_options
+from .question_arguments import split_arguments
+from .resuming import documents_of_chat, last_chat, resume_chat, with_model_of
 from .sampling import sampling_options, system_prompt, think_option, thinks
 from .show_sources import sources_option
 
@@ -20,19 +23,25 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("documents", metavar="DOCUMENT...", nargs=-1, required=True)
-@click.argument("question")
+@click.argument("arguments", metavar="DOCUMENT... QUESTION", nargs=-1, required=True)
+@click.option(
+    "--continue",
+    "goes_on",
+    is_flag=True,
+    help="Continue the last conversation about DOCUMENT; without any, the last one.",
+)
 @sources_option
 @reading_options
 @options.output_option(TEXT, JSON, JSON_LINES)
+@options.quiet
 @options.model_options
 @options.attention_options
 @sampling_options
 @think_option
 @system_prompt
 def ask(
-    documents: tuple[str, ...],
-    question: str,
+    arguments: tuple[str, ...],
+    goes_on: bool,
     sources: bool,
     output: str,
     settings: ModelSettings,
@@ -46,12 +55,16 @@ def ask(
 
     DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input; it is indexed first where that was
     not done yet, unless with --read excerpts. Of several documents, or a folder, the one is found that the question is
-    about. QUESTION is the question, or - to read it from standard input. The answer goes to standard output, everything
-    else to standard error.
+    about. QUESTION is the question, in quotes or not, or - to read it from standard input. The answer goes to standard
+    output, everything else to standard error. Question and answer are kept for --continue: `octavo chats` lists them.
     """
-    if question == "-" and "-" in documents:
-        raise click.UsageError("Standard input holds the document or the question: give one of them otherwise.")
-    question = options.question_text(question)
+    documents, question = split_arguments(arguments, may_lack_documents=goes_on)
+    chat = last_chat(documents, settings) if goes_on else None
+    if chat is not None:
+        documents, settings = documents or documents_of_chat(chat), with_model_of(chat, settings)
+    from ..ask.saved_chats import keep_chat
+    from ..errors import OctavoError
+
     start = time.perf_counter()
     with open_session(
         documents,
@@ -63,9 +76,13 @@ def ask(
         system_prompt=system_prompt,
     ) as session:
         say_if_no_switch(session)
+        if chat is not None:
+            resume_chat(session, chat)
         facts = {
-            "document": documents[0],
+            "document": documents[0] if documents else None,
             "model": session.llama.model_path,
             "open_s": round(time.perf_counter() - start, 3),
         }
         show_answer(session, session.stream_parts(question), output, facts, sources, think)
+        with suppress(OctavoError):
+            keep_chat(session, *((chat.name, chat.origin.kind) if chat else (None, "question")))

@@ -2,35 +2,64 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .render import SECONDS_BETWEEN_LINES, TaskProgress, clock, notice
+from ..progress import LeftOut
+from .clock import clock
+from .compile_time import compiled_for
+from .fitting import shortened
+from .render import (
+    NAMES_SHARE,
+    SECONDS_BETWEEN_LINES,
+    WITH_SPEED,
+    TaskProgress,
+    draw,
+    notice,
+    shows_bars,
+    stop_drawing,
+)
+
+if TYPE_CHECKING:
+    from .told_before import ToldBefore
 
 #: Unit of the work on a document's tokens; the work on clusters comes after it.
 _TOKENS = "tokens"
 
+#: Columns from which on a line has the number of all tokens.
+_WITH_TOKENS = 100
+
 
 class ManyProgress(AbstractContextManager["ManyProgress"]):
-    """Show a `ProgressOfMany` (progress.py) on stderr; a single document as any task."""
+    """Show a `ProgressOfMany` (progress.py) on stderr; a single document as any task.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    told : ToldBefore, optional
+        Notices about files that are left out, which come only once.
+    """
+
+    def __init__(self, told: ToldBefore | None = None) -> None:
+        self._told_before = told
         self._n_documents = self._n_done = self._n_tokens = 0
         self._open: list[_Document] = []
         self._single = TaskProgress()
         self._bars: Any = None
+        self.width = _WITH_TOKENS
 
     def notice(self, sentence: str) -> None:
-        notice(sentence)
+        told = self._told_before
+        if told is None or not isinstance(sentence, LeftOut) or told.is_new(sentence):
+            notice(sentence)
 
     def begin(self, n_documents: int) -> None:
         self._n_documents, self._n_done, self._n_tokens, self._open = n_documents, 0, 0, []
         self._close()
         self._started = self._told = time.perf_counter()
-        if n_documents > 1 and sys.stderr.isatty():
+        self._compiled = compiled_for()
+        if n_documents > 1 and shows_bars():
             self._draw()
 
     def document(self, name: str) -> _Document:
@@ -39,27 +68,28 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         return document
 
     def _draw(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+        from .bars import bars
 
-        console = Console(stderr=True, highlight=False)
-        columns = TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[about]}")
-        self._bars = Progress(*columns, console=console, refresh_per_second=4, transient=False)
+        self._bars = bars(("about",))
+        self.width = self._bars.console.width
         self._all = self._bars.add_task("Indexing", total=self._n_documents, about=self._about())
-        self._bars.start()
+        draw(self._bars)
 
     def _about(self) -> str:
         """Return the progress of all documents."""
         seconds = time.perf_counter() - self._started
+        worked = max(seconds - (compiled_for() - self._compiled), 1e-9)
         done = self._n_done + sum(document.share for document in self._open)
         about = [f"{self._n_done:,}/{self._n_documents:,} documents"]
         if self._n_tokens:
-            about.append(f"{self._n_tokens:,} tokens {self._n_tokens / max(seconds, 1e-9):,.0f} tokens/s")
+            amount = f"{self._n_tokens:,} tokens " if self.width >= _WITH_TOKENS else ""
+            speed = f"{self._n_tokens / worked:,.0f} tokens/s"
+            about.append(f"{amount}{speed}" if self.width >= WITH_SPEED else "")
         if self._n_done == self._n_documents:
             about.append(f"in {clock(seconds)}")
         elif self._n_done and done:
-            about.append(f"{clock(seconds / done * (self._n_documents - done))} left")
-        return " ".join(about)
+            about.append(f"{clock(worked / done * (self._n_documents - done))} left")
+        return " ".join(filter(None, about))
 
     def moved(self, document: _Document, n_tokens: int = 0) -> None:
         """Show that work on a document advanced."""
@@ -94,7 +124,7 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
 
     def _close(self) -> None:
         if self._bars is not None:
-            self._bars.stop()
+            stop_drawing(self._bars)
             self._bars = None
 
     @property
@@ -148,11 +178,13 @@ class _Document:
         """Draw or move its bar."""
         if not self._total:
             return
-        if self._id is None:
-            self._id = bars.add_task("", total=self._total, about="")
         about = f"{self._done:,}/{self._total:,} {self._unit}"
         task = self._task if self._name in self._task else f"{self._task} of {self._name}"
-        bars.update(self._id, description=task, total=self._total, completed=self._done, about=about)
+        shown = {"total": self._total, "completed": self._done, "about": about}
+        shown["description"] = shortened(task, self._progress.width // NAMES_SHARE)
+        if self._id is None:
+            self._id = bars.add_task(**shown)
+        bars.update(self._id, **shown)
 
     def hide(self, bars: Any) -> None:
         """Remove its bar."""

@@ -14,7 +14,8 @@ from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
 from .answers import JSON_LINES, TEXT, say_if_no_switch, show_answer
 from .open_conversation import is_collection, open_session, reading_options
-from .render import notice, size
+from .render import notice, say, size
+from .resuming import chats_of, documents_of_chat, last_chat, named_chat, resume_chat, with_model_of
 from .sampling import HIDE, OFF, SHOW, THINKS, sampling_options, system_prompt, think_option, thinks
 from .show_sources import show_sources, sources_option
 
@@ -26,10 +27,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("documents", metavar="[DOCUMENT]...", nargs=-1)
-@click.option("--continue", "goes_on", is_flag=True, help="Resume the last conversation about DOCUMENT.")
+@click.option(
+    "--continue",
+    "goes_on",
+    is_flag=True,
+    help="Resume the last conversation about DOCUMENT; without any, the last one.",
+)
+@click.option("--resume", metavar="NAME", help="Resume a conversation by its name or number in `octavo chats`.")
 @sources_option
 @reading_options
 @options.output_option(TEXT, JSON_LINES)
+@options.quiet
 @options.model_options
 @options.attention_options
 @sampling_options
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
 def chat(
     documents: tuple[str, ...],
     goes_on: bool,
+    resume: str | None,
     sources: bool,
     output: str,
     settings: ModelSettings,
@@ -58,9 +67,14 @@ def chat(
         raise click.UsageError("Standard input is where questions come from: give the document as a file.")
     from .input_lines import is_terminal, piped_lines, typed_lines
 
+    if goes_on and resume is not None:
+        raise click.UsageError("--resume names a conversation, --continue takes the last one: give one of them.")
+    kept = last_chat(documents, settings) if goes_on else None
+    if resume is not None:
+        kept = named_chat(resume, chats_of(settings.model, settings.index_dir))
+    if kept is not None:
+        documents, settings = documents or documents_of_chat(kept), with_model_of(kept, settings)
     many = is_collection(documents)
-    if goes_on and many:
-        raise click.UsageError("--continue resumes a conversation about one document: give one.")
     if sources and not documents:
         raise click.UsageError("--sources are passages of a document: give one.")
     interactive = is_terminal()
@@ -79,15 +93,13 @@ def chat(
             notice(f"{_about(session, document)}/help lists what you can do here.")
         say_if_no_switch(session)
         loop = ChatLoop(session, interactive, output, document, sources, reading, think)
-        if goes_on:
-            if document is not None and not _is_read(session):
-                raise click.UsageError(f"{document.name} is not read yet, so no conversation about it can continue.")
-            session.load(loop.last_name)
-            notice(f"The last conversation continues: {session.n_tokens - session.n_document:,} tokens.")
+        if kept is not None:
+            resume_chat(session, kept)
+            loop.kept = kept.name
         try:
             loop.run(typed_lines() if interactive else piped_lines())
         finally:
-            if interactive or goes_on:
+            if interactive or kept is not None:
                 loop.keep()
 
 
@@ -99,13 +111,6 @@ def _about(session: Session, document: Path | None) -> str:
         return f"{len(session.documents):,} documents. "
     n_tokens = f"{session.n_tokens:,} tokens" if session.n_tokens else "answered from passages"
     return f"{document.name}: {n_tokens}. " if document else ""
-
-
-def _is_read(session: Session) -> bool:
-    """Return whether the documents of a conversation are read, so that the next one is over the same text."""
-    from ..ask.collection import Collection
-
-    return not isinstance(session, Collection) or session.rest == "indexed"
 
 
 class ChatLoop:
@@ -136,6 +141,7 @@ class ChatLoop:
         self.session, self.interactive, self.output, self.thinks = session, interactive, output, think
         self.document, self.with_sources, self.reading = document, sources, reading or ReadSettings()
         self.n_answers = 0
+        self.kept: str | None = None  # the name under which the conversation is kept
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
             "/regenerate": ("answer the last question anew", self.regenerate),
@@ -160,7 +166,7 @@ class ChatLoop:
             except KeyboardInterrupt:
                 if not self.interactive:
                     raise
-                notice("(stopped)")
+                say("(stopped)")
 
     def take(self, line: str) -> None:
         """Answer a line, or run it as a command."""
@@ -194,7 +200,7 @@ class ChatLoop:
         except OctavoError as problem:
             if not self.interactive:
                 raise
-            notice(f"Error: {problem}")
+            say(f"Error: {problem}")
 
     def regenerate(self) -> None:
         """Do /regenerate: answer the last question anew."""
@@ -207,38 +213,39 @@ class ChatLoop:
         try:
             show_sources(self.session, err=True)
         except OctavoError as problem:
-            notice(str(problem))
+            say(str(problem))
 
     def help(self) -> None:
         """Do /help: list the commands."""
         for name, (what, _) in self.commands.items():
-            notice(f"{name:<16}{what}")
+            say(f"{name:<16}{what}", " " * 16)
         for name, (argument, what, _) in self.commands_of.items():
-            notice(f"{name + ' ' + argument:<16}{what}")
-        notice("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
+            say(f"{name + ' ' + argument:<16}{what}", " " * 16)
+        say("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
 
     def command(self, name: str, argument: str) -> None:
         """Run a command that takes an argument. If it fails, print the reason and change nothing."""
         from ..errors import OctavoError
 
         if not argument:
-            notice(f"{name} takes one thing: {name} {self.commands_of[name][0]}.")
+            say(f"{name} takes one thing: {name} {self.commands_of[name][0]}.")
             return
         try:
             self.commands_of[name][2](argument)
         except OctavoError as problem:
             if not self.interactive:
                 raise
-            notice(f"Error: {problem}")
+            say(f"Error: {problem}")
 
     def save(self, name: str) -> None:
         """Do /save: keep the conversation under a name."""
-        notice(f"Saved as {self.session.save(name)}")
+        say(f"Saved as {self.session.save(name)}")
 
     def load(self, name: str) -> None:
         """Do /load: continue a saved conversation."""
-        self.session.load(name)
-        notice(f"The conversation continues: {self.session.n_tokens - self.session.n_document:,} tokens.")
+        is_same = self.session.load(name)
+        n_tokens = self.session.n_tokens - self.session.n_document
+        say(f"The conversation continues{f': {n_tokens:,} tokens' if is_same else ', after the text as it is now'}.")
 
     def open(self, path: str) -> None:
         """Do /document: talk about another document. The conversation about the current one is kept as its last."""
@@ -246,9 +253,10 @@ class ChatLoop:
 
         self.keep()
         document = Path(path).expanduser()
+        self.kept = None
         self.session = open_next(self.session, document, self.reading, self.with_sources or self.interactive)
         self.document = document
-        notice(_about(self.session, document).strip())
+        say(_about(self.session, document).strip())
 
     def think(self, how: str) -> None:
         """Do /think: show or hide thoughts, or turn thinking off."""
@@ -259,51 +267,44 @@ class ChatLoop:
         self.thinks = how
         self.session.think(thinks(how))
         say_if_no_switch(self.session)
-        notice({SHOW: "Thoughts are shown.", HIDE: "Thoughts are hidden.", OFF: "The model answers at once."}[how])
-
-    @property
-    def last_name(self) -> str:
-        """Return the name under which the last conversation about the document is kept."""
-        from ..ask.conversation import hash_tokens
-
-        return f"last-{hash_tokens(self.session.llama.input_ids[: self.session.n_document])[:12]}"
+        say({SHOW: "Thoughts are shown.", HIDE: "Thoughts are hidden.", OFF: "The model answers at once."}[how])
 
     def keep(self) -> None:
-        """Keep the conversation for --continue, if there is one, over what is there next time, and it can be kept."""
+        """Keep the conversation for --continue, if there is one and it can be kept."""
+        from ..ask.saved_chats import keep_chat
         from ..errors import OctavoError
 
-        if _is_read(self.session) and self.session.n_tokens > self.session.n_document:
-            with suppress(OctavoError):
-                self.session.save(self.last_name)
+        with suppress(OctavoError):
+            self.kept = keep_chat(self.session, self.kept)
 
     def clear(self) -> None:
         """Do /clear: forget questions and answers."""
         self.session.clear()
-        notice("Cleared. The document stays." if self.session.n_document else "Cleared.")
+        say("Cleared. The document stays." if self.session.n_document else "Cleared.")
 
     def stats(self) -> None:
         """Do /stats: print the tokens in the context, and the figures of the last answer."""
         llama, answer = self.session.llama, self.session.answer
         cache = llama.context.cache
         length = "" if cache.rolls else f" of {llama.n_ctx():,}"
-        notice(f"context    {llama.n_tokens:,}{length} tokens, {cache.n_document:,} of them the document")
-        notice(f"KV cache   {size(cache.kv_bytes)}")
+        say(f"context    {llama.n_tokens:,}{length} tokens, {cache.n_document:,} of them the document")
+        say(f"KV cache   {size(cache.kv_bytes)}")
         attention = llama.attention
         budget = f", budget {attention.budget:g}" if attention.has_budget else ""
         resolved = f": {llama.resolved_attention}" if attention.auto else ""
-        notice(f"attention  {attention}{resolved}{budget}")
+        say(f"attention  {attention}{resolved}{budget}")
         if answer:
             timing = answer.timing
             if timing.thought_tokens:
-                notice(f"thought    {timing.thought_tokens:,} tokens")
-            notice(
+                say(f"thought    {timing.thought_tokens:,} tokens")
+            say(
                 f"answer     {timing.answer_tokens:,} tokens, the first after {timing.first_token_s:.2f} s, "
                 f"then {timing.decode_tokens_per_s:.1f} tokens/s"
             )
             if timing.answer_tokens > 1:
-                notice(f"read       {size(answer.bytes_read)} a token, {answer.kv_share:.1%} of the KV cache")
+                say(f"read       {size(answer.bytes_read)} a token, {answer.kv_share:.1%} of the KV cache")
             if answer.covered is not None:
-                notice(f"covered    {answer.covered:.1%} of the attention exactly; the rest is estimated")
+                say(f"covered    {answer.covered:.1%} of the attention exactly; the rest is estimated")
 
     def exit(self) -> None:
         """Do /exit: leave."""
@@ -311,4 +312,4 @@ class ChatLoop:
 
     def unknown(self, line: str) -> None:
         """Print that the command does not exist."""
-        notice(f"There is no command {line.split()[0]}: /help lists them.")
+        say(f"There is no command {line.split()[0]}: /help lists them.")

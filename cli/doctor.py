@@ -1,33 +1,60 @@
-"""`octavo doctor`: check that octavo's kernels run on this machine as they should."""
+"""`octavo doctor`: check that octavo, and its kernels for Apple GPUs, run on this machine as they should."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from . import options
-from .render import TaskProgress, notice, print_json, table
+from .render import TaskProgress, notice, print_json
+from .table import table
+
+#: How the states of findings are printed.
+_MARKS = {"ok": "ok", "note": "note", "broken": "BROKEN"}
 
 
 @click.command()
-@click.option("--metal", is_flag=True, required=True, help="Examine the kernels for Apple GPUs.")
+@click.option("--metal", is_flag=True, help="Examine the kernels for Apple GPUs on this Mac; takes some minutes.")
 @click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
     default="octavo-metal.json",
     show_default=True,
-    help="Write all that was found there, to be sent along with a question.",
+    help="Write all that --metal finds there, to be sent along with a question.",
 )
+@options.model
+@options.index_dir
 @options.output_option("text", "json")
-def doctor(metal: bool, report: Path, output: str) -> None:
-    """Check the kernels for Apple GPUs on this Mac.
+def doctor(metal: bool, report: Path, model: Path | None, index_dir: Path | None, output: str) -> None:
+    """Check that octavo can run on this machine, and how well.
 
-    Compiles every shader, compares every method with the CPU, and times every kernel. Takes some minutes. Ends with
-    exit code 1 where something is wrong.
+    Looks at versions, the CPU and llama.cpp's build for it, kernels, models, memory, disk and tesseract. With --metal,
+    compiles every shader, compares every method with the CPU, and times every kernel. Ends with exit code 1 where
+    something is broken.
     """
+    if metal:
+        _examine_metal(report, output)
+        return
+    if options.is_on_command_line("report"):
+        raise click.UsageError("--report goes with --metal: give both.")
+    from ..evaluation.checkup import examine
+
+    findings = list(examine(model, index_dir))
+    if output == "json":
+        print_json([asdict(finding) for finding in findings])
+    else:
+        rows = [[_MARKS[finding.state], finding.subject, finding.found] for finding in findings]
+        table(["", "checked", "found"], rows, folded={"found"})
+    if any(finding.state == "broken" for finding in findings):
+        raise click.exceptions.Exit(1)
+
+
+def _examine_metal(report: Path, output: str) -> None:
+    """Examine the kernels for Apple GPUs, and write a report."""
     from ..evaluation.doctor import EXAMINATION, Doctor
     from ..runtime.store.files import disk_errors
 
@@ -60,7 +87,12 @@ def _show(found: dict[str, Any]) -> None:
     if compared:
         click.echo(f"The largest error is {max(compared):.1e} of an output's largest element.\n")
     columns = ["attention", "head_dim", "stored as", "rows", "kernel", "ms", "of read bandwidth"]
-    table(columns, [_cells(row) for row in found["times"]], frozenset(columns[3:]) - {"kernel"})
+    table(
+        columns,
+        [_cells(row) for row in found["times"]],
+        frozenset(columns[3:]) - {"kernel"},
+        folded={"attention", "kernel"},
+    )
 
 
 def head_dim(row: dict[str, Any]) -> str:

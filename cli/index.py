@@ -10,7 +10,7 @@ import click
 from ..settings import Extraction, ModelSettings, ReadSettings
 from . import options
 from .batch_progress import ManyProgress
-from .render import notice, print_json, resumable
+from .render import notice, print_json, resumable, spinning
 
 if TYPE_CHECKING:
     from ..library.batch.index_result import IndexResult
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("documents", metavar="DOCUMENT...", nargs=-1, required=True)
 @options.output_option("text", "json")
+@options.quiet
 @options.jobs
 @options.scheduler
 @click.option("--watch", is_flag=True, help="Stay: index documents as they appear and change in the folders.")
@@ -60,7 +61,7 @@ def index(
     if watch:
         _watch([Path(document) for document in documents], job, reading.n_jobs)
         return
-    with resumable(), ManyProgress() as progress:
+    with resumable(), spinning("Looking for documents"), ManyProgress() as progress:
         outcomes = index_collection(
             documents,
             job,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .render import notice
+from .render import say
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
@@ -67,7 +67,7 @@ def typed_lines() -> Iterator[str]:
             if is_leaving:
                 raise
             is_leaving = True
-            notice("Ctrl-C once more leaves.")
+            say("Ctrl-C once more leaves.")
         else:
             is_leaving = False
             yield entry

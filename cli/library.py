@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ import click
 
 from . import options
 from .option_types import Age, Size
-from .render import notice, print_json, size, table
+from .render import notice, print_json, size
+from .table import table
 
 if TYPE_CHECKING:
     from ..library.background.reading_queue import QueuedDocument
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 _JSON = "json"
 
 
-def _of_a_model(command: Any) -> Any:
+def of_a_model(command: Any) -> Any:
     """Add -m and --index-dir: by default the indexes are those of all models."""
     model = options.option(
         "-m",
@@ -34,7 +36,7 @@ def _of_a_model(command: Any) -> Any:
     return model(options.index_dir(command))
 
 
-def _folders(model: Path | None, index_dir: Path | None) -> list[Path]:
+def folders(model: Path | None, index_dir: Path | None) -> list[Path]:
     """Return the library of a model, those in a folder, or all that this user has."""
     from ..runtime.store.model_library import Library, libraries
 
@@ -50,40 +52,50 @@ def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
     """Return the indexes of a model, of a folder, or of all that this user has."""
     from ..library.catalogue import entries
 
-    return entries(_folders(model, index_dir))
+    return entries(folders(model, index_dir))
 
 
 @click.command(name="list")
 @options.output_option("text", _JSON)
-@_of_a_model
+@of_a_model
 def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> None:
     """List the documents that are indexed, and those that are being read.
+
+    On a narrow terminal names are shortened and columns left out: `octavo list | cat` has all.
 
     State says what may go: `changed` and `gone` of what became of the document's file, `unfinished` of a build that was
     interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes. Documents that are read in the
     background come last, with how far that is.
     """
-    folders = _folders(model, index_dir)
-    found, queued = _found(model, index_dir), _queued(folders)
+    from ..library.catalogue import older_versions
+
+    found, queued = _found(model, index_dir), _queued(folders(model, index_dir))
     if output == _JSON:
         print_json([*map(_described, found), *map(_described_queued, queued)])
         return
     if found:
-        _show(found)
+        older = older_versions(found)
+        _show([entry for entry in found if entry not in older])
+        if older:
+            one = len(older) == 1
+            of_them = "1 index of an older version is" if one else f"{len(older):,} indexes of older versions are"
+            notice(f"{of_them} not shown: `octavo prune` removes {'it' if one else 'them'}.")
         n_bytes = sum(entry.n_bytes for entry in found)
         notice(f"{len(found):,} {'index' if len(found) == 1 else 'indexes'}, {size(n_bytes)} in all.")
     if queued:
-        table(["in the background", "model", "state"], [[each.name, each.model, _progress(each)] for each in queued])
+        rows = [[each.name, each.model, _progress(each)] for each in queued]
+        names = "in the background", "model", "state"
+        table(names, rows, optional=["model"], short=names[:2], folded=names[2:])
         notice("`octavo stop` ends this." if _reads() else "Nothing reads now: the next question about one continues.")
     if not found and not queued:
         notice("Nothing is indexed yet.")
 
 
-def _queued(folders: list[Path]) -> list[QueuedDocument]:
+def _queued(libraries: list[Path]) -> list[QueuedDocument]:
     """Return the documents that are to be read in the background into some libraries."""
     from ..library.background.reading_queue import ReadingQueue
 
-    names = {str(folder.resolve()) for folder in folders}
+    names = {str(folder.resolve()) for folder in libraries}
     return [document for document in ReadingQueue().documents() if document.library in names]
 
 
@@ -122,17 +134,22 @@ def stop_indexes(names: tuple[str, ...]) -> None:
     """
     from ..library.background.reading_queue import ReadingQueue
 
-    queue, chosen = ReadingQueue(), []
-    for document in queue.documents():
-        if not names or {document.name, document.path} & {*names, *(str(Path(name).resolve()) for name in names)}:
-            chosen.append(document)
-    if names and not chosen:
-        raise click.UsageError(f"{', '.join(names)} is not read in the background: `octavo list` shows what is.")
+    queue = ReadingQueue()
+    queued = queue.documents()
+    names_of = {document: (document.name, document.path) for document in queued}
+    if unknown := [name for name in names if not _called(name, chain.from_iterable(names_of.values()))]:
+        raise click.UsageError(f"{', '.join(unknown)} is not read in the background: `octavo list` shows what is.")
+    chosen = [document for document in queued if not names or any(_called(name, names_of[document]) for name in names)]
     queue.remove(chosen)
     for document in chosen:
         notice(f"Stopped {document.name} ({_progress(document)}).")
     if not chosen:
         notice("Nothing is read in the background.")
+
+
+def _called(name: str, known: Iterable[str]) -> bool:
+    """Return whether a name, or the path that it stands for, is among known ones."""
+    return not {name, str(Path(name).resolve())}.isdisjoint(known)
 
 
 def _described(entry: Entry) -> dict[str, Any]:
@@ -158,12 +175,15 @@ def _show(found: list[Entry]) -> None:
         about = [entry.document, entry.model, tokens, entry.kv_type, size(entry.n_bytes), used, entry.state]
         rows.append([*about, entry.folder.name])
     columns = ["document", "model", "tokens", "type", "size", "last used", "state", "index"]
-    table(columns, rows, right=frozenset({"tokens", "size"}))
+    optional = ["index", *(["model"] if len({entry.model for entry in found}) == 1 else []), "type", "last used"]
+    if not any(entry.state for entry in found):
+        optional.insert(0, "state")
+    table(columns, rows, {"tokens", "size"}, optional, {"document", "model", "index"})
 
 
 @click.command(name="remove")
 @click.argument("names", metavar="DOCUMENT...", nargs=-1, required=True)
-@_of_a_model
+@of_a_model
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path | None, yes: bool) -> None:
     """Remove the indexes of documents; the documents stay.
@@ -171,18 +191,23 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
     DOCUMENT is a document's name or path, or an index's name or folder, as `octavo list` shows them. Texts that are
     kept of these documents are forgotten, too.
     """
+    from ..ask.saved_chats import saved_chats
     from ..library.file_texts import forget_texts, kept_texts
 
-    folders, paths = _folders(model, index_dir), {os.path.realpath(name) for name in names}
-    has_text = kept_texts(folders) & paths
+    libraries, paths = folders(model, index_dir), {os.path.realpath(name) for name in names}
+    has_text = kept_texts(libraries) & paths
     unnamed = [name for name in names if os.path.realpath(name) not in has_text]
     chosen = _named(unnamed, found := _found(model, index_dir))
     chosen += [entry for entry in found if entry.path in has_text and entry not in chosen]
     if chosen:
         _remove(chosen, yes)
     paths |= {entry.path for entry in chosen}
-    if n_forgotten := forget_texts(folders, paths.__contains__):
+    if n_forgotten := forget_texts(libraries, paths.__contains__):
         notice(f"Forgot {'a text' if n_forgotten == 1 else f'{n_forgotten:,} texts'}.")
+    about = [set(map(os.path.realpath, chat.origin.documents or ())) for chat in saved_chats(libraries)]
+    if n_chats := sum(not paths.isdisjoint(documents) for documents in about):
+        stay = "A conversation about it stays" if n_chats == 1 else f"{n_chats:,} conversations about it stay"
+        notice(f"{stay}: `octavo chats` lists what is kept.")
 
 
 def _named(names: Iterable[str], found: list[Entry]) -> list[Entry]:
@@ -198,7 +223,7 @@ def _named(names: Iterable[str], found: list[Entry]) -> list[Entry]:
 
 
 @click.command(name="prune")
-@_of_a_model
+@of_a_model
 @click.option("--stale", is_flag=True, help="Indexes whose document has changed, or is gone.")
 @click.option("--unfinished", is_flag=True, help="Indexes whose build was interrupted, or that cannot be read.")
 @click.option("--older-than", type=Age(), help="Indexes that were not used for so long, such as 30d, 12h or 8w.")
@@ -233,7 +258,7 @@ def prune_indexes(
         or (older_than is not None and now - entry.used > older_than)
         or (larger_than is not None and entry.n_bytes > larger_than)
     ]
-    n_forgotten = forget_texts(_folders(model, index_dir), is_gone) if stale else 0
+    n_forgotten = forget_texts(folders(model, index_dir), is_gone) if stale else 0
     if n_forgotten:
         notice(f"Forgot the texts of files that are gone: {n_forgotten:,}.")
     if chosen:
@@ -245,7 +270,7 @@ def prune_indexes(
 @click.command(name="verify")
 @click.argument("names", metavar="[DOCUMENT]...", nargs=-1)
 @options.output_option("text", _JSON)
-@_of_a_model
+@of_a_model
 def verify_indexes(names: tuple[str, ...], output: str, model: Path | None, index_dir: Path | None) -> None:
     """Compare indexes with their checksums.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -23,6 +23,7 @@ SECTIONS = {
     "Documents": {
         "ask": "Answer a question about documents.",
         "chat": "Talk about documents, or about anything.",
+        "chats": "List, show or remove conversations that are kept.",
         "index": "Read documents once, so that later questions start at once.",
         "read": "Print the text of a document, as the model sees it.",
         "list": "List the documents that are indexed, and those that are being read.",
@@ -39,11 +40,20 @@ SECTIONS = {
         "inspect": "Say what a model or an index holds.",
         "eval": "Measure what each method and budget costs in quality.",
         "bench": "Time octavo against llama.cpp on a real text.",
-        "doctor": "Check the kernels for Apple GPUs on this Mac.",
+        "doctor": "Check that octavo can run on this machine, and how well.",
     },
 }
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
 _LIBRARY = ("list", "stop", "remove", "prune", "verify")
+
+
+class Failure(click.ClickException):
+    """An error that a sentence explains, wrapped as notices are."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        from .render import say
+
+        say(f"Error: {self.message}")
 
 
 class LazyGroup(click.Group):
@@ -81,9 +91,9 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except OctavoError as problem:
-            raise click.ClickException(str(problem)) from problem
+            raise Failure(str(problem)) from problem
         except MemoryError as problem:
-            raise click.ClickException("Memory ran out: close other programs, or give a smaller model.") from problem
+            raise Failure("Memory ran out: close other programs, or give a smaller model.") from problem
         except KeyboardInterrupt as interrupt:
             click.echo(str(interrupt) or "Interrupted.", err=True)
             raise click.exceptions.Exit(130) from None
@@ -98,11 +108,14 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(octavo.__version__, prog_name="octavo")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Chat with long documents on a laptop.
 
     A document is read once and kept as an index; questions about it then read only the part of it that matters.
     """
+    if os.environ.get("NO_COLOR"):
+        context.color = False
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from . import options
-from .render import notice, print_json, size, table
+from .render import notice, print_json, size
+from .table import table
 
 
 @click.command()
@@ -63,4 +64,5 @@ def _show(found: list[dict[str, Any]]) -> None:
         ]
         for model in found
     ]
-    table(["Model", "Size", "Context", "octavo runs it", "Indexes"], rows)
+    names = "Model", "Size", "Context", "octavo runs it", "Indexes"
+    table(names, rows, {"Size", "Context"}, ["Indexes", "Context"], folded={"Model", "octavo runs it"})

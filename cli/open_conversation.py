@@ -12,7 +12,8 @@ from ..settings import READS, WHOLE, Extraction, ModelSettings, ReadSettings, Sa
 from . import options
 from .batch_progress import ManyProgress
 from .option_types import Seconds
-from .render import TaskProgress, resumable
+from .render import TaskProgress, is_quiet, resumable, spinning
+from .told_before import ToldBefore
 
 if TYPE_CHECKING:
     from ..ask.session import Session
@@ -104,20 +105,28 @@ def open_session(
     With `sources`, documents record where answers come from.
     """
     from .. import api
+    from ..documents.read import document_name
 
     how: dict[str, Any] = {"attention": attention, "sampling": sampling, "system_prompt": system_prompt}
     if not documents:
-        return api.open_session(settings, **how, progress=TaskProgress())
+        with spinning("Loading the model"):
+            return api.open_session(settings, **how, progress=TaskProgress())
     how |= {"reading": reading, "sources": sources}
-    with resumable(), ManyProgress() as progress:
+    what = document_name(documents[0]) if len(documents) == 1 else f"{len(documents)} documents"
+    told = ToldBefore(documents)
+    with resumable(), spinning(f"Opening {what}"), ManyProgress(told) as progress:
         if not is_collection(documents) and reading.read == WHOLE:
-            return api.open_document(documents[0], settings, **how, progress=progress)
-        return api.open_documents(documents, settings, **how, progress=progress)
+            session: Session = api.open_document(documents[0], settings, **how, progress=progress)
+        else:
+            session = api.open_documents(documents, settings, **how, progress=progress)
+    if not is_quiet():
+        told.keep()
+    return session
 
 
 def open_next(session: Session, document: Path, reading: ReadSettings, sources: bool) -> Session:
     """Open another document with the model of a conversation."""
     from .. import api
 
-    with resumable(), ManyProgress() as progress:
+    with resumable(), spinning(f"Opening {document.name}"), ManyProgress() as progress:
         return api.open_next(session, document, reading=reading, sources=sources, progress=progress)

@@ -23,7 +23,7 @@ from ..settings import (
     ReadSettings,
 )
 from .option_types import AttentionType, Number
-from .render import notice
+from .render import be_quiet, notice
 
 if TYPE_CHECKING:
     from ..runtime.methods.attention import Attention
@@ -193,6 +193,24 @@ retrieval_heads = option(
     env="RETRIEVAL_HEADS",
     type=Number(0, 1),
     help="Share of the KV heads that see everything, for duo.  [default: the plan's]",
+)
+
+
+def _be_quiet(context: click.Context, _parameter: click.Parameter, is_quiet: bool) -> None:
+    """Print no notices while a command runs."""
+    be_quiet(is_quiet)
+    context.call_on_close(lambda: be_quiet(False))
+
+
+quiet = option(
+    "-q",
+    "--quiet",
+    env="QUIET",
+    is_flag=True,
+    callback=_be_quiet,
+    expose_value=False,
+    is_eager=True,
+    help="Print answers and errors only: no notices, no progress.",
 )
 
 

@@ -12,7 +12,8 @@ import click
 from ..library.background.computing import computing
 from ..settings import ModelSettings
 from . import options
-from .render import TaskProgress, notice, print_json, resumable, table
+from .render import TaskProgress, notice, print_json, resumable
+from .table import table
 
 #: Headings of the columns of numbers.
 _FIGURES = ("number", "similarity")
@@ -151,7 +152,7 @@ def show(plan: dict[str, Any]) -> None:
     if sliding:
         rows.append(["slide", str(len(sliding)), "-", spans(sliding)])
     if rows:
-        table(["layers", *_FIGURES, "which"], rows, frozenset(_FIGURES))
+        table(["layers", *_FIGURES, "which"], rows, _FIGURES, folded={"which"})
         click.echo()
     show_budgets(layers)
     n_heads = len(heads["elimination"])
@@ -177,7 +178,7 @@ def show_budgets(layers: dict[str, Any]) -> None:
         click.echo(
             "KL divergence from dense attention at an eighth of the bytes, on texts that were not measured with:"
         )
-        table(["method", "layers' budgets", *_CHECKS], rows, frozenset(_CHECKS))
+        table(["method", "layers' budgets", *_CHECKS], rows, _CHECKS, folded={"method", "layers' budgets"})
         click.echo()
 
 

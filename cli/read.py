@@ -12,6 +12,7 @@ from .render import TaskProgress, notice, print_json, resumable
 @click.command()
 @click.argument("document", metavar="DOCUMENT")
 @options.output_option("text", "json")
+@options.quiet
 @options.extraction_options
 def read(document: str, output: str, extraction: Extraction) -> None:
     """Print the text of a document, as the model sees it.

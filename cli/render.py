@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,13 +12,89 @@ from typing import Any
 
 import click
 
+from .clock import clock
+from .compile_time import compiled_for
+from .fitting import Wrapper, columns_of, shortened, wrapped
+
 #: Seconds between lines about a task, without a terminal for a bar.
 SECONDS_BETWEEN_LINES = 10
 
+#: The name of a task takes at most this part of a line; a line of fewer columns has no speed.
+NAMES_SHARE, WITH_SPEED = 3, 76
+
+
+#: The bars that are drawn now. What is printed meanwhile stands above them.
+_drawn: list[Any] = []
+
+#: Whether only answers, results and errors are printed.
+_is_quiet = False
+
+
+def be_quiet(quiet: bool) -> None:
+    """Print no notices and no progress from now on, or print them again."""
+    global _is_quiet
+    _is_quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Return whether only answers, results and errors are printed."""
+    return _is_quiet
+
+
+def shows_bars() -> bool:
+    """Return whether progress is drawn: on a terminal."""
+    return not _is_quiet and sys.stderr.isatty()
+
 
 def notice(message: str) -> None:
-    """Print a sentence on stderr."""
-    click.echo(message, err=True)
+    """Print a sentence on stderr, unless octavo is to be quiet."""
+    if not _is_quiet:
+        say(message)
+
+
+def say(message: str, indent: str = "") -> None:
+    """Print on stderr what the user asked for: on a terminal wrapped between words, above the bars.
+
+    `indent` precedes all lines but the first.
+    """
+    message = wrapped(message, columns_of(sys.stderr), indent)
+    if _drawn:
+        _drawn[-1].console.print(message, markup=False, highlight=False, soft_wrap=True)
+    else:
+        click.echo(message, err=True)
+
+
+def draw(bars: Any) -> None:
+    """Draw bars, or another live display of rich, in place of a spinner."""
+    for spinner in _drawn:
+        spinner.stop()
+    bars.start()
+    _drawn.append(bars)
+
+
+def stop_drawing(bars: Any) -> None:
+    """Leave bars as they are. A spinner that was there before turns again."""
+    if bars in _drawn:
+        _drawn.remove(bars)
+        bars.stop()
+        for spinner in _drawn:
+            spinner.start()
+
+
+@contextmanager
+def spinning(task: str) -> Iterator[Any]:
+    """Show on a terminal that work is under way, wherever no bar is. Yield what is drawn, or None."""
+    if not shows_bars():
+        yield None
+        return
+    from .bars import spinner
+
+    status = spinner(task)
+    draw(status)
+    try:
+        yield status
+    finally:
+        stop_drawing(status)
 
 
 def print_json(value: Any) -> None:
@@ -29,7 +104,8 @@ def print_json(value: Any) -> None:
 
 def stream(pieces: Iterable[str]) -> None:
     """Print an answer as it is written, wrapped between words on a terminal. End its last line, even if interrupted."""
-    wrapper = Wrapper(shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+    width = columns_of(sys.stdout)
+    wrapper = Wrapper(width) if width else None
     last = ""
     try:
         for piece in pieces:
@@ -48,7 +124,8 @@ class ThoughtPrinter:
     """Print a model's thoughts on stderr as they come, dimmed and wrapped on a terminal."""
 
     def __init__(self) -> None:
-        self._wrapper = Wrapper(shutil.get_terminal_size().columns) if sys.stderr.isatty() else None
+        width = columns_of(sys.stderr)
+        self._wrapper = Wrapper(width) if width else None
         self._began = False
 
     def add(self, text: str) -> None:
@@ -66,54 +143,6 @@ class ThoughtPrinter:
         click.secho(text, dim=True, nl=False, err=True)
 
 
-class Wrapper:
-    """Break the lines of a text that comes in pieces between words, at most `width` columns wide.
-
-    Lines of code blocks and tables stay as they are.
-    """
-
-    def __init__(self, width: int) -> None:
-        self._width, self._column = width, 0
-        self._word, self._blanks = "", ""
-        self._line, self._in_code = "", False
-
-    def add(self, piece: str) -> str:
-        """Return the text that is ready to print; the last word waits until it is whole."""
-        shown = ""
-        for character in piece:
-            if character == "\n":
-                shown += self._take_word() + "\n"
-                self._in_code ^= self._line.lstrip().startswith("```")
-                self._line, self._column, self._blanks = "", 0, ""
-            elif character in " \t":
-                shown += self._take_word()
-                self._blanks += character
-                self._line += character
-            else:
-                self._word += character
-                self._line += character
-        return shown
-
-    def rest(self) -> str:
-        """Return the last word."""
-        return self._take_word()
-
-    def _take_word(self) -> str:
-        """Return the next whole word, and the text before it: blanks, or a line end."""
-        from rich.cells import cell_len
-
-        word, blanks, self._word = self._word, self._blanks, ""
-        if not word:
-            return ""
-        self._blanks = ""
-        as_it_is = self._in_code or self._line.lstrip().startswith(("```", "|"))
-        if not as_it_is and self._column and self._column + cell_len(blanks + word) > self._width:
-            self._column = cell_len(word)
-            return "\n" + word
-        self._column += cell_len(blanks + word)
-        return blanks + word
-
-
 @contextmanager
 def signs_of_life(task: str) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
     """Show on a terminal that work is under way, until the first piece of an answer comes.
@@ -123,19 +152,13 @@ def signs_of_life(task: str) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]
     callable
         Takes the pieces, and yields them.
     """
-    if not sys.stderr.isatty():
-        yield iter
-        return
-    from rich.console import Console
+    with spinning(task) as status:
 
-    status = Console(stderr=True, highlight=False).status(f"{task} ...")
+        def until_first(pieces: Iterable[Any]) -> Iterator[Any]:
+            for piece in pieces:
+                stop_drawing(status)
+                yield piece
 
-    def until_first(pieces: Iterable[Any]) -> Iterator[Any]:
-        for piece in pieces:
-            status.stop()
-            yield piece
-
-    with status:
         yield until_first
 
 
@@ -162,6 +185,7 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
 
     def __init__(self) -> None:
         self._bar: Any = None
+        self._with_speed = True
 
     def notice(self, sentence: str) -> None:
         notice(sentence)
@@ -170,7 +194,8 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
         self._close()
         self._task, self._unit, self._total, self._done, self._before = task, unit, total, done, done
         self._started = self._told = time.perf_counter()
-        if sys.stderr.isatty():
+        self._compiled = compiled_for()
+        if shows_bars():
             self._draw()
         else:
             notice(f"{task}: {total:,} {unit}" + (f", {done:,} of them done before" if done else ""))
@@ -188,16 +213,14 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
             self._close()
 
     def _draw(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+        from .bars import bars
 
-        columns = (TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("amounts", "speed", "left"))
-        console = Console(stderr=True, highlight=False)
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(), *columns, console=console, refresh_per_second=4
-        )
-        self._id = self._bar.add_task(self._task, total=self._total, completed=self._done, **self._fields())
-        self._bar.start()
+        self._bar = bars(("amounts", "speed", "left"))
+        width = self._bar.console.width
+        task = shortened(self._task, width // NAMES_SHARE)
+        self._with_speed = width >= WITH_SPEED
+        self._id = self._bar.add_task(task, total=self._total, completed=self._done, **self._fields())
+        draw(self._bar)
 
     def _fields(self) -> dict[str, str]:
         """Return the texts next to the bar."""
@@ -205,52 +228,22 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
         amounts = f"{self._done:,}/{self._total:,} {self._unit}"
         if self._done == self._before:
             return {"amounts": amounts, "speed": "", "left": ""}
-        speed = (self._done - self._before) / max(seconds, 1e-9)
+        worked = seconds - (compiled_for() - self._compiled)
+        speed = (self._done - self._before) / max(worked, 1e-9)
         if self._done >= self._total:
             left = f"in {clock(seconds)}"
         else:
             left = f"{clock((self._total - self._done) / speed)} left"
         rate = f"{clock(1 / speed)} each" if speed < 0.1 else f"{speed:,.{0 if speed >= 10 else 1}f} {self._unit}/s"
-        return {"amounts": amounts, "speed": rate, "left": left}
+        return {"amounts": amounts, "speed": rate if self._with_speed else "", "left": left}
 
     def _close(self) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            stop_drawing(self._bar)
             self._bar = None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._close()
-
-
-def clock(seconds: float) -> str:
-    """Write a duration as minutes and seconds, such as "2:05", or with hours: "1:02:05"."""
-    minutes, whole_seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{whole_seconds:02d}" if hours else f"{minutes}:{whole_seconds:02d}"
-
-
-def table(columns: list[str], rows: list[list[str]], right: frozenset[str] = frozenset()) -> None:
-    """Print a table for people. Cells are cut or folded only if stdout is a terminal.
-
-    Parameters
-    ----------
-    right : frozenset of str
-        Headings of the columns to align to the right.
-    """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(file=sys.stdout, highlight=False)
-    if not console.is_terminal:
-        console.width = 10_000
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in columns:
-        drawn.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(Text(cell) for cell in row))
-    console.print(drawn)
 
 
 def markdown_table(columns: Iterable[str], rows: Iterable[Iterable[str]], n_left: int = 1) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from .fitting import columns_of, wrapped
 
 if TYPE_CHECKING:
     from ..ask.passages import Passage
@@ -32,11 +33,13 @@ def show_sources(session: Session, err: bool) -> None:
     found = session.sources()
     if not found:
         click.echo(NONE, err=err)
-    width = min(shutil.get_terminal_size((_WIDEST, 0)).columns, _WIDEST)
+    columns = columns_of(sys.stderr if err else sys.stdout)
+    width = min(columns or _WIDEST, _WIDEST)
     for number, passage in enumerate(found, 1):
-        click.echo(f"{number}. {_place(passage)} ({passage.share:.0%} of the attention)", err=err)
-        quote = textwrap.fill(passage.quote, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
-        click.secho(quote, err=err, fg="yellow")
+        header = f"{number}. {_place(passage)} ({passage.share:.0%} of the attention)"
+        click.echo(wrapped(header, columns and width, _INDENT), err=err)
+        quote = f"{_INDENT}{' '.join(passage.quote.split())}"
+        click.secho(wrapped(quote, width, _INDENT), err=err, fg="yellow")
 
 
 def _place(passage: Passage) -> str:

@@ -51,6 +51,8 @@ class Document:
         Range of characters in the file's text, if the document is a part of a long one.
     first_line : int
         The line of the file's text that it begins in, from 1.
+    needed_password : bool
+        Whether its file is encrypted.
     """
 
     text: str
@@ -62,6 +64,18 @@ class Document:
     n_bytes: int = 0
     part: tuple[int, int] | None = None
     first_line: int = 1
+    needed_password: bool = False
+
+    @property
+    def notices_when_kept(self) -> tuple[str, ...]:
+        """Return the notices for a reader whose disk will hold the text."""
+        if not self.needed_password:
+            return self.notices
+        in_clear = (
+            f"{self.name} is encrypted, but octavo keeps its text in clear on this disk, readable by you alone, and "
+            f"answers from it without the password: `octavo remove {self.name}` removes it."
+        )
+        return (*self.notices, in_clear)
 
     def place(self, offset: int) -> Place | None:
         """Return the place of a character; None before the first place."""

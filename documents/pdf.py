@@ -79,7 +79,21 @@ def read_pdf(content: bytes, name: str, recognition: Recognition | None = None) 
     heights = [text.height for text in texts]
     pages = without_repeats(_with_normal_weight(pages), heights, labels)
     text, offsets = _written(pages, outline, [text.remarks for text in texts])
-    return document_of(text, list(zip(offsets, labels, strict=True)), notices)
+    document = document_of(text, list(zip(offsets, labels, strict=True)), notices)
+    return replace(document, needed_password=password is not None and _needs_password(content))
+
+
+def _needs_password(content: bytes) -> bool:
+    """Return whether a PDF that opens with a password does not open without."""
+    import pypdfium2
+
+    if b"/Encrypt" not in content:
+        return False
+    try:
+        with _without_warnings(), pypdfium2.PdfDocument(content):
+            return False
+    except pypdfium2.PdfiumError:
+        return True
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -72,6 +72,12 @@ def entries(folders: Iterable[Path]) -> list[Entry]:
     """Return the indexes in the folders of some libraries, the most recently used first."""
     found = [entry for folder in folders for entry in _entries_of(folder)]
     return sorted(found, key=lambda entry: entry.used, reverse=True)
+
+
+def older_versions(found: Sequence[Entry]) -> list[Entry]:
+    """Return the indexes of texts that files had before, where the same file is indexed as it is now, too."""
+    current = {(entry.path, entry.model) for entry in found if entry.path and entry.state not in (CHANGED, GONE)}
+    return [entry for entry in found if entry.state == CHANGED and (entry.path, entry.model) in current]
 
 
 def _entries_of(library: Path) -> Iterator[Entry]:

@@ -120,6 +120,6 @@ def hash_document(file: DocumentFile | Document, snapshot: LibrarySnapshot, prog
         if sha256 is not None:
             return HashedDocument(sha256, file)
     document = file if isinstance(file, Document) else file.read(progress)
-    for sentence in document.notices:
+    for sentence in document.notices_when_kept:
         progress.notice(sentence)
     return HashedDocument.of(document, file if isinstance(file, DocumentFile) else None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..documents.document import READS
 from ..documents.read import STANDARD_INPUT, may_be_document
 from ..errors import OctavoError
+from ..progress import LeftOut
 from ..runtime.store.model_library import LIBRARY
 
 Name = str | os.PathLike[str]
@@ -49,6 +50,25 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
     return list(found.values())
 
 
+def check_existence(paths: Iterable[Name]) -> None:
+    """Raise OctavoError if named files do not exist. A shell or a folder names only files that do."""
+    missing = [name for path in paths if not (_is_there(name := os.fspath(path)) or glob.has_magic(name))]
+    if len(missing) == 1:
+        raise OctavoError(f"The document {missing[0]} cannot be opened: No such file or directory.")
+    if missing:
+        raise OctavoError(f"There are no documents {', '.join(missing[:-1])} and {missing[-1]}: nothing is opened.")
+
+
+def _is_there(name: str) -> bool:
+    return name == STANDARD_INPUT or os.path.lexists(name)
+
+
+def absolute(paths: Iterable[Name]) -> tuple[str, ...]:
+    """Return paths that are valid in other folders, too; standard input stays as it is."""
+    names = [os.fspath(path) for path in paths]
+    return tuple(name if name == STANDARD_INPUT else os.path.abspath(name) for name in names)
+
+
 def names_many(path: Name) -> bool:
     """Return whether a path stands for several documents, as a folder and a pattern do."""
     name = os.fspath(path)
@@ -82,7 +102,7 @@ def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
         raise OctavoError(f"There is no document in the folder {folder}: {READS}")
     if others:
         names = ", ".join(str(path.relative_to(folder)) for path in others)
-        notice(f"{names} {'are' if others[1:] else 'is'} left out of {folder}: {READS}")
+        notice(LeftOut(f"{names} {'are' if others[1:] else 'is'} left out of {folder}: {READS}"))
     return documents
 
 
@@ -101,7 +121,7 @@ def files_in(folder: Path, notice: Callable[[str], None]) -> Iterator[Path]:
     """
 
     def is_closed(problem: OSError) -> None:
-        notice(f"The folder {problem.filename} cannot be read, so it is left out: {problem.strerror}.")
+        notice(LeftOut(f"The folder {problem.filename} cannot be read, so it is left out: {problem.strerror}."))
 
     entered = set()
     for root, folders, files in os.walk(folder, onerror=is_closed, followlinks=True):

@@ -100,7 +100,7 @@ class FileTexts:
             if isinstance(document, OctavoError):
                 self.problems.append(str(document))
                 continue
-            for sentence in document.notices:
+            for sentence in document.notices_when_kept:
                 self._progress.notice(sentence)
             yield FileText(file, HashedDocument.of(document, file), None)
 

@@ -19,7 +19,10 @@ from typing import Any
 
 from ..attend.hooks import native
 from .compile import LateStage, keeps_kernels
+from .compile_watch import waiting, watch
 from .kernel_cache import kernel_folder, version_of
+
+watch()
 
 #: The process, while one runs, and the functions that it has been asked for and has not yet said to be compiled.
 _running: list[subprocess.Popen[str]] = []
@@ -75,6 +78,12 @@ def wait(function: Any = None) -> None:
 
     The cache lacks kernels that failed there, or were stopped.
     """
+    if _running:
+        with waiting():
+            _wait(function)
+
+
+def _wait(function: Any) -> None:
     for process in list(_running):
         assert process.stdin is not None
         assert process.stdout is not None

@@ -289,3 +289,24 @@ def test_ask_a_document_that_is_longer_than_the_context(tmp_path, on_tiny):
         r"^long\.txt has about [\d,]+ tokens, more than the context of 1,024\. So it is read in", result.stderr, re.M
     )
     assert re.search(r"^\(From long\.txt, part \d+ of \d+\.\)$", result.stderr, re.M)
+
+
+def test_files_that_are_left_out_are_told_once_a_change(folder, on_tiny):
+    (folder / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
+    asked = "ask", folder, "Which ship?", *on_tiny, *SHORT_ANSWER
+
+    def told(*options):
+        lines = octavo(*asked, *options).stderr.splitlines()
+        return [line.split()[0] for line in lines if " left out of " in line or line.startswith("Left out: ")]
+
+    assert told("-q") == []
+    assert told() == ["photo.png", "Left"]
+    assert told() == []
+    (folder / "other.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert told() == ["other.png,"]
+    assert told() == []
+    (folder / "other.png").unlink()
+    assert told() == ["photo.png"]
+    assert " left out of " in octavo("index", folder, *on_tiny).stderr
+    assert " left out of " in octavo("index", folder, *on_tiny).stderr

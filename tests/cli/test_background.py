@@ -140,9 +140,15 @@ def test_a_first_answer_leaves_a_reader_that_makes_the_index(book, on_tiny):
     assert (answered.exit_code, answered.stderr) == (0, cut(5))
 
 
-def test_a_conversation_over_passages_cannot_be_continued(book, on_tiny):
-    wrong = octavo("chat", book, "--continue", *on_tiny, *AT_ONCE, stdin="")
-    fails(wrong, 2, "book.md is not read yet, so no conversation about it can continue.")
+def test_a_conversation_over_passages_is_continued_by_its_texts(book, on_tiny):
+    first = octavo("ask", book, "Which ship?", *on_tiny, *AT_ONCE)
+    assert first.exit_code == 0
+    result = octavo("ask", book, "--continue", "And where?", *on_tiny, *AT_ONCE)
+    assert result.exit_code == 0
+    assert "The last conversation continues: 1 question, the last one “Which ship?”." in result.stderr.splitlines()
+    assert "has changed" not in result.stderr
+    [chat] = json.loads(octavo("chats", *on_tiny[:4], "-o", "json").stdout)
+    assert [message["content"] for message in chat["messages"][::2]] == ["Which ship?", "And where?"]
 
 
 def test_standard_input_is_answered_at_once_and_not_read_later(book, on_tiny, started):

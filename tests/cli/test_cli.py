@@ -81,7 +81,7 @@ def test_each_shared_option_names_its_environment_variable():
     names = "MODEL HF_REPO THREADS CTX_SIZE CACHE_TYPE DEVICE INDEX_DIR ATTENTION BUDGET QUALITY PLAN "
     names += "RETRIEVAL_HEADS PREFILL PREDICT TEMP TOP_P TOP_K MIN_P REPEAT_PENALTY SEED SYSTEM_PROMPT PASSWORD "
     names += "ROPE_SCALING ROPE_SCALE STATE_EVERY THINK THINK_BUDGET READ FIRST_ANSWER BACKGROUND JOBS ENCODING OCR"
-    names += " OCR_LANGUAGES"
+    names += " OCR_LANGUAGES QUIET"
     assert found == {f"OCTAVO_{name}" for name in names.split()}
 
 
@@ -134,7 +134,7 @@ def test_bad_arguments(document, on_tiny):
     fails(octavo("ask", document, "  ", *on_tiny), 2, "The question is empty.")
     fails(octavo("ask", document, "-", *on_tiny, stdin=""), 2, "The question is empty.")
     fails(octavo("ask", document, "-", *on_tiny, stdin=b"\xff"), 2, "The question on standard input is not UTF-8")
-    fails(octavo("ask", document), 2, "Missing argument 'DOCUMENT...'.")
+    fails(octavo("ask"), 2, "Missing argument 'DOCUMENT... QUESTION'.")
     fails(octavo("index"), 2, "Missing argument 'DOCUMENT...'.")
     fails(octavo("summon"), 2, "No such command 'summon'.")
 

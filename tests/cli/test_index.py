@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from helpers import tiny_models
-from helpers.command_line import SENTENCES, fails, interrupt_when, octavo, start
+from helpers.command_line import SENTENCES, SHORT_ANSWER, fails, interrupt_when, octavo, start
+from helpers.pdf_files import PdfWriter
 
 from octavo.documents.document import READS
 from octavo.runtime.devices.step_costs import LENGTHS, StepCosts
@@ -356,3 +357,21 @@ def test_inspect_tells_sliding_layers(tmp_path):
         "windows             5 layers see 32 tokens, 1 layers see everything"
         in octavo("inspect", model).stdout.splitlines()
     )
+
+
+@pytest.mark.parametrize("reading", ["document", "excerpts"])
+def test_it_is_said_once_that_the_text_of_an_encrypted_file_is_kept_in_clear(reading, tmp_path, on_tiny):
+    secret = tmp_path / "secret.pdf"
+    secret.write_bytes(PdfWriter(password="opens").page((60, 700, "The keeper had a cat named Tom.")).content())
+    asked = "ask", secret, "Which cat?", "--read", reading, *on_tiny, *SHORT_ANSWER
+    assert octavo(*asked).exit_code == 1  # without the password
+    told = "secret.pdf is encrypted, but octavo keeps its text in clear on this disk, readable by you alone, and "
+    told += "answers from it without the password: `octavo remove secret.pdf` removes it."
+    assert octavo(*asked, "--password", "opens").stderr.splitlines().count(told) == 1
+    again = octavo(*asked)
+    assert (again.exit_code, told in again.stderr) == (0, False)
+    assert octavo("remove", secret, *on_tiny[:4], "--yes").exit_code == 0
+    assert octavo(*asked).exit_code == 1
+    read = octavo("read", secret, "--password", "opens")
+    assert "Tom" in read.stdout
+    assert read.stderr == ""

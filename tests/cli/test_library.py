@@ -159,10 +159,11 @@ def test_remove_forgets_the_texts_too(document, report, on_tiny):
     at_once = [*on_tiny, *SHORT_ANSWER, "--read", "excerpts"]
     octavo("ask", document, "Which ship?", *at_once)
     octavo("ask", report, "Which ship?", *at_once)
-    assert octavo("remove", document, *on_tiny[:4], "--yes").stderr == "Forgot a text.\n"
+    stays = "A conversation about it stays: `octavo chats` lists what is kept.\n"
+    assert octavo("remove", document, *on_tiny[:4], "--yes").stderr == f"Forgot a text.\n{stays}"
     octavo("index", report, *on_tiny)
     result = octavo("remove", "report.md", *on_tiny[:4], "--yes")
-    assert re.fullmatch(r"Removed .*\nForgot a text\.\n", result.stderr)
+    assert re.fullmatch(rf"Removed .*\nForgot a text\.\n{stays}", result.stderr)
     assert octavo("remove", document, *on_tiny[:4], "--yes").exit_code == 2
 
 
@@ -207,3 +208,18 @@ def test_a_damaged_index_is_listed_and_can_go(indexed):
     assert sorted(row["state"] for row in listed(*indexed).values()) == ["", "damaged"]
     octavo("prune", *indexed, "--yes")
     assert listed(*indexed).keys() == {"island.txt"}
+
+
+def test_an_older_version_of_a_document_is_counted_and_not_listed(document, indexed, on_tiny):
+    document.write_text("Another text.\n")
+    changed = octavo("list", *indexed)
+    assert (changed.stdout.count("island.txt"), changed.stdout.count("changed")) == (1, 1)
+    octavo("index", document, *on_tiny)
+    result = octavo("list", *indexed)
+    assert (result.stdout.count("island.txt"), result.stdout.count("changed")) == (1, 0)
+    first, last = result.stderr.splitlines()
+    assert first == "1 index of an older version is not shown: `octavo prune` removes it."
+    assert last.startswith("3 indexes, ")
+    assert [row["state"] for row in json.loads(octavo("list", *indexed, "-o", "json").stdout)].count("changed") == 1
+    octavo("prune", *indexed, "--yes")
+    assert octavo("list", *indexed).stderr.startswith("2 indexes, ")

@@ -24,7 +24,9 @@ def test_pages_have_their_labels():
 
 def test_an_encrypted_file_needs_its_password():
     writer = PdfWriter(password="secret").page(*lines(WIDE))
-    assert read(writer, "secret").text == " ".join(WIDE) + "\n"
+    document = read(writer, "secret")
+    assert (document.text, document.notices, document.needed_password) == (" ".join(WIDE) + "\n", (), True)
+    assert not read(PdfWriter().page(*lines(WIDE)), "secret").needed_password
     with pytest.raises(OctavoError, match=r"^report\.pdf is encrypted: give its --password\.$"):
         read(writer)
     with pytest.raises(OctavoError, match="password is wrong"):
