@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Self, cast
 
 import numpy as np
 
+from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..library.background.computing import computing
 from ..runtime.chat_template import TemplateError
@@ -167,7 +167,7 @@ class Session:
     def _stream(self, question: str) -> Generator[Part, None, None]:
         """Yield the parts for `stream_parts`; meanwhile nothing is read in the background."""
         with computing():
-            yield from self._answer(question, time.perf_counter())
+            yield from self._answer(question, working_time())
 
     def _answer(self, question: str, began: float) -> Generator[Part, None, None]:
         """Read a question that was asked at a time, and yield the parts of its answer."""

@@ -20,6 +20,7 @@ from typing import Any
 from ..attend.hooks import native
 from .compile import LateStage, keeps_kernels
 from .kernel_cache import kernel_folder, version_of
+from .working_time import not_working
 
 #: The process, while one runs, and the functions that it has been asked for and has not yet said to be compiled.
 _running: list[subprocess.Popen[str]] = []
@@ -75,6 +76,11 @@ def wait(function: Any = None) -> None:
 
     The cache lacks kernels that failed there, or were stopped.
     """
+    with not_working():
+        _wait(function)
+
+
+def _wait(function: Any) -> None:
     for process in list(_running):
         assert process.stdin is not None
         assert process.stdout is not None

@@ -64,13 +64,7 @@ def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Lla
         The file is not a model that octavo can run, or an argument is out of range.
     """
     path, n_threads = find_model(settings.model, notice), settings.n_threads or default_threads()
-    if not keeps_kernels():
-        notice(
-            f"Kernels are compiled each time, as {kernel_folder()} cannot be written or is not yours alone: mend that, "
-            "or set XDG_CACHE_HOME to another folder."
-        )
-    elif not compiled_before():
-        notice("Compiling kernels for this CPU, once for all models: some seconds.")
+    note_compiling(notice)
     llama = Llama(
         path,
         **arguments,
@@ -87,6 +81,17 @@ def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Lla
     if not compiled_before():
         llama.compile_ahead(llama.attention, _SHORT)
     return llama
+
+
+def note_compiling(notice: Notice) -> None:
+    """Notify the user if kernels are yet to be compiled."""
+    if not keeps_kernels():
+        notice(
+            f"Kernels are compiled each time, as {kernel_folder()} cannot be written or is not yours alone: mend that, "
+            "or set XDG_CACHE_HOME to another folder."
+        )
+    elif not compiled_before():
+        notice("Compiling kernels for this CPU, once for all models: some seconds.")
 
 
 def load(
