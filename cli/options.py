@@ -80,7 +80,7 @@ threads = option(
     "--threads",
     env="THREADS",
     type=click.IntRange(1, 512),
-    show_default="physical cores",
+    show_default="physical cores that are free",
     help="Threads.",
 )
 ctx_size = option(

@@ -25,6 +25,7 @@ from .methods.assignment import assign
 from .methods.method import Assignment
 from .process.interruption import Interruption, abort_callback, watched_signals
 from .process.sigbus import n_lost_pages
+from .process.threads import waiting
 from .sequences.recurrent import RecurrentState, StateSlots
 from .sequences.sequence import TokenSequence
 
@@ -297,7 +298,8 @@ class Context(MeasuredContext):
 
     def _compute(self, batch: internals.LlamaBatch) -> None:
         """Compute the batch that the executor is prepared for. Raise OctavoError if that fails."""
-        code = self._run(batch, interruptible=batch.n_tokens() >= self._executor.interruptible)
+        with waiting.step(self.params.n_threads):
+            code = self._run(batch, interruptible=batch.n_tokens() >= self._executor.interruptible)
         self._executor.finish()
         if n_lost_pages() != self._n_lost_pages:
             raise OctavoError(
