@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -71,16 +71,22 @@ def _described(module: str, name: str) -> str:
     return f"{module}.{name}"
 
 
-def wait(function: Any = None) -> None:
+def n_awaited() -> int:
+    """Return how many functions the background process has been asked for and has not yet said to be compiled."""
+    return len(_awaited)
+
+
+def wait(function: Any = None, after_each: Callable[[int], object] | None = None) -> None:
     """Wait until the background process has compiled a function, or ends, with all compiled, if it is not given.
 
-    The cache lacks kernels that failed there, or were stopped.
+    `after_each` receives the number of those that are left, after each. The cache lacks kernels that failed there, or
+    were stopped.
     """
     with not_working():
-        _wait(function)
+        _wait(function, after_each)
 
 
-def _wait(function: Any) -> None:
+def _wait(function: Any, after_each: Callable[[int], object] | None) -> None:
     for process in list(_running):
         assert process.stdin is not None
         assert process.stdout is not None
@@ -90,6 +96,8 @@ def _wait(function: Any) -> None:
         while function is None or _described(function.__module__, function.__name__) in _awaited:
             line = process.stdout.readline()
             _awaited.discard(line.rstrip())
+            if after_each is not None:
+                after_each(n_awaited())
             if not line:
                 process.wait()
                 process.stdout.close()

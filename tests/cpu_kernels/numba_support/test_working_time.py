@@ -52,7 +52,7 @@ def test_two_threads_that_compile_count_once():
 
 
 def test_waiting_for_the_process_that_compiles_does_not_count(monkeypatch):
-    monkeypatch.setattr(background_compile, "_wait", lambda function: time.sleep(0.1))
+    monkeypatch.setattr(background_compile, "_wait", lambda *_: time.sleep(0.1))
     counted, _ = passed(background_compile.wait)
     assert counted < 0.05
 
