@@ -114,7 +114,8 @@ where it stopped, and methods and depths can be added.
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
-    help="What samples are made of: a text; JSON for qa, fixed-context and longbench.  [default: what octavo has]",
+    help="What samples are made of: a text; JSON for qa, fixed-context and longbench, in the forms that "
+    "docs/evaluation.md shows.  [default: what octavo has]",
 )
 @options.plan
 @options.scheduler
