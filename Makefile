@@ -1,5 +1,4 @@
-# make demo | make test | make test-cpus: each sets up what it needs, in .venv, the first time and again. A demo needs 1 GB
-# less than tests.
+# make demo | make test | make test-cpus: each sets up what it needs, in .venv, the first time and again.
 # make man writes the man page that `man octavo` finds while .venv is active.
 # test-cpus runs the kernels' tests as on lesser CPUs than this one (tests/helpers/other_cpus.py names them).
 # test-arm runs one case of each kernel's test, and a tiny model, as on ARM, under emulation; test-arm-short runs a few.
@@ -47,7 +46,7 @@ test-cpus: $(VENV)/dev
 
 # Emulated, and as each of these CPUs: the oldest with NEON, one with products of bytes, and Apple's first.
 ARM_CPUS := generic cortex-a76 apple-m1
-ARM_TEST = PYTHONPATH=$(CURDIR)/$(VENV)/arm/site:$(CURDIR)/$(VENV)/types:$(CURDIR)/tests PYTHONDONTWRITEBYTECODE=1 \
+ARM_TEST = PYTHONPATH=$(CURDIR)/$(VENV)/arm/site:$(CURDIR)/src:$(CURDIR)/tests PYTHONDONTWRITEBYTECODE=1 \
 	NUMBA_CPU_FEATURES= qemu-aarch64-static -L $(VENV)/arm/sysroot $(VENV)/arm/sysroot/usr/bin/python3 -m pytest -q -p arm.one_case \
 	-p no:cacheprovider
 
@@ -127,10 +126,9 @@ $(VENV)/ready: pyproject.toml Makefile
 		$(BIN)/python -m octavo.runtime.models.compile_kernels
 	@touch $@
 
-# What tests and linters need besides: 1 GB.
+# What tests and linters need besides: a third of a GB.
 $(VENV)/dev: $(VENV)/ready
 	@$(INSTALL) "Installing the tools of tests" $(PIP_INSTALL) --editable ".[demo,dev]"
-	@mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/octavo  # where mypy finds the package
 	@touch $@
 
 rebuild-llama.cpp:
