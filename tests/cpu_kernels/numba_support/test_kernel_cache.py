@@ -173,7 +173,7 @@ def test_two_installs_of_one_version_share_kernels(compiled, tmp_path):
     """Another copy of the package, whose files are of another time, finds what the first one compiled."""
     copy = tmp_path / "octavo"
     shutil.copytree(
-        PACKAGE, copy, ignore=shutil.ignore_patterns(".*", "tests", "docs", "build"), copy_function=shutil.copy
+        PACKAGE, copy, ignore=shutil.ignore_patterns(".*", "src", "tests", "docs", "build"), copy_function=shutil.copy
     )
     for path in copy.rglob("*.py"):
         os.utime(path, (1, 1))
