@@ -225,7 +225,7 @@ class Session:
         Parameters
         ----------
         most : int
-            Most passages to return.
+            Most passages to return, at least 1.
 
         Returns
         -------
@@ -266,7 +266,7 @@ class Session:
         if n_tokens >= self.llama.longest:
             raise OctavoError(
                 f"The question does not fit: {n_tokens:,} tokens, and the context holds "
-                f"{self.llama.longest:,}. Use /clear to forget the conversation, or give a larger context with -c."
+                f"{self.llama.longest:,}. Use /clear to forget the conversation, or give a larger context with `n_ctx`."
             )
         if n_kept < self.llama.n_tokens:
             self.llama.rewind(n_kept)

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from .render import SECONDS_BETWEEN_LINES, TaskProgress, clock, notice
+from ..progress import clock
+from .render import SECONDS_BETWEEN_LINES, TaskProgress, notice
 
 #: Unit of the work on a document's tokens; the work on clusters comes after it.
 _TOKENS = "tokens"

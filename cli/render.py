@@ -13,13 +13,16 @@ from typing import Any
 
 import click
 
+from ..errors import spoken
+from ..progress import clock
+
 #: Seconds between lines about a task, without a terminal for a bar.
 SECONDS_BETWEEN_LINES = 10
 
 
 def notice(message: str) -> None:
     """Print a sentence on stderr."""
-    click.echo(message, err=True)
+    click.echo(spoken(message), err=True)
 
 
 def print_json(value: Any) -> None:
@@ -220,13 +223,6 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._close()
-
-
-def clock(seconds: float) -> str:
-    """Write a duration as minutes and seconds, such as "2:05", or with hours: "1:02:05"."""
-    minutes, whole_seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{whole_seconds:02d}" if hours else f"{minutes}:{whole_seconds:02d}"
 
 
 def table(columns: list[str], rows: list[list[str]], right: frozenset[str] = frozenset()) -> None:

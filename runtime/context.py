@@ -13,6 +13,7 @@ import numpy as np
 from llama_cpp import _internals as internals
 
 from ..errors import OctavoError
+from ..settings import LONGEST
 from .cache.cache_layers import cache_layers, check_methods
 from .cache.kv_cache import KVCache
 from .devices.protocol import Device
@@ -28,9 +29,6 @@ from .process.sigbus import n_lost_pages
 from .process.threads import waiting
 from .sequences.recurrent import RecurrentState, StateSlots
 from .sequences.sequence import TokenSequence
-
-#: Largest number of tokens of a sequence of any length: kernels compare positions as f32.
-ENDLESS = 1 << 24
 
 
 class Context(MeasuredContext):
@@ -199,7 +197,7 @@ class Context(MeasuredContext):
         needed = self.cache.n_tokens + n_tokens
         if needed > self.longest:
             raise OctavoError(
-                f"{needed:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (n_ctx)."
+                f"{needed:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (`n_ctx`)."
             )
 
     def decode(self, batch: internals.LlamaBatch) -> None:
@@ -326,7 +324,7 @@ class Context(MeasuredContext):
     @property
     def longest(self) -> int:
         """Return the largest number of tokens of the sequence: more than `n_ctx` if every head forgets distant rows."""
-        return ENDLESS if self.cache.rolls else self._n_ctx
+        return LONGEST if self.cache.rolls else self._n_ctx
 
     def kv_cache_clear(self) -> None:
         """Forget everything, an attached document too."""

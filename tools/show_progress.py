@@ -22,8 +22,8 @@ from typing import TextIO
 PARTS = (
     (re.compile(r"Running command Building wheel for llama.cpp.python"), "Building llama.cpp"),
     (re.compile(r"Running command Building (?:wheel|editable) for (\S+)"), r"Building \1"),
-    (re.compile(r"Installing collected packages"), "Installing packages"),
-    (re.compile(r"(?:Collecting|Obtaining) "), "Collecting packages"),
+    (re.compile(r"^Installing collected packages"), "Installing packages"),
+    (re.compile(r"^(?:Collecting|Obtaining) "), "Collecting packages"),
 )
 COUNT = re.compile(r"\s*\[\s*(\d+)(?:/(\d+)|%)\]")
 

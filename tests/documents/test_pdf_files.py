@@ -25,7 +25,7 @@ def test_pages_have_their_labels():
 def test_an_encrypted_file_needs_its_password():
     writer = PdfWriter(password="secret").page(*lines(WIDE))
     assert read(writer, "secret").text == " ".join(WIDE) + "\n"
-    with pytest.raises(OctavoError, match=r"^report\.pdf is encrypted: give its --password\.$"):
+    with pytest.raises(OctavoError, match=r"^report\.pdf is encrypted: give its `password`\.$"):
         read(writer)
     with pytest.raises(OctavoError, match="password is wrong"):
         read(writer, "guess")
