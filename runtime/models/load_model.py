@@ -95,7 +95,7 @@ def note_compiling(notice: Notice) -> None:
             "or set XDG_CACHE_HOME to another folder."
         )
     elif not compiled_before():
-        notice("Compiling kernels for this CPU, once for all models: some seconds.")
+        notice("Compiling kernels for this CPU, once for all models: about half a minute.")
 
 
 def load(
