@@ -23,6 +23,9 @@ QUESTION ?= What is the name of the latest epoch?
 demo: $(VENV)/ready
 	$(BIN)/octavo index $(DEMO)
 	$(BIN)/octavo ask $(DEMO) "$(QUESTION)" --temp 0
+	@echo
+	@echo "octavo is installed in $(VENV). To call it by its name in this shell, run: . $(BIN)/activate"
+	@echo "Or call it by its path, from anywhere: $(abspath $(BIN))/octavo chat report.pdf"
 
 # Tests run in so many processes, of up to 2 GB. Threads that spin while they wait would take the cores from each other.
 PROCESSES ?= 2
@@ -32,28 +35,28 @@ PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(PROCESSES) --dist 
 CASES ?= 3
 SEED  ?= 0
 
-test: $(VENV)/ready
+test: $(VENV)/dev
 	$(PYTEST) -m "not slow" --cases=$(CASES) --case-seed=$(SEED)
 
-test-all: $(VENV)/ready
+test-all: $(VENV)/dev
 	$(PYTEST)
 
-test-cpus: $(VENV)/ready
+test-cpus: $(VENV)/dev
 	for cpu in baseline avx2 alderlake skylake; do \
 		OCTAVO_TEST_CPU=$$cpu $(PYTEST) -m "not slow" tests/cpu_kernels || exit 1; done
 
 # Emulated, and as each of these CPUs: the oldest with NEON, one with products of bytes, and Apple's first.
 ARM_CPUS := generic cortex-a76 apple-m1
-ARM_TEST = PYTHONPATH=$(CURDIR)/$(VENV)/arm/site:$(CURDIR)/$(VENV)/types:$(CURDIR)/tests PYTHONDONTWRITEBYTECODE=1 \
+ARM_TEST = PYTHONPATH=$(CURDIR)/$(VENV)/arm/site:$(CURDIR)/src:$(CURDIR)/tests PYTHONDONTWRITEBYTECODE=1 \
 	NUMBA_CPU_FEATURES= qemu-aarch64-static -L $(VENV)/arm/sysroot $(VENV)/arm/sysroot/usr/bin/python3 -m pytest -q -p arm.one_case \
 	-p no:cacheprovider
 
-test-arm: $(VENV)/ready
+test-arm: $(VENV)/dev
 	tests/arm/setup.sh $(VENV)/arm $(BIN)/python llama.cpp
 	for cpu in $(ARM_CPUS); do \
 		NUMBA_CPU_NAME=$$cpu XDG_CACHE_HOME=$(VENV)/arm/cache-$$cpu $(ARM_TEST) tests/cpu_kernels tests/arm || exit 1; done
 
-test-arm-short: $(VENV)/ready
+test-arm-short: $(VENV)/dev
 	tests/arm/setup.sh $(VENV)/arm $(BIN)/python
 	NUMBA_CPU_NAME=apple-m1 XDG_CACHE_HOME=$(VENV)/arm/cache-short $(ARM_TEST) \
 		tests/cpu_kernels/numba_support/test_vector.py tests/cpu_kernels/rows/test_rows.py
@@ -68,22 +71,22 @@ test-llama-server: $(VENV)/upstream/ready
 	cd $(VENV)/upstream/vendor/llama.cpp/tools/server/tests && PYTHONPATH=$(CURDIR)/tests $(CURDIR)/$(BIN)/python \
 		-m pytest -q -n $(PROCESSES) -p helpers.llama_server_tests -p no:cacheprovider -m "not slow" unit
 
-$(VENV)/upstream/ready: $(VENV)/ready tests/helpers/upstream_tests.py
+$(VENV)/upstream/ready: $(VENV)/dev tests/helpers/upstream_tests.py
 	$(BIN)/python tests/helpers/upstream_tests.py $(VENV)/upstream
 	touch $@
 
 test-lm-eval: $(VENV)/lm-eval/ready
 	OCTAVO_TEST_LM_EVAL=$(CURDIR)/$(VENV)/lm-eval/bin/python $(BIN)/python -m pytest -s tests/serve/test_lm_eval.py
 
-test-clients: $(VENV)/ready
+test-clients: $(VENV)/dev
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python tests/clients/run_clients.py $(VENV)/clients
 
-$(VENV)/lm-eval/ready: $(VENV)/ready
+$(VENV)/lm-eval/ready: $(VENV)/dev
 	$(PYTHON) -m venv $(VENV)/lm-eval
 	$(VENV)/lm-eval/bin/pip install --quiet "lm_eval[api]>=0.4.13,<0.5"
 	touch $@
 
-test-reliability: $(VENV)/ready
+test-reliability: $(VENV)/dev
 	OCTAVO_TEST_RELIABILITY=full $(BIN)/python -m pytest tests/reliability
 
 try-readme:
@@ -99,7 +102,7 @@ man: $(VENV)/ready
 	mkdir -p $(VENV)/share/man/man1
 	$(BIN)/python -m octavo.cli.man > $(VENV)/share/man/man1/octavo.1
 
-lint: $(VENV)/ready
+lint: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -108,27 +111,34 @@ lint: $(VENV)/ready
 # crashes on CPUs with AMX. Without dead-store elimination GCC keeps these stores. Clang has no such bug.
 KEEP_STORES := $$($${CXX:-c++} --version | grep -q 'Free Software Foundation' && echo -fno-dse -fno-tree-dse)
 # Setuptools warns of each editable installation that folders of its name may hide it: none has.
-PIP_INSTALL := PYTHONWARNINGS="ignore:Editable installation" CXXFLAGS="$$CXXFLAGS $(KEEP_STORES)" $(BIN)/pip install --quiet
+INSTALL := PYTHONWARNINGS="ignore:Editable installation" CXXFLAGS="$$CXXFLAGS $(KEEP_STORES)" \
+	$(PYTHON) tools/show_progress.py $(VENV)/install.log
+PIP_INSTALL := $(BIN)/pip install --verbose
 
 # llama.cpp is built for this CPU, which takes minutes. A wheel that pip kept may come from another CPU, or lack the
 # flags above: if it crashes, llama.cpp is built again, and if that crashes too, for any CPU (on x86-64: AVX2, no AMX).
 $(VENV)/ready: pyproject.toml Makefile
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "octavo needs Python 3.11 or newer")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing. llama-cpp-python is built from source: some minutes, the first time."
-	$(BIN)/pip install --quiet --upgrade pip
-	$(PIP_INSTALL) --editable ".[demo,dev]"
-	$(BIN)/python -m octavo.runtime.process.selftest || $(MAKE) rebuild-llama.cpp || \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "octavo needs Python 3.11 or newer")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --upgrade pip
+	@echo "Installing octavo in $(VENV). llama.cpp is built for this CPU, the first time: about 7 minutes on 2 cores."
+	@$(INSTALL) "Installing octavo" $(PIP_INSTALL) --editable ".[demo]"
+	@$(BIN)/python -m octavo.runtime.process.selftest || $(MAKE) rebuild-llama.cpp || \
 		$(MAKE) rebuild-llama.cpp CMAKE_ARGS="$$CMAKE_ARGS -DGGML_NATIVE=OFF"
-	@echo "Compiling kernels for this CPU: some seconds."
-	$(BIN)/python -m octavo.runtime.models.compile_kernels
-	mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/octavo  # where mypy finds the package
-	touch $@
+	@echo "Compiling kernels for this CPU, once: about half a minute on 2 cores."
+	@$(PYTHON) tools/show_progress.py $(VENV)/kernels.log "Compiling kernels" \
+		$(BIN)/python -m octavo.runtime.models.compile_kernels
+	@touch $@
+
+# What tests and linters need besides: a third of a GB.
+$(VENV)/dev: $(VENV)/ready
+	@$(INSTALL) "Installing the tools of tests" $(PIP_INSTALL) --editable ".[demo,dev]"
+	@touch $@
 
 rebuild-llama.cpp:
 	@echo "llama.cpp, as it was built, does not run on this CPU: building it again."
 	-$(BIN)/pip cache remove --quiet llama_cpp_python
-	$(PIP_INSTALL) --force-reinstall --no-deps --no-binary llama-cpp-python \
+	@$(INSTALL) "Building llama.cpp" $(PIP_INSTALL) --force-reinstall --no-deps --no-binary llama-cpp-python \
 		"$$($(BIN)/pip freeze | grep -i '^llama.cpp.python==')"
 	$(BIN)/python -m octavo.runtime.process.selftest
 

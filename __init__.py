@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .ask.session import Session
     from .errors import OctavoError
     from .library.batch.index_result import NotIndexed
-    from .progress import Progress
+    from .progress import Progress, ShownProgress
     from .runtime.llama import Llama
     from .runtime.methods.attention import Attention
     from .settings import ModelSettings, ReadSettings, Sampling
@@ -40,6 +40,7 @@ __all__ = [
     "ReadSettings",
     "Sampling",
     "Session",
+    "ShownProgress",
     "Timing",
     "__version__",
     "index_documents",
@@ -62,8 +63,13 @@ _MODULES = {
     "Attention": ".runtime.methods.attention",
     "Llama": ".runtime.llama",
     "OctavoError": ".errors",
-    "Progress": ".progress",
+    **dict.fromkeys(("Progress", "ShownProgress"), ".progress"),
 }
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not yet: for `dir`, `help` and completion."""
+    return [*__all__, *(name for name in globals() if name.startswith("__") and name not in __all__)]
 
 
 def __getattr__(name: str) -> Any:

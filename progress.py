@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+import sys
+import time
+from importlib import import_module
+from typing import Any, Protocol, runtime_checkable
+
+#: Seconds between pictures of a line that changes, and between lines where none can change.
+_BETWEEN_PICTURES, _BETWEEN_LINES = 0.25, 10.0
 
 
 class LeftOut(str):
@@ -54,6 +60,120 @@ class Progress(Protocol):
 
 class Silent(Progress):
     """A progress that shows nothing."""
+
+
+class ShownProgress(Progress):
+    """A progress that shows itself: a line that changes, in a notebook and on a terminal, else a line now and then.
+
+    In a notebook the line is a part of the cell's output, which needs no widgets. Elsewhere it goes to stderr.
+    """
+
+    def __init__(self) -> None:
+        self._line: _Line = _NotebookLine() if _in_notebook() else _StderrLine()
+        self._done = self._total = 0
+
+    def notice(self, sentence: str) -> None:
+        """Show a notice."""
+        self._line.write(sentence)
+
+    def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
+        """Show that a task begins."""
+        self._task, self._total, self._unit, self._done, self._before = task, total, unit, done, done
+        self._began = self._shown = time.monotonic()
+        self._line.change(self._text(), ends=done >= total)
+
+    def advance(self, amount: int) -> None:
+        """Show how far the task is, unless that was shown a moment ago."""
+        self._done += amount
+        ends = self._done >= self._total
+        if ends or time.monotonic() >= self._shown + self._line.seconds:
+            self._shown = time.monotonic()
+            self._line.change(self._text(), ends)
+
+    def _text(self) -> str:
+        """Return the task, how far it is, and the time that is left."""
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        texts, newly = [f"{self._task}: {self._done:,}/{self._total:,} {self._unit}"], self._done - self._before
+        if newly:
+            texts.append(f"{newly / seconds:,.1f} {self._unit}/s")
+            left = (self._total - self._done) / newly * seconds
+            texts.append(f"in {clock(seconds)}" if self._done >= self._total else f"{clock(left)} left")
+        return ", ".join(texts)
+
+
+def clock(seconds: float) -> str:
+    """Write a duration as minutes and seconds, such as "2:05", or with hours: "1:02:05"."""
+    minutes, whole_seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{whole_seconds:02d}" if hours else f"{minutes}:{whole_seconds:02d}"
+
+
+class _Line(Protocol):
+    """A line of text that changes, at most once in some seconds."""
+
+    seconds: float
+
+    def change(self, text: str, ends: bool) -> None:
+        """Change the text, perhaps for the last time: the next one has a line of its own."""
+
+    def write(self, text: str) -> None:
+        """Write another line."""
+
+
+class _NotebookLine:
+    """A line of a notebook's cell."""
+
+    seconds = _BETWEEN_PICTURES
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def change(self, text: str, ends: bool) -> None:
+        """Change the text."""
+        if self._handle is None:
+            self._handle = _display(text, display_id=True)
+        else:
+            self._handle.update({"text/plain": text}, raw=True)
+        if ends:
+            self._handle = None
+
+    def write(self, text: str) -> None:
+        """Write another line."""
+        _display(text)
+
+
+class _StderrLine:
+    """A line on stderr; without a terminal, each text is a line of its own."""
+
+    def __init__(self) -> None:
+        self._changes = sys.stderr.isatty()
+        self.seconds = _BETWEEN_PICTURES if self._changes else _BETWEEN_LINES
+        self._width = 0
+
+    def change(self, text: str, ends: bool) -> None:
+        """Change the text."""
+        if not self._changes:
+            self.write(text)
+            return
+        sys.stderr.write(f"\r{text:{self._width}}" + ("\n" if ends else ""))
+        sys.stderr.flush()
+        self._width = 0 if ends else len(text)
+
+    def write(self, text: str) -> None:
+        """Write another line."""
+        sys.stderr.write(("\n" if self._width else "") + f"{text}\n")
+        self._width = 0
+
+
+def _in_notebook() -> bool:
+    """Return whether this runs in a cell: in IPython, with a kernel."""
+    ipython: Any = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+def _display(text: str, **options: Any) -> Any:
+    """Display a text in a cell."""
+    return import_module("IPython.display").display({"text/plain": text}, raw=True, **options)
 
 
 class DocumentProgress(Progress, Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import asdict, dataclass, field
+from numbers import Integral, Real
 from typing import Any, Self
 
 from .errors import OctavoError
@@ -34,6 +35,12 @@ READS = WHOLE, EXCERPTS = "document", "excerpts"
 #: Tokens after which a document's index keeps the recurrent state of a hybrid model, by default.
 STATE_EVERY = 4096
 
+#: Longest context in tokens: kernels compare positions as f32.
+LONGEST = 1 << 24
+
+#: Most threads.
+MOST_THREADS = 512
+
 #: Default limit of an answer's tokens: small models may repeat themselves without end.
 MAX_TOKENS = 1024
 
@@ -53,7 +60,7 @@ class ModelSettings:
     n_ctx : int
         Longest context in tokens; 0 is the model's own. Unused context takes no memory.
     n_threads : int, optional
-        Threads; by default one for each physical core.
+        Threads; by default one for each physical core that other programs leave free, and two at least.
     cache_type : {"f16", "q8_0", "q4_0"}
         Type of keys and values; "q8_0" takes half the memory, "q4_0" a little over a quarter.
     device : {"auto", "cpu", "metal"}
@@ -81,6 +88,9 @@ class ModelSettings:
     index_dir: AnyPath | None = None
 
     def __post_init__(self) -> None:
+        check_whole("n_ctx", self.n_ctx, 0, LONGEST)
+        check_whole("n_threads", self.n_threads, 1, MOST_THREADS, optional=True)
+        check_number("rope_scale", self.rope_scale)
         if self.cache_type not in CACHE_TYPES:
             raise OctavoError(f"Keys and values are stored as {', '.join(CACHE_TYPES)}: not as '{self.cache_type}'.")
         check_device(self.device)
@@ -177,6 +187,9 @@ class ReadSettings(Extraction):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_whole("state_every", self.state_every)
+        check_number("first_answer", self.first_answer, optional=True)
+        check_whole("n_jobs", self.n_jobs)
         if self.prefill not in PREFILLS:
             raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{self.prefill}'.")
         if self.read not in READS:
@@ -232,6 +245,11 @@ class Sampling:
     think_budget: int | None = THINK_BUDGET
 
     def __post_init__(self) -> None:
+        for name in ("temperature", "top_p", "min_p", "repeat_penalty"):
+            check_number(name, getattr(self, name))
+        for name in ("max_tokens", "seed", "think_budget"):
+            check_whole(name, getattr(self, name), optional=True)
+        check_whole("top_k", self.top_k)
         if self.max_tokens is not None and self.max_tokens < 1:
             raise OctavoError(f"An answer has at least 1 token: max_tokens cannot be {self.max_tokens}.")
         if not 0 <= self.temperature < math.inf:
@@ -248,6 +266,24 @@ class Sampling:
             raise OctavoError(f"A thought has 0 tokens or more: think_budget cannot be {self.think_budget}.")
         if self.seed is not None and not 0 <= self.seed < 2**32 - 1:
             raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
+
+
+def check_whole(
+    name: str, value: object, least: int | None = None, most: int | None = None, optional: bool = False
+) -> None:
+    """Raise OctavoError unless the setting of a name is a whole number in a range; None will do if it is optional."""
+    if value is None and optional:
+        return
+    whole = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+    if whole is None or (least is not None and whole < least) or (most is not None and whole > most):
+        bounds = "" if least is None else f" of {least} or more" if most is None else f" from {least} to {most:,}"
+        raise OctavoError(f"`{name}` is a whole number{bounds}: not {value!r}.")
+
+
+def check_number(name: str, value: object, optional: bool = False) -> None:
+    """Raise OctavoError unless the setting of a name is a number; None will do if it is optional."""
+    if not (value is None and optional) and not (isinstance(value, Real) and not isinstance(value, bool)):
+        raise OctavoError(f"`{name}` is a number: not {value!r}.")
 
 
 def check_encoding(encoding: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..cpu_kernels.numba_support.working_time import working_time
 from ..runtime.llama import Llama
 from ..runtime.thought_form import Stage, Thoughts
 from .thought_splitter import Part, ThoughtSplitter, n_begun
@@ -29,7 +29,8 @@ class Timing:
     thought_tokens : int
         Tokens of the thoughts before the answer, with the tags around them.
     first_token_s : float
-        Seconds from the question to the first token; what is read for the question before it counts.
+        Seconds from the question to the first token; what is read for the question before it counts. Kernels that are
+        compiled meanwhile, once, do not count.
     decode_s : float
         Seconds from the first token to the last.
     """
@@ -125,7 +126,7 @@ class Meter:
 
     def count(self) -> None:
         """Count a drawn token. Bytes count from the first token on."""
-        self._last_token_s = time.perf_counter() - self._start
+        self._last_token_s = working_time() - self._start
         self.n_tokens += 1
         if self.n_tokens == 1:
             self._first_token_s = self._last_token_s

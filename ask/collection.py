@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..library.background.computing import computing
 from ..runtime.llama import Llama
@@ -106,7 +106,7 @@ class Collection(Session):
 
         The search for a question in a conversation includes the question before it.
         """
-        began = time.perf_counter()
+        began = working_time()
         with computing():
             if not self._closed and question.strip():
                 self._find(f"{self._last.question}\n{question}" if self._last else question)

@@ -13,6 +13,7 @@ from ..documents.document import Place, place_at
 from ..documents.sentences import sentences
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import hash_text
+from ..settings import check_whole
 
 #: Least share of the attention that a source has: this, and in a short text, of whose sentences each gets much, so
 #: many times their mean share, but no more than the third. A sentence beside another needs half of it.
@@ -154,6 +155,7 @@ def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, mos
     list of Passage
         At most `most`, the largest shares first; none if no sentence stands out.
     """
+    check_whole("most", most, 1)
     borders, n_sentences = text.borders, len(text.borders) - 1
     shares = np.stack([np.bincount(text.sentence_of, part, n_sentences) for part in attended])
     best = shares.max(axis=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Self, cast
 
 import numpy as np
 
+from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..library.background.computing import computing
 from ..runtime.chat_template import TemplateError
@@ -169,7 +169,7 @@ class Session(KeptOnDisk):
     def _stream(self, question: str) -> Generator[Part, None, None]:
         """Yield the parts for `stream_parts`; meanwhile nothing is read in the background."""
         with computing():
-            yield from self._answer(question, time.perf_counter())
+            yield from self._answer(question, working_time())
 
     def _answer(self, question: str, began: float) -> Generator[Part, None, None]:
         """Read a question that was asked at a time, and yield the parts of its answer."""
@@ -227,7 +227,7 @@ class Session(KeptOnDisk):
         Parameters
         ----------
         most : int
-            Most passages to return.
+            Most passages to return, at least 1.
 
         Returns
         -------
@@ -268,7 +268,7 @@ class Session(KeptOnDisk):
         if n_tokens >= self.llama.longest:
             raise OctavoError(
                 f"The question does not fit: {n_tokens:,} tokens, and the context holds "
-                f"{self.llama.longest:,}. Use /clear to forget the conversation, or give a larger context with -c."
+                f"{self.llama.longest:,}. Use /clear to forget the conversation, or give a larger context with `n_ctx`."
             )
         if n_kept < self.llama.n_tokens:
             self.llama.rewind(n_kept)

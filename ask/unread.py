@@ -5,7 +5,6 @@ Of a document of which the model has read a part, the passages follow that part.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..cpu_kernels.numba_support.working_time import working_time
 from ..documents.document import Document, Place
 from ..library.document_file import DocumentFile
 from ..library.file_texts import FileText, FileTexts
@@ -192,9 +192,9 @@ class PassageFinder:
         """Read the passages of a choice, or return `current` if it is the same text."""
         if isinstance(current, Passages) and current.pieces == choice.pieces and current.part is choice.part:
             return current
-        began = time.perf_counter()
+        began = working_time()
         passages = at_once(self.read(choice, lambda: self._llama.n_batch))
-        self._has_read(sum(stop - start for _, start, stop in passages.read_now), time.perf_counter() - began)
+        self._has_read(sum(stop - start for _, start, stop in passages.read_now), working_time() - began)
         return passages
 
     def followed_by(self, tokens_hash: str) -> None:

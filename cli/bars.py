@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from .clock import clock
+from ..progress import clock
 from .compile_time import compiling
 
 

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..progress import LeftOut
-from .clock import clock
+from ..progress import LeftOut, clock
 from .compile_time import compiled_for
 from .fitting import shortened
 from .render import (

@@ -15,13 +15,13 @@ def compiling() -> float:
     Otherwise 0.
     """
     watch = _watch()
-    return compiled_for() if watch is not None and watch.seconds_of_this_wait() >= _SHOWN_SECONDS else 0.0
+    return compiled_for() if watch is not None and watch.compiling_now() >= _SHOWN_SECONDS else 0.0
 
 
 def compiled_for() -> float:
     """Return the seconds for which this process has waited for kernels so far."""
-    return watch.seconds_of_waiting() if (watch := _watch()) is not None else 0.0
+    return watch.compiling_time() if (watch := _watch()) is not None else 0.0
 
 
 def _watch() -> Any:
-    return sys.modules.get("octavo.cpu_kernels.numba_support.compile_watch")
+    return sys.modules.get("octavo.cpu_kernels.numba_support.working_time")

@@ -114,7 +114,8 @@ where it stopped, and methods and depths can be added.
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
-    help="What samples are made of: a text; JSON for qa, fixed-context and longbench.  [default: what octavo has]",
+    help="What samples are made of: a text; JSON for qa, fixed-context and longbench, in the forms that "
+    "docs/evaluation.md shows.  [default: what octavo has]",
 )
 @options.plan
 @options.scheduler
@@ -157,7 +158,7 @@ def eval(
     with resumable(), TaskProgress() as progress, ExitStack() as stack:
         if isinstance(task, FolderTask):
             _refuse_for_folders(task.name, scheduler)
-            llama = load_model(located, notice, attention=DEFAULT_ATTENTION)
+            llama = load_model(located, notice, measures=True, attention=DEFAULT_ATTENTION)
             folders = FolderSettings(depths, n_samples, seed, made_of)
             evaluation = FolderEvaluation(llama, library, task, folders, progress, notice)
         else:
@@ -165,7 +166,7 @@ def eval(
             model_plan = plan_for(attentions, library, plan)
             attentions = [one.with_plan(model_plan) for one in attentions]
             measured = Settings(attentions, budgets, depths, n_samples, seed, made_of)
-            llama = load_model(located, notice, plan=model_plan)
+            llama = load_model(located, notice, measures=True, plan=model_plan)
             workers = None
             if scheduler is not None:
                 from ..evaluation.cluster_evaluation import text_workers

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import spoken
 from ..settings import Extraction, ModelSettings, ReadSettings
 from . import options
 from .batch_progress import ManyProgress
@@ -89,7 +90,7 @@ def _watch(folders: list[Path], job: Job, n_jobs: int) -> None:
 def _described(outcome: IndexResult) -> dict[str, Any]:
     """Return the result of a document, for programs."""
     if outcome.problem:
-        return {"document": outcome.name, "path": None, "problem": outcome.problem}
+        return {"document": outcome.name, "path": None, "problem": spoken(outcome.problem)}
     paths = [str(folder) for folder in outcome.folders]
     if len(paths) > 1:
         return {"document": outcome.name, "path": None, "parts": paths}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import spoken
 from . import options
 from .option_types import Age, Size
 from .render import notice, print_json, size
@@ -109,7 +110,7 @@ def _reads() -> bool:
 def _progress(queued: QueuedDocument) -> str:
     """Return what is done with a document, for people."""
     if queued.problem:
-        return f"failed: {queued.problem}"
+        return f"failed: {spoken(queued.problem)}"
     if not queued.total:
         return "waiting"
     return f"{queued.task}: {queued.done:,} of {queued.total:,} {queued.unit}"
@@ -121,7 +122,7 @@ def _described_queued(queued: QueuedDocument) -> dict[str, Any]:
     state = "failed" if queued.problem else "reading" if queued.task else "waiting"
     unknown = dict.fromkeys(("tokens", "cache_type", "bytes", "created", "used"))
     about = {"document": queued.name, "model": queued.model, **unknown, "state": state, "path": None}
-    return {**about, "problem": queued.problem or None, "progress": progress if queued.total else None}
+    return {**about, "problem": spoken(queued.problem) or None, "progress": progress if queued.total else None}
 
 
 @click.command(name="stop")

@@ -14,7 +14,8 @@ import click
 
 import octavo
 
-from ..errors import OctavoError
+from ..errors import OctavoError, naming
+from .option_names import OPTIONS
 from .option_types import guessed
 
 #: Each command's one-line help, by purpose. Command NAME is the object NAME of the module octavo.cli.NAME, but
@@ -88,6 +89,10 @@ class LazyGroup(click.Group):
                 formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
+        with naming(OPTIONS):
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except OctavoError as problem:

@@ -15,6 +15,7 @@ from ..runtime.methods import DEFAULT_ATTENTION, DEFAULT_BUDGET, LLAMA_CPP, word
 from ..settings import (
     CACHE_TYPES,
     DEVICES,
+    MOST_THREADS,
     PREFILLS,
     ROPE_SCALINGS,
     STATE_EVERY,
@@ -79,8 +80,8 @@ threads = option(
     "-t",
     "--threads",
     env="THREADS",
-    type=click.IntRange(1, 512),
-    show_default="physical cores",
+    type=click.IntRange(1, MOST_THREADS),
+    show_default="physical cores that are free",
     help="Threads.",
 )
 ctx_size = option(

@@ -108,7 +108,7 @@ def profile(
         gates.check_gates(write_gates, measured.sinks, measured.recent_in_use)
     located, library = locate_model(settings, notice)
     with resumable(), TaskProgress() as progress:
-        llama, workers = load_model(located, notice), None
+        llama, workers = load_model(located, notice, measures=True), None
         if scheduler is not None:
             from ..convert.plan.cluster_trials import trial_workers
 

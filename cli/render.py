@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from .clock import clock
+from ..errors import spoken
+from ..progress import clock
 from .compile_time import compiled_for
 from .fitting import Wrapper, columns_of, shortened, wrapped
 
@@ -49,7 +50,7 @@ def shows_bars() -> bool:
 def notice(message: str) -> None:
     """Print a sentence on stderr, unless octavo is to be quiet."""
     if not _is_quiet:
-        say(message)
+        say(spoken(message))
 
 
 def say(message: str, indent: str = "") -> None:

@@ -228,7 +228,7 @@ class IndexBuilder:
             name = self.document.name
             raise OctavoError(
                 f"Indexing {name} takes {(needed - there) / 2**20:,.0f} MiB on the disk of {self.library.folder}, "
-                f"which has {free / 2**20:,.0f} MiB left: free some, or give another folder with --index-dir."
+                f"which has {free / 2**20:,.0f} MiB left: free some, or give another folder with `index_dir`."
             )
 
     def _other_memory(self) -> dict[str, int]:

@@ -80,7 +80,7 @@ def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
         raise TooLongError(
             len(tokens),
             f"{name} has {len(tokens):,} tokens but this context holds {llama.n_ctx():,}: split it, or give a "
-            "long-context model with -m.",
+            "long-context model with `model`.",
         )
     return tokens
 
@@ -96,7 +96,7 @@ def _refuse_far_too_long(llama: Llama, prompt: Prompt, name: str, text: str) -> 
         raise TooLongError(
             estimate,
             f"{name} has about {estimate:,} tokens but this context holds {llama.n_ctx():,}: split it, or give a "
-            "long-context model with -m.",
+            "long-context model with `model`.",
         )
 
 

@@ -120,9 +120,9 @@ def decode(content: bytes, name: str, last: str | None = None) -> tuple[str, tup
     if guessed is None:
         if loses_little(content, "utf-8"):
             return decode_as("utf-8", content, name)
-        raise OctavoError(f"{where} Nor can another encoding be told: give its --encoding, or save it as UTF-8.")
+        raise OctavoError(f"{where} Nor can another encoding be told: give its `encoding`, or save it as UTF-8.")
     text, notices = decode_as(guessed, content, name)
-    notice = f"{name} is read as {guessed}: give its --encoding, or save it as UTF-8, if that is wrong."
+    notice = f"{name} is read as {guessed}: give its `encoding`, or save it as UTF-8, if that is wrong."
     return text, (notice, *notices)
 
 

@@ -64,7 +64,7 @@ OTHERS = {
     b"\xfd7zXZ": "packed with xz: unpack it",
     b"7z\xbc\xaf": "packed with 7z: unpack it",
     b"Rar!\x1a": "packed with rar: unpack it",
-    b"GGUF\x03\0": "a model: give it with -m",
+    b"GGUF\x03\0": "a model: give it with `model`",
 }
 
 #: A string in encrypted files of Office, in UTF-16.

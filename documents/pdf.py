@@ -68,7 +68,7 @@ def read_pdf(content: bytes, name: str, recognition: Recognition | None = None) 
     except pypdfium2.PdfiumError as problem:
         is_encrypted = b"/Encrypt" in content  # PDFium's error may be that of an earlier file
         if problem.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD and is_encrypted:
-            wrong = "is encrypted, and the password is wrong" if password else "is encrypted: give its --password"
+            wrong = "is encrypted, and the password is wrong" if password else "is encrypted: give its `password`"
             raise OctavoError(f"{name} {wrong}.") from problem
         raise OctavoError(f"{name} is damaged, and PDFium cannot open it: download or save it again.") from problem
     pages = [[line for part in text.parts for line in lines_in_order(part)] for text in texts]

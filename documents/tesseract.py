@@ -37,7 +37,7 @@ def chosen_languages(languages: str | None) -> str:
         tesseract is not installed, or has not these languages.
     """
     if not is_installed():
-        raise OctavoError(f"--ocr needs a program that is missing: {INSTALL}.")
+        raise OctavoError(f"`ocr` needs a program that is missing: {INSTALL}.")
     listed = subprocess.run(["tesseract", "--list-langs"], capture_output=True, text=True, check=False).stdout
     names = [name for name in listed.splitlines()[1:] if name not in ("osd", "equ")]
     if languages is not None:

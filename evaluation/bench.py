@@ -13,7 +13,6 @@ fill the caches:
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -24,6 +23,7 @@ from ..convert.calibrate import calibrate
 from ..convert.clusters import settings_for
 from ..convert.pipeline import batches, cluster, keep_whole
 from ..cpu_kernels.numba_support.machine import cpu_name, read_bandwidth
+from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..progress import Progress
 from ..runtime.document.index import Index, IndexLayer
@@ -34,6 +34,7 @@ from ..runtime.methods.attention import Attention, Clustering
 from ..runtime.methods.auto import SHORT
 from ..runtime.models.find_model import default_threads
 from ..runtime.models.llama_arguments import GGML_TYPES
+from ..runtime.models.load_model import note_compiling
 from ..settings import ModelSettings
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
@@ -94,6 +95,7 @@ class Bench:
             "type_v": self.kv_number,
         }
         self.longest = max(settings.depths) + settings.n_decode + _WARM_UP
+        note_compiling(progress.notice)
         self.dense = Engine(DENSE, Llama(self.model_path, device=model.device, **self.options))
         if settings.fill != "prefill":
             refuse_windows(self.dense.llama)
@@ -158,6 +160,8 @@ class Bench:
 
     def _at_depth(self, depth: int) -> list[dict[str, Any]]:
         engines = [*self.llama_cpp, self.dense, *self.octavo]
+        for engine in (self.dense, *self.octavo):
+            engine.llama.compile_first(engine.llama.attention, depth)
         if depth:
             queries, layers = self._fill(depth)
             self._attach(depth, queries, layers)
@@ -228,20 +232,20 @@ class Bench:
         clusterings = {engine.llama.attention.clustering_key(depth, engine.llama.on_metal) for engine in engines}
         documents: dict[Clustering, tuple[Index, float]] = {}
         for clustering in sorted(clusterings, key=str):
-            start, settings = time.perf_counter(), settings_for(self.model.cache_type, dict(clustering or {}))
+            start, settings = working_time(), settings_for(self.model.cache_type, dict(clustering or {}))
             if layers or clustering is None:
                 document_layers = layers or keep_whole(cache)
             else:
                 task = f"Clustering {depth:,} tokens"
                 document_layers = list(cluster(cache, settings, self.progress, self.n_threads, task=task))
             document = calibrate(self.dense.llama, document_layers, queries, tokens)
-            documents[clustering] = document, time.perf_counter() - start
+            documents[clustering] = document, working_time() - start
         for engine in engines:
             document, indexing_s = documents[engine.llama.attention.clustering_key(depth, engine.llama.on_metal)]
-            start = time.perf_counter()
+            start = working_time()
             engine.llama.attach(replace(document, curves={}, extras={}))  # each takes the time to make its own
             if self.dense.prefill_s:
-                engine.prefill_s = self.dense.prefill_s + time.perf_counter() - start
+                engine.prefill_s = self.dense.prefill_s + working_time() - start
                 engine.prefill_s += indexing_s
 
     def _decode(self, depth: int, engines: list[Engine]) -> None:

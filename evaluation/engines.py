@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +9,7 @@ import llama_cpp
 import numpy as np
 
 from ..cpu_kernels.numba_support.shape import F16
+from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..runtime.graph.attention_nodes import silent_llama_cpp
 from ..runtime.llama import Llama
@@ -45,15 +45,15 @@ class Engine:
 
     def prefill(self, tokens: list[int]) -> None:
         """Read a batch of the text."""
-        start = time.perf_counter()
+        start = working_time()
         self.llama.eval(tokens)
-        self.prefill_s += time.perf_counter() - start
+        self.prefill_s += working_time() - start
 
     def decode(self, token: int) -> None:
         """Read one token, and keep its time and logits."""
-        start = time.perf_counter()
+        start = working_time()
         self.llama.eval([token])
-        self.decode_s.append(time.perf_counter() - start)
+        self.decode_s.append(working_time() - start)
         row = llama_cpp.llama_get_logits_ith(self.llama.ctx, -1)
         self.logits.append(np.ctypeslib.as_array(row, (self.llama.n_vocab(),)).astype(np.float64))
 

@@ -101,6 +101,8 @@ class Measurer:
         """
         if not missing:
             return
+        for run in missing:
+            self._llama.compile_first(run.attention, numbered.depth)
         documents = self._documents(numbered, missing)
         usual = next(iter(documents.values()))
         self._reader.attend(usual, DENSE_ATTENTION)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +19,7 @@ from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
 from ..convert.index_builder import IndexBuilder
 from ..convert.pipeline import cluster, keep_whole, read
+from ..cpu_kernels.numba_support.working_time import working_time
 from ..documents.document import Document
 from ..progress import Progress
 from ..runtime.cache.tails import Checkpoint
@@ -155,7 +155,7 @@ class Reader:
         recorder : Recorder, optional
             Records the attention of the answer.
         """
-        start = time.perf_counter()
+        start = working_time()
         bytes_read: list[int] = []
         self.llama.context.record(recorder)
         if in_batches:
@@ -180,7 +180,7 @@ class Reader:
                 else:
                     bytes_read.append(self._step([token]))
             log_probs.append(log_softmax(self.llama.logits()).astype(np.float32))
-            first_token_s = first_token_s or time.perf_counter() - start
+            first_token_s = first_token_s or working_time() - start
             token = sample.continuation[i] if sample.continuation else int(log_probs[-1].argmax())
             if not sample.continuation:
                 if self.llama.ends(token):
@@ -191,7 +191,7 @@ class Reader:
                     break
             tokens.append(token)
         attention = np.stack(outputs) if attention_too else None
-        seconds = time.perf_counter() - start
+        seconds = working_time() - start
         document = self._attending[0] if self._attending else None
         attended = recorder.attended(document) if recorder is not None and document is not None else None
         self.llama.context.record(None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from itertools import cycle, islice
 
 from ..cpu_kernels.numba_support.machine import cpu_name
+from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..runtime.llama import Llama
 from ..runtime.methods.attention import DENSE_ATTENTION
@@ -42,9 +42,9 @@ class ReadingSpeed:
         half = n_tokens // 2
         with llama.attending(DENSE_ATTENTION):
             llama.read(tokens[:half])
-            began = time.perf_counter()
+            began = working_time()
             llama.read(tokens[half:])
-            speed = len(tokens[half:]) / (time.perf_counter() - began)
+            speed = len(tokens[half:]) / (working_time() - began)
         self._keep(speed)
         return speed
 

@@ -170,7 +170,7 @@ def _compute(gpu: Gpu, encode: Callable[[Any], None]) -> Any:
     commands = gpu.queue.commandBuffer()
     encoder = commands.computeCommandEncoder() if commands is not None else None
     if encoder is None:
-        raise OctavoError("Metal takes no more commands: close other programs, or use --device cpu.")
+        raise OctavoError('Metal takes no more commands: close other programs, or use `device="cpu"`.')
     try:
         encode(encoder)
     finally:
@@ -179,7 +179,7 @@ def _compute(gpu: Gpu, encode: Callable[[Any], None]) -> Any:
     commands.waitUntilCompleted()
     if commands.status() == gpu.Metal.MTLCommandBufferStatusError:
         raise OctavoError(
-            f"The GPU could not compute attention: {reason(commands.error())}. Try again, or use --device cpu."
+            f'The GPU could not compute attention: {reason(commands.error())}. Try again, or use `device="cpu"`.'
         )
     return commands
 

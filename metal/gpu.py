@@ -48,16 +48,16 @@ class Gpu:
         with self.autorelease_pool():
             self.device = self.Metal.MTLCreateSystemDefaultDevice()
             if self.device is None:
-                raise OctavoError("This Mac has no GPU that Metal knows: use --device cpu.")
+                raise OctavoError('This Mac has no GPU that Metal knows: use `device="cpu"`.')
             needed = self.Metal.MTLGPUFamilyApple7, self.Metal.MTLGPUFamilyMetal3
             if not all(self.device.supportsFamily_(family) for family in needed):
                 raise OctavoError(
                     f"octavo's Metal kernels need Apple silicon and macOS 13 or newer, and {self.device.name()} is "
-                    "not that: use --device cpu."
+                    'not that: use `device="cpu"`.'
                 )
             self.queue = self.device.newCommandQueue()
         if self.queue is None:
-            raise OctavoError(f"Metal gives no command queue on {self.device.name()}: use --device cpu.")
+            raise OctavoError(f'Metal gives no command queue on {self.device.name()}: use `device="cpu"`.')
         self.libraries: dict[Any, Any] = {}
 
     @property
@@ -73,9 +73,9 @@ def open_gpu() -> Gpu:
         found = frameworks()
     except ImportError as problem:
         if platform.system() == "Darwin":
-            advice = "install pyobjc-framework-Metal with pip, or use --device cpu"
+            advice = 'install pyobjc-framework-Metal with pip, or use `device="cpu"`'
         else:
-            advice = "it needs a Mac with Apple silicon; use --device cpu"
+            advice = 'it needs a Mac with Apple silicon; use `device="cpu"`'
         raise OctavoError(f"There is no Metal here: {advice}.") from problem
     return Gpu(found)
 

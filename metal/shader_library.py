@@ -115,7 +115,7 @@ def compile_kernels(gpu: Gpu, text: str, names: list[str], what: str) -> dict[st
         options.setFastMathEnabled_(False)
     compiled, error = gpu.device.newLibraryWithSource_options_error_(text, options, None)
     if compiled is None:
-        raise OctavoError(f"Metal cannot compile octavo's kernels for {what}: {reason(error)}. Use --device cpu.")
+        raise OctavoError(f'Metal cannot compile octavo\'s kernels for {what}: {reason(error)}. Use `device="cpu"`.')
     states = {}
     for name in names:
         function = compiled.newFunctionWithName_(name)
@@ -123,7 +123,8 @@ def compile_kernels(gpu: Gpu, text: str, names: list[str], what: str) -> dict[st
         if function is not None:
             state, error = gpu.device.newComputePipelineStateWithFunction_error_(function, None)
         if state is None:
-            raise OctavoError(f"Metal cannot make a pipeline of the kernel {name}: {reason(error)}. Use --device cpu.")
+            why = reason(error)
+            raise OctavoError(f'Metal cannot make a pipeline of the kernel {name}: {why}. Use `device="cpu"`.')
         states[name] = state
     return states
 
@@ -136,6 +137,6 @@ def _pipeline(gpu: Gpu, name: str, state: Any) -> Pipeline:
     if not 0 < threads <= most or int(state.threadExecutionWidth()) != _SIMD_WIDTH:
         raise OctavoError(
             f"The kernel {name} needs {threads} threads in simd groups of {_SIMD_WIDTH}, and {gpu.name} gives it "
-            f"{most} in groups of {int(state.threadExecutionWidth())}: use --device cpu."
+            f'{most} in groups of {int(state.threadExecutionWidth())}: use `device="cpu"`.'
         )
     return Pipeline(state, threads)

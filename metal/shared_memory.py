@@ -152,7 +152,7 @@ class SharedMemory:
         if array.size and array.ctypes.data % needed:
             raise OctavoError(
                 "This index was written by an older octavo, and its arrays do not begin where a GPU can read them: "
-                "delete it and index the document again, or use --device cpu."
+                'delete it and index the document again, or use `device="cpu"`.'
             )
         start = _address(memory)
         if start not in self._files:
@@ -215,7 +215,7 @@ class SharedMemory:
         if length > device.maxBufferLength():
             raise OctavoError(
                 f"Metal takes {device.maxBufferLength() / 2**30:.1f} GiB at once on {self.gpu.name}, and "
-                f"{length / 2**30:.1f} GiB are needed: use --device cpu."
+                f'{length / 2**30:.1f} GiB are needed: use `device="cpu"`.'
             )
         pages = (ctypes.c_ubyte * length).from_address(start)
         with self.gpu.autorelease_pool():
@@ -224,10 +224,10 @@ class SharedMemory:
             )
             if buffer is None:
                 raise OctavoError(
-                    f"Metal gives no buffer of {length / 2**20:.0f} MiB: close other programs, or use --device cpu."
+                    f'Metal gives no buffer of {length / 2**20:.0f} MiB: close other programs, or use `device="cpu"`.'
                 )
             if _address(buffer.contents().as_buffer(length)) != start:
-                raise OctavoError(f"Metal copied memory that it was to share: {reason(None)}. Use --device cpu.")
+                raise OctavoError(f'Metal copied memory that it was to share: {reason(None)}. Use `device="cpu"`.')
             gpu_start = int(buffer.gpuAddress())
         return Region(buffer, start, length, gpu_start, memory)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from ..cpu_kernels.numba_support import background_compile
 from .context import Context
 from .devices.step_costs import StepCosts, keep_costs, kept_costs
 from .document.cache_layer import CacheLayer
@@ -101,3 +102,8 @@ class Attending(DropIn):
         """Compile the kernels that an attention needs over a document of n_tokens tokens, in the background."""
         resolved = attention.resolve_for(n_tokens, self.on_metal)
         self.context.device.compile_ahead(assign(resolved, self.context.cache.layers))
+
+    def compile_first(self, attention: Attention, n_tokens: int) -> None:
+        """Compile these kernels before something is timed: nothing else is to use the cores meanwhile."""
+        self.compile_ahead(attention, n_tokens)
+        background_compile.wait()

@@ -13,6 +13,7 @@ import numpy as np
 from llama_cpp import _internals as internals
 
 from ..errors import OctavoError
+from ..settings import LONGEST
 from .cache.cache_layers import cache_layers, check_methods
 from .cache.kv_cache import KVCache
 from .devices.protocol import Device
@@ -25,11 +26,9 @@ from .methods.assignment import assign
 from .methods.method import Assignment
 from .process.interruption import Interruption, abort_callback, watched_signals
 from .process.sigbus import n_lost_pages
+from .process.threads import waiting
 from .sequences.recurrent import RecurrentState, StateSlots
 from .sequences.sequence import TokenSequence
-
-#: Largest number of tokens of a sequence of any length: kernels compare positions as f32.
-ENDLESS = 1 << 24
 
 
 class Context(MeasuredContext):
@@ -198,7 +197,7 @@ class Context(MeasuredContext):
         needed = self.cache.n_tokens + n_tokens
         if needed > self.longest:
             raise OctavoError(
-                f"{needed:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (n_ctx)."
+                f"{needed:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (`n_ctx`)."
             )
 
     def decode(self, batch: internals.LlamaBatch) -> None:
@@ -297,7 +296,8 @@ class Context(MeasuredContext):
 
     def _compute(self, batch: internals.LlamaBatch) -> None:
         """Compute the batch that the executor is prepared for. Raise OctavoError if that fails."""
-        code = self._run(batch, interruptible=batch.n_tokens() >= self._executor.interruptible)
+        with waiting.step(self.params.n_threads):
+            code = self._run(batch, interruptible=batch.n_tokens() >= self._executor.interruptible)
         self._executor.finish()
         if n_lost_pages() != self._n_lost_pages:
             raise OctavoError(
@@ -324,7 +324,7 @@ class Context(MeasuredContext):
     @property
     def longest(self) -> int:
         """Return the largest number of tokens of the sequence: more than `n_ctx` if every head forgets distant rows."""
-        return ENDLESS if self.cache.rolls else self._n_ctx
+        return LONGEST if self.cache.rolls else self._n_ctx
 
     def kv_cache_clear(self) -> None:
         """Forget everything, an attached document too."""

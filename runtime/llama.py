@@ -16,7 +16,7 @@ import numpy as np
 
 from ..cpu_kernels.numba_support import compile as compiling
 from ..errors import OctavoError
-from ..settings import ModelSettings
+from ..settings import LONGEST, MOST_THREADS, ModelSettings, check_number, check_whole
 from .attending import Attending
 from .cache.cache_layers import cache_layers
 from .chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
@@ -104,6 +104,12 @@ class Llama(Attending):
         verbose: bool = False,
         **arguments: Any,
     ) -> None:
+        check_whole("n_ctx", n_ctx, 0, LONGEST)
+        check_whole("n_batch", n_batch, 1, LONGEST)
+        check_whole("n_parallel", n_parallel, 1)
+        check_number("rope_scale", rope_scale)
+        for name in ("n_threads", "n_threads_batch"):  # 0 and None are llama-cpp-python's own numbers
+            check_whole(name, arguments.get(name), 0, MOST_THREADS, optional=True)
         self._stack = contextlib.ExitStack()  # llama-cpp-python closes it, even if we refuse the model
         shares = {"budget": budget, "quality": quality, "retrieval_heads": retrieval_heads}
         attention = Attention.of(attention, plan=plan, **shares)
@@ -174,7 +180,7 @@ class Llama(Attending):
                 reason = " The text of one of its tokens is not UTF-8." if of_text else reason
                 raise OctavoError(
                     f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not "
-                    f"know.{reason} Download it again, or give another with -m."
+                    f"know.{reason} Download it again, or give another with `model`."
                 ) from problem
 
     def _use_own_context(self, kv_type: str, n_ctx: int, device: Device) -> None:
@@ -238,7 +244,7 @@ class Llama(Attending):
         if n_tokens >= self.n_ctx():
             raise OctavoError(
                 f"The document has {n_tokens:,} tokens, and the context of {self.n_ctx():,} leaves no room for a "
-                "question: give a larger one (-c)."
+                "question: give a larger one (`n_ctx`)."
             )
         self._follow(document)
         self.context.attach(document)

@@ -1,15 +1,26 @@
 """`octavo.open_document` and the rest of the Python API, as a user calls them, on a tiny model."""
 
+import ast
+import dataclasses
 import inspect
+import re
 import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers.index_builds import Recorded, said
+from helpers.product import ROOT
 
 import octavo
+from octavo.ask.passages import passages
+from octavo.cli.ask import ask
+from octavo.cli.chat import chat
+from octavo.cli.index import index
+from octavo.cli.option_names import OPTIONS
 from octavo.documents.document import READS
+from octavo.errors import naming
 from octavo.library.batch.index_result import NotIndexed
 
 SENTENCES = "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n"
@@ -197,12 +208,91 @@ def test_wrong_settings_are_told(path, how, wrong, message):
         (octavo.ReadSettings, {"prefill": "auto"}, "Documents are read dense or sparse: not 'auto'"),
         (octavo.Attention.parse, {"text": "auto", "budget": 0}, "A budget is a share"),
         (octavo.Sampling, {"temperature": -1}, "A temperature is 0 or more"),
+        (octavo.ModelSettings, {"n_ctx": -1}, "`n_ctx` is a whole number from 0 to 16,777,216: not -1."),
+        (octavo.ModelSettings, {"n_ctx": 1 << 40}, "`n_ctx` is a whole number from 0 to"),
+        (octavo.ModelSettings, {"n_ctx": None}, "`n_ctx` is a whole number from 0 to"),
+        (octavo.ModelSettings, {"n_threads": 0}, "`n_threads` is a whole number from 1 to 512: not 0."),
+        (octavo.ModelSettings, {"n_threads": 1.5}, "`n_threads` is a whole number"),
+        (octavo.ModelSettings, {"rope_scaling": "yarn", "rope_scale": "2"}, "`rope_scale` is a number: not '2'."),
+        (octavo.ReadSettings, {"state_every": "never"}, "`state_every` is a whole number: not 'never'."),
+        (octavo.ReadSettings, {"first_answer": "60s"}, "`first_answer` is a number: not '60s'."),
+        (octavo.ReadSettings, {"n_jobs": None}, "`n_jobs` is a whole number: not None."),
+        (octavo.Sampling, {"temperature": "0"}, "`temperature` is a number: not '0'."),
+        (octavo.Sampling, {"temperature": float("nan")}, "A temperature is 0 or more, and finite: nan is not"),
+        (octavo.Sampling, {"top_p": None}, "`top_p` is a number: not None."),
+        (octavo.Sampling, {"top_k": 0.5}, "`top_k` is a whole number: not 0.5."),
+        (octavo.Sampling, {"max_tokens": 1.5}, "`max_tokens` is a whole number: not 1.5."),
+        (octavo.Sampling, {"max_tokens": True}, "`max_tokens` is a whole number: not True."),
+        (octavo.Sampling, {"seed": "one"}, "`seed` is a whole number: not 'one'."),
+        (octavo.Sampling, {"think_budget": -1}, "A thought has 0 tokens or more"),
+        (octavo.Attention.parse, {"text": "dense", "budget": "half"}, "`budget` is a number: not 'half'."),
+        (octavo.Attention.parse, {"text": "auto", "quality": "good"}, "`quality` is a number: not 'good'."),
+        (octavo.Attention.parse, {"text": "auto", "retrieval_heads": "all"}, "`retrieval_heads` is a number"),
+        (octavo.Llama, {"model_path": "a.gguf", "n_ctx": -1}, "`n_ctx` is a whole number from 0 to"),
+        (octavo.Llama, {"model_path": "a.gguf", "n_batch": 0}, "`n_batch` is a whole number from 1 to"),
+        (octavo.Llama, {"model_path": "a.gguf", "n_threads": -2}, "`n_threads` is a whole number from 0 to 512"),
+        (
+            octavo.Llama,
+            {"model_path": "a.gguf", "n_parallel": 0},
+            "`n_parallel` is a whole number of 1 or more",
+        ),
+        (octavo.Llama, {"model_path": "a.gguf", "attention": "auto", "budget": -1}, "A budget is a share"),
+        (octavo.index_documents, {"paths": ["a.txt"], "n_jobs": 0}, "`n_jobs` is a whole number of 1 or more: not 0."),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__qualname__", str(value)),
 )
 def test_settings_are_checked_where_they_are_made(make, wrong, message):
-    with pytest.raises(octavo.OctavoError, match=message):
+    with pytest.raises(octavo.OctavoError, match=re.escape(message)):
         make(**wrong)
+
+
+def test_numbers_of_numpy_are_numbers(tiny_model):
+    settings = octavo.ModelSettings(tiny_model, n_ctx=np.int64(256), n_threads=np.int32(1))
+    assert octavo.Sampling(temperature=np.float32(0), top_k=np.int64(3)).top_k == 3
+    with octavo.open_session(settings) as session:
+        assert session.n_ctx == 256
+
+
+def test_a_number_of_sources_is_at_least_one():
+    with pytest.raises(octavo.OctavoError, match=re.escape("`most` is a whole number of 1 or more: not -1.")):
+        passages(None, [], np.zeros((1, 1)), -1)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "named"),
+    [
+        ("give a larger one (`n_ctx`).", "give a larger one (-c)."),
+        ('use `device="cpu"`, or `cache_type="q8_0"`.', "use --device cpu, or --cache-type q8_0."),
+        ("`octavo profile` measures; `unknown` stays.", "`octavo profile` measures; `unknown` stays."),
+    ],
+)
+def test_errors_name_arguments_here_and_options_on_the_command_line(sentence, named):
+    problem = octavo.OctavoError(sentence)
+    assert str(problem) == sentence
+    with naming(OPTIONS):
+        assert str(problem) == named
+    assert str(problem) == sentence
+
+
+def test_names_of_options_are_those_of_the_settings_and_of_the_commands():
+    values = (octavo.ModelSettings, octavo.ReadSettings, octavo.Sampling)
+    fields = {field.name for value in values for field in dataclasses.fields(value)}
+    arguments = {*inspect.signature(octavo.Attention.parse).parameters, "attention"}
+    assert set(OPTIONS) <= fields | arguments
+    known = {name for command in (chat, index, ask) for option in command.params for name in option.opts}
+    assert set(OPTIONS.values()) <= known
+
+
+@pytest.mark.parametrize("folder", ["api.py", "ask", "convert", "documents", "library", "metal", "runtime"])
+def test_errors_of_the_library_name_no_options(folder):
+    place = ROOT / folder
+    found = []
+    for path in [place] if place.is_file() else place.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and "notice" in ast.unparse(node.func)):
+                found += [f"{path}: {word}" for word in re.findall(r"(?<![\w-])--?[a-z][a-z-]*\b", ast.unparse(node))]
+    # Commands that measure, which Python cannot call.
+    assert {each.rpartition(": ")[2] for each in found} <= {"--tokens", "--sinks", "--recent"}
 
 
 def test_a_password_is_not_shown():
@@ -259,6 +349,15 @@ def test_every_public_name_is_there_and_documented():
         assert name.startswith("__") or getattr(octavo, name).__doc__
     with pytest.raises(AttributeError):
         _ = octavo.no_such_name
+
+
+def test_dir_and_help_show_every_public_name():
+    assert set(octavo.__all__) <= set(dir(octavo))
+    run = subprocess.run(
+        [sys.executable, "-c", "import octavo; help(octavo)"], capture_output=True, text=True, check=True
+    )
+    for name in set(octavo.__all__) - {"__version__"}:
+        assert re.search(rf"^    (class )?{name}\b", run.stdout, re.MULTILINE), name
 
 
 def test_importing_octavo_alone_is_cheap():

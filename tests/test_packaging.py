@@ -1,8 +1,10 @@
 """The wheel holds every subpackage and the example documents, and no tests."""
 
+import os
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 
 import pytest
@@ -14,13 +16,20 @@ from octavo.cli.main import cli
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def source(tmp_path_factory):
+    """A copy of what is built."""
     source = tmp_path_factory.mktemp("source")
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for folder in (*FOLDERS, ROOT / "examples", ROOT / "tests"):
         shutil.copytree(folder, source / folder.name, ignore=ignored)
     for path in (*ROOT.glob("*.py"), *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", "py.typed"))):
         shutil.copy(path, source)
+    shutil.copytree(ROOT / "src", source / "src", symlinks=True)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source):
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", source / "dist", source]
     subprocess.run(command, check=True, capture_output=True)
     return next((source / "dist").glob("*.whl"))
@@ -45,6 +54,28 @@ def test_wheel_imports_and_finds_its_example(wheel, tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
     )
     assert run.stdout.split() == [str(tmp_path / "octavo" / "__init__.py"), "True"], run.stderr
+
+
+def test_type_checkers_find_an_editable_install(source, tmp_path):
+    """They follow paths, but no code that finds modules when they are imported."""
+    code = f"from setuptools.build_meta import build_editable; build_editable({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
+    venv.create(tmp_path / "venv", with_pip=False, system_site_packages=True)
+    [installed] = tmp_path.glob("venv/lib/*/site-packages")
+    zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(installed)
+    (tmp_path / "script.py").write_text(
+        "import octavo\nreveal_type(octavo.open_document('a.txt'))\nx: int = octavo.Llama\n"
+    )
+    python = tmp_path / "venv" / "bin" / "python"
+    command = [sys.executable, "-m", "mypy", "--python-executable", python, "script.py"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
+    checked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stdout
+    assert 'note: Revealed type is "octavo.ask.document_session.Document | octavo.ask.collection.Collection"' in checked
+    assert 'expression has type "type[Llama]"' in checked
+    run = subprocess.run(
+        [python, "-c", "import octavo; print(octavo.__file__)"], env=environment, capture_output=True, text=True
+    )
+    assert run.stdout == f"{source / 'src' / 'octavo' / '__init__.py'}\n"
 
 
 def test_readme_shows_the_help_as_it_is(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import NamedTuple
@@ -29,7 +30,7 @@ case "$*" in
     *) echo "install" $(for last; do :; done; echo "$last") "CXXFLAGS:" $CXXFLAGS "CMAKE_ARGS:" $CMAKE_ARGS >> "$LOG" ;;
 esac
 """
-INSTALL = "install .[demo,dev] CXXFLAGS: {} CMAKE_ARGS:".format
+INSTALL = "install .[demo] CXXFLAGS: {} CMAKE_ARGS:".format
 REBUILD = "install llama_cpp_python==0.3.36 CXXFLAGS: {} CMAKE_ARGS:".format
 
 
@@ -45,7 +46,7 @@ class Made(NamedTuple):
 def make(tmp_path):
     """Return a function that makes a virtual environment of stand-ins, with environment variables of the caller's."""
 
-    def run(crashes: int = 0, **variables: str) -> Made:
+    def run(crashes: int = 0, target: str = "ready", **variables: str) -> Made:
         environment = tmp_path / "environment"
         log = tmp_path / "log"
         scripts = {environment / "bin" / "python": PYTHON, environment / "bin" / "pip": PIP}
@@ -54,11 +55,11 @@ def make(tmp_path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"#!/bin/sh\n{text}\n")
             path.chmod(0o755)
-        target = environment / "ready"
-        arguments = ["make", f"VENV={environment}", f"PYTHON={sys.executable}", str(target)]
+        made = environment / target
+        arguments = ["make", f"VENV={environment}", f"PYTHON={sys.executable}", str(made)]
         settings = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "LOG": str(log), "CRASHES": str(crashes), **variables}
         status = subprocess.run(arguments, cwd=ROOT, env=settings, capture_output=True).returncode
-        return Made(status, log.read_text("utf-8").splitlines(), target.exists())
+        return Made(status, log.read_text("utf-8").splitlines(), made.exists())
 
     return run
 
@@ -69,6 +70,18 @@ def test_llama_cpp_runs_on_this_cpu():
 
 def test_make_builds_once_and_tests_it(make):
     assert make() == (0, [INSTALL(GCC_FLAGS), "selftest", "compile kernels"], True)
+
+
+def test_only_tests_and_linters_need_their_tools(make):
+    steps = [INSTALL(GCC_FLAGS), "selftest", "compile kernels"]
+    assert make(target="dev") == (0, [*steps, INSTALL(GCC_FLAGS).replace("demo", "demo,dev")], True)
+    assert make() == (0, [*steps, INSTALL(GCC_FLAGS).replace("demo", "demo,dev")], True)  # nothing more
+
+
+def test_targets_that_test_name_the_tools():
+    targets = re.findall(r"^([a-z-]+): \$\(VENV\)/(\S+)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert {name for name, need in targets if need == "ready"} == {"demo", "bench", "compile-times", "man"}
+    assert {"test", "lint"} <= {name for name, need in targets if need == "dev"}
 
 
 def test_make_appends_to_the_users_flags(make):

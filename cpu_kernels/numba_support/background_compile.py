@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -19,10 +19,8 @@ from typing import Any
 
 from ..attend.hooks import native
 from .compile import LateStage, keeps_kernels
-from .compile_watch import waiting, watch
 from .kernel_cache import kernel_folder, version_of
-
-watch()
+from .working_time import not_working
 
 #: The process, while one runs, and the functions that it has been asked for and has not yet said to be compiled.
 _running: list[subprocess.Popen[str]] = []
@@ -73,17 +71,22 @@ def _described(module: str, name: str) -> str:
     return f"{module}.{name}"
 
 
-def wait(function: Any = None) -> None:
+def n_awaited() -> int:
+    """Return how many functions the background process has been asked for and has not yet said to be compiled."""
+    return len(_awaited)
+
+
+def wait(function: Any = None, after_each: Callable[[int], object] | None = None) -> None:
     """Wait until the background process has compiled a function, or ends, with all compiled, if it is not given.
 
-    The cache lacks kernels that failed there, or were stopped.
+    `after_each` receives the number of those that are left, after each. The cache lacks kernels that failed there, or
+    were stopped.
     """
-    if _running:
-        with waiting():
-            _wait(function)
+    with not_working():
+        _wait(function, after_each)
 
 
-def _wait(function: Any) -> None:
+def _wait(function: Any, after_each: Callable[[int], object] | None) -> None:
     for process in list(_running):
         assert process.stdin is not None
         assert process.stdout is not None
@@ -93,6 +96,8 @@ def _wait(function: Any) -> None:
         while function is None or _described(function.__module__, function.__name__) in _awaited:
             line = process.stdout.readline()
             _awaited.discard(line.rstrip())
+            if after_each is not None:
+                after_each(n_awaited())
             if not line:
                 process.wait()
                 process.stdout.close()

@@ -6,6 +6,8 @@ imports: an edit of code there makes a new folder, an edit of a docstring or com
 each file the folders that were used last are kept. Numba notices another CPU, but not that the system forbids a part of
 it, so the hash also covers the features that this process may use.
 
+The hash covers Numba's version, too: one version can neither read nor keep what another one compiled.
+
 Numba unpickles and runs what it finds. So each file begins with its checksum, and a damaged file counts as missing. If
 the folder is not writable, or not the user's alone, kernels are compiled for this process only.
 """
@@ -27,6 +29,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, ClassVar
 
+import numba
 import numpy as np
 import platformdirs
 from blake3 import blake3
@@ -83,7 +86,7 @@ def version_of(paths: list[Path]) -> str:
             code[name] = _code_in(path)
             waiting += _imports_of(path)
     described = "".join(f"{name}\n{code[name]}\n" for name in sorted(code))
-    return hashlib.sha256(f"{described}{HAS_AMX}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{described}{HAS_AMX} {numba.__version__}".encode()).hexdigest()[:16]
 
 
 def _name(path: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from ...ask.document_set import open_document_set
 from ...ask.retrieval_heads import source_heads
 from ...ask.unread import open_unread
+from ...cpu_kernels.numba_support.working_time import working_time
 from ...library.document_file import DocumentFile
 from ...library.open_index import Indexer
 from ...progress import Progress, of_many
@@ -91,6 +91,7 @@ class FolderEvaluation:
         ]
         if not missing:
             return
+        self.llama.compile_first(self.llama.attention, depth)
         reading = self._open(folder, depth)
         missing = [(way, number) for way, number in missing if reading.can(way)]
         for way in dict(missing):
@@ -118,12 +119,12 @@ class FolderEvaluation:
 
     def _answered(self, reading: Reading, way: str, asked: Asked, depth: int, number: int) -> dict[str, Any]:
         """Answer a question, and return its record."""
-        start = time.perf_counter()
+        start = working_time()
         found = reading.ways[way](reading, asked)
         n_held, first = self.llama.n_tokens, 0.0
         text = ""
         for piece in reading.answer(asked.question, ANSWER_TOKENS):
-            first = first or time.perf_counter()
+            first = first or working_time()
             text += piece
         return {
             "attention": way,
@@ -136,7 +137,7 @@ class FolderEvaluation:
             "place": asked.place,
             "held": n_held,
             "written": text,
-            "first_token_s": round((first or time.perf_counter()) - start, 4),
+            "first_token_s": round((first or working_time()) - start, 4),
         }
 
     def _row(self, way: str, depth: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ...errors import OctavoError
 from ...progress import Progress, ProgressOfMany, of_many
 from ...runtime.models.load_model import locate_model
+from ...settings import check_whole
 from ..document_file import DocumentFile
 from ..expand_paths import documents_of
 from .index_result import IndexResult
@@ -39,6 +40,7 @@ def index_collection(
     OctavoError
         The model cannot be used, a setting is out of range, or a folder has no documents.
     """
+    check_whole("n_jobs", n_jobs, 1)
     named = job.settings.model
     settings, _ = locate_model(job.settings, notice)
     job = replace(job, settings=settings)

@@ -140,7 +140,7 @@ class _Jobs:
                 died = str(problem)
         return {
             "error": f"{file.name} could not be read: the process that reads it ended {_ATTEMPTS} times, lastly "
-            f"with {died}. If memory is short, read fewer documents at once with --jobs."
+            f"with {died}. If memory is short, read fewer documents at once with `n_jobs`."
         }
 
     def _receive(self) -> None:

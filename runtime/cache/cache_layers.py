@@ -17,18 +17,18 @@ def check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLayer
         if layer.latent and layer.kv_type == Q4_0 and layer.shape.value_dim % NIBBLES:
             raise OctavoError(
                 f"q4_0 stores numbers in blocks of {NIBBLES}, and this model's values are the first "
-                f"{layer.shape.value_dim} of {layer.head_dim} numbers: use --cache-type q8_0."
+                f'{layer.shape.value_dim} of {layer.head_dim} numbers: use `cache_type="q8_0"`.'
             )
     for method in (assignment.method for assignment in assignments):
         if method.reads_columns and any(layer.latent and layer.kv_type == Q8_0 for layer in layers):
             raise OctavoError(
                 f"{method.name} reads components from rows, and this model's keys have two scales in q8_0: use "
-                f"{method.name}:layout=two, or --cache-type f16."
+                f'{method.name}:layout=two, or `cache_type="f16"`.'
             )
         if method.reads_columns and any(layer.kv_type == Q4_0 for layer in layers):
             raise OctavoError(
                 f"{method.name} reads components from rows, and keys of q4_0 are rotated: use "
-                f"{method.name}:layout=two, or --cache-type q8_0."
+                f'{method.name}:layout=two, or `cache_type="q8_0"`.'
             )
         if method.turns and any(layer.rope is None for layer in layers):
             raise OctavoError(

@@ -66,7 +66,7 @@ def check_limits(model: str, n_bytes: int) -> None:
     if limit is not None and n_bytes + _LOADING > limit.n_bytes:
         raise OctavoError(
             f"{model} needs {_gib(n_bytes + _LOADING)} of memory, but only {_gib(limit.n_bytes)} {limit.where}: "
-            "raise the limit, or give a smaller model with -m."
+            "raise the limit, or give a smaller model with `model`."
         )
 
 

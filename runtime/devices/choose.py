@@ -31,9 +31,9 @@ def choose(name: str, attention: Attention, kv_type: str = F16) -> Device:
     check_device(name)
     method, on_metal = metal_method(attention)
     if name == METAL and not on_metal:
-        raise OctavoError(f"The Metal kernels do not have {method}: use --device cpu, or another attention.")
+        raise OctavoError(f'The Metal kernels do not have {method}: use `device="cpu"`, or another attention.')
     if name == METAL and kv_type == Q4_0:
-        raise OctavoError("The Metal kernels do not have rows of q4_0: use --device cpu, or --cache-type q8_0.")
+        raise OctavoError('The Metal kernels do not have rows of q4_0: use `device="cpu"`, or `cache_type="q8_0"`.')
     if name == METAL or (name == AUTO and on_metal and kv_type != Q4_0 and is_available()):
         return MetalDevice()
     return CpuDevice()

@@ -67,7 +67,7 @@ class MetalDevice:
         if longest > LONGEST_HEAD:
             raise UnsupportedModel(
                 f"The Metal kernels read heads of up to {LONGEST_HEAD} numbers, and this model's have {longest}: use "
-                "--device cpu."
+                '`device="cpu"`.'
             )
 
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
@@ -75,7 +75,7 @@ class MetalDevice:
         for assignment in assignments:
             if not (has_method(assignment.method.name) and assignment.method.on_metal):
                 name = type(assignment.method).__name__
-                raise OctavoError(f"The Metal kernels do not have {name}: load the model with --device cpu.")
+                raise OctavoError(f'The Metal kernels do not have {name}: load the model with `device="cpu"`.')
         return [replace(assignment, method=assignment.method.for_metal()) for assignment in assignments]
 
     def compile_ahead(self, assignments: Sequence[Assignment]) -> None:

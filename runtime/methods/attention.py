@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import OctavoError
+from ...settings import check_number
 from ..document.cache_layer import CacheLayer
 from ..document.index import Index
 from ..store.plan import Plan
@@ -41,6 +42,7 @@ Clustering = tuple[tuple[str, Any], ...] | None
 
 
 def _check_budget(budget: float) -> None:
+    check_number("budget", budget)
     if not 0 < budget <= 1:
         raise OctavoError(f"A budget is a share of the KV cache, above 0 and at most 1: {budget:g} is not.")
 
@@ -94,6 +96,7 @@ class Attention:
 
     def __post_init__(self) -> None:
         _check_budget(self.budget)
+        check_number("retrieval_heads", self.retrieval_heads, optional=True)
         if self.retrieval_heads is not None and not 0 <= self.retrieval_heads <= 1:
             raise OctavoError(f"The share of retrieval heads is from 0 to 1: {self.retrieval_heads:g} is not.")
 
@@ -128,6 +131,7 @@ class Attention:
         OctavoError
             If the words do not compose, a parameter or share is out of range, or the method has no quality.
         """
+        check_number("quality", quality, optional=True)
         if quality is not None:
             if budget is not None:
                 raise OctavoError("A quality stands in place of a budget: give one of them.")
@@ -156,7 +160,7 @@ class Attention:
         if isinstance(attention, str):
             return cls.parse(attention, **settings)
         if any(value is not None for value in settings.values()):
-            raise OctavoError(f"An Attention has its own {', '.join(settings)}: give words of --attention beside them.")
+            raise OctavoError(f"An Attention has its own {', '.join(settings)}: give words of `attention` beside them.")
         return attention
 
     def as_json(self) -> dict[str, Any]:

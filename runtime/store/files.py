@@ -85,10 +85,10 @@ def disk_errors(path: Path, doing: str = "written") -> Iterator[None]:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OctavoError(
                 f"The disk of {path} is full. Free some space and run the same command again: it resumes where it "
-                "stopped. Or give another folder with --index-dir."
+                "stopped. Or give another folder with `index_dir`."
             ) from problem
         if problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise OctavoError(f"{path} cannot be {doing}: give another folder with --index-dir.") from problem
+            raise OctavoError(f"{path} cannot be {doing}: give another folder with `index_dir`.") from problem
         raise OctavoError(f"{path} cannot be used: {problem.strerror or problem}.") from problem
 
 
@@ -388,5 +388,5 @@ def make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as problem:
         raise OctavoError(
-            f"{folder} cannot be created: {problem.strerror}. Give another folder with --index-dir."
+            f"{folder} cannot be created: {problem.strerror}. Give another folder with `index_dir`."
         ) from problem

@@ -171,7 +171,7 @@ def _plan_of(content: Any) -> Plan:
     if not isinstance(model, str) or re.fullmatch("[0-9a-f]{64}", model) is None:
         raise _BadEntry("model: sha256 must be 64 hexadecimal digits")
     if not isinstance(attention, str):
-        raise _BadEntry("attention must be words, as --attention takes them")
+        raise _BadEntry("attention must be words, as `attention` takes them")
     groups = _list(content, "layers", "group")
     if any(group is not None and not _is_whole(group, 0) for group in groups):
         raise _BadEntry("layers: group must have whole numbers from 0 on, or null")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from ...cpu_kernels.numba_support.working_time import working_time
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import QueryHead, Recorder
@@ -284,7 +284,7 @@ class Engine:
 
     def _give_up(self) -> None:
         """End requests whose client has gone, and those that exceed the timeout."""
-        late = time.perf_counter() - self._timeout
+        late = working_time() - self._timeout
         with self._changed:
             for running in [waiting for waiting in self._waiting if waiting.cancelled or waiting.put < late]:
                 self._waiting.remove(running)
@@ -304,7 +304,7 @@ class Engine:
                 self._waiting.remove(running)
             self.totals.requests += 1
             self._note_turn(running.request.client)
-            running.started = time.perf_counter()
+            running.started = working_time()
             try:
                 self.sequences.begin(running)
             except Exception as problem:

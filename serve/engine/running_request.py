@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...ask.answer import Text
+from ...cpu_kernels.numba_support.working_time import working_time
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import TokenSequence
 from .request import End, Piece, Reading, Reason, Request, TokenLogprob, Usage
@@ -46,7 +46,7 @@ class RunningRequest:
     last_logits : float32 array, shape (n_vocab,), or None
         Logits after these tokens, if the request asks for log probabilities.
     put, started : float
-        Times of its arrival and of its beginning, by `time.perf_counter`.
+        Times of its arrival and of its beginning, by `working_time`.
     """
 
     def __init__(self, request: Request, tell: Callable[[Piece | End | BaseException], None]) -> None:
@@ -57,7 +57,7 @@ class RunningRequest:
         self.n_cached, self.cancelled, self.ended = 0, False, False
         self.prompt_logprobs: list[TokenLogprob] = []
         self.last_logits: np.ndarray | None = None
-        self.put = time.perf_counter()
+        self.put = working_time()
         self._text = Text(request.stop, thoughts=request.thinking.thoughts, stage=request.stage)
         self._given: list[int] = []  # tokens that come next
         self._sampler: TokenSampler | None = None
@@ -77,7 +77,7 @@ class RunningRequest:
     def draw(self, llama: Llama, number: int) -> None:
         """Draw a token from the logits of token `number` of the last step (-1: the last), and send the new text."""
         token, logprob = self._next(llama, number)
-        self._last = time.perf_counter()
+        self._last = working_time()
         if self._n_drawn == 0:
             self._first, self._bytes_before = self._last, self._bytes_read()
         self._n_drawn += 1
@@ -131,12 +131,12 @@ class RunningRequest:
 
     def report(self) -> None:
         """Send how far the prompt is read."""
-        n_prompt, seconds = self.request.n_prompt, time.perf_counter() - self.started
+        n_prompt, seconds = self.request.n_prompt, working_time() - self.started
         self.tell(Piece("", reading=Reading(n_prompt, self.n_cached, n_prompt - len(self.unread), seconds)))
 
     def end_at_once(self) -> None:
         """End without an answer, as requested."""
-        self._first = self._last = time.perf_counter()
+        self._first = self._last = working_time()
         self._end("length", [])
 
     def end(self, sources: Sequence[Source]) -> End:

@@ -2,6 +2,7 @@
 
 import pytest
 from helpers import tiny_models
+from helpers.slow_compiling import SECONDS, compile_slowly
 
 import octavo
 from octavo.ask.answer import Text
@@ -240,3 +241,10 @@ def test_an_interrupted_question_was_never_put(session, monkeypatch):
 def test_sampling_settings_are_checked(wrong):
     with pytest.raises(octavo.OctavoError):
         Sampling(**wrong)
+
+
+def test_compiling_counts_as_no_time_of_an_answer(session, monkeypatch):
+    compile_slowly(monkeypatch)
+    timing = session.ask("Why?").timing
+    assert 0 < timing.first_token_s < SECONDS / 2
+    assert timing.decode_tokens_per_s > 2 / SECONDS

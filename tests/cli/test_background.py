@@ -115,12 +115,14 @@ def test_what_is_read_in_the_background_is_listed_and_stopped(book, on_tiny, tmp
     assert rows["other.md"]["state"] == "reading"
     assert rows["other.md"]["progress"] == {"task": "Reading other.md", "unit": "tokens", "done": 512, "total": 2048}
     assert (rows["book.md"]["state"], rows["book.md"]["progress"]) == ("waiting", None)
-    queue.fail(queue.documents()[1], "The disk is full.")
-    assert re.search(r"^book\.md +tiny\.gguf +failed: The disk is full\.", octavo("list", *library).stdout, re.M)
+    queue.fail(queue.documents()[1], "It is encrypted: give its `password`.")
+    assert re.search(
+        r"^book\.md +tiny\.gguf +failed: It is encrypted: give its --password\.", octavo("list", *library).stdout, re.M
+    )
     stopped = octavo("stop", other)
     assert stopped.stderr == "Stopped other.md (Reading other.md: 512 of 2,048 tokens).\n"
     fails(octavo("stop", "other.md"), 2, "other.md is not read in the background: `octavo list` shows what is.")
-    assert octavo("stop").stderr == "Stopped book.md (failed: The disk is full.).\n"
+    assert octavo("stop").stderr == "Stopped book.md (failed: It is encrypted: give its --password.).\n"
     assert octavo("list", *library).stderr == "Nothing is indexed yet.\n"
 
 

@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 
 from octavo.cli.bars import bars, spinner
-from octavo.cpu_kernels.numba_support import background_compile, compile_watch
+from octavo.cpu_kernels.numba_support import working_time
 
 
 @pytest.fixture
 def now(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(compile_watch, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    monkeypatch.setattr(compile_watch, "_ended", 0.0)
+    monkeypatch.setattr(working_time, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(working_time, "_compiling", working_time._Compiling())
     return now
 
 
@@ -29,14 +29,14 @@ def test_a_bar_tells_how_long_kernels_have_been_compiled(now):
     progress = bars(("amounts",))
     task = progress.add_task("Reading a.txt", total=10, completed=3, amounts="3/10")
     assert "Reading a.txt" in drawn(progress)
-    with compile_watch.waiting():
+    with working_time.not_working():
         now[0] += 0.1
         assert "Reading a.txt" in drawn(progress)  # kernels are found on disk
         now[0] += 5
         assert "Compiling kernels 0:05" in drawn(progress)
         assert "3/10" in drawn(progress)
     assert "Reading a.txt" in drawn(progress)
-    with compile_watch.waiting(), compile_watch.waiting():
+    with working_time.not_working(), working_time.not_working():
         now[0] += 3
         assert "Compiling kernels 0:08" in drawn(progress)  # all waits together
         assert "Compiling kernels" in drawn(spinner("Opening a.txt"))
@@ -45,8 +45,7 @@ def test_a_bar_tells_how_long_kernels_have_been_compiled(now):
 
 
 def test_what_numba_compiles_is_counted():
-    assert background_compile.watch is compile_watch.watch  # which it has called
-    before = compile_watch.seconds_of_waiting()
+    before = working_time.compiling_time()
     numba.njit(lambda x: x + 1)(1)
-    assert compile_watch.seconds_of_waiting() > before
-    assert compile_watch.seconds_of_this_wait() == 0
+    assert working_time.compiling_time() > before
+    assert working_time.compiling_now() == 0

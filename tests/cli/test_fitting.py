@@ -83,7 +83,7 @@ def test_notices_wrap_between_words(terminal, capsys):
 
 
 def test_wrapped_texts_are_indented():
-    assert wrapped("1. page 5, Geology > Epochs, line 63", 18, "   ") == "1. page 5,\n   Geology >\n   Epochs, line 63"
+    assert wrapped("1. page 5, Geology > Epochs, line 63", 18, "   ") == "1. page 5, Geology\n   > Epochs, line\n   63"
     assert wrapped("| a | b | c |", 7) == "| a | b\n| c |"  # a quote of a table
 
 

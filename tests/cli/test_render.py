@@ -3,9 +3,9 @@
 import pytest
 
 from octavo.cli import render
-from octavo.cli.clock import clock
 from octavo.cli.fitting import Wrapper
 from octavo.cli.render import TaskProgress, markdown_table, size
+from octavo.progress import clock
 
 
 def test_a_table_in_markdown():

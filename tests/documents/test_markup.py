@@ -106,7 +106,7 @@ def test_html_that_names_the_wrong_encoding_is_read_in_one_that_can_be_told():
     document = read_html(f'<meta charset="utf-8"><p>{said}</p>'.encode("cp1251"), "page.html")
     assert document.text == said + "\n"
     assert document.notices == (
-        "page.html is read as cp1251: give its --encoding, or save it as UTF-8, if that is wrong.",
+        "page.html is read as cp1251: give its `encoding`, or save it as UTF-8, if that is wrong.",
     )
 
 

@@ -27,7 +27,7 @@ def test_an_encrypted_file_needs_its_password():
     document = read(writer, "secret")
     assert (document.text, document.notices, document.needed_password) == (" ".join(WIDE) + "\n", (), True)
     assert not read(PdfWriter().page(*lines(WIDE)), "secret").needed_password
-    with pytest.raises(OctavoError, match=r"^report\.pdf is encrypted: give its --password\.$"):
+    with pytest.raises(OctavoError, match=r"^report\.pdf is encrypted: give its `password`\.$"):
         read(writer)
     with pytest.raises(OctavoError, match="password is wrong"):
         read(writer, "guess")

@@ -98,7 +98,7 @@ REFUSED = {
     "damaged opendocument": (zipped({"content.xml": "a"}), r"^x is damaged: download or save it again\.$"),
     "picture": (b"\x89PNG\r\n\x1a\n", r"^x has only a picture: (install .*, then )?--ocr recognises their text"),
     "gzip": (b"\x1f\x8b\x08", r"^x is packed with gzip: unpack it\."),
-    "model": (b"GGUF\3\0\0\0", r"^x is a model: give it with -m\."),
+    "model": (b"GGUF\3\0\0\0", r"^x is a model: give it with `model`\."),
     "empty html": (b"<html></html>", r"^x is empty"),
     "noise": (bytes(range(250, 0, -1)) * 9, NO_TEXT),
     "program": (b"\x7fELF\2\1\1\0\0\0\xd0\xff" * 9, NO_TEXT),

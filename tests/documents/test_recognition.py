@@ -199,7 +199,7 @@ def test_a_missing_program_or_language_is_named(tmp_path, monkeypatch):
     path = tmp_path / "scan.pdf"
     path.write_bytes(scan(lines(LEFT)))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(OctavoError, match=r"^--ocr needs a program that is missing: install tesseract \("):
+    with pytest.raises(OctavoError, match=r"^`ocr` needs a program that is missing: install tesseract \("):
         read_document(path, OCR)
     with pytest.raises(
         OctavoError, match=r"^scan\.pdf has only pictures .*: install tesseract \(.*\), then --ocr recog"

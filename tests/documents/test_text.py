@@ -57,7 +57,7 @@ def test_encodings_that_can_be_told_are_told(text, encoding):
 
 def test_what_cannot_be_told_is_refused():
     message = (
-        r"^log\.txt is not UTF-8 text: byte 0x.. in line 2\. Nor can another encoding be told: give its --encoding, "
+        r"^log\.txt is not UTF-8 text: byte 0x.. in line 2\. Nor can another encoding be told: give its `encoding`, "
         r"or save it as UTF-8\.$"
     )
     for text in (

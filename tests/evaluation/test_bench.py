@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from helpers import tiny_models
+from helpers.slow_compiling import SECONDS, compile_slowly
 
 from octavo.cli.bench import as_markdown, bench
 from octavo.evaluation.bench import compare
@@ -232,3 +233,31 @@ def test_compare_gives_kl_divergence_and_agreement():
     divergence, agreement = compare(list(p), list(q))
     assert divergence == pytest.approx(0.5 * (0.5 * np.log(2) + 0.5 * np.log(2 / 3)))
     assert agreement == 0.5
+
+
+@pytest.mark.parametrize("fill", ["prefill", "random"])
+def test_compiling_is_not_timed(tiny_model, monkeypatch, fill):
+    compile_slowly(monkeypatch)
+    result = measure(tiny_model, "--depths", "16", "--fill", fill, "--attention", "dense,auto", "-n", "1")
+    for row in result["results"]:
+        assert row["decode_ms"] < SECONDS * 1e3 / 2
+        assert row["prefill_tokens_per_s"] is None or row["prefill_tokens_per_s"] > 16 / SECONDS
+
+
+class Begun(Exception):
+    """The first measurement begins."""
+
+
+def test_what_compiles_elsewhere_is_compiled_before_anything_is_timed(tiny_model, monkeypatch):
+    events = []
+
+    def begin(*_):
+        raise Begun
+
+    background = "octavo.cpu_kernels.numba_support.background_compile"
+    monkeypatch.setattr(f"{background}.compile_ahead", lambda functions: events.append("asked"))
+    monkeypatch.setattr(f"{background}.wait", lambda *_: events.append("waited"))
+    monkeypatch.setattr("octavo.evaluation.bench.Bench._fill", begin)
+    with pytest.raises(Begun):
+        measure(tiny_model, "--depths", "64", "--attention", "dense,auto")
+    assert events == ["asked", "waited"] * 2

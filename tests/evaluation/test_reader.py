@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from helpers import tiny_models
 from helpers.index_builds import Recorded
+from helpers.slow_compiling import SECONDS, compile_slowly
 
 import octavo
 from octavo.evaluation.reader import Reader
@@ -37,3 +38,13 @@ def test_layers_whose_window_slides_are_not_counted(tmp_path, in_batches):
     row = sum(layer.row_bytes for layer in layers if not layer.window)
     assert 0 < row < llama.context.cache.row_bytes
     assert bytes_read(llama, in_batches)[-1] == 321 * row
+
+
+def test_compiling_is_not_timed(llama, monkeypatch):
+    reader = Reader(llama, Recorded(), 1)
+    [document] = reader.read(TEXT, [])
+    reader.attend(document, DENSE_ATTENTION)
+    compile_slowly(monkeypatch)
+    outcome = reader.answer(Sample(TEXT[:20], n_predict=2), in_batches=True)
+    llama.reset()
+    assert 0 < outcome.first_token_s <= outcome.seconds < SECONDS / 2

@@ -173,11 +173,19 @@ def test_two_installs_of_one_version_share_kernels(compiled, tmp_path):
     """Another copy of the package, whose files are of another time, finds what the first one compiled."""
     copy = tmp_path / "octavo"
     shutil.copytree(
-        PACKAGE, copy, ignore=shutil.ignore_patterns(".*", "tests", "docs", "build"), copy_function=shutil.copy
+        PACKAGE, copy, ignore=shutil.ignore_patterns(".*", "src", "tests", "docs", "build"), copy_function=shutil.copy
     )
     for path in copy.rglob("*.py"):
         os.utime(path, (1, 1))
     assert run(compiled, PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)])) == (1, True)
+
+
+def test_installs_with_other_versions_of_numba_keep_kernels_apart(copied_kernels, monkeypatch):
+    """One would remove the other's, and fail at reading them."""
+    rows = copied_kernels / "cpu_kernels" / "rows" / "rows.py"
+    before = kernel_cache.version_of([rows])
+    monkeypatch.setattr("numba.__version__", "0.61.0")
+    assert kernel_cache.version_of([rows]) != before
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_arrays_that_shaders_could_not_load_are_refused(memory, tmp_path, dtype,
     if works:
         assert memory.share(array) is array
     else:
-        with pytest.raises(OctavoError, match="index the document again, or use --device cpu"):
+        with pytest.raises(OctavoError, match='index the document again, or use `device="cpu"`'):
             memory.share(array)
 
 

@@ -121,7 +121,7 @@ def test_a_method_that_serves_heads_for_a_while_leaves_their_extras_to_the_first
 
 def test_what_the_compiler_says_is_shown(tiny_model, metal):
     metal.executor.broken = "common.metal:1: error: no"
-    with pytest.raises(OctavoError, match=r"cannot compile octavo's kernels .*error: no\. Use --device cpu"):
+    with pytest.raises(OctavoError, match=r"cannot compile octavo's kernels .*error: no\. Use `device=\"cpu\"`"):
         new_llama(tiny_model)
 
 
@@ -207,7 +207,7 @@ def test_memory_that_is_given_back_is_not_looked_for(tiny_model, metal, monkeypa
 
 def test_there_is_no_metal_here(tiny_model, monkeypatch):
     gpu.open_gpu.cache_clear()
-    with pytest.raises(OctavoError, match=r"There is no Metal here: it needs a Mac .* use --device cpu"):
+    with pytest.raises(OctavoError, match=r"There is no Metal here: it needs a Mac .* use `device=\"cpu\"`"):
         new_llama(tiny_model)
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     with pytest.raises(OctavoError, match="install pyobjc-framework-Metal"):
@@ -243,7 +243,7 @@ def test_metal_has_no_rows_of_4_bits(metal, monkeypatch):
     on_a_mac(monkeypatch)
     assert devices.choose("auto", DENSE_ATTENTION, "q8_0").name == "metal"
     assert devices.choose("auto", DENSE_ATTENTION, "q4_0").name == "cpu"
-    with pytest.raises(OctavoError, match="do not have rows of q4_0: use --device cpu, or --cache-type q8_0"):
+    with pytest.raises(OctavoError, match='do not have rows of q4_0: use `device="cpu"`, or `cache_type="q8_0"`'):
         devices.choose("metal", DENSE_ATTENTION, "q4_0")
 
 
@@ -253,11 +253,11 @@ def test_other_names_are_refused():
 
 
 def test_what_metal_does_not_have_is_refused(tiny_model, metal):
-    with pytest.raises(OctavoError, match="The Metal kernels do not have h2o: use --device cpu"):
+    with pytest.raises(OctavoError, match='The Metal kernels do not have h2o: use `device="cpu"`'):
         new_llama(tiny_model, "h2o")
     llama = new_llama(tiny_model)
     llama.eval(TOKENS[:20])
-    with pytest.raises(OctavoError, match="do not have H2O: load the model with --device cpu"):
+    with pytest.raises(OctavoError, match='do not have H2O: load the model with `device="cpu"`'):
         llama.set_attention("h2o")
     assert str(llama.attention) == "dense"
     llama.eval(TOKENS[20:40])

@@ -11,8 +11,8 @@ from helpers import tiny_models
 import octavo
 from octavo.errors import OctavoError
 from octavo.runtime.cache import kv_cache
-from octavo.runtime.context import ENDLESS
 from octavo.runtime.graph import attention_nodes as nodes
+from octavo.settings import LONGEST
 
 pytestmark = pytest.mark.sampled
 
@@ -155,9 +155,9 @@ def test_a_checkpoint_is_gone_back_to_over_a_moved_origin(tiny_model, early_orig
         ("h2o", 128),
         ("quest", 128),
         ("streaming:positions=sequence", 128),
-        ("streaming", ENDLESS),
-        ("streaming:sinks=0,positions=sequence", ENDLESS),
-        ("window", ENDLESS),
+        ("streaming", LONGEST),
+        ("streaming:sinks=0,positions=sequence", LONGEST),
+        ("window", LONGEST),
     ],
 )
 def test_what_is_of_any_length(tiny_model, attention, longest):

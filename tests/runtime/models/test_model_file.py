@@ -112,7 +112,7 @@ def test_headers_that_lie_are_told(path, name):
         check_gguf(path)
     assert reason in str(problem.value)
     assert str(problem.value).startswith(f"{path} is damaged or incomplete: ")
-    assert str(problem.value).endswith("Download it again, or give another with -m.")
+    assert str(problem.value).endswith("Download it again, or give another with `model`.")
 
 
 @pytest.mark.parametrize("architecture", [*tiny_models.RUN, *tiny_models.REFUSED, *tiny_models.LATENT])

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from helpers import tiny_models
 from helpers.served import serving
+from helpers.slow_compiling import SECONDS, compile_slowly
 
 from octavo.serve.engine.request import End, Request
 from octavo.settings import Sampling
@@ -258,3 +259,10 @@ def test_a_control_token_has_a_text_where_the_request_names_one(served):
 
     assert asyncio.run(said({})) == ""
     assert asyncio.run(said({tiny_models.IM_START: "[TOOL_CALLS]"})) == "[TOOL_CALLS]" * 3
+
+
+def test_compiling_counts_as_no_time_of_an_answer(served, monkeypatch):
+    compile_slowly(monkeypatch)
+    timings = served.post("/completion", prompt=[21, 22, 23], n_predict=3)["timings"]
+    assert 0 < timings["prompt_ms"] < SECONDS * 1e3 / 2
+    assert timings["predicted_per_second"] > 2 / SECONDS

@@ -1,0 +1,35 @@
+"""The names that the command line gives to Python's arguments, in errors and notices."""
+
+from __future__ import annotations
+
+OPTIONS = {
+    "model": "-m",
+    "n_ctx": "-c",
+    "n_threads": "-t",
+    "cache_type": "--cache-type",
+    "device": "--device",
+    "rope_scaling": "--rope-scaling",
+    "rope_scale": "--rope-scale",
+    "index_dir": "--index-dir",
+    "attention": "--attention",
+    "budget": "--budget",
+    "quality": "--quality",
+    "plan": "--plan",
+    "retrieval_heads": "--retrieval-heads",
+    "prefill": "--prefill",
+    "state_every": "--state-every",
+    "first_answer": "--first-answer",
+    "password": "--password",
+    "encoding": "--encoding",
+    "ocr": "--ocr",
+    "ocr_languages": "--ocr-languages",
+    "n_jobs": "--jobs",
+    "max_tokens": "-n",
+    "temperature": "--temp",
+    "top_p": "--top-p",
+    "top_k": "--top-k",
+    "min_p": "--min-p",
+    "repeat_penalty": "--repeat-penalty",
+    "seed": "--seed",
+    "think_budget": "--think-budget",
+}

@@ -1,0 +1,61 @@
+"""Tell how many cores other programs use. Programs of low priority do not count: they make room."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+import psutil
+
+#: What a core does for programs, or for others than this system (steal), in the words of psutil.
+_BUSY = ("user", "system", "irq", "softirq", "steal")
+
+#: Shortest and longest time, in seconds, that tells what others do now.
+_SHORTEST, _LONGEST = 0.1, 3.0
+
+
+class Look(NamedTuple):
+    """Times at one moment, in seconds.
+
+    Parameters
+    ----------
+    at : float
+        The time.
+    busy, own : float
+        What all programs, and this one, have computed until then, on the cores that this one may use.
+    """
+
+    at: float
+    busy: float
+    own: float
+
+    def cores_of_others(self, later: Look) -> float:
+        """Return how many cores others used on average until a later look."""
+        return max(later.busy - self.busy - (later.own - self.own), 0.0) / max(later.at - self.at, 1e-9)
+
+
+def look() -> Look:
+    """Look at the system's counters. Where they cannot be read, others do nothing."""
+    busy = 0.0
+    with suppress(OSError, RuntimeError, ValueError):
+        cores = psutil.cpu_times(percpu=True)
+        usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(cores))
+        kinds = (*_BUSY, "nice") if os.nice(0) > 0 else _BUSY
+        busy = sum(getattr(times, kind, 0.0) for i, times in enumerate(cores) if i in usable for kind in kinds)
+    return Look(time.monotonic(), busy, time.process_time())
+
+
+#: The first look, when octavo is imported: what others do is known when a model is loaded.
+_FIRST = look()
+
+
+def cores_of_others() -> float:
+    """Return how many cores others use now: since octavo was imported, if that was lately, or in a short while."""
+    first, now = _FIRST, look()
+    if not _SHORTEST <= now.at - first.at <= _LONGEST:
+        first = now
+        time.sleep(_SHORTEST)
+        now = look()
+    return first.cores_of_others(now)

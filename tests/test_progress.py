@@ -1,0 +1,113 @@
+"""Progress that shows itself: in a notebook, on a terminal, and elsewhere."""
+
+import io
+import sys
+import types
+
+import pytest
+
+from octavo import progress as module
+from octavo.progress import ShownProgress
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    """The output of a notebook's cell: lines, of which some were changed; and the number of messages."""
+    lines, messages = [], []
+
+    class Handle:
+        def __init__(self, place):
+            self.place = place
+
+        def update(self, data, raw):
+            messages.append(data)
+            lines[self.place] = data["text/plain"]
+
+    def display(data, raw, display_id=None):
+        messages.append(data)
+        lines.append(data["text/plain"])
+        return Handle(len(lines) - 1) if display_id else None
+
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    shown = types.ModuleType("IPython.display")
+    shown.display = display
+    monkeypatch.setitem(sys.modules, "IPython.display", shown)
+    return lines, messages
+
+
+def read(progress, clock, n_batches=100, seconds=0.1):
+    progress.notice("Indexing a.txt, once.")
+    progress.start("Reading a.txt", 10 * n_batches, "tokens")
+    for _ in range(n_batches):
+        clock.now += seconds
+        progress.advance(10)
+    progress.notice("Indexed.")
+
+
+END = "Reading a.txt: 1,000/1,000 tokens, 100.0 tokens/s, in 0:10"
+
+
+def test_a_notebook_gets_a_line_that_changes_and_no_flood(cell, clock):
+    lines, messages = cell
+    read(ShownProgress(), clock)
+    assert lines == ["Indexing a.txt, once.", END, "Indexed."]
+    assert 10 < len(messages) < 50
+    assert {"text/plain": "Reading a.txt: 300/1,000 tokens, 100.0 tokens/s, 0:07 left"} in messages
+
+
+def test_a_terminal_gets_a_line_that_changes(monkeypatch, clock):
+    out = io.StringIO()
+    out.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", out)
+    read(ShownProgress(), clock)
+    first, line, last, rest = out.getvalue().split("\n")
+    assert (first, last, rest) == ("Indexing a.txt, once.", "Indexed.", "")
+    assert line.split("\r")[-1].rstrip() == END
+    assert 10 < len(line.split("\r")) < 50
+
+
+def test_elsewhere_a_line_comes_now_and_then(monkeypatch, clock):
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    read(ShownProgress(), clock, seconds=0.5)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 8  # two notices, the beginning, and every ten of 50 seconds
+    assert lines[-2] == "Reading a.txt: 1,000/1,000 tokens, 20.0 tokens/s, in 0:50"
+
+
+def test_a_notice_within_a_task_has_a_line_of_its_own(monkeypatch, clock):
+    out = io.StringIO()
+    out.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", out)
+    progress = ShownProgress()
+    progress.start("Reading a.txt", 100, "tokens")
+    progress.notice("Half of it is blank.")
+    assert out.getvalue() == "\rReading a.txt: 0/100 tokens\nHalf of it is blank.\n"
+
+
+def test_what_was_done_before_counts_as_no_speed(cell, clock):
+    lines, _ = cell
+    progress = ShownProgress()
+    progress.start("Reading a.txt", 1000, "tokens", done=900)
+    clock.now += 10
+    progress.advance(50)
+    assert lines == ["Reading a.txt: 950/1,000 tokens, 5.0 tokens/s, 0:10 left"]
