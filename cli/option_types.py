@@ -1,4 +1,7 @@
-"""Types of option values, each of which refuses a wrong value with a sentence."""
+"""Types of option values, each of which refuses a wrong value with a sentence.
+
+`click.ParamType` takes the type of its values in newer versions only, so none is named here.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def completions(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-class AttentionType(click.ParamType[str]):
+class AttentionType(click.ParamType):  # type: ignore[type-arg]
     """A method, a composition of methods, or llama.cpp's own attention, with parameters."""
 
     name = "NAME[:KEY=VALUE,...]"
@@ -65,7 +68,7 @@ class AttentionType(click.ParamType[str]):
         return str(value)
 
 
-class AttentionListType(click.ParamType[list[str]]):
+class AttentionListType(click.ParamType):  # type: ignore[type-arg]
     """Comma-separated methods. Text after a comma belongs to the method before it if it sets its parameter."""
 
     name = "NAME[:KEY=VALUE,...],..."
@@ -75,7 +78,7 @@ class AttentionListType(click.ParamType[list[str]]):
         return [one.convert(name, param, ctx) for name in re.split(r",(?!\w+=)", str(value))]
 
 
-class TaskType(click.ParamType[Any]):
+class TaskType(click.ParamType):  # type: ignore[type-arg]
     """A task of `octavo eval`, with parameters."""
 
     name = "TASK[:KEY=VALUE,...]"
@@ -109,7 +112,7 @@ class TaskType(click.ParamType[Any]):
             self.fail(str(problem), param, ctx)
 
 
-class DepthListType(click.ParamType[list[int]]):
+class DepthListType(click.ParamType):  # type: ignore[type-arg]
     """Comma-separated numbers of tokens."""
 
     name = "N,N,..."
@@ -127,7 +130,7 @@ class DepthListType(click.ParamType[list[int]]):
         return depths
 
 
-class BudgetListType(click.ParamType[list[float]]):
+class BudgetListType(click.ParamType):  # type: ignore[type-arg]
     """Comma-separated shares, above 0 and at most 1."""
 
     name = "SHARE,SHARE,..."
@@ -147,7 +150,7 @@ class TokenLimit(click.IntRange):
         return number
 
 
-class Age(click.ParamType[timedelta]):
+class Age(click.ParamType):  # type: ignore[type-arg]
     """A span of time: 30d, 12h or 8w."""
 
     name = "age"
@@ -160,7 +163,7 @@ class Age(click.ParamType[timedelta]):
         return timedelta(**{self._units[unit]: min(int(number), 100_000)})
 
 
-class Seconds(click.ParamType[float]):
+class Seconds(click.ParamType):  # type: ignore[type-arg]
     """A short time: 60, 60s or 5m."""
 
     name = "time"
@@ -173,7 +176,7 @@ class Seconds(click.ParamType[float]):
         return float(found[1]) * self._units[found[2]]
 
 
-class Size(click.ParamType[int]):
+class Size(click.ParamType):  # type: ignore[type-arg]
     """A number of bytes: 500M or 2G."""
 
     name = "size"

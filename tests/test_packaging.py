@@ -9,7 +9,8 @@ import zipfile
 
 import pytest
 from click.testing import CliRunner
-from helpers.product import FOLDERS, MODULES, ROOT
+from helpers.product import FOLDERS, MODULES, PROJECT, ROOT
+from packaging.requirements import Requirement
 
 import octavo
 from octavo.cli.main import cli
@@ -54,6 +55,16 @@ def test_wheel_imports_and_finds_its_example(wheel, tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
     )
     assert run.stdout.split() == [str(tmp_path / "octavo" / "__init__.py"), "True"], run.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("numpy", "1.26.0"), ("starlette", "0.40.0"), ("huggingface-hub", "0.30.0"), ("uvicorn", "0.30.0")],
+)
+def test_older_packages_that_others_need_may_stay(name, version):
+    """Those of programs that want NumPy 1, an older FastAPI, or transformers 4."""
+    needed = {each.name: each.specifier for each in map(Requirement, PROJECT["project"]["dependencies"])}
+    assert needed[name].contains(version)
 
 
 def test_type_checkers_find_an_editable_install(source, tmp_path):

@@ -68,7 +68,7 @@ class Shown:
             words += ["#" * n_full + "." * (WIDTH - n_full), f"{self.count}/{self.total}"]
             if TELLS < share < 1:
                 words.append(f"about {clock(seconds * (1 - share) / share)} left,")
-        return " ".join([*words, clock(time.monotonic() - self.began)])
+        return " ".join([*words, clock(time.monotonic() - self.began), "so far"])
 
     def show(self) -> None:
         """Show the picture again and again, until the command ends."""
