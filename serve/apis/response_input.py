@@ -11,6 +11,7 @@ from pydantic import Field
 from ..http.api_error import RequestError
 from .api_body import ApiBody, ApiObject, Limit, ToolChoice, objects_in
 from .attachments import Attachments
+from .tool_forms import name_in
 
 
 class Format(ApiObject):
@@ -92,17 +93,15 @@ async def messages_of(
         kind = item.get("type", "message")
         if kind == "message" and item.get("role") in ("user", "assistant", "system", "developer"):
             role = "system" if item["role"] == "developer" else item["role"]
-            message = {"role": role, "content": await _content(item.get("content"), attachments)}
-            if role == "system" and messages and messages[0]["role"] == "system":
-                messages[0] = {"role": role, "content": f"{messages[0]['content']}\n\n{message['content']}"}
-            else:
-                messages.append(message)
+            messages.append({"role": role, "content": await _content(item.get("content"), attachments)})
         elif kind in ("function_call", "custom_tool_call") and isinstance(item.get("name"), str):
             free_text = json.dumps({"input": item.get("input", "")})
             arguments = free_text if kind == "custom_tool_call" else str(item.get("arguments", "{}"))
-            function = {"name": item["name"], "arguments": arguments}
+            function = {"name": name_in(item.get("namespace"), item["name"]), "arguments": arguments}
             call = {"id": str(item.get("call_id", "")), "type": "function", "function": function}
-            messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            goes_on = bool(messages) and messages[-1]["role"] == "assistant" and not thought
+            said = messages.pop() if goes_on else {"role": "assistant", "content": ""}  # items of one answer
+            messages.append({**said, "tool_calls": [*said.get("tool_calls", ()), call]})
         elif kind in ("function_call_output", "custom_tool_call_output"):
             output = item.get("output")
             content = output if isinstance(output, str) else _texts(output) or json.dumps(output)
