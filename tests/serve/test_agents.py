@@ -8,6 +8,7 @@ import json
 
 import pytest
 from helpers import agent_model
+from helpers.agent_model import call_text
 from helpers.served import serving
 
 ANSWER = "".join(agent_model.ANSWER)
@@ -70,9 +71,9 @@ def agent(real_model, tmp_path_factory):
     """A server on a model that reads a file by both tools, then answers."""
     folder = tmp_path_factory.mktemp("agent")
     sayings = [
-        agent_model.call("Read", file_path="/a.txt") + agent_model.call("Read", file_path="/b.png"),
-        agent_model.call("mcp__ships__count", unit="ship"),
-        agent_model.call("apply_patch", input="*** Begin Patch\n*** End Patch"),
+        ("Read", call_text("Read", file_path="/a.txt") + call_text("Read", file_path="/b.png")),
+        ("mcp__ships__count", call_text("mcp__ships__count", unit="ship")),
+        ("apply_patch", call_text("apply_patch", input="*** Begin Patch\n*** End Patch")),
     ]
     model = agent_model.write_model(folder / "agent.gguf", sayings, real_model)
     with serving(model, folder, n_ctx=8192) as server:
