@@ -18,10 +18,14 @@ from .shared_json import effort_of
 _NumPredict = Annotated[int | None, BeforeValidator(lambda value: -1 if value == -2 else value), Field(ge=-1)]
 
 
-def ollama_name(server: Server) -> str:
-    """Return the name of the model; names of Ollama have a tag."""
-    name = server.engine.name
+def tagged(name: str) -> str:
+    """Return the name of a model with a tag, as Ollama's have."""
     return name if ":" in name else f"{name}:latest"
+
+
+def ollama_name(server: Server) -> str:
+    """Return the name of the server's model for Ollama's clients."""
+    return tagged(server.engine.name)
 
 
 def ollama_error(problem: RequestError) -> dict[str, Any]:

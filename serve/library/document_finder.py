@@ -61,6 +61,7 @@ class DocumentFinder:
         OctavoError
             An index is damaged.
         """
+        await self._documents.adopt(references)
         found, unread = named = self._documents.find(references)
         if unread and reads == WHOLE:
             problem = 'ask again later, or without "reads" to be answered from passages of it'
