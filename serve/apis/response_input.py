@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ..http.api_error import RequestError
-from .api_body import ApiBody, ApiObject, Limit, ToolChoice, objects_in
+from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, ToolChoice, objects_in
 from .attachments import Attachments
 from .tool_forms import name_in
 
@@ -35,21 +35,14 @@ class Reasoning(ApiObject):
     summary: str | None = None
 
 
-class ResponseBody(ApiBody):
+class ResponseBody(ApiBody, DrawnBody, DocumentBody):
     """A client's request."""
 
     input: str | list[dict[str, Any]] = Field(min_length=1)
     instructions: str | None = None
-    document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
-    attention: str | None = None
-    sources: bool = False
     max_output_tokens: Limit = None
-    temperature: float | None = Field(None, ge=0, le=100)
-    top_p: float | None = Field(None, ge=0, le=1)
     top_logprobs: int = Field(0, ge=0, le=100)
     include: list[str] | None = None
-    seed: int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: ToolChoice = ("auto", None)
     parallel_tool_calls: bool = True

@@ -15,7 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..engine.request import End, Generation, Request
+from ..engine.request import End, Request
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, note_ignored, openai_error, parsed, sse, while_connected
 from ..http.server import Server, server_of
@@ -80,7 +80,7 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
     """Return what a body asks, after the conversation of the response that it names, if it names one."""
     server, left_out = server_of(http_request), list[str]()
     before = None if body.previous_response_id is None else server.responses.get(body.previous_response_id)
-    attachments = Attachments(server, body.document)
+    attachments = Attachments(server, body.documents)
     for reference in before.documents if before else ():
         attachments.name(reference)
     new = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
@@ -93,10 +93,10 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
     think, effort = effort_of(body.reasoning.effort)
     turn = ChatTurn(
         messages=messages,
-        generation=Generation(
-            sampling=server.sampling_of(
-                body.max_output_tokens, body.seed, temperature=body.temperature, top_p=body.top_p, think=think
-            ),
+        generation=body.generation(
+            server,
+            body.max_output_tokens,
+            think=think,
             n_logprobs=body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None,
             attention=server.attention_of(body.attention),
             sources=body.sources,
@@ -291,6 +291,8 @@ class _Writer:
             "text": {"format": _dump(body.text.format) or {"type": "text"}},
             "temperature": self._request.sampling.temperature,
             "top_p": self._request.sampling.top_p,
+            "presence_penalty": body.presence_penalty,
+            "frequency_penalty": body.frequency_penalty,
             "top_logprobs": body.top_logprobs,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
@@ -315,8 +317,6 @@ class _Writer:
 #: Fields of a response for settings that octavo lacks.
 _NOT_KEPT: dict[str, Any] = {
     "truncation": "disabled",
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
     "max_tool_calls": None,
     "background": False,
     "service_tier": "default",
