@@ -291,6 +291,8 @@ class Engine:
             if running.request.sources and running.request.document and running.sequence:
                 context = self.llama.context
                 running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
+            if running.request.reports_progress:
+                running.report()  # what is known already
             self._running.append(running)
 
     def _refuse(self, running: RunningRequest, problem: Exception | None) -> None:
