@@ -7,7 +7,7 @@
 # test-templates compares prompts with what the chat templates of 70 real models give, from llama-cpp-python's archive.
 # test-llama-server runs the tests of llama.cpp's server against octavo's, on tiny models: seven minutes on 2 cores.
 # test-lm-eval compares what lm-eval measures through the server with what llama-cpp-python computes by itself.
-# test-clients runs clients of other projects against the server (LangChain, LiteLLM, the AI SDK and others; it needs npm).
+# test-clients runs clients of other projects against the server (Claude Code, Codex, aider, LangChain, the AI SDK and others; it needs npm).
 # try-readme runs the commands of README.md, top to bottom, from a clean clone, in a folder that it makes: half an hour.
 # test-reliability tries all the faults that docs/reliability.md counts, and writes that page. It takes half an hour on 2 cores.
 

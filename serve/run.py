@@ -16,7 +16,7 @@ from .http.access import Access
 from .http.app import Limits, application, open_server
 from .http.listening import answer, listen
 from .http.server import Server
-from .http.server_pool import Choice, ServerPool
+from .http.server_pool import Choice, ServerPool, names_of
 from .http.timed_protocol import TimedProtocol
 
 
@@ -44,12 +44,13 @@ def serve(
     """
     listening = listen(access.host, access.port)
     try:
+        located = [locate_model(given, notice) for given in models]
+        of_file = {Path(library.model_path): (settings, library) for settings, library in located}
         choices = {}
-        for given in models:
-            settings, library = locate_model(given, notice)
-            name = Path(library.model_path).stem
+        for name, path in names_of(list(of_file)).items():
+            settings, library = of_file[path]
             opened = partial(_open, replace(job, settings=settings), library, name, limits, sampling, notice)
-            choices[name] = Choice(library.model_path, opened)
+            choices[name] = Choice(library, opened)
         pool = ServerPool(choices)
         pool.load_first()
         try:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ..engine.request import Generation
+
+if TYPE_CHECKING:
+    from ..http.server import Server
 
 
 class ApiObject(BaseModel):
@@ -58,8 +63,70 @@ TopK = Annotated[int | None, BeforeValidator(_zero_if_negative), Field(ge=0)]
 #: Biases of tokens, by number or by text, as an object or as pairs.
 LogitBias = Annotated[list[tuple[int | str, float]] | None, BeforeValidator(_pairs)]
 
+#: The seed that stands for a random one in llama.cpp's settings.
+RANDOM = 0xFFFFFFFF
+
+#: A seed of llama.cpp's and Ollama's clients, for whom -1 stands for a random one, too.
+Seed = Annotated[int | None, BeforeValidator(lambda value: None if value in (-1, RANDOM) else value)]
+
 #: One text or several.
 Stop = Annotated[list[str] | None, BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+
+
+class DrawnBody(ApiObject):
+    """How tokens are drawn. What a request leaves out is as the server's options say."""
+
+    temperature: float | None = Field(None, ge=0, le=100)
+    top_k: TopK = None
+    top_p: float | None = Field(None, ge=0, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repeat_penalty: float | None = Field(None, gt=0)
+    presence_penalty: float = Field(0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    seed: int | None = None
+
+    def generation(
+        self,
+        server: Server,
+        max_tokens: int | None,
+        *,
+        think: bool | None = None,
+        think_budget: int | None = None,
+        **more: Any,
+    ) -> Generation:
+        """Return the settings of an answer.
+
+        Parameters
+        ----------
+        max_tokens : int, optional
+            Most tokens of the answer; -1 is without a limit, and None as the server's options say.
+        think, think_budget
+            Whether the model thinks, and the most tokens of a thought.
+        **more
+            Further fields of `Generation`.
+        """
+        drawn = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")}
+        return Generation(
+            sampling=server.sampling_of(max_tokens, self.seed, think=think, think_budget=think_budget, **drawn),
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            answers=max_tokens != 0,
+            **more,
+        )
+
+
+class DocumentBody(ApiObject):
+    """The documents that a request names, and how the model reads them."""
+
+    document: str | list[str] | None = None
+    reads: Literal["document", "excerpts"] | None = None
+    sources: bool = False
+    attention: str | None = None
+
+    @property
+    def documents(self) -> list[str]:
+        """Return the ids, names or patterns of the documents, each once."""
+        return list(dict.fromkeys([self.document] if isinstance(self.document, str) else self.document or ()))
 
 
 def bias_of(pairs: list[tuple[int | str, float]] | None, tokenize: Callable[[str], list[int]]) -> dict[int, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 
 from ..http.api_error import RequestError
 from ..http.server import Server
@@ -14,13 +15,13 @@ class Attachments:
 
     Parameters
     ----------
-    named : str or list of str, optional
+    named : sequence of str
         Ids, names or patterns of documents in the request, outside its messages.
     """
 
-    def __init__(self, server: Server, named: str | list[str] | None = None) -> None:
+    def __init__(self, server: Server, named: Sequence[str] = ()) -> None:
         self._server = server
-        self.documents = list(dict.fromkeys([named] if isinstance(named, str) else named or ()))
+        self.documents = list(named)
 
     def name(self, reference: str) -> None:
         """Add a document that a message names."""

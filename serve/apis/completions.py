@@ -14,13 +14,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..engine.request import End, Generation, Piece, Request, TokenLogprob
+from ..engine.request import End, Piece, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, parsed, sse
 from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn
 from ..prompt.raw_prompt import raw_request
-from .api_body import ApiBody, ApiObject, LogitBias, Stop, TopK, bias_of
+from .api_body import ApiBody, ApiObject, DrawnBody, LogitBias, Stop, bias_of
 
 #: Largest number of prompts of one request, and of answers to each.
 _MOST_PROMPTS, _MOST_ANSWERS = 256, 8
@@ -32,22 +32,14 @@ class StreamOptions(ApiObject):
     include_usage: bool = False
 
 
-class CompletionBody(ApiBody):
+class CompletionBody(ApiBody, DrawnBody):
     """A client's request."""
 
     prompt: str | list[str] | list[int] | list[list[int]] = Field(min_length=1)
     document: str | None = None
     attention: str | None = None
     max_tokens: Annotated[int, Field(ge=-1)] = 16
-    temperature: float | None = Field(None, ge=0, le=100)
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: TopK = None
-    min_p: float | None = Field(None, ge=0, le=1)
-    repeat_penalty: float | None = Field(None, gt=0)
-    frequency_penalty: float = Field(0.0, ge=-2, le=2)
-    presence_penalty: float = Field(0.0, ge=-2, le=2)
     logit_bias: LogitBias = None
-    seed: int | None = None
     stop: Stop = None
     n: int = Field(1, ge=1, le=_MOST_ANSWERS)
     echo: bool = False
@@ -69,23 +61,13 @@ async def complete(http_request: HttpRequest) -> Response:
     prompts = body.prompts()
     if len(prompts) > _MOST_PROMPTS:
         raise RequestError(f"One request has at most {_MOST_PROMPTS} prompts.", param="prompt")
-    generation = Generation(
-        sampling=server.sampling_of(
-            body.max_tokens,
-            body.seed,
-            temperature=body.temperature,
-            top_p=body.top_p,
-            top_k=body.top_k,
-            min_p=body.min_p,
-            repeat_penalty=body.repeat_penalty,
-        ),
-        frequency_penalty=body.frequency_penalty,
-        presence_penalty=body.presence_penalty,
+    generation = body.generation(
+        server,
+        body.max_tokens,
         logit_bias=bias_of(body.logit_bias, server.tokens_of),
         stop=body.stop or (),
         n_logprobs=body.logprobs,
         of_prompt=body.echo and body.logprobs is not None,
-        answers=body.max_tokens != 0,
         attention=server.attention_of(body.attention),
         client=client_of(http_request),
     )

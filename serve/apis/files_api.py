@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from typing import Any
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -17,6 +18,8 @@ from ...workers.work import name_of
 from ...workers.worker_process import Died, WorkerProcess
 from ..http.api_error import RequestError
 from ..http.server import server_of
+from ..http.server_pool import pool_of
+from ..library.upload_files import forget_upload
 
 
 async def upload(request: Request) -> Response:
@@ -40,8 +43,14 @@ async def upload(request: Request) -> Response:
 
 
 async def list_files(request: Request) -> Response:
-    """Answer GET /v1/files."""
-    return JSONResponse({"object": "list", "data": server_of(request).documents.list(), "has_more": False})
+    """Answer GET /v1/files: those of the model that is named, or of all that are loaded, each once."""
+    servers = [server_of(request)] if "model" in request.query_params else pool_of(request).loaded
+    files: dict[str, dict[str, Any]] = {}
+    for file in (file for server in servers for file in server.documents.list()):
+        if file["id"] not in files or file["status"] == "processed":
+            files[file["id"]] = file
+    newest = sorted(files.values(), key=lambda file: -file["created_at"])
+    return JSONResponse({"object": "list", "data": newest, "has_more": False})
 
 
 async def describe(request: Request) -> Response:
@@ -78,9 +87,14 @@ async def page(request: Request) -> Response:
 
 
 async def remove(request: Request) -> Response:
-    """Answer DELETE /v1/files/ID: end its reading, or remove its index."""
-    document_id = request.path_params["id"]
-    await server_of(request).documents.remove(document_id)
+    """Answer DELETE /v1/files/ID: end its reading, or remove its index, for the named model or for all."""
+    document_id, pool = request.path_params["id"], pool_of(request)
+    if "model" in request.query_params:
+        await server_of(request).documents.remove(document_id)
+    else:
+        for server in [pool.server(name) for name in pool.holding(document_id)] or [server_of(request)]:
+            await server.documents.remove(document_id)
+        await asyncio.to_thread(forget_upload, [choice.library for choice in pool.unloaded], document_id)
     return JSONResponse({"id": document_id, "object": "file", "deleted": True})
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from ...settings import Sampling
-from ..engine.request import Generation, Request
+from ..engine.request import Request
 from ..http.server import Server
 from ..prompt.chat_turn import ChatTurn
 from ..prompt.raw_prompt import Gap, RawPrompt
-from .api_body import ApiBody, ApiObject, Limit, LogitBias, Stop, TopK, bias_of
-
-#: The seed that stands for a random one.
-_RANDOM = 0xFFFFFFFF
+from .api_body import RANDOM, ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, LogitBias, Seed, Stop, bias_of
 
 #: The fields of a prompt that is an object: its text; images and sounds.
 _TEXT, _MEDIA = "prompt_string", "multimodal_data"
@@ -45,21 +42,15 @@ def _not_negative(value: Any) -> Any:
     return max(value, 0) if isinstance(value, int | float) else value
 
 
-class AnswerBody(ApiBody):
+class AnswerBody(ApiBody, DrawnBody, DocumentBody):
     """Settings of an answer."""
 
     n_predict: Limit = Field(None, validation_alias=AliasChoices("n_predict", "max_tokens", "max_completion_tokens"))
     n_cmpl: int = Field(1, ge=1, le=8, validation_alias=AliasChoices("n_cmpl", "n"))
     temperature: Annotated[float | None, BeforeValidator(_not_negative), Field(ge=0, le=100)] = None
-    top_k: TopK = None
-    top_p: float | None = Field(None, ge=0, le=1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    repeat_penalty: float | None = Field(None, gt=0)
-    presence_penalty: float = Field(0.0, ge=-2, le=2)
-    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    seed: Seed = None
     logit_bias: LogitBias = None
     ignore_eos: bool = False
-    seed: int | None = None
     stop: Stop = None
     n_probs: int = Field(0, ge=0, le=100)
     grammar: str = ""
@@ -69,10 +60,6 @@ class AnswerBody(ApiBody):
     return_tokens: bool = False
     return_progress: bool = False
     response_fields: list[str] = Field(default_factory=list)
-    document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
-    sources: bool = False
-    attention: str | None = None
 
     @property
     def ignored(self) -> list[str]:
@@ -83,30 +70,19 @@ class AnswerBody(ApiBody):
         """Return the settings of the answer as a turn without messages."""
         bias = bias_of(self.logit_bias, server.tokens_of)
         bias |= dict.fromkeys(server.grammars.ends, -math.inf) if self.ignore_eos else {}
-        generation = Generation(
-            sampling=server.sampling_of(
-                self.n_predict,
-                None if self.seed in (-1, _RANDOM) else self.seed,
-                temperature=self.temperature,
-                top_p=self.top_p,
-                top_k=self.top_k,
-                min_p=self.min_p,
-                repeat_penalty=self.repeat_penalty,
-            ),
-            frequency_penalty=self.frequency_penalty,
-            presence_penalty=self.presence_penalty,
+        generation = self.generation(
+            server,
+            self.n_predict,
             logit_bias=bias,
             stop=self.stop or (),
             n_logprobs=self.n_probs if self.n_probs or self.return_tokens or self.stream else None,
-            answers=self.n_predict != 0,
             attention=server.attention_of(self.attention),
             sources=self.sources,
             client=client,
             reports_progress=self.stream and self.return_progress,
         )
-        documents = [self.document] if isinstance(self.document, str) else list(dict.fromkeys(self.document or ()))
         schema, grammar = self.json_schema, self.grammar or None
-        return ChatTurn([], generation, documents, self.reads, schema=schema, grammar=grammar)
+        return ChatTurn([], generation, self.documents, self.reads, schema=schema, grammar=grammar)
 
 
 class CompletionBody(AnswerBody):
@@ -161,7 +137,7 @@ def sampling_as_json(sampling: Sampling) -> dict[str, Any]:
     return {
         "n_predict": limit,
         "max_tokens": limit,
-        "seed": _RANDOM if sampling.seed is None else sampling.seed,
+        "seed": RANDOM if sampling.seed is None else sampling.seed,
         "temperature": sampling.temperature,
         "top_k": sampling.top_k,
         "top_p": sampling.top_p,

@@ -15,13 +15,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..engine.prompt_limits import PromptTooLong
-from ..engine.request import End, Generation, Request, Usage
+from ..engine.request import End, Request, Usage
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
-from .api_body import ApiBody, ApiObject, TopK, objects_in
+from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, objects_in
 from .attachments import Attachments
 from .shared_json import effort_of, extensions_of
 from .tool_forms import Tools, tools_of
@@ -71,17 +71,11 @@ class OutputConfig(ApiObject):
     effort: str | None = None
 
 
-class MessagesBody(ApiBody):
+class MessagesBody(ApiBody, DrawnBody, DocumentBody):
     """A client's request."""
 
     messages: list[Message] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None
-    document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
-    attention: str | None = None
-    temperature: float | None = Field(None, ge=0, le=100)
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: TopK = None
     stop_sequences: list[str] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: ToolChoice | None = None
@@ -124,7 +118,7 @@ async def _turn(
     server: Server, body: MessagesBody, tools: Tools, client: str, max_tokens: int | None = None
 ) -> ChatTurn:
     """Return the turn of a body."""
-    attachments, cites = Attachments(server, body.document), [False]
+    attachments, cites = Attachments(server, body.documents), [False]
     messages: list[Mapping[str, Any]] = []
     if body.system:
         texts = [body.system] if isinstance(body.system, str) else _texts(body.system)
@@ -135,20 +129,14 @@ async def _turn(
     choice, form = body.tool_choice or ToolChoice(type="auto"), body.output_config.format or body.output_format
     named = {"auto": "auto", "none": "none", "any": "required", "tool": choice.name or ""}
     thinks = body.thinking
-    sampling = server.sampling_of(
+    generation = body.generation(
+        server,
         max_tokens,
-        None,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
         think=None if thinks is None or thinks.type == "adaptive" else thinks.type == "enabled",
         think_budget=None if thinks is None else thinks.budget_tokens,
-    )
-    generation = Generation(
-        sampling=sampling,
         stop=body.stop_sequences or (),
         attention=server.attention_of(body.attention),
-        sources=cites[0],
+        sources=cites[0] or body.sources,
         limits_thoughts=True,
         client=client,
     )

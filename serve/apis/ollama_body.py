@@ -11,17 +11,21 @@ from pydantic import BeforeValidator, Field
 from ..engine.request import Generation
 from ..http.api_error import RequestError
 from ..http.server import Server
-from .api_body import ApiBody, ApiObject, Stop, TopK
+from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, Seed, Stop
 from .shared_json import effort_of
 
 #: Most tokens of an answer: -1 asks for as many as the model wants, and -2 for as many as fit, which is the same here.
 _NumPredict = Annotated[int | None, BeforeValidator(lambda value: -1 if value == -2 else value), Field(ge=-1)]
 
 
-def ollama_name(server: Server) -> str:
-    """Return the name of the model; names of Ollama have a tag."""
-    name = server.engine.name
+def tagged(name: str) -> str:
+    """Return the name of a model with a tag, as Ollama's have."""
     return name if ":" in name else f"{name}:latest"
+
+
+def ollama_name(server: Server) -> str:
+    """Return the name of the server's model for Ollama's clients."""
+    return tagged(server.engine.name)
 
 
 def ollama_error(problem: RequestError) -> dict[str, Any]:
@@ -29,22 +33,16 @@ def ollama_error(problem: RequestError) -> dict[str, Any]:
     return {"error": str(problem)}
 
 
-class Options(ApiObject):
+class Options(DrawnBody):
     """How to draw an answer."""
 
     num_predict: _NumPredict = None
-    temperature: float | None = Field(None, ge=0, le=100)
-    top_k: TopK = None
-    top_p: float | None = Field(None, ge=0, le=1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    seed: int | None = None
+    seed: Seed = None
     stop: Stop = None
-    repeat_penalty: float | None = Field(None, gt=0)
-    presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
 
 
-class AnswerBody(ApiBody):
+class AnswerBody(ApiBody, DocumentBody):
     """A request for an answer. `stream` is true by default."""
 
     options: Options = Field(default_factory=lambda: Options.model_validate({}))
@@ -53,10 +51,6 @@ class AnswerBody(ApiBody):
     stream: bool = True
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=100)
-    document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
-    sources: bool = False
-    attention: str | None = None
 
     @property
     def ignored(self) -> list[str]:
@@ -69,11 +63,6 @@ class AnswerBody(ApiBody):
         if isinstance(self.format, str):
             return {"type": "object"} if self.format else None
         return self.format
-
-    @property
-    def documents(self) -> Sequence[str]:
-        """Return the ids, names or patterns of the documents."""
-        return [self.document] if isinstance(self.document, str) else list(dict.fromkeys(self.document or ()))
 
     def thinking(self, server: Server) -> tuple[bool | None, dict[str, Any]]:
         """Return whether the model should think, and variables of its template.
@@ -88,22 +77,12 @@ class AnswerBody(ApiBody):
     def generation(self, server: Server, think: bool | None, client: str) -> Generation:
         """Return the settings of the answer."""
         options = self.options
-        return Generation(
-            sampling=server.sampling_of(
-                options.num_predict,
-                None if options.seed == -1 else options.seed,
-                think=think,
-                temperature=options.temperature,
-                top_p=options.top_p,
-                top_k=options.top_k,
-                min_p=options.min_p,
-                repeat_penalty=options.repeat_penalty,
-            ),
-            frequency_penalty=options.frequency_penalty,
-            presence_penalty=options.presence_penalty,
+        return options.generation(
+            server,
+            options.num_predict,
+            think=think,
             stop=options.stop or (),
             n_logprobs=self.top_logprobs if self.logprobs else None,
-            answers=options.num_predict != 0,
             attention=server.attention_of(self.attention),
             sources=self.sources,
             limits_thoughts=options.num_predict is not None,

@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -15,10 +16,11 @@ from starlette.routing import Route
 
 from ..http.requests import parsed
 from ..http.server import Server, server_of
+from ..http.server_pool import Choice, pool_of
 from .api_body import ApiBody
 from .embeddings import embedded
 from .model_card import ModelCard
-from .ollama_body import ollama_name
+from .ollama_body import ollama_name, tagged
 
 #: The version of Ollama whose API this is: some clients refuse older ones.
 _VERSION = "0.12.11"
@@ -59,17 +61,20 @@ async def version(request: Request) -> Response:
 
 
 async def tags(request: Request) -> Response:
-    """Answer GET /api/tags."""
-    server = server_of(request)
-    return JSONResponse({"models": [_listed(server, ModelCard.of(server))]})
+    """Answer GET /api/tags: of models that are not loaded, it tells names and files alone."""
+    pool = pool_of(request)
+    loaded = {server.engine.name: _listed(server.engine.name, ModelCard.of(server)) for server in pool.loaded}
+    models = [loaded.get(name) or _not_loaded(name, choice) for name, choice in pool.choices.items()]
+    return JSONResponse({"models": models})
 
 
 async def running(request: Request) -> Response:
     """Answer GET /api/ps."""
-    server = server_of(request)
-    card = ModelCard.of(server)
-    more = {"expires_at": _NEVER, "size_vram": 0, "context_length": card.n_ctx}
-    return JSONResponse({"models": [{**_listed(server, card), **more}]})
+    cards = [ModelCard.of(server) for server in pool_of(request).loaded]
+    more = {"expires_at": _NEVER, "size_vram": 0}
+    return JSONResponse(
+        {"models": [{**_listed(card.name, card), **more, "context_length": card.n_ctx} for card in cards]}
+    )
 
 
 async def show(request: Request) -> Response:
@@ -86,7 +91,7 @@ async def show(request: Request) -> Response:
             "details": _details(card),
             "model_info": _info(server, card),
             "capabilities": [name for name, works in {**can, "embedding": card.embeds}.items() if works],
-            "modified_at": _modified(card),
+            "modified_at": _modified(card.path),
         }
     )
 
@@ -114,15 +119,25 @@ async def embed_prompt(request: Request) -> Response:
     return JSONResponse({"embedding": vector.tolist()})
 
 
-def _listed(server: Server, card: ModelCard) -> dict[str, Any]:
-    """Return the model as lists have it."""
-    names = {"name": ollama_name(server), "model": ollama_name(server), "modified_at": _modified(card)}
-    return {**names, "size": card.n_bytes, "digest": card.sha256, "details": _details(card)}
+def _listed(name: str, card: ModelCard) -> dict[str, Any]:
+    """Return a model as lists have it."""
+    named = {"name": tagged(name), "model": tagged(name), "modified_at": _modified(card.path)}
+    return {**named, "size": card.n_bytes, "digest": card.sha256, "details": _details(card)}
 
 
-def _modified(card: ModelCard) -> str:
-    """Return when the model's file changed."""
-    return datetime.fromtimestamp(card.path.stat().st_mtime, UTC).isoformat().replace("+00:00", "Z")
+def _not_loaded(name: str, choice: Choice) -> dict[str, Any]:
+    """Return a model that is not loaded as lists have it."""
+    named = {"name": tagged(name), "model": tagged(name), "modified_at": _modified(choice.path)}
+    details = {"parent_model": "", "format": "gguf", "family": "", "families": None}
+    details |= {"parameter_size": "", "quantization_level": ""}
+    n_bytes = choice.path.stat().st_size if choice.path.exists() else 0
+    return {**named, "size": n_bytes, "digest": choice.library.model_hash, "details": details}
+
+
+def _modified(path: Path) -> str:
+    """Return when a model's file changed."""
+    changed = path.stat().st_mtime if path.exists() else 0
+    return datetime.fromtimestamp(changed, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _details(card: ModelCard) -> dict[str, Any]:

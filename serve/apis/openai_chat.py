@@ -14,13 +14,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..engine.request import End, Generation, Request
+from ..engine.request import End, Request
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn, Text, Thought, answer, gathered, prepared
 from ..prompt.tools import ToolCall
-from .api_body import ApiBody, ApiObject, Limit, LogitBias, Stop, ToolChoice, TopK, bias_of
+from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, LogitBias, Stop, ToolChoice, bias_of
 from .attachments import Attachments
 from .shared_json import (
     annotations_of,
@@ -89,27 +89,15 @@ class StreamOptions(ApiObject):
     include_usage: bool = False
 
 
-class ChatBody(ApiBody):
+class ChatBody(ApiBody, DrawnBody, DocumentBody):
     """A client's request."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
-    document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
-    attention: str | None = None
-    sources: bool = False
     max_tokens: Limit = None
     max_completion_tokens: Limit = None
-    temperature: float | None = Field(None, ge=0, le=100)
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: TopK = None
-    min_p: float | None = Field(None, ge=0, le=1)
-    repeat_penalty: float | None = Field(None, gt=0)
-    frequency_penalty: float = Field(0.0, ge=-2, le=2)
-    presence_penalty: float = Field(0.0, ge=-2, le=2)
     logit_bias: LogitBias = None
     logprobs: bool | Annotated[int, Field(ge=0, le=100)] = False
     top_logprobs: int = Field(0, ge=0, le=100)
-    seed: int | None = None
     stop: Stop = None
     n: int = Field(1, ge=1, le=8)
     tools: list[dict[str, Any]] | None = None
@@ -158,29 +146,19 @@ async def count(http_request: HttpRequest) -> Response:
 
 async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> ChatTurn:
     """Return the turn of a body."""
-    attachments = Attachments(server, body.document)
+    attachments = Attachments(server, body.documents)
     messages = [await _message(message, attachments) for message in body.messages]
     max_tokens = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     n_logprobs = body.top_logprobs if body.logprobs is True else int(body.logprobs) or None
     think, effort = effort_of(body.reasoning_effort)
-    generation = Generation(
-        sampling=server.sampling_of(
-            max_tokens,
-            body.seed,
-            think=think,
-            think_budget=body.reasoning_budget_tokens,
-            temperature=body.temperature,
-            top_p=body.top_p,
-            top_k=body.top_k,
-            min_p=body.min_p,
-            repeat_penalty=body.repeat_penalty,
-        ),
-        frequency_penalty=body.frequency_penalty,
-        presence_penalty=body.presence_penalty,
+    generation = body.generation(
+        server,
+        max_tokens,
+        think=think,
+        think_budget=body.reasoning_budget_tokens,
         logit_bias=bias_of(body.logit_bias, server.tokens_of),
         stop=body.stop or (),
         n_logprobs=n_logprobs,
-        answers=max_tokens != 0,
         attention=server.attention_of(body.attention),
         sources=body.sources,
         limits_thoughts=max_tokens is not None,

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ..http.api_error import RequestError
-from .api_body import ApiBody, ApiObject, Limit, ToolChoice, objects_in
+from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, ToolChoice, objects_in
 from .attachments import Attachments
+from .tool_forms import name_in
 
 
 class Format(ApiObject):
@@ -34,21 +35,14 @@ class Reasoning(ApiObject):
     summary: str | None = None
 
 
-class ResponseBody(ApiBody):
+class ResponseBody(ApiBody, DrawnBody, DocumentBody):
     """A client's request."""
 
     input: str | list[dict[str, Any]] = Field(min_length=1)
     instructions: str | None = None
-    document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
-    attention: str | None = None
-    sources: bool = False
     max_output_tokens: Limit = None
-    temperature: float | None = Field(None, ge=0, le=100)
-    top_p: float | None = Field(None, ge=0, le=1)
     top_logprobs: int = Field(0, ge=0, le=100)
     include: list[str] | None = None
-    seed: int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: ToolChoice = ("auto", None)
     parallel_tool_calls: bool = True
@@ -92,17 +86,15 @@ async def messages_of(
         kind = item.get("type", "message")
         if kind == "message" and item.get("role") in ("user", "assistant", "system", "developer"):
             role = "system" if item["role"] == "developer" else item["role"]
-            message = {"role": role, "content": await _content(item.get("content"), attachments)}
-            if role == "system" and messages and messages[0]["role"] == "system":
-                messages[0] = {"role": role, "content": f"{messages[0]['content']}\n\n{message['content']}"}
-            else:
-                messages.append(message)
+            messages.append({"role": role, "content": await _content(item.get("content"), attachments)})
         elif kind in ("function_call", "custom_tool_call") and isinstance(item.get("name"), str):
             free_text = json.dumps({"input": item.get("input", "")})
             arguments = free_text if kind == "custom_tool_call" else str(item.get("arguments", "{}"))
-            function = {"name": item["name"], "arguments": arguments}
+            function = {"name": name_in(item.get("namespace"), item["name"]), "arguments": arguments}
             call = {"id": str(item.get("call_id", "")), "type": "function", "function": function}
-            messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            goes_on = bool(messages) and messages[-1]["role"] == "assistant" and not thought
+            said = messages.pop() if goes_on else {"role": "assistant", "content": ""}  # items of one answer
+            messages.append({**said, "tool_calls": [*said.get("tool_calls", ()), call]})
         elif kind in ("function_call_output", "custom_tool_call_output"):
             output = item.get("output")
             content = output if isinstance(output, str) else _texts(output) or json.dumps(output)

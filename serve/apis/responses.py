@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..engine.request import End, Generation, Request
+from ..engine.request import End, Request
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, note_ignored, openai_error, parsed, sse, while_connected
 from ..http.server import Server, server_of
@@ -48,7 +48,7 @@ async def respond(http_request: HttpRequest) -> Response:
     asked = await _asked(http_request, body)
     request = await while_connected(http_request, prepared(server, asked.turn))
     note_ignored(http_request, request.ignored)
-    writer = _Writer(body, request, server.engine.name, asked.tools.free_text)
+    writer = _Writer(body, request, server.engine.name, asked.tools)
     writer.when_done = partial(_keep, server, asked) if body.store else None
     if body.stream:
         return sse(writer.lines(answer(server, asked.turn, request)), writer.failure)
@@ -80,7 +80,7 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
     """Return what a body asks, after the conversation of the response that it names, if it names one."""
     server, left_out = server_of(http_request), list[str]()
     before = None if body.previous_response_id is None else server.responses.get(body.previous_response_id)
-    attachments = Attachments(server, body.document)
+    attachments = Attachments(server, body.documents)
     for reference in before.documents if before else ():
         attachments.name(reference)
     new = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
@@ -93,10 +93,10 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
     think, effort = effort_of(body.reasoning.effort)
     turn = ChatTurn(
         messages=messages,
-        generation=Generation(
-            sampling=server.sampling_of(
-                body.max_output_tokens, body.seed, temperature=body.temperature, top_p=body.top_p, think=think
-            ),
+        generation=body.generation(
+            server,
+            body.max_output_tokens,
+            think=think,
             n_logprobs=body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None,
             attention=server.attention_of(body.attention),
             sources=body.sources,
@@ -124,8 +124,8 @@ class _Writer:
 
     when_done: Callable[[dict[str, Any]], None] | None = None
 
-    def __init__(self, body: ResponseBody, request: Request, model: str, free_text: Collection[str]) -> None:
-        self._body, self._request, self._model, self._free_text = body, request, model, free_text
+    def __init__(self, body: ResponseBody, request: Request, model: str, tools: Tools) -> None:
+        self._body, self._request, self._model, self._tools = body, request, model, tools
         self._id, self._created = f"resp_{uuid.uuid4().hex}", int(time.time())
         self._output: list[dict[str, Any]] = []
         self._open: dict[str, Any] | None = None  # the current message
@@ -151,9 +151,12 @@ class _Writer:
         return response
 
     def failure(self, problem: RequestError) -> str:
-        """Return the event of an error."""
+        """Return the events of an error: some clients look for the first, and Codex for the second."""
         error = openai_error(problem)["error"]
-        return self._line("error", **{name: error[name] for name in ("message", "code", "param")})
+        told = self._line("error", **{name: error[name] for name in ("message", "code", "param")})
+        reason = {"code": problem.code or "server_error", "message": str(problem)}
+        failed = {**self.response("failed"), "completed_at": None, "error": reason}
+        return f"{told}\n\n{self._line('response.failed', response=failed)}"
 
     def add(self, event: Event) -> list[str]:
         """Add a part of the answer, and return its events."""
@@ -228,34 +231,25 @@ class _Writer:
         ]
 
     def _add_call(self, call: ToolCall) -> list[str]:
-        if call.name in self._free_text:
-            return self._add_free_text(call)
-        item = {"type": "function_call", "id": f"fc_{uuid.uuid4().hex}", "call_id": call.id, "name": call.name}
-        done = {**item, "arguments": call.arguments, "status": "completed"}
+        takes_text = call.name in self._tools.free_text
+        if takes_text:
+            kind, field, event = "custom_tool_call", "input", "custom_tool_call_input"
+            given = str(json.loads(call.arguments).get("input", ""))
+        else:
+            kind, field, event = "function_call", "arguments", "function_call_arguments"
+            given = call.arguments
+        namespace, name = self._tools.spaces.get(call.name, (None, call.name))
+        item = {"type": kind, "id": f"{'ctc' if takes_text else 'fc'}_{uuid.uuid4().hex}", "call_id": call.id}
+        item |= {"name": name, **({"namespace": namespace} if namespace else {})}
+        done = {**item, field: given, "status": "completed"}
         self._output.append(done)
         number = len(self._output) - 1
-        begun = {**item, "arguments": "", "status": "in_progress"}
-        place = {"item_id": item["id"], "output_index": number}
+        place, named = {"item_id": item["id"], "output_index": number}, {} if takes_text else {"name": name}
+        begun = {**item, field: "", "status": "in_progress"}
         return [
             self._line("response.output_item.added", output_index=number, item=begun),
-            self._line("response.function_call_arguments.delta", **place, delta=call.arguments),
-            self._line("response.function_call_arguments.done", **place, name=call.name, arguments=call.arguments),
-            self._line("response.output_item.done", output_index=number, item=done),
-        ]
-
-    def _add_free_text(self, call: ToolCall) -> list[str]:
-        """Add a call of a tool that takes free text."""
-        text = str(json.loads(call.arguments).get("input", ""))
-        item = {"type": "custom_tool_call", "id": f"ctc_{uuid.uuid4().hex}", "call_id": call.id, "name": call.name}
-        done = {**item, "input": text, "status": "completed"}
-        self._output.append(done)
-        number = len(self._output) - 1
-        place = {"item_id": item["id"], "output_index": number}
-        begun = {**item, "input": "", "status": "in_progress"}
-        return [
-            self._line("response.output_item.added", output_index=number, item=begun),
-            self._line("response.custom_tool_call_input.delta", **place, delta=text),
-            self._line("response.custom_tool_call_input.done", **place, input=text),
+            self._line(f"response.{event}.delta", **place, delta=given),
+            self._line(f"response.{event}.done", **place, **named, **{field: given}),
             self._line("response.output_item.done", output_index=number, item=done),
         ]
 
@@ -297,6 +291,8 @@ class _Writer:
             "text": {"format": _dump(body.text.format) or {"type": "text"}},
             "temperature": self._request.sampling.temperature,
             "top_p": self._request.sampling.top_p,
+            "presence_penalty": body.presence_penalty,
+            "frequency_penalty": body.frequency_penalty,
             "top_logprobs": body.top_logprobs,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
@@ -321,8 +317,6 @@ class _Writer:
 #: Fields of a response for settings that octavo lacks.
 _NOT_KEPT: dict[str, Any] = {
     "truncation": "disabled",
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
     "max_tool_calls": None,
     "background": False,
     "service_tier": "default",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..http.api_error import RequestError
+from .api_body import objects_in
 
 #: What a model gives a tool that takes free text: Codex has such.
 _FREE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -15,11 +16,25 @@ _FUNCTIONS = ("function", "custom", None)
 
 
 class Tools(NamedTuple):
-    """The functions of a request as in chat completions, those that take free text, and kinds of other tools."""
+    """The functions of a request as in chat completions, and kinds of other tools.
+
+    Parameters
+    ----------
+    free_text : frozenset of str
+        Names of the functions that take free text.
+    spaces : dict
+        Namespace and name of each function that has a namespace: Codex gives tools of MCP such.
+    """
 
     functions: list[dict[str, Any]]
     free_text: frozenset[str]
+    spaces: dict[str, tuple[str, str]]
     left_out: list[str]
+
+
+def name_in(namespace: Any, name: str) -> str:
+    """Return the name by which the model knows a function in a namespace, or in none."""
+    return f"{namespace}__{name}" if namespace else name
 
 
 def tools_of(tools: Sequence[dict[str, Any]] | None, allowed: Sequence[str] | None = None) -> Tools:
@@ -35,8 +50,8 @@ def tools_of(tools: Sequence[dict[str, Any]] | None, allowed: Sequence[str] | No
     RequestError
         A function has no name.
     """
-    functions, free_text, left_out = [], set(), []
-    for tool in tools or ():
+    functions, free_text, spaces, left_out = [], set[str](), dict[str, tuple[str, str]](), list[str]()
+    for namespace, tool in _in_namespaces(tools or ()):
         kind = tool.get("type")
         if kind not in _FUNCTIONS:
             left_out.append(f"tools.{kind}")
@@ -47,6 +62,9 @@ def tools_of(tools: Sequence[dict[str, Any]] | None, allowed: Sequence[str] | No
             raise RequestError("A tool has no name.", param="tools")
         if allowed is not None and name not in allowed:
             continue
+        if namespace:
+            own, name = name, name_in(namespace, name)
+            spaces[name] = namespace, own
         parameters = stated.get("parameters", stated.get("input_schema"))
         if kind == "custom" and parameters is None:
             free_text.add(name)
@@ -54,4 +72,13 @@ def tools_of(tools: Sequence[dict[str, Any]] | None, allowed: Sequence[str] | No
         known = {"description": stated.get("description"), "parameters": parameters}
         function = {"name": name, **{key: value for key, value in known.items() if value is not None}}
         functions.append({"type": "function", "function": function})
-    return Tools(functions, frozenset(free_text), left_out)
+    return Tools(functions, frozenset(free_text), spaces, left_out)
+
+
+def _in_namespaces(tools: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield tools, each with the name of the namespace that holds it."""
+    for tool in tools:
+        if tool.get("type") == "namespace":
+            yield from ((str(tool.get("name") or ""), each) for each in objects_in(tool.get("tools")))
+        else:
+            yield "", tool

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ...cpu_kernels.numba_support.working_time import working_time
@@ -26,7 +24,9 @@ from .running_request import RunningRequest
 from .sampler import check_bias, token_logprob
 from .sequences import Sequences
 from .tasks import Tasks, once
+from .totals import Totals
 from .turns import Turns
+from .waiting_line import WaitingLine
 
 if TYPE_CHECKING:
     from ..library.open_document import Source
@@ -37,28 +37,11 @@ _Result = TypeVar("_Result")
 #: Factor by which a prompt's batch is smaller while answers wait for it.
 _SMALLER = 4
 
-#: Number of clients whose turns are remembered.
-_MOST_CLIENTS = 1000
-
 #: Seconds without work after which the engine rests.
 _REST_AFTER = 1.0
 
 #: Tokens of a step with logits: each has one number for each token of the vocabulary.
 _WITH_LOGITS = 64
-
-
-@dataclass
-class Totals:
-    """Counters since the start, for /metrics."""
-
-    requests: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    answer_tokens: int = 0
-    prompt_seconds: float = 0.0
-    answer_seconds: float = 0.0
 
 
 class Engine:
@@ -105,10 +88,9 @@ class Engine:
         self._heads, self._n_running, self._n_waiting, self._timeout = heads, n_running, n_waiting, timeout
         self.limits, self._turns = PromptLimits(llama), turns or Turns()
         self._changed = threading.Condition()
-        self._waiting: list[RunningRequest] = []
+        self._waiting = WaitingLine()
         self._running: list[RunningRequest] = []
         self._forgotten: list[str] = []
-        self._begun = dict[str, int]()  # number of each client's last begun request, in this order
         self._tasks = Tasks()
         self._closing = False
         self.when_busy: Callable[[bool], None] = lambda is_busy: None
@@ -154,7 +136,7 @@ class Engine:
         running = RunningRequest(request, tell)
         with self._changed:
             self.check(request)
-            self._waiting.append(running)
+            self._waiting.add(running)
             self._changed.notify()
         try:
             while True:
@@ -255,7 +237,7 @@ class Engine:
                 _log.exception("A turn of the engine failed.")
                 for running in list(self._running):
                     self._leave(running, problem)
-        for running in [*self._running, *self._waiting]:
+        for running in [*self._running, *self._waiting.take_all()]:
             running.fail(RequestError("The server is stopping.", 503))
             running.close()
         self._tasks.fail(RequestError("The server is stopping.", 503))
@@ -286,8 +268,7 @@ class Engine:
         """End requests whose client has gone, and those that exceed the timeout."""
         late = working_time() - self._timeout
         with self._changed:
-            for running in [waiting for waiting in self._waiting if waiting.cancelled or waiting.put < late]:
-                self._waiting.remove(running)
+            for running in self._waiting.take_all(lambda waiting: waiting.cancelled or waiting.put < late):
                 self._refuse(running, None if running.cancelled else self._too_late())
         for running in [running for running in self._running if running.cancelled or running.put < late]:
             self._leave(running, None if running.cancelled else self._too_late())
@@ -296,14 +277,11 @@ class Engine:
         return RequestError(f"The request took more than {self._timeout:,.0f} s, so it was given up.", 504)
 
     def _admit(self) -> None:
-        """Begin requests that wait: first of clients with the fewest running, then of those with the longest wait."""
+        """Begin requests that wait, as many as may run."""
         while self._waiting and len(self._running) < self._n_running:
-            of_clients = Counter(running.request.client for running in self._running)
             with self._changed:
-                running = min(self._waiting, key=lambda waiting: self._precedence(waiting.request.client, of_clients))
-                self._waiting.remove(running)
+                running = self._waiting.take_next(self._running)
             self.totals.requests += 1
-            self._note_turn(running.request.client)
             running.started = working_time()
             try:
                 self.sequences.begin(running)
@@ -313,18 +291,9 @@ class Engine:
             if running.request.sources and running.request.document and running.sequence:
                 context = self.llama.context
                 running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
+            if running.request.reports_progress:
+                running.report()  # what is known already
             self._running.append(running)
-
-    def _precedence(self, client: str, of_clients: Counter[str]) -> tuple[int, int]:
-        """Return the rank of a client's request: the least is the next."""
-        return of_clients[client], self._begun.get(client, 0)
-
-    def _note_turn(self, client: str) -> None:
-        """Note that a client had its turn."""
-        self._begun.pop(client, None)
-        self._begun[client] = self.totals.requests
-        if len(self._begun) > _MOST_CLIENTS:
-            del self._begun[next(iter(self._begun))]
 
     def _refuse(self, running: RunningRequest, problem: Exception | None) -> None:
         """End a request that has not begun."""
@@ -429,14 +398,7 @@ class Engine:
         self._running.remove(running)
         self._put_back(running)
         running.close()
-        for name, value in (
-            ("prompt_tokens", end.usage.prompt_tokens),
-            ("cached_tokens", end.usage.cached_tokens),
-            ("answer_tokens", end.usage.answer_tokens),
-            ("prompt_seconds", end.usage.prompt_s),
-            ("answer_seconds", end.usage.answer_s),
-        ):
-            setattr(self.totals, name, getattr(self.totals, name) + value)
+        self.totals.add(end.usage)
         running.tell(end)
 
     def _sources(self, running: RunningRequest) -> list[Source]:

@@ -18,11 +18,17 @@ class RequestError(OctavoError):
         OpenAI's code, such as "model_not_found".
     param : str, optional
         The wrong field.
+
+    Attributes
+    ----------
+    fields : dict of str to int
+        Further fields of the error.
     """
 
     def __init__(self, message: str, status: int = 400, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message)
         self.status, self.code, self.param = status, code, param
+        self.fields: dict[str, int] = {}
 
     @property
     def kind(self) -> str:

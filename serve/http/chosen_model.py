@@ -14,9 +14,14 @@ from .api_error import RequestError
 from .server import SERVER
 from .server_pool import ServerPool
 
+#: What the path of a document begins with.
+_FILES = "/v1/files/"
+
 
 class ChosenModel:
     """Hold the model that a request names until it is answered: in its body, or as the parameter `model` of its path.
+
+    A request about a document that names no model gets one that knows the document.
 
     Parameters
     ----------
@@ -37,6 +42,7 @@ class ChosenModel:
                 asked = None
                 if len(self._pool.choices) > 1:
                     asked, receive = await _asked(scope, receive)
+                    asked = asked or next(iter(self._pool.holding(_document_in(scope["path"]))), None)
                 server = await stack.enter_async_context(self._pool.use(asked))
             except OctavoError as problem:
                 error = problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)
@@ -44,6 +50,11 @@ class ChosenModel:
                 return
             scope[SERVER] = server
             await self._app(scope, receive, send)
+
+
+def _document_in(path: str) -> str:
+    """Return the id of the document that a path names; "" without one."""
+    return path.removeprefix(_FILES).partition("/")[0] if path.startswith(_FILES) else ""
 
 
 async def _asked(scope: Scope, receive: Receive) -> tuple[str | None, Receive]:

@@ -194,4 +194,4 @@ async def _events(
 def openai_error(problem: RequestError) -> dict[str, Any]:
     """Return an error in OpenAI's form."""
     error = {"message": str(problem), "type": problem.kind, "param": problem.param, "code": problem.code}
-    return {"error": error}
+    return {"error": {**error, **problem.fields}}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from starlette.requests import Request
+
 from ...errors import OctavoError
 from ...runtime.cache.free_memory import free_memory
+from ...runtime.store.model_library import Library
 from ..engine.turns import Turns
 from .api_error import RequestError
 from .server import Server
@@ -21,10 +24,15 @@ _NEEDS = 1.5
 
 
 class Choice(NamedTuple):
-    """A model that may be loaded: its file, and the function that opens a server on it."""
+    """A model that may be loaded: its library, which knows its file, and the function that opens a server on it."""
 
-    path: Path
+    library: Library
     open: Callable[[Turns], Server]
+
+    @property
+    def path(self) -> Path:
+        """Return the model's file."""
+        return Path(self.library.model_path)
 
 
 @dataclass
@@ -34,6 +42,22 @@ class _Loaded:
     server: Server
     n_uses: int = 0
     used: float = field(default_factory=time.monotonic)
+
+
+def names_of(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return files of models by name: that of the file, after as many folders as tell it from others of that name."""
+    files = list(dict.fromkeys(paths))
+
+    def end(path: Path, n_parts: int) -> str:
+        return "/".join(path.with_suffix("").parts[-n_parts:])
+
+    names = {}
+    for path in files:
+        others = [other for other in files if other != path]
+        lengths = range(1, len(path.parts))
+        told = (n for n in lengths if all(end(path, n).lower() != end(other, n).lower() for other in others))
+        names[end(path, n) if (n := next(told, 0)) else str(path)] = path
+    return names
 
 
 class ServerPool:
@@ -56,7 +80,7 @@ class ServerPool:
     def of(cls, server: Server) -> ServerPool:
         """Return the pool of one model, which is loaded."""
         name = server.engine.name
-        pool = cls({name: Choice(Path(server.engine.llama.model_path), lambda turns: server)})
+        pool = cls({name: Choice(server.library, lambda turns: server)})
         pool._loaded[name] = _Loaded(server)
         return pool
 
@@ -68,12 +92,30 @@ class ServerPool:
     def name_of(self, asked: str | None) -> str:
         """Return the name of the model that a request means, whatever its case and tag.
 
-        A name that is not known means the first model. Without one, a loaded model is meant: the last that was used.
+        Of a name with folders the last part suffices. A name that is not known means the first model. Without one, a
+        loaded model is meant: the last that was used.
         """
         if asked is None and self._loaded:
             return max(self._loaded, key=lambda name: (self._loaded[name].n_uses, self._loaded[name].used))
         plain = (asked or "").lower()
-        return next((name for name in self.choices if name.lower() in (plain, plain.partition(":")[0])), self.first)
+        wanted = (plain, plain.partition(":")[0])
+        whole = [name for name in self.choices if name.lower() in wanted]
+        in_part = [name for name in self.choices if name.lower().rpartition("/")[2] in wanted]
+        return next(iter([*whole, *in_part]), self.first)
+
+    def holding(self, document_id: str) -> list[str]:
+        """Return the loaded models that know a document, the last that was used first."""
+        knowing = [name for name, loaded in self._loaded.items() if loaded.server.documents.knows(document_id)]
+        return sorted(knowing, key=lambda name: -self._loaded[name].used)
+
+    def server(self, name: str) -> Server:
+        """Return the server of a loaded model."""
+        return self._loaded[name].server
+
+    @property
+    def unloaded(self) -> list[Choice]:
+        """Return the models that are not loaded."""
+        return [choice for name, choice in self.choices.items() if name not in self._loaded]
 
     @property
     def first(self) -> str:
@@ -82,7 +124,7 @@ class ServerPool:
 
     def load_first(self) -> None:
         """Load the first model, before the server answers."""
-        self._loaded[self.first] = _Loaded(self.choices[self.first].open(self._turns))
+        self._hold(self.first, self.choices[self.first].open(self._turns))
 
     @asynccontextmanager
     async def use(self, asked: str | None) -> AsyncIterator[Server]:
@@ -122,8 +164,13 @@ class ServerPool:
             await self._put_away(idle)
         server = await asyncio.to_thread(choice.open, self._turns)
         await server.documents.resume()
-        loaded = self._loaded[name] = _Loaded(server)
-        return loaded
+        return self._hold(name, server)
+
+    def _hold(self, name: str, server: Server) -> _Loaded:
+        """Hold a loaded model, which learns of the libraries of the others."""
+        server.documents.others = [choice.library for other, choice in self.choices.items() if other != name]
+        self._loaded[name] = _Loaded(server)
+        return self._loaded[name]
 
     def _idle(self) -> str | None:
         """Return the idle model that was unused for longest."""
@@ -147,3 +194,9 @@ class ServerPool:
         self._is_closing = True
         for name in list(self._loaded):
             await self._put_away(name)
+
+
+def pool_of(request: Request) -> ServerPool:
+    """Return the models of the server that a request came to."""
+    pool: ServerPool = request.app.state.pool
+    return pool

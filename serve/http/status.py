@@ -16,7 +16,7 @@ from ..apis.model_card import ModelCard
 from .api_error import RequestError
 from .requests import parsed
 from .server import server_of
-from .server_pool import ServerPool
+from .server_pool import pool_of
 
 
 async def models(request: Request) -> Response:
@@ -34,7 +34,7 @@ async def model(request: Request) -> Response:
 
 def _described(request: Request) -> list[dict[str, Any]]:
     """Describe each model, those that are not loaded in short."""
-    pool: ServerPool = request.app.state.pool
+    pool = pool_of(request)
     loaded = {server.engine.name: ModelCard.of(server).as_openai() for server in pool.loaded}
     started = min(described["created"] for described in loaded.values())
     unloaded = {"object": "model", "created": started, "owned_by": "octavo", "state": "not-loaded"}

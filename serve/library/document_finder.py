@@ -62,6 +62,7 @@ class DocumentFinder:
         OctavoError
             An index is damaged.
         """
+        await self._documents.adopt(references)
         named = self._documents.find(references)
         if reads == WHOLE and named.unread:
             for upload in named.unread:

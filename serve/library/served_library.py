@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 import shutil
 import threading
 from collections import defaultdict
@@ -28,7 +27,7 @@ from ...library.file_texts import forget_texts
 from ...library.text_store import is_gone
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import n_common
-from ...runtime.store.files import PARTIAL, make_private
+from ...runtime.store.files import PARTIAL
 from ...runtime.store.index_files import open_index
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
@@ -38,15 +37,10 @@ from .open_document import OpenDocument
 from .pauses import Pauses
 from .served_document import ReadDocument
 from .upload import Upload
+from .upload_files import UNREAD, file_name, find_upload, store_upload, upload_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-#: Largest length of an upload's name.
-_LONGEST_NAME = 120
-
-#: File beside an upload until it is read: its reading resumes when the server is started again.
-_UNREAD = ".unread"
 
 
 class Found(NamedTuple):
@@ -57,7 +51,13 @@ class Found(NamedTuple):
 
 
 class ServedLibrary:
-    """The documents of one model's library. Its coroutines belong to the server's loop."""
+    """The documents of one model's library. Its coroutines belong to the server's loop.
+
+    Attributes
+    ----------
+    others : sequence of Library
+        Libraries of the server's other models. Their uploads are read for this model once a request names them.
+    """
 
     def __init__(self, llama: Llama, library: Library, job: Job) -> None:
         self._llama, self._library, self._job = llama, library, job
@@ -73,6 +73,7 @@ class ServedLibrary:
         self._lock = threading.Lock()
         self._opened: dict[Path, OpenDocument] = {}
         self.when_removed: Callable[[str], None] = lambda document_id: None
+        self.others: Sequence[Library] = ()
 
     @property
     def is_reading(self) -> bool:
@@ -86,7 +87,7 @@ class ServedLibrary:
 
     @property
     def _upload_folder(self) -> Path:
-        return self._library.folder / "uploads"
+        return upload_folder(self._library)
 
     def _indexes(self) -> Iterator[ReadDocument]:
         """Yield each document whose index fits the model's attention, the newest first."""
@@ -127,6 +128,19 @@ class ServedLibrary:
         found = {each.key: each for name in references for each in self._named(name, finished)}
         read = [each for each in found.values() if isinstance(each, ReadDocument)]
         return Found(read, [each for each in found.values() if isinstance(each, Upload)])
+
+    def knows(self, reference: str) -> bool:
+        """Return whether a document has an id or a name, or names fit a pattern."""
+        try:
+            return bool(self._named(reference, self._finished()))
+        except RequestError as problem:
+            return problem.status != 404
+
+    async def adopt(self, references: Sequence[str]) -> None:
+        """Begin to read the uploads that a request names and that were made for another model."""
+        for reference in references if self.others else ():
+            if not self.knows(reference) and (file := find_upload(self.others, reference)) is not None:
+                await self.add_bytes(file.name, await asyncio.to_thread(file.read_bytes))
 
     def file_of(self, document_id: str) -> Path | None:
         """Return the file of a document, if it is there; None without one."""
@@ -243,16 +257,16 @@ class ServedLibrary:
         upload = self._uploads.get(document_id)
         is_read = any(document.id == document_id for document in self._finished())
         if is_read or (upload is not None and not upload.finished.is_set()):
-            self._later_names[_file_name(name)] = document_id
+            self._later_names[file_name(name)] = document_id
             return document_id
-        file = self._upload_folder / document_id / _file_name(name)
-        await asyncio.to_thread(_store, file, data)
+        file = self._upload_folder / document_id / file_name(name)
+        await asyncio.to_thread(store_upload, file, data)
         self._begin(document_id, file)
         return document_id
 
     async def resume(self) -> None:
         """Resume the uploads that a stop of the server interrupted."""
-        for mark in sorted(self._upload_folder.glob(f"*/{_UNREAD}")):
+        for mark in sorted(self._upload_folder.glob(f"*/{UNREAD}")):
             files = [file for file in mark.parent.iterdir() if not file.name.startswith(".")]
             if len(files) == 1:
                 self._begin(mark.parent.name, files[0])
@@ -271,7 +285,7 @@ class ServedLibrary:
         if self._uploads.get(document_id) is not upload:
             return
         if upload.is_read:
-            upload.file.with_name(_UNREAD).unlink(missing_ok=True)
+            upload.file.with_name(UNREAD).unlink(missing_ok=True)
         if self._closing:
             return
         if upload.problem:
@@ -373,28 +387,3 @@ def _file(document_id: str, name: str, n_bytes: int, created: int, status: str) 
     file = {"id": document_id, "object": "file", "filename": name, "bytes": n_bytes, "created_at": created}
     file |= {"purpose": "user_data", "status": status, "status_details": None}
     return {**file, "tokens": None, "index_bytes": None, "progress": None}
-
-
-def _file_name(name: str) -> str:
-    """Return a name for an upload's file without folders."""
-    base = re.split(r"[/\\]", name)[-1]
-    cleaned = re.sub(r"[^\w.,()+ -]", "_", base).strip(" .")
-    if len(cleaned) > _LONGEST_NAME:
-        cleaned = cleaned[: _LONGEST_NAME - 20] + cleaned[-20:]
-    return cleaned or "document.txt"
-
-
-def _store(file: Path, data: bytes) -> None:
-    """Write an upload, whole or not at all."""
-    make_private(file.parent.parent)
-    make_private(file.parent)
-    for other in file.parent.iterdir():
-        other.unlink()
-    unfinished = file.with_name(".upload")
-    try:
-        file.with_name(_UNREAD).touch(0o600)
-        unfinished.write_bytes(data)
-        unfinished.chmod(0o600)
-        unfinished.replace(file)
-    except OSError as problem:
-        raise OctavoError(f"The upload cannot be stored: {problem.strerror}.") from problem

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...runtime.call_form import CallForm, forms_of, shows_calls
-from ...runtime.chat_template import TemplateError
+from ...runtime.chat_template import ChatTemplate, TemplateError
 from ...runtime.llama import Llama
 from ...runtime.prompt import Prompt
 from ..http.api_error import RequestError
@@ -39,6 +39,7 @@ class MessageFormatter:
         self.forms = forms_of(llama.chat_template)
         self.marks = _control_texts(llama, self.forms)
         self._shows_calls = llama.chat_template is not None and shows_calls(llama.chat_template)
+        self._takes_reminders = llama.chat_template is not None and _takes_reminders(llama.chat_template)
 
     def tokens(
         self,
@@ -63,6 +64,7 @@ class MessageFormatter:
             The template refuses the conversation.
         """
         messages, begun = _begun(messages)
+        messages = _settled(messages, self._takes_reminders)
         if self._llama.chat_template is None:
             return self._plain(messages, tools) + self._text(begun)
         shown = list(tools) if tools and self._knows(tools) else None
@@ -82,8 +84,7 @@ class MessageFormatter:
     ) -> list[int]:
         """Return the tokens of a conversation after its document; parameters are as in `tokens`."""
         messages, begun = _begun(messages)
-        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
-        turns = [message for message in messages if message["role"] != "system"]
+        system, turns = _parted(_settled(messages, False))
         if not turns or turns[0]["role"] != "user":
             raise RequestError("A conversation over a document begins with the user's question.", param="messages")
         if tools and self._knows(tools):
@@ -123,16 +124,20 @@ class MessageFormatter:
     def _variants(
         self, messages: Sequence[Message], simpler: Callable[[Sequence[Message]], list[Message]]
     ) -> Iterator[list[Message]]:
-        """Yield forms of a conversation, the best first: as it is, with other ids, calls as texts, made simpler."""
+        """Yield forms of a conversation, the best first: as it is, with other ids, calls as texts, made simpler.
+
+        Each comes with turns of one role joined, too, as some templates refuse two in a row.
+        """
         forms: list[list[Message]] = []
         if self._shows_calls:
             forms = [list(messages), list(with_short_ids(messages))]
         forms.append(_as_texts(messages))
         tried: list[list[Message]] = []
         for form in [*forms, *map(simpler, forms)]:
-            if form not in tried:
-                tried.append(form)
-                yield form
+            for each in (form, _merged(form)):
+                if each not in tried:
+                    tried.append(each)
+                    yield each
 
     def _in_turns(self, prompt: Prompt, messages: Sequence[Message]) -> list[int]:
         """Return the tokens of a conversation by turns, for a model without a template."""
@@ -149,9 +154,9 @@ class MessageFormatter:
         """Return the tokens of a conversation for a model without a chat template."""
         if tools:
             messages = _with_system(_as_texts(messages), tools_text(tools))
-        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+        system, turns = _parted(messages)
         prompt = self._llama.prompt(has_document=False, system=system)
-        return self._in_turns(prompt, [message for message in messages if message["role"] != "system"])
+        return self._in_turns(prompt, turns)
 
     def _knows(self, tools: Sequence[dict[str, Any]]) -> bool:
         """Return whether the template describes tools to the model."""
@@ -248,11 +253,53 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def _merged(messages: Sequence[Message]) -> list[Message]:
-    """Join messages of the same role that follow each other."""
+    """Join messages of the same role that follow each other; each result of a call stays one of its own."""
     merged: list[Message] = []
     for message in messages:
-        if merged and merged[-1]["role"] == message["role"]:
-            merged[-1] = {**merged[-1], "content": f"{merged[-1]['content']}\n\n{message['content']}"}
-        else:
+        before = merged[-1] if merged else None
+        if before is None or before["role"] != message["role"] or message["role"] == "tool":
             merged.append(message)
+            continue
+        texts = [text for text in (before["content"], message["content"]) if text]
+        calls = [*before.get("tool_calls", ()), *message.get("tool_calls", ())]
+        merged[-1] = {**before, **message, "content": "\n\n".join(texts), **({"tool_calls": calls} if calls else {})}
     return merged
+
+
+def _parted(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+    """Return the text of the system message at the beginning, and the other messages."""
+    if messages and messages[0]["role"] == "system":
+        return messages[0]["content"], list(messages[1:])
+    return "", list(messages)
+
+
+def _settled(messages: Sequence[Message], takes_reminders: bool) -> list[Message]:
+    """Return messages with one system message, at the beginning, and reminders.
+
+    A reminder is a system message between turns. Where templates do not write it there, it becomes text of the turn
+    before it. It never moves to the beginning: all that follows would have to be read anew.
+    """
+    n_first = next((n for n, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    settled = _merged(messages[:n_first])
+    for message in messages[n_first:]:
+        if message["role"] != "system" or takes_reminders:
+            settled.append(message)
+            continue
+        text = f"<system-reminder>\n{message['content']}\n</system-reminder>"
+        if settled[-1]["role"] in ("user", "tool"):
+            settled[-1] = {**settled[-1], "content": f"{settled[-1]['content']}\n\n{text}".strip()}
+        else:
+            settled.append({"role": "user", "content": text})
+    return settled
+
+
+def _takes_reminders(template: ChatTemplate) -> bool:
+    """Return whether a template writes a system message where it stands, between turns."""
+    texts = [f"text{number}" for number in range(6)]
+    roles = ["system", "user", "system", "assistant", "user", "system"]
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    with suppress(TemplateError):
+        rendered = template.render(messages)
+        places = [rendered.find(text) for text in texts]
+        return -1 not in places and places == sorted(places)
+    return False

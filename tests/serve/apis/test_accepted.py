@@ -186,6 +186,7 @@ def test_overlong_prompts_are_refused_in_words_that_clients_know(talking):
     status, error = talking.refused(CHAT, messages=[{"role": "user", "content": text}])
     assert (status, error["code"]) == (400, "context_length_exceeded")
     assert f"This model's maximum context length is {n_ctx} tokens" in error["message"]
+    assert error["n_ctx"] == n_ctx < error["n_prompt_tokens"]  # as llama.cpp's clients look for them
     for longer in (text, text * 200):
         _, error = talking.refused(MESSAGES, messages=[{"role": "user", "content": longer}], max_tokens=5)
         assert error["message"].startswith("prompt is too long: ")

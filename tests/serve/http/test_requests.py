@@ -52,5 +52,6 @@ def test_a_stream_tells_how_far_its_prompt_is_read(talking, more):
     told = [event["prompt_progress"] for event in events if "prompt_progress" in event]
     assert bool(told) == bool(more)
     if told:
+        assert told[0]["processed"] == told[0]["cache"]  # at once, before a batch is read
         assert told[-1]["processed"] == told[-1]["total"] > 200
         assert [each["processed"] for each in told] == sorted(each["processed"] for each in told)

@@ -2,6 +2,8 @@
 
 import threading
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -16,7 +18,7 @@ from octavo.runtime.store.model_library import Library
 from octavo.serve.http import server_pool
 from octavo.serve.http.access import Access
 from octavo.serve.http.app import Limits, application
-from octavo.serve.http.server_pool import Choice, ServerPool
+from octavo.serve.http.server_pool import Choice, ServerPool, names_of
 from octavo.serve.http.timed_protocol import TimedProtocol
 from octavo.serve.run import _open
 from octavo.settings import ModelSettings
@@ -36,8 +38,8 @@ def pool(tmp_path):
             talking_model.write_model(path)
         settings = ModelSettings(path, 1024, n_threads=2, device="cpu", index_dir=tmp_path)
         job, limits = Job(settings, Attention.parse("auto")), Limits(4, 64, 120.0, 64 << 20)
-        opened = partial(_open, job, Library.of(path, tmp_path), name, limits, SAMPLING, print)
-        choices[name] = Choice(path, opened)
+        library = Library.of(path, tmp_path)
+        choices[name] = Choice(library, partial(_open, job, library, name, limits, SAMPLING, print))
     made = ServerPool(choices)
     made.load_first()
     return made
@@ -133,3 +135,62 @@ def test_a_model_that_cannot_be_loaded_is_told(served, pool):
     status, error = served.refused(CHAT, model="Third", messages=HELLO)
     assert (status, "Third" in error["message"]) == (500, True)
     assert said(served, "tiny")[0] == "tiny"
+
+
+def test_files_of_one_name_get_names_that_tell_them_apart():
+    paths = [Path(path) for path in ("/a/x/model.gguf", "/b/y/Model.gguf", "/c/y/model.gguf", "/a/other.gguf")]
+    assert names_of([*paths, paths[0]]) == {
+        "x/model": paths[0],
+        "b/y/Model": paths[1],
+        "c/y/model": paths[2],
+        "other": paths[3],
+    }
+    choices = {name: Choice(SimpleNamespace(model_path=path), None) for name, path in names_of(paths).items()}
+    pool = ServerPool(choices)
+    asked = ["c/y/model", "B/Y/MODEL:latest", "model", "other", "gpt-4"]
+    assert [pool.name_of(name) for name in asked] == ["c/y/model", "b/y/Model", "x/model", "other", "x/model"]
+
+
+def test_an_upload_that_names_no_model_belongs_to_all(served, pool):
+    """It is read for the model that was used last, and for another one once a request to it names it."""
+    text = "\n".join(f"In year {year} the keeper saw {year * 3} ships." for year in range(12)).encode()
+    said(served, "talking")
+    file = served.upload("log.txt", text)
+    by_id = f"/v1/files/{file['id']}"
+    assert served.client.get(f"{by_id}?model=talking").status_code == 200
+    assert said(served, "tiny")[0] == "tiny"  # now another one was used last
+    wait_until(lambda: served.client.get(by_id).json()["status"] == "processed", 60)
+    assert served.client.get(f"{by_id}?model=tiny").status_code == 404
+    asked = {"model": "tiny", "messages": HELLO, "document": "log.txt", "max_tokens": 4}
+    assert served.post(CHAT, **asked)["basis"]["kind"] in ("excerpts", "document")
+    wait_until(lambda: served.client.get(f"{by_id}?model=tiny").json()["status"] == "processed", 60)
+    assert served.post(CHAT, **asked)["basis"]["kind"] == "document"
+    listed = served.client.get("/v1/files").json()["data"]
+    assert [(each["id"], each["status"]) for each in listed] == [(file["id"], "processed")]
+    assert served.refused(CHAT, **{**asked, "document": "other.txt"})[0] == 404
+
+
+def test_a_removed_document_does_not_come_back_with_a_model(served, pool, monkeypatch):
+    file = served.read("log.txt", b"The keeper saw 90 ships. " * 20)
+    by_id = f"/v1/files/{file['id']}"
+    asked = {"messages": HELLO, "document": file["id"], "max_tokens": 4}
+    served.post(CHAT, model="talking", **asked)
+    wait_until(lambda: served.client.get(f"{by_id}?model=talking").json()["status"] == "processed", 60)
+    monkeypatch.setattr(server_pool, "free_memory", lambda: FreeMemory(0, "none"))
+    assert said(served, "third")[0] == "Third"
+    assert names(pool) == ["Third"]
+    said(served, "tiny")
+    assert names(pool) == ["tiny"]
+    assert served.client.delete(by_id).status_code == 200
+    for model in ("tiny", "talking", "Third"):
+        assert served.refused(CHAT, model=model, **asked)[0] == 404
+        assert served.client.get("/v1/files").json()["data"] == []
+
+
+def test_ollama_lists_all_models(served, pool):
+    listed = served.client.get("/api/tags").json()["models"]
+    assert [model["name"] for model in listed] == ["tiny:latest", "talking:latest", "Third:latest"]
+    assert all(model["size"] > 0 and len(model["digest"]) == 64 for model in listed)
+    assert [model["name"] for model in served.client.get("/api/ps").json()["models"]] == ["tiny:latest"]
+    assert served.post("/api/chat", model="talking:latest", messages=HELLO, stream=False)["model"] == "talking:latest"
+    assert len(served.client.get("/api/ps").json()["models"]) == 2

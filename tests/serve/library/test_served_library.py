@@ -140,12 +140,12 @@ def test_an_upload_that_is_none_is_refused(served, arguments):
 
 
 def test_a_reading_can_be_watched_and_cancelled(served):
-    file = served.upload("long.txt", text_of(7, n=30).encode())
+    file = served.upload("lengthy.txt", text_of(7, n=30).encode())
     assert file["status"] == "processing"
     assert served.client.delete(f"/v1/files/{file['id']}").json()["deleted"]
     assert served.client.get(f"/v1/files/{file['id']}").status_code == 404
     library = served.server.documents._library.folder
-    assert not [path for path in library.iterdir() if path.name.startswith("long")]
+    assert not [path for path in library.iterdir() if path.name.startswith("lengthy")]
     assert not (library / "uploads" / file["id"]).exists()
 
 

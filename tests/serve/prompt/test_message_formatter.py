@@ -104,8 +104,62 @@ def test_an_answer_that_is_begun_goes_on(templates):
 def test_a_system_message_goes_into_the_question_where_there_is_none(templates):
     told = text_of(templates, STRICT, [SYSTEM, USER, ANSWER, NEXT])
     assert told.startswith(turn("user", "Be kind.\n\nWho?"))
-    with pytest.raises(RequestError, match="alternate"):
-        text_of(templates, STRICT, [USER, NEXT])
+
+
+def test_turns_of_one_role_are_joined_where_a_template_refuses_them(templates):
+    """Codex sends several messages of the user before the first answer."""
+    assert text_of(templates, STRICT, [USER, NEXT]) == turn("user", "Who?\n\nWhy?") + BEGIN
+    calls = [{**CALL, "id": name} for name in "ab"]
+    results = [{"role": "tool", "content": f"letter {name}", "tool_call_id": name} for name in "ab"]
+    called = [USER, *({"role": "assistant", "content": "", "tool_calls": [call]} for call in calls), *results]
+    told = text_of(templates, STRICT, [*called, ANSWER, NEXT], [TOOL])
+    assert re.findall("letter .|Why", told) == ["letter a", "letter b", "Why"]
+    assert told.count('"arguments"') == 2 + tools_text([TOOL]).count('"arguments"')
+
+
+REMINDER = {"role": "system", "content": "It rains."}
+TOLD = "<system-reminder>\nIt rains.\n</system-reminder>"
+
+
+def test_a_system_message_between_turns_stays_where_a_template_writes_it(templates):
+    told = text_of(templates, tiny_models.CHAT_TEMPLATE, [SYSTEM, USER, REMINDER, ANSWER, NEXT])
+    assert turn("user", "Who?") + turn("system", "It rains.") + turn("assistant", "I.") in told
+
+
+@pytest.mark.parametrize("source", ["refuses", "leaves out", "moves", "no template", "strict"])
+def test_a_system_message_between_turns_is_neither_refused_nor_left_out_nor_moved(templates, source):
+    """Claude Code sends such, after questions and results of calls; what stands before must stay as it was."""
+    head = "{% for message in messages if message.role == 'system' %}{{ message.content }}{% endfor %}"
+    plain = tiny_models.CHAT_TEMPLATE
+    sources = {
+        "refuses": plain.replace(
+            "<|im_start|>{{ m",
+            "{% if message.role == 'system' and not loop.first %}"
+            "{{ raise_exception('only at the beginning') }}{% endif %}<|im_start|>{{ m",
+            1,
+        ),
+        "leaves out": plain.replace("in messages", "in messages if message.role != 'system' or loop.first"),
+        "moves": head + plain.replace("in messages", "in messages if message.role != 'system'"),
+        "no template": None,
+        "strict": STRICT,
+    }
+    first = text_of(templates, sources[source], [SYSTEM, USER, REMINDER])
+    assert f"Who?\n\n{TOLD}" in first
+    later = text_of(
+        templates, sources[source], [SYSTEM, USER, REMINDER, ANSWER, NEXT, {**REMINDER, "content": "Now not."}]
+    )
+    assert later.startswith(first.removesuffix(BEGIN))
+    assert later.index("Why?") < later.index("Now not.")
+    asked = [SYSTEM, USER, {"role": "assistant", "content": "", "tool_calls": [CALL]}]
+    result = {"role": "tool", "content": "a letter", "tool_call_id": "1"}
+    assert f"a letter\n\n{TOLD}" in text_of(templates, sources[source], [*asked, result, REMINDER], [TOOL])
+
+
+def test_a_system_message_between_turns_over_a_document_stays_there(templates):
+    llama, template = templates(tiny_models.CHAT_TEMPLATE)
+    tokens = template.after_document([SYSTEM, USER, ANSWER, REMINDER, NEXT])
+    told = llama.detokenize(tokens, special=True).decode()
+    assert told.index("Who?") < told.index("It rains.") < told.index("Why?")
 
 
 def test_tools_are_told_by_the_template_or_by_the_system_message(templates):
