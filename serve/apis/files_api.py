@@ -20,7 +20,7 @@ from ..http.server import server_of
 
 
 async def upload(request: Request) -> Response:
-    """Answer POST /v1/files: the document is read in the background."""
+    """Answer POST /v1/files: the document is read in the background. `folder` names the client's folder of the file."""
     documents = server_of(request).documents
     try:
         form = await request.form(max_files=1, max_fields=8)
@@ -35,7 +35,9 @@ async def upload(request: Request) -> Response:
         data = await file.read()
         if not data:
             raise RequestError(f"{file.filename or 'The file'} is empty.", param="file")
-        document_id = await documents.add_bytes(file.filename or "document.txt", data)
+        folder = form.get("folder")
+        name = file.filename or "document.txt"
+        document_id = await documents.add_bytes(name, data, folder if isinstance(folder, str) else "")
     return JSONResponse(documents.describe(document_id))
 
 

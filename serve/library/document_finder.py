@@ -82,14 +82,19 @@ class DocumentFinder:
         return await self._documents.open_at(self._of(found, best))
 
     async def text(self, reference: str) -> str:
-        """Return the text of a document, whole even if it is read in parts.
+        """Return the text of a document, whole even if it is read in parts; blanks stand for parts that are missing.
 
         Raise RequestError if the document is unknown or cannot be read, OctavoError if an index is damaged.
         """
         found, unread = self._documents.find([reference])
         texts = [await self._unread.text(upload) for upload in unread]
-        opened = [await self._documents.open_at(document) for document in found]
-        return "".join([*texts, *(document.text(self._engine.llama).text for document in opened)])
+        text = "".join(texts)
+        for document in found:
+            opened = await self._documents.open_at(document)
+            if opened.offset > len(text):
+                text += "[…]".ljust(opened.offset - len(text))
+            text += opened.text(self._engine.llama).text
+        return text
 
     @staticmethod
     def _of(found: Sequence[ReadDocument], indexed: IndexedDocument) -> ReadDocument:
