@@ -42,8 +42,9 @@ byId("compare").addEventListener("change", saveTab);
 byId("open-settings").addEventListener("click", changeSettings);
 byId("open-library").addEventListener("click", openLibrary);
 byId("close-library").addEventListener("click", closeLibrary);
-for (const button of document.querySelectorAll("dialog [data-cancel]")) {
-  button.addEventListener("click", () => button.closest("dialog").close(""));
+// Enter is for the one button of a dialog that submits: the others close it.
+for (const button of document.querySelectorAll("dialog [data-close]")) {
+  button.addEventListener("click", () => button.closest("dialog").close(button.dataset.close));
 }
 addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;

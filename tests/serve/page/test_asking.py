@@ -154,3 +154,15 @@ def test_markdown_is_shown_as_paragraphs_lists_code_and_bold(window, server, rep
         "<p>End/",
     ]
     assert window.js("return document.querySelector('.answer ol').start") == 3
+
+
+def test_the_reading_of_a_prompt_is_shown(window, server, report):
+    server.progress, server.first_s = [200, 400, 1000], 0.5
+    window.ask("What happened?", wait=False)
+    window.sees(".answer .progress", "400 of 1,000 tokens")
+    bar = window.find(".answer progress")
+    assert (bar.get_attribute("value"), bar.accessible_name) == ("400", "Reading the prompt")
+    assert window.text(".wait") == "Reading"
+    window.sees(".answer .text", server.answer)
+    assert not bar.is_displayed()
+    assert server.chats[0]["return_progress"]
