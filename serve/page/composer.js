@@ -67,7 +67,7 @@ function showLead(choice, chosen) {
   lead.replaceChildren(make("h3", {}, title), ...shown);
 }
 
-const AT_ONCE = "You can ask already: until then, answers come from the passages that share words with the question.";
+const ALREADY = "You can ask already: until all is read, answers are from passages that share words with the question.";
 
 /** Return the state of a conversation without a question, and what it shows: a title, sentences and elements. */
 function leadOf(choice, chosen, reading, failed) {
@@ -76,11 +76,11 @@ function leadOf(choice, chosen, reading, failed) {
   if (reading.length && chosen.length === 1) {
     const [{ id, filename }] = reading;
     const cancel = button("Cancel", () => remove(id));
-    return [`reading ${id}`, [`Reading ${filename}`, `This happens once. ${AT_ONCE}`, progress.element, cancel]];
+    return [`reading ${id}`, [`Reading ${filename}`, `This happens once. ${ALREADY}`, progress.element, cancel]];
   }
   if (reading.length) {
     const title = `Reading ${plural(reading.length, "document")}`;
-    return ["reading", [title, `One after another, once. ${AT_ONCE}`, progress.element]];
+    return ["reading", [title, `One after another, once. ${ALREADY}`, progress.element]];
   }
   if (chosen.length === 1) {
     const words = "It is read. Ask a question: the answer comes with the passages that the model looked at.";

@@ -38,6 +38,7 @@ function showLibrary() {
   const bytes = all.reduce((sum, file) => sum + (file.index_bytes ?? 0), 0);
   write(byId("library-size"), bytes ? `${all.length > 1 ? `${all.length} · ` : ""}${megabytes(bytes)}` : "");
   byId("library-empty").hidden = !library.listed || all.length > 0;
+  byId("shelf").classList.toggle("filled", all.length > 0);
   byId("filter").hidden = all.length < MANY;
   byId("filter-empty").hidden = !words || found.length > 0;
   byId("choices").hidden = !library.listed || all.length === 0;
@@ -87,6 +88,8 @@ function makeRow({ id }) {
     reading.hidden = file.status !== "processing";
     gone.hidden = file.status === "processing";
     if (!reading.hidden) progress.show(file);
+    box.hidden = file.status === "error";
+    element.classList.toggle("busy", !reading.hidden);
     const failed = file.status === "error" ? (file.status_details ?? "It could not be read.") : "";
     const again = file.status === "error" ? canSendAgain(id) && (() => sendAgain(id)) : () => removeHeld(id);
     const told = file.problem || file.status !== "processed" ? null : file.status_details;
