@@ -186,5 +186,5 @@ function showSources(element, answer) {
       make("span", { class: "weight" }, share(source.share), `${percent(source.share)} of the attention`));
     return make("li", {}, button);
   });
-  return element.replaceChildren(make("h4", {}, "Sources"), make("ol", {}, ...items));
+  return element.replaceChildren(make("h4", {}, "Sources"), make("ol", { "aria-label": "Sources" }, ...items));
 }

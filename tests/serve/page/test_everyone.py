@@ -82,10 +82,47 @@ def test_every_control_has_a_name(window, server, report):
     }
 
 
+def test_every_control_of_the_library_and_of_dialogs_has_a_name(window, server):
+    server.models = {"Small": ["completion", "thinking"], "Large": ["completion"]}
+    for number in range(12):
+        server.store(f"{number}.pdf", REPORT, "~/papers")
+    window.open()
+    window.click("#documents .open")
+    window.ask("What happened?")
+    named = {"button", "textbox", "checkbox", "searchbox", "combobox", "spinbutton", "list", "dialog", "heading"}
+    names = set(window.names())
+    for opened in ("#open-settings", "#history .icon-button"):
+        window.click(opened)
+        names |= set(window.names())
+        window.press(ESCAPE)
+        window.until(lambda: not window.all("dialog[open]"))
+    assert [(role, name) for role, name in names if role in named and not name] == []
+    assert names >= {
+        ("checkbox", "Ask the documents in ~/papers, too"),
+        ("checkbox", "Ask 11.pdf, too"),
+        ("button", "Documents in ~/papers"),
+        ("button", "Remove the documents in ~/papers"),
+        ("searchbox", "Find a document"),
+        ("button", "Add a folder"),
+        ("list", "Conversations"),
+        ("button", "Rename, export or delete What happened?"),
+        ("dialog", "Settings"),
+        ("combobox", "Model"),
+        ("combobox", "Several documents are read"),
+        ("combobox", "Thinking before an answer"),
+        ("spinbutton", "Temperature"),
+        ("spinbutton", "Longest answer, tokens"),
+        ("textbox", "System prompt"),
+        ("dialog", "Conversation"),
+        ("textbox", "Name"),
+    }
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_contrast_with_what_is_behind_them(window, server, report, scheme):
     set_media(window.driver, scheme)
     server.store("broken.txt", "x").problem = "The disk is full."
+    server.store("a.pdf", REPORT, "~/papers")
     server.answer = "An answer with `code` in it."
     window.open(fresh=False)
     window.sees("#documents .problem", "The disk is full.")
@@ -96,9 +133,12 @@ def test_texts_contrast_with_what_is_behind_them(window, server, report, scheme)
     assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
     time.sleep(0.2)
     assert window.pale_texts() == []
-    window.click("#documents li:last-child .icon-button")
-    assert window.pale_texts() == []
-    window.press(ESCAPE)
+    window.click("#documents .folder .open")
+    for opened in ("#documents li:last-child > .icon-button", "#history .icon-button", "#open-settings"):
+        window.click(opened)
+        assert window.pale_texts() == []
+        window.press(ESCAPE)
+        window.until(lambda: not window.all("dialog[open]"))
 
 
 def test_reduced_motion_stands_still(window, server, report):
@@ -114,7 +154,9 @@ def test_reduced_motion_stands_still(window, server, report):
 
 
 def test_a_phone_shows_everything_without_scrolling_sideways(window, server, file):
-    server.store("a_report_with_a_long_name_and_no_blank_in_it_at_all_" * 2 + ".txt", REPORT)
+    long_name = "a_report_with_a_long_name_and_no_blank_in_it_at_all_" * 2
+    server.store(f"{long_name}.txt", REPORT)
+    server.store(f"{long_name}.pdf", REPORT, f"~/{long_name}/{long_name}")
     server.answer = "word " * 60 + "x" * 80 + "\n\n```\n" + "y" * 200 + "\n```"
     set_size(window.driver, 360, 740, mobile=True)
     window.open()
@@ -142,3 +184,13 @@ def test_a_phone_shows_everything_without_scrolling_sideways(window, server, fil
     window.click("#compare")
     window.ask("And now?")
     assert not window.is_scrolled_sideways()
+    window.click("#open-library")
+    window.until(lambda: window.js("return document.querySelector('#library').getBoundingClientRect().left") == 0)
+    for opened in ("#history .icon-button", "#open-settings"):
+        window.click(opened)
+        dialog = window.find("dialog[open]").rect
+        assert dialog["x"] >= 0
+        assert dialog["x"] + dialog["width"] <= 360
+        assert not window.is_scrolled_sideways()
+        window.press(ESCAPE)
+        window.until(lambda: not window.all("dialog[open]"))
