@@ -363,3 +363,22 @@ def test_a_model_finds_the_answer_in_each_api(served_real, monkeypatch):
     let_go(served_real)
     assert "Quill" in chat["choices"][0]["message"]["content"]
     assert sources == [FACT.strip()] * 3
+
+
+def test_how_far_passages_are_read_is_told_before_the_answer(held, monkeypatch):
+    file = held.upload("book.md", BOOK.encode())
+    monkeypatch.setattr(type(held.server.engine), "room", property(lambda engine: 64))
+    asked = {"messages": [{"role": "user", "content": QUESTION}], "document": file["id"], "max_tokens": 4}
+    chunks = held.stream("/v1/chat/completions", **asked, return_progress=True)
+    told = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    passages = [each for each in told if each["total"] == told[0]["total"]]
+    assert [each["processed"] for each in passages] == [*range(64, passages[0]["total"], 64), passages[0]["total"]]
+    assert told[-1]["total"] > passages[0]["total"]  # then the question is read
+    first = next(chunk for chunk in chunks if chunk["choices"] and "content" in chunk["choices"][0]["delta"])
+    assert first["document"] == [{"file_id": file["id"], "filename": "book.md"}]
+    again = held.stream("/v1/chat/completions", **asked, return_progress=True)  # the passages are in memory
+    assert passages[0] not in [chunk.get("prompt_progress") for chunk in again]
+    status, error = held.refused(
+        "/v1/chat/completions", **{**asked, "document": "none"}, stream=True, return_progress=True
+    )
+    assert (status, error["code"]) == (404, "not_found")
