@@ -65,13 +65,14 @@ function makeRow({ id }) {
     choose(only(id));
     emit("chosen");
   });
-  const cancel = make("button", { type: "button", class: "quiet small", onclick: () => removeHeld(id) }, "Cancel");
+  const cancel = make("button", { type: "button", class: "icon-button cancel" }, icon("close"));
+  cancel.addEventListener("click", () => removeHeld(id));
   const gone = make("button", { type: "button", class: "icon-button" }, icon("close"));
   gone.addEventListener("click", () => confirmRemoval(id));
   const progress = makeProgress();
   const problem = make("p", { class: "problem" });
-  const reading = make("div", { class: "reading" }, progress.element, cancel);
-  const element = make("li", {}, box, open, gone, reading, problem);
+  const reading = make("div", { class: "reading" }, progress.element);
+  const element = make("li", {}, box, open, gone, cancel, reading, problem);
   const show = (file) => {
     write(name, file.filename);
     const sizes = [file.tokens && plural(file.tokens, "token"), file.index_bytes && megabytes(file.index_bytes)];
@@ -86,10 +87,10 @@ function makeRow({ id }) {
     cancel.setAttribute("aria-label", `Cancel reading ${file.filename}`);
     gone.setAttribute("aria-label", `Remove ${file.filename}`);
     reading.hidden = file.status !== "processing";
-    gone.hidden = file.status === "processing";
+    gone.hidden = !reading.hidden;
+    cancel.hidden = reading.hidden;
     if (!reading.hidden) progress.show(file);
     box.hidden = file.status === "error";
-    element.classList.toggle("busy", !reading.hidden);
     const failed = file.status === "error" ? (file.status_details ?? "It could not be read.") : "";
     const again = file.status === "error" ? canSendAgain(id) && (() => sendAgain(id)) : () => removeHeld(id);
     const told = file.problem || file.status !== "processed" ? null : file.status_details;

@@ -78,6 +78,7 @@ export async function changeSettings() {
   } catch {
     announce("This browser keeps no settings: they hold until the page is closed.");
   }
+  showChanged();
   await showModel();
   if (modelId() !== before) emit("model");
 }

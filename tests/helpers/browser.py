@@ -174,6 +174,12 @@ class Window:
         self.find("#file").send_keys(str(path))
         self.js("document.querySelector('#file').hidden = true")
 
+    def send_folder(self, path: Path) -> None:
+        """Choose a folder to be read."""
+        self.js("document.querySelector('#folder').hidden = false")
+        self.find("#folder").send_keys(str(path))
+        self.js("document.querySelector('#folder').hidden = true")
+
     def ask(self, question: str, wait: bool = True, seconds: float = 5) -> None:
         """Ask a question, and wait for the answer."""
         self.find("#question").send_keys(question + "\n")

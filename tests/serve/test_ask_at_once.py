@@ -315,6 +315,7 @@ def test_passages_are_read_no_further_once_the_client_has_gone(held, monkeypatch
     content = BOOK + "".join(f"Skerry, line {n}: a green lighthouse.\n\n" for n in range(80))
     file, engine, read = held.upload("long.md", content.encode()), held.server.engine, []
     as_it_is, llama = engine.llama.read, engine.llama
+    held.client.get(f"/v1/files/{file['id']}/content")  # now the text is kept, and only reading it takes time
 
     def read_slowly(tokens):
         read.append(len(tokens))

@@ -121,12 +121,14 @@ def test_documents_of_a_folder_are_asked_together_in_parts_and_whole(window, ser
     file.rename(folder / "geology.md")
     emma = (ROOT / "examples" / "emma.txt").read_text()
     (folder / "emma.txt").write_text(emma[:11_000])
-    window.js("document.querySelector('#folder').hidden = false")
-    window.find("#folder").send_keys(str(folder))
+    window.send_folder(folder)
     window.until(lambda: window.texts("#about")[0].endswith(" tokens"), "they are not read", 240)
     known = {each["filename"]: each for each in served_real.client.get("/v1/files").json()["data"]}
     assert {name: each["folders"] for name, each in known.items()} == {"emma.txt": ["shelf"], "geology.md": ["shelf"]}
     assert known["emma.txt"]["tokens"] > served_real.server.engine.llama.n_ctx()
+    window.click("#open-settings")
+    window.click("#reads option[value=document]")
+    window.click("#settings [value=save]")
     window.ask(QUESTION, seconds=120)
     assert window.text(".basis") == "From all of geology.md, the likeliest of 2 documents"
     assert set(window.texts(".source .file")) <= {"geology.md"}

@@ -231,8 +231,7 @@ def test_a_dropped_folder_is_read_and_asked(window, server, folder):
 
 def test_a_folder_is_chosen_and_sent(window, server, folder):
     window.open()
-    window.js("document.querySelector('#folder').hidden = false")
-    window.find("#folder").send_keys(str(folder))
+    window.send_folder(folder)
     window.until(lambda: sorted(one.filename for one in server.documents.values()) == ["a.txt", "b.txt"])
     window.sees("#title", "papers")
 

@@ -92,8 +92,8 @@ def test_reading_can_be_cancelled(window, server, file):
     window.open()
     window.send_file(file)
     window.find("#documents progress")
-    assert window.find("#documents .small").accessible_name == "Cancel reading minutes.txt"
-    window.click("#documents .small")
+    assert window.find("#documents .cancel").accessible_name == "Cancel reading minutes.txt"
+    window.click("#documents .cancel")
     window.until(lambda: not server.documents)
     window.find("#library-empty")
     assert "Drop documents" in window.text(".lead")
