@@ -206,6 +206,15 @@ async function change(id) {
   return history.tellTabs(id);
 }
 
+/** Name a document by the id that lasts, once an upload has turned out to be a copy of it. */
+on("copied", ({ id, original }) => {
+  for (const each of known.values()) {
+    if (!each.choice.ids.includes(id)) continue;
+    each.choice = { ...each.choice, ids: each.choice.ids.map((one) => (one === id ? original : one)) };
+    save(each);
+  }
+  emit("choice");
+});
 history.onTabs(takeOver);
 on("answers", () => showHistory());
 addEventListener("pagehide", () => {

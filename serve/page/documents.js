@@ -62,6 +62,7 @@ async function follow(id) {
     const file = await fetched(pathOf(id));
     if (file.id === id) return;
     copies.set(id, file.id);
+    emit("copied", { id, original: file.id });
     announce(`${file.filename} was read before.`);
     emit("files");
   } catch {

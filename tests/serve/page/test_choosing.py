@@ -282,3 +282,7 @@ def test_an_upload_of_what_is_known_is_that_document(window, server, file):
     window.sees("#title", "known.txt")
     window.ask("What happened?")
     assert server.chats[0]["document"] == [known.id]
+    window.open(fresh=False)
+    window.sees("#title", "known.txt")
+    window.ask("And now?")
+    assert server.chats[1]["document"] == [known.id]

@@ -12,7 +12,7 @@ HOSTILE = '<img src=x onerror="window.hacked = 1"><script>window.hacked = 1</scr
 
 def test_what_documents_and_models_write_stays_text(window, server):
     window.refused = True
-    server.store(HOSTILE, HOSTILE + QUOTE)
+    server.store(HOSTILE, HOSTILE + QUOTE, HOSTILE.replace("/", "|"))
     server.answer = f"{HOSTILE}\n\n- {HOSTILE}\n\n```\n{HOSTILE}\n```\n**{HOSTILE}** `{HOSTILE}`"
     server.sources = lambda text: [cite(text, HOSTILE + QUOTE, heading=HOSTILE, page=HOSTILE)]
     window.open()
@@ -22,11 +22,22 @@ def test_what_documents_and_models_write_stays_text(window, server):
     window.sees("mark", HOSTILE)
     server.fail_stream = server.fail_delete = HOSTILE
     window.ask("Again?")
-    window.click("#documents .icon-button")
+    window.click("#documents li:not(.folder) > .icon-button:not(.cancel)")
     window.sees("#remove-title", HOSTILE)
     window.click("#remove [value=remove]")
     window.sees("#documents .problem", HOSTILE)
-    for css in (".question", ".answer .text", ".quote", ".place", "#title", "#documents .name", ".answer .problem"):
+    assert HOSTILE.replace("/", "|") in window.text("#documents .folder .name")
+    for css in (
+        "#history .name",
+        ".source .file",
+        ".question",
+        ".answer .text",
+        ".quote",
+        ".place",
+        "#title",
+        "#documents .name",
+        ".answer .problem",
+    ):
         assert any(HOSTILE in text for text in window.texts(css)), css
     made = window.js("return [document.images.length, document.scripts.length, typeof window.hacked]")
     assert made == [1, 1, "undefined"]  # the page has a picture of its own, for pages of PDFs
