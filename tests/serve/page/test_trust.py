@@ -16,7 +16,7 @@ def test_what_documents_and_models_write_stays_text(window, server):
     server.answer = f"{HOSTILE}\n\n- {HOSTILE}\n\n```\n{HOSTILE}\n```\n**{HOSTILE}** `{HOSTILE}`"
     server.sources = lambda text: [cite(text, HOSTILE + QUOTE, heading=HOSTILE, page=HOSTILE)]
     window.open()
-    window.click("#documents .open")
+    window.click("#documents li:not(.folder) .open")
     window.ask(HOSTILE)
     window.click(".source")
     window.sees("mark", HOSTILE)
