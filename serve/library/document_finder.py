@@ -41,7 +41,7 @@ class DocumentFinder:
         self._last: DocumentSet | None = None
 
     async def open(
-        self, references: Sequence[str], reads: str | None, question: str, report: Report | None = None
+        self, references: Sequence[str], reads: str | None, question: str, *, report: Report | None = None
     ) -> Opened:
         """Open the text to answer a question from.
 
@@ -70,7 +70,7 @@ class DocumentFinder:
             problem = 'ask again later, or without "reads" to be answered from passages of it'
             raise RequestError(f"{unread[0].name} is still being read: {problem}.", 409)
         if unread:
-            return await self._unread.open(named, question, report)
+            return await self._unread.open(named, question, report=report)
         if reads == EXCERPTS:
             laid_out = await self._search(found, lambda each: self._lay_out(each, question), report)
             opened = {

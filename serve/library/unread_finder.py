@@ -44,7 +44,7 @@ class UnreadFinder:
         self._adding = asyncio.Lock()  # two questions must not keep the same text
         self._opened = WeakValueDictionary[Any, OpenExcerpts]()  # as long as conversations over them are in memory
 
-    async def open(self, found: Found, question: str, report: Report | None = None) -> OpenExcerpts:
+    async def open(self, found: Found, question: str, *, report: Report | None = None) -> OpenExcerpts:
         """Open the passages that a question is about; `report` receives how far they are read.
 
         Raises

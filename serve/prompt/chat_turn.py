@@ -127,7 +127,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     options = {**thinking.options, **turn.options}
     document = None
     if turn.documents:
-        document = await server.finder.open(turn.documents, turn.reads, _question(turn.messages), report)
+        document = await server.finder.open(turn.documents, turn.reads, _question(turn.messages), report=report)
     n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
     tokens = await server.tokenized(partial(_tokens, server, turn, options, n_characters), n_characters)
     stage = _stage(server, turn, tokens)
