@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,13 @@ _Result = TypeVar("_Result")
 
 #: Tokens of all excerpts of an answer.
 EXCERPT_TOKENS = 1024
+
+
+class BatchRead(NamedTuple):
+    """How many tokens of a text are read after a batch, and how many there are."""
+
+    done: int
+    total: int
 
 
 class CannotLayOut(OctavoError):
@@ -98,7 +105,7 @@ def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]
     return at_once(lay_out_in_batches(llama, document_set, excerpts, lambda: llama.n_batch))
 
 
-def at_once(steps: Generator[None, None, _Result]) -> _Result:
+def at_once(steps: Generator[object, None, _Result]) -> _Result:
     """Take all steps of a generator, and return what it returns."""
     while True:
         try:
@@ -109,7 +116,7 @@ def at_once(steps: Generator[None, None, _Result]) -> _Result:
 
 def lay_out_in_batches(
     llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt], room: Callable[[], int]
-) -> Generator[None, None, LaidOut]:
+) -> Generator[BatchRead, None, LaidOut]:
     """Lay excerpts out as one context, without reading their tokens again, unless the model is a hybrid.
 
     Parameters
@@ -123,8 +130,8 @@ def lay_out_in_batches(
 
     Yields
     ------
-    None
-        Between the batches of a hybrid model. It may compute other sequences then.
+    BatchRead
+        After each batch of a hybrid model. It may compute other sequences then.
 
     Raises
     ------
@@ -176,7 +183,7 @@ def _moved(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt])
 
 def _read(
     llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt], room: Callable[[], int]
-) -> Generator[None, None, LaidOut]:
+) -> Generator[BatchRead, None, LaidOut]:
     """Read excerpts as one text, and return their rows and the recurrent state after them."""
     opened = [document_set.open(excerpt.document)[0] for excerpt in excerpts]
     places = zip(opened, excerpts, strict=True)
@@ -188,11 +195,11 @@ def _read(
 
 def read_as_text(
     llama: Llama, tokens: np.ndarray, n_prefix: int, room: Callable[[], int]
-) -> Generator[None, None, Index]:
-    """Read tokens, of which the first n_prefix are the prompt's head, and return their index; yield between batches."""
+) -> Generator[BatchRead, None, Index]:
+    """Read tokens, the first n_prefix of them the prompt's head; return their index, and yield after each batch."""
     with llama.attending(DENSE_ATTENTION):
         while (n_read := llama.n_tokens) < len(tokens):
             llama.read(tokens[n_read : n_read + room()].tolist())
-            yield
+            yield BatchRead(llama.n_tokens, len(tokens))
         state, layers = llama.context.state(), keep_whole(llama.context.cache)
     return Index(tokens, layers, n_prefix=n_prefix, states=[] if state is None else [state])

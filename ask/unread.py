@@ -24,7 +24,7 @@ from ..runtime.llama import Llama
 from ..runtime.store.model_library import Library, hash_text
 from .answer import Basis
 from .document_set import check_problems
-from .excerpts import LaidOut, at_once, read_as_text
+from .excerpts import BatchRead, LaidOut, at_once, read_as_text
 from .finder import Rest
 from .passages import Passage, TokenText
 from .ranking import Candidate, Excerpt
@@ -217,7 +217,7 @@ class PassageFinder:
         for number in self._by_number:
             yield from self._store.first_pieces(number)
 
-    def read(self, choice: Choice, room: Callable[[], int]) -> Generator[None, None, Passages]:
+    def read(self, choice: Choice, room: Callable[[], int]) -> Generator[BatchRead, None, Passages]:
         """Read the pieces of a choice, those that follow one another as one passage, the likeliest passage last.
 
         Small models find more in what stands next to the question.
@@ -229,8 +229,8 @@ class PassageFinder:
 
         Yields
         ------
-        None
-            Between the batches. The model may compute other sequences then.
+        BatchRead
+            After each batch. The model may compute other sequences then.
         """
         llama, prompt, part = self._llama, self._llama.prompt(), choice.part
         head = prompt.head()

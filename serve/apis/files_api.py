@@ -19,11 +19,11 @@ from ...workers.worker_process import Died, WorkerProcess
 from ..http.api_error import RequestError
 from ..http.server import server_of
 from ..http.server_pool import pool_of
-from ..library.upload_files import forget_upload
+from ..library.other_libraries import forget_upload
 
 
 async def upload(request: Request) -> Response:
-    """Answer POST /v1/files: the document is read in the background."""
+    """Answer POST /v1/files: the document is read in the background. `folder` names the client's folder of the file."""
     documents = server_of(request).documents
     try:
         form = await request.form(max_files=1, max_fields=8)
@@ -38,7 +38,9 @@ async def upload(request: Request) -> Response:
         data = await file.read()
         if not data:
             raise RequestError(f"{file.filename or 'The file'} is empty.", param="file")
-        document_id = await documents.add_bytes(file.filename or "document.txt", data)
+        folder = form.get("folder")
+        name = file.filename or "document.txt"
+        document_id = await documents.add_bytes(name, data, folder if isinstance(folder, str) else "")
     return JSONResponse(documents.describe(document_id))
 
 

@@ -87,6 +87,12 @@ class ModelCard:
             fills_gaps=fills_gaps(llama),
         )
 
+    @property
+    def capabilities(self) -> list[str]:
+        """Return what the model can, in Ollama's words."""
+        can = {"completion": not self.embeds, "tools": not self.embeds, "thinking": self.thinks}
+        return [name for name, works in {**can, "insert": self.fills_gaps, "embedding": self.embeds}.items() if works]
+
     def as_openai(self) -> dict[str, Any]:
         """Return it in OpenAI's form, with the context where clients of other servers look for it.
 
@@ -107,6 +113,7 @@ class ModelCard:
             "type": "embeddings" if self.embeds else "llm",
             "arch": self.architecture,
             "quantization": self.quantization,
+            "capabilities": self.capabilities,
             "state": "loaded",
         }
 

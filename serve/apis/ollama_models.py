@@ -82,7 +82,6 @@ async def show(request: Request) -> Response:
     await parsed(request, ShowBody)
     server = server_of(request)
     card = ModelCard.of(server)
-    can = {"completion": not card.embeds, "tools": not card.embeds, "thinking": card.thinks, "insert": card.fills_gaps}
     return JSONResponse(
         {
             "modelfile": f"FROM {ollama_name(server)}\n",
@@ -90,7 +89,7 @@ async def show(request: Request) -> Response:
             "template": card.template,
             "details": _details(card),
             "model_info": _info(server, card),
-            "capabilities": [name for name, works in {**can, "embedding": card.embeds}.items() if works],
+            "capabilities": card.capabilities,
             "modified_at": _modified(card.path),
         }
     )

@@ -14,11 +14,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..engine.request import End, Request
+from ..engine.request import End, Reading, Request
 from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..http.server import Server, server_of
-from ..prompt.chat_turn import ChatTurn, Text, Thought, answer, gathered, prepared
+from ..prompt.chat_turn import ChatTurn, Text, Thought, answer, gathered, prepared, preparing
 from ..prompt.tools import ToolCall
 from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, LogitBias, Stop, ToolChoice, bias_of
 from .attachments import Attachments
@@ -119,14 +119,19 @@ async def complete(http_request: HttpRequest) -> Response:
     server, body = server_of(http_request), await parsed(http_request, ChatBody)
     tools = tools_of(body.tools, body.tool_choice[1])
     turn = await turn_of(server, body, tools, client_of(http_request))
+    head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
+    with_usage = bool(body.stream_options and body.stream_options.include_usage)
+    is_plain = turn.schema is None and turn.grammar is None and not tools.functions  # nothing else is ignored then
+    if turn.generation.reports_progress and turn.documents and is_plain:
+        steps = preparing(server, turn)
+        first = await while_connected(http_request, _next(steps))
+        note_ignored(http_request, tools.left_out)
+        return sse(_prepared_stream(server, turn, body.n, first, steps, head, with_usage))
     request = await while_connected(http_request, prepared(server, turn))
     note_ignored(http_request, [*tools.left_out, *request.ignored])
-    head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
-    if request.document is not None:
-        head["document"] = document_as_json(request.document)
+    head |= _document_of(request)
     requests = [request.numbered(number) for number in range(body.n)]
     if body.stream:
-        with_usage = bool(body.stream_options and body.stream_options.include_usage)
         return sse(_stream(server, turn, requests, head, with_usage))
     choices, ends = [], []
     for index, answered in enumerate(requests):
@@ -236,6 +241,38 @@ async def _choice(
     if request.n_logprobs is not None:
         logprobs = {"content": list(map(logprob_as_json, whole.logprobs)), "refusal": None}
     return {"message": message, "logprobs": logprobs, "finish_reason": whole.finished.reason}, end
+
+
+async def _next(steps: AsyncGenerator[Reading | Request, None]) -> Reading | Request:
+    """Return the first step; an error comes before the response begins, with its status."""
+    return await anext(steps)
+
+
+def _document_of(request: Request) -> dict[str, Any]:
+    """Return the field `document` of an answer, if it has one."""
+    return {} if request.document is None else {"document": document_as_json(request.document)}
+
+
+async def _prepared_stream(
+    server: Server,
+    turn: ChatTurn,
+    n: int,
+    step: Reading | Request,
+    steps: AsyncGenerator[Reading | Request, None],
+    head: dict[str, Any],
+    with_usage: bool,
+) -> AsyncGenerator[str, None]:
+    """Yield chunks that tell how far passages are read, and then the chunks of all answers."""
+    async with aclosing(steps):
+        while isinstance(step, Reading):
+            choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
+            told = {"choices": [choice], "prompt_progress": progress_as_json(step)}
+            yield json.dumps({**head, "object": "chat.completion.chunk", **told})
+            step = await anext(steps)
+    requests = [step.numbered(number) for number in range(n)]
+    async with aclosing(_stream(server, turn, requests, head | _document_of(step), with_usage)) as chunks:
+        async for chunk in chunks:
+            yield chunk
 
 
 async def _stream(

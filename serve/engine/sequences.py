@@ -120,7 +120,7 @@ class Sequences:
             raise
         self._running.append(sequence)
 
-    def aside(self, steps: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
+    def aside(self, steps: Generator[object, None, _Result]) -> Generator[None, None, _Result]:
         """Lend the model an empty sequence for the steps of another computation, and empty it again afterwards.
 
         The model may compute other sequences between the steps.

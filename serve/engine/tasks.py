@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+from ...ask.excerpts import BatchRead
+from .request import Reading
 
 _Result = TypeVar("_Result")
+
+#: Receives how far a text is read, in the engine's thread.
+Report: TypeAlias = Callable[[Reading], None]
 
 
 class Tasks:
@@ -63,6 +70,19 @@ class Tasks:
             steps.close()
             if future.running() or future.set_running_or_notify_cancel():
                 future.set_exception(problem)
+
+
+def reported(steps: Generator[object, None, _Result], report: Report | None) -> Generator[None, None, _Result]:
+    """Return a task whose steps may read text, and report how far it is read."""
+    began = time.monotonic()
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        if isinstance(step, BatchRead) and report is not None:
+            report(Reading(step.total, 0, step.done, time.monotonic() - began))
+        yield
 
 
 def once(task: Callable[[], _Result]) -> Generator[None, None, _Result]:

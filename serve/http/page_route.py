@@ -1,4 +1,4 @@
-"""Serve the page at `/`: three files beside this module, unchanged."""
+"""Serve the page at `/`, and its styles and scripts at `/page/`: files of the folder `page`, unchanged."""
 
 from __future__ import annotations
 
@@ -42,9 +42,14 @@ def _route(path: str, name: str, media_type: str) -> Route:
     return Route(path, endpoint, methods=["GET"])
 
 
+_TYPES = {".css": "text/css", ".js": "text/javascript"}
+
 routes: list[Route] = [
     _route("/", "index.html", "text/html"),
-    _route("/page.js", "page.js", "text/javascript"),
-    _route("/page.css", "page.css", "text/css"),
+    *(
+        _route(f"/page/{file.name}", file.name, _TYPES[file.suffix])
+        for file in sorted(FOLDER.iterdir())
+        if file.suffix in _TYPES
+    ),
     Route("/favicon.ico", lambda request: Response(status_code=204), methods=["GET"]),
 ]

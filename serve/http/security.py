@@ -18,8 +18,8 @@ from .access import Access
 from .api_error import RequestError
 from .requests import IGNORED
 
-#: Paths without secrets, which need no key: the page asks for the key itself.
-_OPEN = ("/", "/page.js", "/page.css", "/favicon.ico", "/health")
+#: Paths without secrets, which need no key, and the beginning of others: the page asks for the key itself.
+_OPEN, _OPEN_FOLDER = ("/", "/favicon.ico", "/health"), "/page/"
 
 
 #: Most bytes of the header that names what is ignored.
@@ -88,7 +88,8 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host and not self._is_allowed(origin):
             return RequestError(f"Pages of {origin} may not ask this server: allow them with --allow-origin.", 403)
-        if self._key is not None and scope["path"] not in _OPEN and not self._has_key(headers):
+        is_open = scope["path"] in _OPEN or scope["path"].startswith(_OPEN_FOLDER)
+        if self._key is not None and not is_open and not self._has_key(headers):
             return RequestError("A key is needed: send it as a bearer token.", 401, "invalid_api_key")
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > self._most_bytes:

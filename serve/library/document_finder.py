@@ -13,7 +13,7 @@ from ...runtime.query_recorder import QueryHead
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS, WHOLE
 from ..engine.engine import Engine
-from ..engine.tasks import once
+from ..engine.tasks import Report, once, reported
 from ..http.api_error import RequestError
 from .open_document import Opened, OpenExcerpts
 from .served_document import ReadDocument
@@ -21,7 +21,7 @@ from .served_library import ServedLibrary
 from .unread_finder import UnreadFinder
 
 _Result = TypeVar("_Result")
-_Steps: TypeAlias = Generator[None, None, _Result]
+_Steps: TypeAlias = Generator[object, None, _Result]
 
 
 class DocumentFinder:
@@ -40,7 +40,9 @@ class DocumentFinder:
         self._unread = UnreadFinder(engine, documents, library)
         self._last: DocumentSet | None = None
 
-    async def open(self, references: Sequence[str], reads: str | None, question: str) -> Opened:
+    async def open(
+        self, references: Sequence[str], reads: str | None, question: str, *, report: Report | None = None
+    ) -> Opened:
         """Open the text to answer a question from.
 
         While one of the documents is still being read, that is passages of all of them, found by words. A request that
@@ -53,6 +55,8 @@ class DocumentFinder:
         reads : str, optional
             The document that the question is about, or excerpts of all: one of READS (settings.py). By default the
             document, if all are read.
+        report : callable, optional
+            Receives how far passages or excerpts are read, if the model reads them now.
 
         Raises
         ------
@@ -70,9 +74,9 @@ class DocumentFinder:
             named = self._documents.find(references)
         found, unread = named
         if unread:
-            return await self._unread.open(named, question)
+            return await self._unread.open(named, question, report=report)
         if reads == EXCERPTS:
-            laid_out = await self._search(found, lambda document_set: self._lay_out(document_set, question))
+            laid_out = await self._search(found, lambda each: self._lay_out(each, question), report)
             opened = {
                 document: await self._documents.open_at(self._of(found, document)) for document in laid_out.documents
             }
@@ -86,25 +90,35 @@ class DocumentFinder:
         return await self._documents.open_at(self._of(found, best))
 
     async def text(self, reference: str) -> str:
-        """Return the text of a document, whole even if it is read in parts.
+        """Return the text of a document, whole even if it is read in parts; blanks stand for parts that are missing.
 
         Raise RequestError if the document is unknown or cannot be read, OctavoError if an index is damaged.
         """
         found, unread = self._documents.find([reference])
         texts = [await self._unread.text(upload) for upload in unread]
-        opened = [await self._documents.open_at(document) for document in found]
-        return "".join([*texts, *(document.text(self._engine.llama).text for document in opened)])
+        text = "".join(texts)
+        for document in found:
+            opened = await self._documents.open_at(document)
+            if opened.offset > len(text):
+                text += "[…]".ljust(opened.offset - len(text))
+            text += opened.text(self._engine.llama).text
+        return text
 
     @staticmethod
     def _of(found: Sequence[ReadDocument], indexed: IndexedDocument) -> ReadDocument:
         """Return the document of an index."""
         return next(document for document in found if document.folder == indexed.folder)
 
-    async def _search(self, found: Sequence[ReadDocument], find: Callable[[DocumentSet], _Steps[_Result]]) -> _Result:
+    async def _search(
+        self,
+        found: Sequence[ReadDocument],
+        find: Callable[[DocumentSet], _Steps[_Result]],
+        report: Report | None = None,
+    ) -> _Result:
         """Search documents in the engine's thread."""
 
-        def search() -> _Steps[_Result]:
-            return (yield from self._engine.sequences.aside(find(self._set_of(found))))
+        def search() -> Generator[None, None, _Result]:
+            return (yield from self._engine.sequences.aside(reported(find(self._set_of(found)), report)))
 
         return await self._engine.run_steps(search())
 
@@ -118,7 +132,7 @@ class DocumentFinder:
     def _lay_out(self, document_set: DocumentSet, question: str) -> _Steps[LaidOut]:
         """Lay out the excerpts that a question is about."""
         excerpts = document_set.rank(question).excerpts(EXCERPT_TOKENS)
-        yield
+        yield None
         engine = self._engine
         try:
             return (yield from lay_out_in_batches(engine.llama, document_set, excerpts, lambda: engine.room))

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...library.document_parts import n_parts_of
+
 
 class ReadDocument(NamedTuple):
     """An indexed document, or a part of one that exceeds the context.
@@ -13,7 +15,7 @@ class ReadDocument(NamedTuple):
     Parameters
     ----------
     id : str
-        Id for clients, the same for all parts of an upload.
+        Id for clients, the same for all parts of a file.
     """
 
     id: str
@@ -42,16 +44,28 @@ class ReadDocument(NamedTuple):
         is_part = "part" in self.described and "path" in self.described
         return Path(self.described["path"]).name if is_part else self.name
 
+    @property
+    def n_parts(self) -> int:
+        """Return the number of parts of its file; 1 if it has none."""
+        return n_parts_of(self.name) if "part" in self.described else 1
+
+    @property
+    def origin(self) -> str:
+        """Return the folder of its file on this machine, with ~ for the user's own; "" of a text without a file."""
+        path = self.described.get("path")
+        if not path:
+            return ""
+        folder = Path(path).parent
+        home = Path.home()
+        return f"~/{folder.relative_to(home)}".removesuffix("/.") if folder.is_relative_to(home) else str(folder)
+
     def parts(self, documents: Iterable[ReadDocument]) -> list[ReadDocument]:
         """Return the parts of its file among some documents, in order; the document alone if it has no parts."""
         if "part" not in self.described:
             return [self]
-        n_parts = self.name.rpartition(" of ")[2]  # the file may have been read with another context before
-        parts = {
+        parts = {  # the file may have been read with another context before
             document.name: document
             for document in documents
-            if "part" in document.described
-            and document.described.get("path") == self.described.get("path")
-            and document.name.rpartition(" of ")[2] == n_parts
+            if document.id == self.id and document.n_parts == self.n_parts and "part" in document.described
         }
         return sorted(parts.values(), key=lambda part: part.described["part"])

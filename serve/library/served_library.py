@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
 from fnmatch import fnmatch
 from glob import has_magic
 from pathlib import Path
@@ -33,11 +31,13 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
 from ...settings import PREFILLS, Extraction
 from ..http.api_error import RequestError
+from .file_json import document_as_json, upload_as_json
 from .open_document import OpenDocument
+from .other_libraries import find_upload
 from .pauses import Pauses
 from .served_document import ReadDocument
 from .upload import Upload
-from .upload_files import UNREAD, file_name, find_upload, store_upload, upload_folder
+from .upload_folder import UploadFolder, file_name, is_in_folder, uploads_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +66,7 @@ class ServedLibrary:
             identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(covers)
         ]
         self._uploads: dict[str, Upload] = {}
+        self._folder = UploadFolder(uploads_of(library))
         self._later_names: dict[str, str] = {}  # of files that were uploaded again, with their ids
         self._tasks: set[asyncio.Task[None]] = set()
         self._one_at_a_time, self._closing = asyncio.Semaphore(1), False
@@ -85,10 +86,6 @@ class ServedLibrary:
         """Return how texts are taken from uploaded files."""
         return self._job.extraction
 
-    @property
-    def _upload_folder(self) -> Path:
-        return upload_folder(self._library)
-
     def _indexes(self) -> Iterator[ReadDocument]:
         """Yield each document whose index fits the model's attention, the newest first."""
         snapshot = LibrarySnapshot(self._library)
@@ -102,14 +99,30 @@ class ServedLibrary:
         """Return the indexed documents, without the first parts of an upload that is still being read."""
         return [document for document in self._indexes() if document.id not in self._uploads]
 
-    def _is_upload(self, described: dict[str, Any]) -> bool:
-        return Path(described.get("path", "")).parent.parent == self._upload_folder.resolve()
-
     def _id_of(self, described: dict[str, Any]) -> str:
-        """Return the id of a document from its content: that of an upload's file, else its text."""
-        if self._is_upload(described):
-            return Path(described["path"]).parent.name
+        """Return the id of a document from its content: that of an upload's file, else its text, or its file's version.
+
+        All parts of a file have the same id.
+        """
+        path = described.get("path", "")
+        if self._folder.holds(path):
+            return Path(path).parent.name
+        if "part" in described:
+            version = f"{path} {described.get('mtime_ns')} {described.get('bytes')}"
+            return f"file-{hashlib.sha256(version.encode()).hexdigest()[:24]}"
         return f"file-{described['sha256'][:24]}"
+
+    def _folders_of(self, document_id: str, origin: str = "") -> list[str]:
+        """Return the folders that a document is in: that of its file, and those that clients uploaded it from."""
+        uploaded = [name for copy in self._folder.copies(document_id) for name in self._folder.folders_of(copy)]
+        return list(dict.fromkeys([*([origin] if origin else []), *uploaded]))
+
+    def _is_upload(self, document: ReadDocument) -> bool:
+        return self._folder.holds(document.described.get("path", ""))
+
+    def _folders_of_read(self, document: ReadDocument) -> list[str]:
+        """Return the folders that an indexed document is in."""
+        return self._folders_of(document.id, "" if self._is_upload(document) else document.origin)
 
     def find(self, references: Sequence[str]) -> Found:
         """Find documents by a request's names, each once.
@@ -117,7 +130,7 @@ class ServedLibrary:
         Parameters
         ----------
         references : sequence of str
-            Ids, names, and patterns of names, such as "*.pdf".
+            Ids, names, folders, which stand for the documents in them, and patterns of names, such as "*.pdf".
 
         Raises
         ------
@@ -144,9 +157,9 @@ class ServedLibrary:
 
     def file_of(self, document_id: str) -> Path | None:
         """Return the file of a document, if it is there; None without one."""
-        upload = self._uploads.get(document_id)
+        upload, document_id = self._uploads.get(document_id), self._folder.copied(document_id)
         paths = [str(upload.file)] if upload is not None else []
-        paths += [each.manifest["document"].get("path", "") for each in self._indexes() if each.id == document_id]
+        paths += [each.described.get("path", "") for each in self._indexes() if each.id == document_id]
         return next((Path(path) for path in paths if path and os.path.isfile(path)), None)
 
     async def open_at(self, document: ReadDocument) -> OpenDocument:
@@ -154,11 +167,12 @@ class ServedLibrary:
         return await asyncio.to_thread(self._open, document)
 
     def _named(self, reference: str, finished: Sequence[ReadDocument]) -> Sequence[ReadDocument | Upload]:
-        """Return the documents with an id, or else with a name, or else with names that fit a pattern.
+        """Return the documents with an id, or else with a name, or in a folder, or with names that fit a pattern.
 
         Of several with the same name, the newest counts, which is one that is being read if there is any.
         """
         reading = [upload for upload in reversed(self._uploads.values()) if not upload.problem]
+        reference = self._folder.copied(reference)
         for document in finished:
             if document.id == reference:
                 return document.parts(other for other in finished if other.id == reference)
@@ -172,7 +186,9 @@ class ServedLibrary:
             if document.file == reference:
                 return document.parts(finished)
         found: list[ReadDocument | Upload] = []
-        if has_magic(reference):
+        found += [document for document in finished if is_in_folder(self._folders_of_read(document), reference)]
+        found += [upload for upload in reading if is_in_folder(self._folders_of(upload.id), reference)]
+        if not found and has_magic(reference):
             found += [document for document in finished if fnmatch(document.name, reference)]
             found += [other for other in finished if fnmatch(other.file, reference) and other not in found]
             found += [upload for upload in reading if fnmatch(upload.name, reference)]
@@ -198,7 +214,7 @@ class ServedLibrary:
             index, manifest = open_index(path, self._library.model_hash)
             catalogue.note_use(path)
             described = manifest["document"]
-            offset = described["part"][0] if "part" in described and self._is_upload(described) else 0
+            offset = described["part"][0] if "part" in described else 0
             opened = OpenDocument(document.id, path, index, described, offset, self._share(document))
             self._opened[path] = opened
             return opened
@@ -240,40 +256,41 @@ class ServedLibrary:
                 best, found = n, document
         return best, found
 
-    async def add_bytes(self, name: str, data: bytes) -> str:
+    async def add_bytes(self, name: str, data: bytes, folder: str = "") -> str:
         """Store an upload, and read it in the background; return its id, which depends on the bytes alone.
 
         Parameters
         ----------
         name : str
             The client's file name; its folders are ignored.
+        folder : str
+            The client's folder that it comes from, such as "papers/2024".
 
         Raises
         ------
         OctavoError
             It cannot be stored.
         """
-        document_id = f"file-{hashlib.sha256(data).hexdigest()[:24]}"
+        document_id = self._folder.copied(f"file-{hashlib.sha256(data).hexdigest()[:24]}")
         upload = self._uploads.get(document_id)
         is_read = any(document.id == document_id for document in self._finished())
         if is_read or (upload is not None and not upload.finished.is_set()):
             self._later_names[file_name(name)] = document_id
-            return document_id
-        file = self._upload_folder / document_id / file_name(name)
-        await asyncio.to_thread(store_upload, file, data)
-        self._begin(document_id, file)
+        else:
+            document_id = f"file-{hashlib.sha256(data).hexdigest()[:24]}"
+            file = await asyncio.to_thread(self._folder.store, document_id, name, data)
+            self._begin(document_id, file)
+        self._folder.add_folder(document_id, folder)
         return document_id
 
     async def resume(self) -> None:
         """Resume the uploads that a stop of the server interrupted."""
-        for mark in sorted(self._upload_folder.glob(f"*/{UNREAD}")):
-            files = [file for file in mark.parent.iterdir() if not file.name.startswith(".")]
-            if len(files) == 1:
-                self._begin(mark.parent.name, files[0])
+        for document_id, file in self._folder.unread():
+            self._begin(document_id, file)
 
     def _begin(self, document_id: str, file: Path) -> None:
         """Read an upload in the background."""
-        self._uploads[document_id] = upload = Upload(file.resolve(), self._job)
+        self._uploads[document_id] = upload = Upload(file, self._job)
         task = asyncio.create_task(self._read(document_id, upload))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -285,19 +302,24 @@ class ServedLibrary:
         if self._uploads.get(document_id) is not upload:
             return
         if upload.is_read:
-            upload.file.with_name(UNREAD).unlink(missing_ok=True)
+            self._folder.note_read(document_id)
         if self._closing:
             return
         if upload.problem:
             with suppress(OctavoError):
                 await self._remove_indexes(document_id)  # the finished parts of a document that failed
-            shutil.rmtree(upload.file.parent, ignore_errors=True)
+            self._folder.remove(document_id)
             with suppress(OctavoError):
                 await self._forget_texts()
             return
         del self._uploads[document_id]
-        for document in self._finished():
-            if document.id == document_id:
+        finished = self._finished()
+        original = next((document.id for document in finished if document.folder in upload.folders), document_id)
+        if original != document_id:
+            with suppress(OctavoError):
+                self._folder.note_copy(document_id, original)
+        for document in finished:
+            if document.id == original:
                 with suppress(OctavoError):
                     await self.open_at(document)
 
@@ -315,14 +337,20 @@ class ServedLibrary:
         by_id: defaultdict[str, list[ReadDocument]] = defaultdict(list)
         for document in self._finished():
             by_id[document.id].append(document)
-        finished = [self._as_json(documents[0].parts(documents)) for documents in by_id.values()]
-        begun = [self._upload_as_json(name, upload) for name, upload in self._uploads.items()]
+        finished = [self._as_json(documents) for documents in by_id.values()]
+        begun = [upload_as_json(upload, self._folders_of(name)) for name, upload in self._uploads.items()]
         return sorted([*begun, *finished], key=lambda file: -file["created_at"])
+
+    def _as_json(self, documents: Sequence[ReadDocument]) -> dict[str, Any]:
+        """Describe a file by its index, or the indexes of its parts."""
+        first = documents[0]
+        return document_as_json(first.parts(documents), self._folders_of_read(first), self._is_upload(first))
 
     def describe(self, document_id: str) -> dict[str, Any]:
         """Describe a document for clients. Raise RequestError if the document is unknown."""
+        original = self._folder.copied(document_id)
         for file in self.list():
-            if file["id"] == document_id:
+            if file["id"] == original:
                 return file
         raise RequestError(f"There is no file {document_id}.", 404, "not_found")
 
@@ -331,7 +359,7 @@ class ServedLibrary:
 
         Raise RequestError if the document is unknown.
         """
-        upload = self._uploads.pop(document_id, None)
+        upload, document_id = self._uploads.pop(document_id, None), self._folder.copied(document_id)
         if upload is not None:
             await upload.cancel()
             for partial in self._library.folder.glob(f"{folder_name(upload.name)}-*{PARTIAL}"):
@@ -339,7 +367,7 @@ class ServedLibrary:
                     catalogue.remove(partial)
         if not await self._remove_indexes(document_id) and upload is None:
             raise RequestError(f"There is no file {document_id}.", 404, "not_found")
-        shutil.rmtree(self._upload_folder / document_id, ignore_errors=True)
+        self._folder.remove(document_id)
         self.when_removed(document_id)
         await self._forget_texts()
 
@@ -362,28 +390,3 @@ class ServedLibrary:
         for upload in list(self._uploads.values()):
             await upload.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _as_json(self, parts: Sequence[ReadDocument]) -> dict[str, Any]:
-        """Describe a document for clients, who see its parts as one file."""
-        first = parts[0]
-        created = max(int(datetime.fromisoformat(part.manifest["created"]).timestamp()) for part in parts)
-        n_bytes = sum(catalogue.folder_bytes(part.folder) for part in parts)
-        name = first.file if len(parts) > 1 else first.name
-        file = _file(first.id, name, first.described.get("bytes", 0), created, "processed")
-        return {**file, "tokens": sum(part.described["tokens"] for part in parts), "index_bytes": n_bytes}
-
-    def _upload_as_json(self, document_id: str, upload: Upload) -> dict[str, Any]:
-        status = "error" if upload.problem else "processing"
-        n_bytes = upload.file.stat().st_size if upload.file.exists() else 0
-        file = _file(document_id, upload.name, n_bytes, int(upload.created), status)
-        progress = upload.progress
-        n_tokens = progress.total if progress and progress.unit == "tokens" else None
-        shown = progress.as_json() if progress and not upload.problem else None
-        return {**file, "status_details": upload.problem or None, "tokens": n_tokens, "progress": shown}
-
-
-def _file(document_id: str, name: str, n_bytes: int, created: int, status: str) -> dict[str, Any]:
-    """Return a file in OpenAI's form, with octavo's extensions."""
-    file = {"id": document_id, "object": "file", "filename": name, "bytes": n_bytes, "created_at": created}
-    file |= {"purpose": "user_data", "status": status, "status_details": None}
-    return {**file, "tokens": None, "index_bytes": None, "progress": None}

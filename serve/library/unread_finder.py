@@ -17,6 +17,7 @@ from ...runtime.store.model_library import Library
 from ...workers.work import name_of
 from ...workers.worker_process import Died, WorkerProcess
 from ..engine.engine import Engine
+from ..engine.tasks import Report, reported
 from ..http.api_error import RequestError
 from .open_document import OpenDocument, OpenExcerpts, OpenText
 from .served_library import Found, ServedLibrary
@@ -43,8 +44,8 @@ class UnreadFinder:
         self._adding = asyncio.Lock()  # two questions must not keep the same text
         self._opened = WeakValueDictionary[Any, OpenExcerpts]()  # as long as conversations over them are in memory
 
-    async def open(self, found: Found, question: str) -> OpenExcerpts:
-        """Open the passages that a question is about.
+    async def open(self, found: Found, question: str, *, report: Report | None = None) -> OpenExcerpts:
+        """Open the passages that a question is about; `report` receives how far they are read.
 
         Raises
         ------
@@ -60,7 +61,7 @@ class UnreadFinder:
                 opened = await self._documents.open_at(document)
                 first_line = opened.described.get("first_line", 1)
                 origins[await self._kept_of_index(store, opened)] = _Origin(opened.id, opened.offset, first_line)
-            return await self._find(PassageFinder(self._engine.llama, store, list(origins)), origins, question)
+            return await self._find(PassageFinder(self._engine.llama, store, list(origins)), origins, question, report)
         finally:
             store.close()
 
@@ -76,7 +77,7 @@ class UnreadFinder:
         return await asyncio.to_thread(TextStore, self._texts)
 
     async def _find(
-        self, finder: PassageFinder, origins: Mapping[UnreadDocument, _Origin], question: str
+        self, finder: PassageFinder, origins: Mapping[UnreadDocument, _Origin], question: str, report: Report | None
     ) -> OpenExcerpts:
         """Find passages, and read them in batches, unless a conversation holds them."""
         engine = self._engine
@@ -86,7 +87,7 @@ class UnreadFinder:
         opened = self._opened.get(key)
         if opened is None:
             read = finder.read(choice, lambda: engine.room)
-            passages = await engine.run_steps(engine.sequences.aside(read))
+            passages = await engine.run_steps(engine.sequences.aside(reported(read, report)))
             texts: dict[Any, OpenDocument | OpenText] = {}
             for document in passages.documents:
                 (text, page_places), (document_id, offset, first_line) = passages.texts[document], origins[document]

@@ -58,8 +58,8 @@ class Upload:
         Why it failed; else "".
     finished : asyncio.Event
         Set at the end.
-    is_read : bool
-        Whether the document, or all its parts, have indexes.
+    folders : sequence of Path
+        Folders of the document's index, or of those of all its parts, once it is read.
     created : float
         Time of the upload, in seconds since 1970.
     """
@@ -68,8 +68,13 @@ class Upload:
         self.file = file
         self.progress: Progress | None = None
         self.problem, self.finished, self.created = "", asyncio.Event(), time.time()
-        self.is_read = False
+        self.folders: list[Path] = []
         self.process = WorkerProcess(name_of(ReadDocuments), replace(job, nice=_NICE).as_json())
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether the document, or all its parts, have indexes."""
+        return bool(self.folders)
 
     @property
     def id(self) -> str:
@@ -90,7 +95,8 @@ class Upload:
         """Read the document; `finished` and `problem` hold the result."""
         try:
             result = await asyncio.to_thread(self.process.do, {"path": str(self.file)}, self._receive)
-            self.is_read, self.problem = "result" in result, result.get("error") or result.get("fatal") or ""
+            self.folders = [Path(folder) for folder in result.get("result", {}).get("folders", ())]
+            self.problem = result.get("error") or result.get("fatal") or ""
         except Ended:
             pass
         except Died as problem:

@@ -15,6 +15,7 @@ from ...ask.thought_splitter import Part
 from ...runtime.thought_form import Stage
 from ..engine.grammar import Grammar
 from ..engine.request import End, Generation, Reading, Request, TokenLogprob
+from ..engine.tasks import Report
 from ..http.api_error import RequestError
 from ..http.server import Server
 from .call_grammar import calls_grammar, schema_grammar
@@ -101,13 +102,15 @@ class Whole:
     finished: Finished
 
 
-async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Request:
+async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report: Report | None = None) -> Request:
     """Return a turn's request to the engine.
 
     Parameters
     ----------
     checked : bool
         Whether to check that the engine accepts the request now.
+    report : callable, optional
+        Receives how far passages of documents are read, in another thread.
 
     Raises
     ------
@@ -124,7 +127,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
     options = {**thinking.options, **turn.options}
     document = None
     if turn.documents:
-        document = await server.finder.open(turn.documents, turn.reads, _question(turn.messages))
+        document = await server.finder.open(turn.documents, turn.reads, _question(turn.messages), report=report)
     n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
     tokens = await server.tokenized(partial(_tokens, server, turn, options, n_characters), n_characters)
     stage = _stage(server, turn, tokens)
@@ -143,6 +146,23 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
     if checked:
         server.engine.check(request)
     return request
+
+
+async def preparing(server: Server, turn: ChatTurn) -> AsyncGenerator[Reading | Request, None]:
+    """Yield how far passages of documents are read for a turn's request, and the request. See `prepared`."""
+    reports, loop = asyncio.Queue[Reading | None](), asyncio.get_running_loop()
+
+    def report(reading: Reading) -> None:
+        loop.call_soon_threadsafe(reports.put_nowait, reading)
+
+    work = asyncio.create_task(prepared(server, turn, report=report))
+    work.add_done_callback(lambda task: reports.put_nowait(None))
+    try:
+        while (reading := await reports.get()) is not None:
+            yield reading
+        yield await work
+    finally:
+        work.cancel()
 
 
 async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGenerator[Event, None]:

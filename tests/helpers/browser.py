@@ -85,8 +85,9 @@ class Window:
     def open(self, fresh: bool = True, ready: bool = True) -> None:
         """Load the page, up to where the server has told its model; a fresh one remembers nothing."""
         if fresh:
-            self.driver.get(self.url + "page.css")  # same storage, and no script that writes it again
-            self.driver.execute_script("sessionStorage.clear()")
+            self.driver.get(self.url + "page/base.css")  # same storage, and no script that writes it again
+            self.driver.execute_script("sessionStorage.clear(); localStorage.clear()")
+            self.driver.execute_async_script(FORGET)
         self.driver.get(self.url)
         self.until(lambda: not ready or self.js("return document.querySelector('#model').textContent !== ''"))
 
@@ -173,6 +174,12 @@ class Window:
         self.find("#file").send_keys(str(path))
         self.js("document.querySelector('#file').hidden = true")
 
+    def send_folder(self, path: Path) -> None:
+        """Choose a folder to be read."""
+        self.js("document.querySelector('#folder').hidden = false")
+        self.find("#folder").send_keys(str(path))
+        self.js("document.querySelector('#folder').hidden = true")
+
     def ask(self, question: str, wait: bool = True, seconds: float = 5) -> None:
         """Ask a question, and wait for the answer."""
         self.find("#question").send_keys(question + "\n")
@@ -212,7 +219,7 @@ class Window:
             for entry in self.driver.get_log("browser")
             if entry["level"] in ("SEVERE", "WARNING")
             and not (self.refused and entry["source"] == "network")
-            and "/favicon.ico" not in entry["message"]  # asked for by `open`, as page.css names no icon
+            and "/favicon.ico" not in entry["message"]  # asked for by `open`, as a style names no icon
         ]
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
@@ -222,6 +229,12 @@ class Window:
                     reported.append(f"a request to {url}")
         return reported
 
+
+#: Delete the conversations that the browser keeps.
+FORGET = """
+const request = indexedDB.deleteDatabase('octavo');
+request.onsuccess = request.onerror = request.onblocked = () => arguments[0]();
+"""
 
 PALE_TEXTS = """
 const rgb = (color) => color.match(/[\\d.]+/g).map(Number);

@@ -22,6 +22,10 @@ from octavo.serve.http import page_route
 #: How many of the prompt's tokens are the question's.
 QUESTION_TOKENS = 26
 
+#: A document, and a passage of it.
+QUOTE = "The auditors objected to the goodwill of the Lyon branch."
+REPORT = "A report.\n\n" + "Nothing happened in this quarter. " * 300 + "\n\n" + QUOTE + "\n" + "So it went on. " * 300
+
 
 @dataclass
 class Stored:
@@ -39,6 +43,8 @@ class Stored:
         When reading began, by the monotonic clock.
     problem : str or None
         Why it could not be read.
+    folders : list of str
+        The folders that it is in.
     """
 
     id: str
@@ -46,6 +52,7 @@ class Stored:
     text: str
     began: float
     problem: str | None = None
+    folders: list[str] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -91,6 +98,14 @@ class PageServer:
         Returns the sources of an answer from the document's text.
     basis : dict or None
         What answers are given from; by default the document, or excerpts while it is being read.
+    progress : list of int
+        How many tokens of a prompt are read, of 1,000, as it is told before the answer; `first_s` passes after each.
+    models : dict of str to list of str
+        What each model can. The first one has an answer for requests that name none.
+    template : str
+        The chat template of the models.
+    copy_of : str or None
+        The id of the document that the next upload turns out to be a copy of, once it is read.
     fail_upload, fail_read, fail_chat, fail_stream, fail_delete, fail_list : str or None
         The sentence with which the next such request fails.
     """
@@ -106,6 +121,10 @@ class PageServer:
     thought: str = ""
     sources: Callable[[str], list[dict[str, Any]]] = lambda text: []
     basis: dict[str, Any] | None = None
+    progress: list[int] = field(default_factory=list)
+    models: dict[str, list[str]] = field(default_factory=lambda: {"SmolLM2-135M-Instruct": ["completion"]})
+    template: str = ""
+    copy_of: str | None = None
     fail_upload: str | None = None
     fail_read: str | None = None
     fail_chat: str | None = None
@@ -113,7 +132,9 @@ class PageServer:
     fail_delete: str | None = None
     fail_list: str | None = None
     documents: dict[str, Stored] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
     chats: list[dict[str, Any]] = field(default_factory=list)
+    listed_for: list[str | None] = field(default_factory=list)
     aborted: int = 0
     n_sent: int = 0
     url: str = ""
@@ -123,10 +144,11 @@ class PageServer:
         fresh = PageServer(url=self.url, n_sent=self.n_sent)
         self.__dict__.update(fresh.__dict__)
 
-    def store(self, filename: str, text: str) -> Stored:
+    def store(self, filename: str, text: str, *folders: str) -> Stored:
         """Put a document into the library as if it had been read long ago."""
         self.n_sent += 1
-        stored = Stored(f"file-{self.n_sent}", filename, text, began=time.monotonic() - 1e6)
+        began = time.monotonic() - 1e6
+        stored = Stored(f"file-{self.n_sent}", filename, text, began, folders=list(folders))
         self.documents[stored.id] = stored
         return stored
 
@@ -158,16 +180,22 @@ class PageServer:
             "purpose": "user_data",
             "status": status,
             "status_details": stored.problem,
+            "folders": stored.folders,
             "tokens": stored.tokens if done else None,
             "index_bytes": stored.tokens * 25_000 if done else None,
             "progress": progress if status == "processing" else None,
         }
 
-    def basis_of(self, stored: Stored) -> dict[str, Any]:
+    def basis_of(self, asked: list[Stored]) -> dict[str, Any]:
         """Return what an answer is given from, as the API tells it."""
-        if self.describe(stored)["status"] == "processing":
+        if any(self.describe(stored)["status"] == "processing" for stored in asked):
             return {"kind": "excerpts", "passages": 9, "share": 0.03}
         return self.basis or {"kind": "document", "passages": None, "share": 1.0}
+
+    def read_from(self, asked: list[Stored]) -> Any:
+        """Return the document, or the documents of excerpts, that an answer is given from."""
+        named = [{"file_id": stored.id, "filename": stored.filename} for stored in asked]
+        return named if self.basis_of(asked)["kind"] == "excerpts" else named[0]
 
 
 def refusal(message: str, status: int = 400) -> JSONResponse:
@@ -178,12 +206,16 @@ def refusal(message: str, status: int = 400) -> JSONResponse:
 def application(server: PageServer) -> Starlette:
     """Return the page and the API of a stand-in."""
 
+    def id_in(request: Request) -> str:
+        named = request.path_params["id"]
+        return server.copies.get(named, named)
+
     def guarded(endpoint: Callable[..., Any]) -> Callable[..., Any]:
         async def checked(request: Request) -> Response:
             given = request.headers.get("authorization")
             if server.key and given != f"Bearer {server.key}":
                 return refusal("The key is wrong." if given else "This server asks for a key.", 401)
-            if "id" in request.path_params and request.path_params["id"] not in server.documents:
+            if "id" in request.path_params and id_in(request) not in server.documents:
                 return refusal("There is no such file.", 404)
             result: Response = await endpoint(request)
             return result
@@ -191,10 +223,16 @@ def application(server: PageServer) -> Starlette:
         return checked
 
     async def models(request: Request) -> Response:
-        model = {"id": "SmolLM2-135M-Instruct", "object": "model", "meta": {"n_ctx": 8192, "attention": "auto"}}
-        return JSONResponse({"object": "list", "data": [model]})
+        meta = {"n_ctx": 8192, "attention": "auto"}
+        data = [{"id": id, "object": "model", "meta": meta, "capabilities": can} for id, can in server.models.items()]
+        return JSONResponse({"object": "list", "data": data})
+
+    async def props(request: Request) -> Response:
+        params = {"temperature": 0.8, "n_predict": 1024}
+        return JSONResponse({"default_generation_settings": {"params": params}, "chat_template": server.template})
 
     async def listing(request: Request) -> Response:
+        server.listed_for.append(request.query_params.get("model"))
         if failure := server.failure("fail_list"):
             return refusal(failure, 500)
         data = [server.describe(one) for one in server.documents.values()]
@@ -205,16 +243,20 @@ def application(server: PageServer) -> Starlette:
         async with request.form() as form:
             assert form["purpose"] == "user_data"
             content = (await form["file"].read()).decode()
-            filename = form["file"].filename
+            filename, folder = form["file"].filename, form.get("folder")
         await asyncio.sleep(server.send_s)
         if failure := server.failure("fail_upload"):
             return refusal(failure)
-        stored = server.store(filename, content)
+        stored = server.store(filename, content, *([folder] if folder else []))
         stored.began, stored.problem = time.monotonic(), server.failure("fail_read")
+        if server.copy_of:
+            server.copies[stored.id], server.copy_of = server.copy_of, None
+            del server.documents[stored.id]
+            return JSONResponse(server.describe(stored) | {"status": "processing"})
         return JSONResponse(server.describe(stored))
 
     async def one(request: Request) -> Response:
-        return JSONResponse(server.describe(server.documents[request.path_params["id"]]))
+        return JSONResponse(server.describe(server.documents[id_in(request)]))
 
     async def delete(request: Request) -> Response:
         if failure := server.failure("fail_delete"):
@@ -234,9 +276,8 @@ def application(server: PageServer) -> Starlette:
 
     async def chunks(asked: dict[str, Any]) -> AsyncIterator[str]:
         began = time.monotonic()
-        first = asked["messages"][0]["content"]
-        document = server.documents[first[0]["file"]["file_id"]] if isinstance(first, list) else None
-        cached = document.tokens if document else 0
+        documents = [server.documents[id] for id in asked.get("document", [])]
+        cached = documents[0].tokens if documents else 0
         dense = asked.get("attention") == "dense"
         known = asked["messages"] in [chat["messages"] for chat in server.chats[:-1]]
         n_prompt = cached + QUESTION_TOKENS
@@ -244,7 +285,11 @@ def application(server: PageServer) -> Starlette:
         words = server.answer.split(" ")
 
         def event(**fields: Any) -> str:
-            return "data: " + json.dumps({"object": "chat.completion.chunk"} | fields) + "\n\n"
+            head = {
+                "object": "chat.completion.chunk",
+                **({"document": server.read_from(documents)} if documents else {}),
+            }
+            return "data: " + json.dumps(head | fields) + "\n\n"
 
         def delta(reason: str | None = None, **fields: Any) -> str:
             return event(choices=[{"index": 0, "delta": fields, "finish_reason": reason}])
@@ -252,6 +297,10 @@ def application(server: PageServer) -> Starlette:
         try:
             await asyncio.sleep(server.first_s)
             yield delta(role="assistant", content="")
+            for done in server.progress:
+                told = {"total": 1000, "cache": 0, "processed": done, "time_ms": 1}
+                yield event(choices=[{"index": 0, "delta": {}, "finish_reason": None}], prompt_progress=told)
+                await asyncio.sleep(server.first_s)
             for word in server.thought.split():
                 yield delta(reasoning_content=f"{word} ")
                 await asyncio.sleep(server.token_s)
@@ -261,9 +310,12 @@ def application(server: PageServer) -> Starlette:
                     yield event(error={"message": failure, "type": "server_error"})
                     return
                 await asyncio.sleep(server.token_s * (2 if dense else 1))
-            if document and asked["sources"]:
-                named = {"file_id": document.id, "filename": document.filename}
-                sources = [named | source for source in server.sources(document.text)]
+            if documents and asked["sources"]:
+                sources = [
+                    {"file_id": document.id, "filename": document.filename} | source
+                    for document in documents
+                    for source in server.sources(document.text)
+                ]
                 yield delta(annotations=[{"type": "file_citation", "file_citation": source} for source in sources])
             yield delta("stop")
             passed = time.monotonic() - began
@@ -283,7 +335,7 @@ def application(server: PageServer) -> Starlette:
                 "kv_share": 1.0 if dense else 0.124,
             }
             yield event(
-                choices=[], usage=usage, timings=timings, **({"basis": server.basis_of(document)} if document else {})
+                choices=[], usage=usage, timings=timings, **({"basis": server.basis_of(documents)} if documents else {})
             )
             yield "data: [DONE]\n\n"
         except asyncio.CancelledError:
@@ -292,6 +344,7 @@ def application(server: PageServer) -> Starlette:
 
     api = [
         ("/v1/models", models, "GET"),
+        ("/props", props, "GET"),
         ("/v1/files", listing, "GET"),
         ("/v1/files", upload, "POST"),
         ("/v1/files/{id}", one, "GET"),

@@ -214,7 +214,7 @@ def test_documents_that_are_read_and_one_that_is_not_give_passages_together(held
 
 
 def test_a_request_for_the_whole_document_waits_until_it_is_read(held):
-    file = held.upload("book.md", BOOK.encode())
+    file = held.upload("whole.md", f"{BOOK}# End\n\nThat is all.\n".encode())
     assert ask(held, file["id"], reads="excerpts")["basis"]["kind"] == "excerpts"
     assert ask(held, file["id"], reads="document")["basis"]["kind"] == "document"
 
@@ -318,6 +318,7 @@ def test_passages_are_read_no_further_once_the_client_has_gone(held, monkeypatch
     content = BOOK + "".join(f"Skerry, line {n}: a green lighthouse.\n\n" for n in range(80))
     file, engine, read = held.upload("long.md", content.encode()), held.server.engine, []
     as_it_is, llama = engine.llama.read, engine.llama
+    held.client.get(f"/v1/files/{file['id']}/content")  # now the text is kept, and only reading it takes time
 
     def read_slowly(tokens):
         read.append(len(tokens))
@@ -366,3 +367,22 @@ def test_a_model_finds_the_answer_in_each_api(served_real, monkeypatch):
     let_go(served_real)
     assert "Quill" in chat["choices"][0]["message"]["content"]
     assert sources == [FACT.strip()] * 3
+
+
+def test_how_far_passages_are_read_is_told_before_the_answer(held, monkeypatch):
+    file = held.upload("book.md", BOOK.encode())
+    monkeypatch.setattr(type(held.server.engine), "room", property(lambda engine: 64))
+    asked = {"messages": [{"role": "user", "content": QUESTION}], "document": file["id"], "max_tokens": 4}
+    chunks = held.stream("/v1/chat/completions", **asked, return_progress=True)
+    told = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    passages = [each for each in told if each["total"] == told[0]["total"]]
+    assert [each["processed"] for each in passages] == [*range(64, passages[0]["total"], 64), passages[0]["total"]]
+    assert told[-1]["total"] > passages[0]["total"]  # then the question is read
+    first = next(chunk for chunk in chunks if chunk["choices"] and "content" in chunk["choices"][0]["delta"])
+    assert first["document"] == [{"file_id": file["id"], "filename": "book.md"}]
+    again = held.stream("/v1/chat/completions", **asked, return_progress=True)  # the passages are in memory
+    assert passages[0] not in [chunk.get("prompt_progress") for chunk in again]
+    status, error = held.refused(
+        "/v1/chat/completions", **{**asked, "document": "none"}, stream=True, return_progress=True
+    )
+    assert (status, error["code"]) == (404, "not_found")

@@ -84,10 +84,10 @@ def test_a_document_is_read_asked_compared_and_removed(window, served_real, file
     window.click("#new")
     window.click("#compare")
     window.ask(QUESTION, seconds=60)
-    shares = [one.text.splitlines()[1] for one in window.all(".answer .body dl")]
+    shares = [one.text.splitlines()[1] for one in window.all(".compared .body dl")]
     assert shares[0] == "100%"
     assert len(shares) == 2
-    assert all("Holocene" in answer for answer in window.texts(".answer .text"))
+    assert all("Holocene" in answer for answer in window.texts(".compared .answer .text"))
 
     window.click("#documents .icon-button")
     window.click("#remove [value=remove]")
@@ -112,6 +112,31 @@ def test_a_document_is_asked_before_and_after_it_is_read(window, served_real, fi
     assert window.text(".basis").endswith("now all of it is read: ask again")
     window.ask(QUESTION, seconds=60)
     assert window.texts(".basis")[1] == f"From all of {file.name}"
+
+
+def test_documents_of_a_folder_are_asked_together_in_parts_and_whole(window, served_real, file, tmp_path):
+    """One of them exceeds the context, and is one file for the page."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    file.rename(folder / "geology.md")
+    emma = (ROOT / "examples" / "emma.txt").read_text()
+    (folder / "emma.txt").write_text(emma[:11_000])
+    window.send_folder(folder)
+    window.until(lambda: window.texts("#about")[0].endswith(" tokens"), "they are not read", 240)
+    known = {each["filename"]: each for each in served_real.client.get("/v1/files").json()["data"]}
+    assert {name: each["folders"] for name, each in known.items()} == {"emma.txt": ["shelf"], "geology.md": ["shelf"]}
+    assert known["emma.txt"]["tokens"] > served_real.server.engine.llama.n_ctx()
+    window.click("#open-settings")
+    window.click("#reads option[value=document]")
+    window.click("#settings [value=save]")
+    window.ask(QUESTION, seconds=120)
+    assert window.text(".basis") == "From all of geology.md, the likeliest of 2 documents"
+    assert set(window.texts(".source .file")) <= {"geology.md"}
+    window.click("#new")
+    window.click("#documents [title='emma.txt']")
+    window.ask("Who is the governess of Emma?", seconds=120)
+    [basis] = [one for one in window.texts(".basis") if "emma.txt" in one]
+    assert re.fullmatch(r"From a part, \d\d% of emma.txt", basis)
 
 
 @pytest.mark.slow
@@ -173,7 +198,7 @@ def keys(told):
 
 
 def test_the_stand_in_of_other_tests_tells_nothing_that_the_server_does_not_tell(served_real, file):
-    with stand_in(PageServer(sources=lambda text: [cite(text, "the latest epoch")])) as other:
+    with stand_in(PageServer(sources=lambda text: [cite(text, "the latest epoch")], progress=[500])) as other:
         known = served_real.read(file.name, file.read_bytes())
         told = []
         with httpx.Client(base_url=other.url) as client:
@@ -181,12 +206,12 @@ def test_the_stand_in_of_other_tests_tells_nothing_that_the_server_does_not_tell
                 (client, other.store(file.name, file.read_text()).id),
                 (served_real.client, known["id"]),
             ):
-                content = [{"type": "file", "file": {"file_id": name}}, {"type": "text", "text": QUESTION}]
-                asked = {"model": "any", "messages": [{"role": "user", "content": content}], "stream": True}
-                asked |= {"sources": True, "stream_options": {"include_usage": True}}
+                asked = {"model": "any", "messages": [{"role": "user", "content": QUESTION}], "document": [name]}
+                asked |= {"sources": True, "stream": True, "stream_options": {"include_usage": True}}
+                asked |= {"return_progress": True}
                 answer = server.post("/v1/chat/completions", json=asked).text.split("\n\n")
                 chunks = [json.loads(each[6:]) for each in answer if each.startswith("data: {")]
-                paths = ("/v1/models", "/v1/files", f"/v1/files/{name}", "/v1/files/nothing")
+                paths = ("/props", "/v1/models", "/v1/files", f"/v1/files/{name}", "/v1/files/nothing")
                 told.append([*(keys(server.get(path).json()) for path in paths), keys(chunks)])
                 removed = server.delete(f"/v1/files/{name}")
                 told[-1].append(keys(removed.json()))

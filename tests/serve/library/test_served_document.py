@@ -5,16 +5,16 @@ from pathlib import Path
 from octavo.serve.library.served_document import ReadDocument
 
 
-def document(name, part=None, path="/uploads/file-1/long.txt"):
-    described = {"name": name, "path": path, **({"part": part} if part else {})}
-    return ReadDocument("file-1", Path(name), {"document": described})
+def document(name, part=None, document_id="file-1"):
+    described = {"name": name, "path": f"/uploads/{document_id}/long.txt", **({"part": part} if part else {})}
+    return ReadDocument(document_id, Path(name), {"document": described})
 
 
 def test_parts_are_those_of_one_reading_in_order():
     """The file was read with another context before, and another file of the same name has parts, too."""
     parts = [document(f"long.txt, part {number} of 3", [10 * number, 10 * number + 10]) for number in (3, 1, 2)]
     before = [document(f"long.txt, part {number} of 2", [15 * number, 15 * number + 15]) for number in (1, 2)]
-    other = document("long.txt, part 1 of 3", [0, 10], path="/other/long.txt")
+    other = document("long.txt, part 1 of 3", [0, 10], document_id="file-2")
     whole = document("long.txt")
     documents = [*parts, *before, other, whole]
     assert parts[0].parts(documents) == [parts[1], parts[2], parts[0]]

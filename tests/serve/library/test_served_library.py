@@ -272,18 +272,46 @@ def test_a_document_among_several_that_is_not_there_is_refused(served, three):
         assert (status, "There is no document" in error["message"]) == (404, True)
 
 
-def test_parts_of_a_long_document_that_were_indexed_are_documents(served, tiny_model, tmp_path):
-    (tmp_path / "long.txt").write_text("".join(f"In year {year} the keeper saw a ship.\n\n" for year in range(60)))
+@pytest.fixture(scope="module")
+def ages(served, tiny_model, tmp_path_factory):
+    """A document that `octavo index` has read in parts: its text, and the folders of its indexes."""
+    path = tmp_path_factory.mktemp("ages") / "long.txt"
+    path.write_text("".join(f"In year {year} the keeper saw a ship.\n\n" for year in range(60)))
     index_dir = served.server.documents._library.folder.parent
-    parts = octavo.index_documents(
-        [tmp_path / "long.txt"], octavo.ModelSettings(tiny_model, 1024, 2, index_dir=index_dir)
-    )
-    messages = [{"role": "user", "content": "What happened in year 59?"}]
-    found = served.post("/v1/chat/completions", model="x", messages=messages, max_tokens=2, document="long.txt, part *")
-    named = [f"long.txt, part {number} of {len(parts)}" for number in range(1, len(parts) + 1)]
+    settings = octavo.ModelSettings(tiny_model, 1024, 2, index_dir=index_dir)
+    return path.read_text(), octavo.index_documents([path], settings)
+
+
+def test_parts_of_a_long_document_that_were_indexed_are_one_file(served, ages):
+    text, parts = ages
     assert len(parts) > 1
-    assert found["document"]["filename"] in named
-    assert set(named) <= {file["filename"] for file in served.client.get("/v1/files").json()["data"]}
+    [file] = [file for file in served.client.get("/v1/files").json()["data"] if file["filename"].startswith("long.txt")]
+    assert (file["filename"], file["status_details"]) == ("long.txt", None)
+    assert served.client.get(f"/v1/files/{file['id']}/content").text == text
+    settings = {"sources": True}
+    for named in (file["id"], "long.txt", "long.txt, part *"):
+        found = ask(served, named, "What happened in year 59?", **settings)
+        assert found["document"]["file_id"] == file["id"]
+        assert found["document"]["filename"] == f"long.txt, part {len(parts)} of {len(parts)}"
+        assert found["basis"]["kind"] == "part"
+        assert 0 < found["basis"]["share"] < 1
+        for annotation in found["choices"][0]["message"].get("annotations", ()):
+            source = annotation["file_citation"]
+            assert source["quote"] == text[source["start"] : source["stop"]].strip()
+
+
+def test_a_part_that_is_missing_is_told(served, ages):
+    text, parts = ages
+    part = next(path for path in parts if "part 2" in (path / "manifest.json").read_text())
+    part.rename(part.with_name("aside"))
+    try:
+        [file] = [each for each in served.client.get("/v1/files").json()["data"] if each["filename"] == "long.txt"]
+        assert file["status_details"].startswith(f"{len(parts) - 1} of {len(parts)} parts are read")
+        content = served.client.get(f"/v1/files/{file['id']}/content").text
+        assert "[…]  " in content
+        assert content[-100:] == text[len(content) - 100 : len(content)]
+    finally:
+        part.with_name("aside").rename(part)
 
 
 def test_an_upload_longer_than_the_context_is_read_in_parts(served):

@@ -1,0 +1,143 @@
+"""The uploads of a library on disk: each in a folder named by its id, with what clients told of it beside it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import OctavoError
+from ...runtime.store.files import make_private, read_json, write_json
+from ...runtime.store.model_library import Library
+
+#: Largest length of an upload's name, and of the name of its folder.
+_LONGEST_NAME, _LONGEST_FOLDER = 120, 300
+
+#: File beside an upload until it is read: its reading resumes when the server is started again.
+_UNREAD = ".unread"
+
+#: File beside an upload with what is known about it, or in place of one whose text was indexed before.
+_ABOUT = ".about.json"
+
+
+class UploadFolder:
+    """The files of uploads, the folders that they came from, and the documents that they are copies of."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._about: dict[str, dict[str, Any]] = {}
+        for file in path.glob(f"*/{_ABOUT}"):
+            try:
+                self._about[file.parent.name] = read_json(file)
+            except OctavoError:  # it is damaged: the document is there, without its folder
+                continue
+
+    def holds(self, path: str) -> bool:
+        """Return whether a file is that of an upload."""
+        return Path(path).parent.parent == self._path.resolve()
+
+    def folders_of(self, document_id: str) -> Sequence[str]:
+        """Return the folders that an upload came from, as the clients name them."""
+        folders: list[str] = self._about.get(document_id, {}).get("folders", [])
+        return folders
+
+    def copied(self, document_id: str) -> str:
+        """Return the id of the document that an upload has turned out to be a copy of; its own id if it is none."""
+        return str(self._about.get(document_id, {}).get("copy_of", document_id))
+
+    def copies(self, document_id: str) -> Sequence[str]:
+        """Return the ids of the uploads that are copies of a document, its own included."""
+        return [document_id, *(copy for copy, about in self._about.items() if about.get("copy_of") == document_id)]
+
+    def add_folder(self, document_id: str, folder: str) -> None:
+        """Note that an upload came from a folder, too. Raise OctavoError if the disk cannot be written."""
+        name = folder_label(folder)
+        if name and name not in self.folders_of(document_id):
+            self._note(document_id, folders=[*self.folders_of(document_id), name])
+
+    def note_copy(self, document_id: str, original: str) -> None:
+        """Note that an upload is a copy of an indexed document, and remove its file.
+
+        Raise OctavoError if the disk cannot be written.
+        """
+        self._note(document_id, copy_of=original)
+        for file in self._files(self._path / document_id):
+            file.unlink()
+
+    def store(self, document_id: str, name: str, data: bytes) -> Path:
+        """Write an upload, whole or not at all. Return its file. Raise OctavoError if that fails."""
+        file = self._path / document_id / file_name(name)
+        make_private(self._path)
+        make_private(file.parent)
+        for other in self._files(file.parent):
+            other.unlink()
+        if self.copied(document_id) != document_id:  # the document is gone
+            self._note(document_id, copy_of=document_id)
+        unfinished = file.with_name(".upload")
+        try:
+            file.with_name(_UNREAD).touch(0o600)
+            unfinished.write_bytes(data)
+            unfinished.chmod(0o600)
+            unfinished.replace(file)
+        except OSError as problem:
+            raise OctavoError(f"The upload cannot be stored: {problem.strerror}.") from problem
+        return file.resolve()
+
+    def note_read(self, document_id: str) -> None:
+        """Note that an upload is read."""
+        (self._path / document_id / _UNREAD).unlink(missing_ok=True)
+
+    def unread(self) -> Iterator[tuple[str, Path]]:
+        """Yield id and file of each upload whose reading was interrupted."""
+        for mark in sorted(self._path.glob(f"*/{_UNREAD}")):
+            files = list(self._files(mark.parent))
+            if len(files) == 1:
+                yield mark.parent.name, files[0].resolve()
+
+    def remove(self, document_id: str) -> None:
+        """Remove an upload, and forget what is known about it and its copies."""
+        for copy in self.copies(document_id):
+            self._about.pop(copy, None)
+            shutil.rmtree(self._path / copy, ignore_errors=True)
+
+    def _note(self, document_id: str, **more: Any) -> None:
+        """Keep facts about an upload."""
+        self._about[document_id] = about = {**self._about.get(document_id, {}), **more}
+        make_private(self._path)
+        make_private(self._path / document_id)
+        write_json(self._path / document_id / _ABOUT, about)
+
+    @staticmethod
+    def _files(folder: Path) -> list[Path]:
+        """Return the uploaded files in a folder."""
+        return [file for file in folder.iterdir() if not file.name.startswith(".")]
+
+
+def uploads_of(library: Library) -> Path:
+    """Return the folder of a library's uploads."""
+    return library.folder / "uploads"
+
+
+def file_name(name: str) -> str:
+    """Return a name for an upload's file without folders."""
+    base = re.split(r"[/\\]", name)[-1]
+    cleaned = re.sub(r"[^\w.,()+ -]", "_", base).strip(" .")
+    if len(cleaned) > _LONGEST_NAME:
+        cleaned = cleaned[: _LONGEST_NAME - 20] + cleaned[-20:]
+    return cleaned or "document.txt"
+
+
+def folder_label(name: str) -> str:
+    """Return the name of a client's folder, which is only shown and compared: octavo makes no folder of this name."""
+    parts = [re.sub(r"[\x00-\x1f\x7f]", "_", part).strip() for part in re.split(r"[/\\]", name)]
+    return "/".join(part for part in parts if part not in ("", ".", ".."))[:_LONGEST_FOLDER].strip("/ ")
+
+
+def is_in_folder(folders: Sequence[str], named: str) -> bool:
+    """Return whether one of a document's folders is a folder or in it, which is named by its path or the end of it."""
+    name = named.rstrip("/")
+    if name.startswith(("/", "~")):
+        return any(f"{folder}/".startswith(f"{name}/") for folder in folders)
+    return bool(name) and any(f"/{name}/" in f"/{folder}/" for folder in folders)

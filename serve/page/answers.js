@@ -1,0 +1,190 @@
+// Questions and answers: the text as it comes, what it is given from, its figures and its sources.
+
+import { byId, count, duration, emit, make, on, percent, plural, showProblem, write } from "./elements.js";
+import { currentId, files, namesOf, nameOf, readSoFar } from "./documents.js";
+import { drawer } from "./markdown.js";
+import { makeBar } from "./progress.js";
+import { openText, placeOf } from "./text.js";
+
+/** What the two kinds of attention that are compared read. */
+const READS = { dense: "reads everything", auto: "reads what matters" };
+const FAIR = "It found the question computed by dense: compare the writing, not the first token.";
+
+/** What shows each answer. */
+export const views = new WeakMap();
+let scrolledTo = 0;
+
+/** Note where the conversation is scrolled to by the page itself. */
+export const noteScroll = () => (scrolledTo = byId("conversations").scrollTop);
+on("shown", noteScroll);
+
+/** Scroll along with an answer that grows, but not past its question, and not where the user has scrolled away. */
+function follow(answer) {
+  const scroller = byId("conversations");
+  const turn = answer.closest(".turn");
+  if (!turn || turn.nextElementSibling || Math.abs(scroller.scrollTop - scrolledTo) > 2) return;
+  scroller.scrollTop = Math.min(scroller.scrollHeight - scroller.clientHeight, turn.offsetTop);
+  scrolledTo = scroller.scrollTop;
+}
+
+export function newAnswer(attention) {
+  return { attention, text: "", thought: "", sources: null, basis: null, done: false, stopped: false, error: null };
+}
+
+export function showTurn(conversation, turn) {
+  const compared = turn.answers.length > 1;
+  const made = turn.answers.map((answer) => makeAnswer(conversation, turn, answer, compared));
+  conversation.element.append(
+    make("article", { class: "turn" },
+      make("h3", { class: "question" }, turn.question),
+      make("div", { class: compared ? "answers compared" : "answers" }, ...made)),
+  );
+}
+
+function makeAnswer(conversation, turn, answer, compared) {
+  const text = make("div", { class: "text" });
+  const thinking = make("p");
+  const thought = make("details", { class: "thought soft", ontoggle: () => follow(element) },
+    make("summary", {}, "Thought"), thinking);
+  const wait = make("p", { class: "soft wait" });
+  const bar = makeBar();
+  const problem = make("p", { class: "problem" });
+  const basis = make("p", { class: "basis soft" });
+  const figures = make(compared ? "dl" : "p", { class: "figures soft" });
+  const sources = make("div", { class: "sources" });
+  const title = compared
+    ? make("h4", { class: "attention" }, answer.attention, make("span", {}, READS[answer.attention]))
+    : null;
+  const note = compared && answer !== turn.answers[0] ? make("p", { class: "soft note" }, FAIR) : null;
+  const body = make("div", { class: "body" }, title, thought, text, wait, bar.element, problem, basis, figures, note);
+  const element = make("div", { class: "answer" }, body, sources);
+  const again = () => emit("again", { conversation, turn, answer });
+  const draw = drawer(text);
+  let frame = 0;
+  const showBasis = () => {
+    write(basis, basisOf(answer));
+    basis.hidden = !basis.textContent;
+  };
+  const show = () => {
+    cancelAnimationFrame(frame);
+    frame = 0;
+    draw(answer.text);
+    thought.hidden = !answer.thought;
+    write(thinking, answer.thought ?? "");
+    text.setAttribute("aria-busy", String(!answer.done));
+    write(wait, waitOf(answer));
+    wait.hidden = !wait.textContent;
+    wait.classList.toggle("now", !answer.waiting);
+    bar.element.hidden = wait.hidden || !answer.reading;
+    if (answer.reading) bar.show("Reading the prompt", answer.reading);
+    element.classList.toggle("streaming", !answer.done && answer.text !== "");
+    if (answer.done && answer.stopped) showProblem(problem, "Stopped.", again);
+    else if (answer.finish === "length") showProblem(problem, "Cut off: the answer has as many tokens as it may.");
+    else showProblem(problem, answer.error ?? "", again);
+    problem.classList.toggle("soft", !answer.error);
+    showBasis();
+    showFigures(figures, answer, compared);
+    if (note) note.hidden = !(answer.done && cachedOf(answer) > cachedOf(turn.answers[0]));
+    showSources(sources, answer);
+    follow(element);
+  };
+  views.set(answer, { show, showBasis, drawSoon: () => (frame ||= requestAnimationFrame(show)) });
+  show();
+  return element;
+}
+
+function waitOf({ done, text, thought, waiting, reading }) {
+  if (done || text) return "";
+  if (thought) return "Thinking";
+  if (waiting) return "Waits for the other answer";
+  return reading ? "Reading" : "Waiting for the first word";
+}
+
+// ---- What an answer is given from ---------------------------------------------------------------------------------
+
+/** Say what an answer is given from; while one of its documents is still being read, also how far that is. */
+function basisOf({ basis, documents, asked = [] }) {
+  if (!basis || !documents?.length) return "";
+  const names = namesOf(documents);
+  const among = asked.length > 1 ? `, the likeliest of ${plural(asked.length, "document")}` : "";
+  if (basis.kind === "document") return `From all of ${names}${among}`;
+  const from = basis.kind === "part" ? "From a part" : `From ${plural(basis.passages, "passage")}`;
+  const read = `${from}, ${percent(basis.share)} of ${names}`;
+  const those = asked.map(({ id, reading }) => ({ reading, file: files.get(currentId(id)) }));
+  const being = those.filter(({ file }) => file?.status === "processing");
+  if (being.length) return `${read}; the rest is being read${being.length === 1 ? readSoFar(being[0].file) : ""}`;
+  const wasRead = those.some(({ reading }) => reading) && those.every(({ file }) => file);
+  return basis.kind === "excerpts" && wasRead ? `${read}; now all of it is read: ask again` : read;
+}
+
+/** Return how many of a prompt's tokens were not computed again. */
+const cachedOf = ({ usage, timings }) => usage?.prompt_tokens_details?.cached_tokens ?? timings?.cache_n ?? 0;
+
+/** Return the figures of an answer, as [name, value, words for a line of figures]. */
+function figuresOf(answer) {
+  const { done, first, seconds, usage, timings } = answer;
+  if (!done || !timings) return [];
+  const prompt = usage?.prompt_tokens ?? 0;
+  const figures = [];
+  if (timings.kv_share) {
+    const share = percent(timings.kv_share);
+    figures.push(["Keys and values read", share, `${share} of keys and values read`]);
+  }
+  if (timings.predicted_per_second) {
+    const speed = `${Math.round(timings.predicted_per_second)} tokens/s`;
+    figures.push(["Speed", speed, speed]);
+    figures.push(["Writing took", duration(timings.predicted_ms / 1000), null]);
+  }
+  if (first != null) figures.push(["First token after", duration(first), `first token after ${duration(first)}`]);
+  figures.push(["In all", duration(seconds), `${duration(seconds)} in all`]);
+  if (prompt) {
+    const kept = `${count(cachedOf(answer))} of ${count(prompt)} tokens`;
+    figures.push(["Not computed again", kept, `${kept} not computed again`]);
+  }
+  return figures;
+}
+
+function showFigures(element, answer, compared) {
+  const figures = figuresOf(answer);
+  element.hidden = figures.length === 0;
+  if (element.hidden || element.childElementCount) return;
+  if (!compared) {
+    element.append(...figures.filter(([, , words]) => words).map(([, , words]) => make("span", {}, words)));
+    return;
+  }
+  for (const [name, value] of figures) {
+    const fill = name.startsWith("Keys") ? share(answer.timings.kv_share) : null;
+    element.append(make("div", {}, make("dt", {}, name), make("dd", {}, fill, value)));
+  }
+}
+
+/** A bar beside a figure that says the same. */
+function share(part) {
+  const fill = make("span");
+  fill.style.width = `${Math.min(Math.max(part, 0), 1) * 100}%`;
+  return make("span", { class: "share", "aria-hidden": "true" }, fill);
+}
+
+function showSources(element, answer) {
+  const told = JSON.stringify(answer.sources);
+  element.hidden = !answer.sources;
+  if (element.dataset.told === told) return;
+  element.dataset.told = told;
+  if (!answer.sources) return element.replaceChildren();
+  if (answer.sources.length === 0) {
+    return element.replaceChildren(
+      make("h4", {}, answer.asked?.length > 1 ? "Not from the documents" : "Not from the document"),
+      make("p", { class: "soft" }, "The model looked at nothing in particular: it answered from memory, or guessed."),
+    );
+  }
+  const items = answer.sources.map((source) => {
+    const open = () => openText(currentId(source.file_id), nameOf(source), source, button);
+    const button = make("button", { type: "button", class: "source", onclick: open },
+      make("span", { class: "quote" }, source.quote),
+      make("span", { class: "file" }, nameOf(source)),
+      make("span", { class: "place" }, placeOf(source)),
+      make("span", { class: "weight" }, share(source.share), `${percent(source.share)} of the attention`));
+    return make("li", {}, button);
+  });
+  return element.replaceChildren(make("h4", {}, "Sources"), make("ol", { "aria-label": "Sources" }, ...items));
+}

@@ -1,0 +1,50 @@
+// Conversations as files: Markdown to read, JSON for programs.
+
+import { make } from "./elements.js";
+import { placeOf } from "./text.js";
+
+export function asMarkdown(title, turns) {
+  const parts = [`# ${title}`];
+  for (const { question, answers } of turns) {
+    parts.push(`## ${question.replace(/\s*\n\s*/g, " ")}`);
+    for (const { attention, text, error, stopped, sources } of answers) {
+      if (attention) parts.push(`*${attention}*`);
+      parts.push(text.trim() || error || "");
+      if (stopped) parts.push("*Stopped.*");
+      const cited = (sources ?? []).map((source, at) => {
+        const quote = source.quote.replace(/\s+/g, " ").trim();
+        return `${at + 1}. ${[source.filename, placeOf(source)].filter(Boolean).join(", ")}: “${quote}”`;
+      });
+      if (cited.length) parts.push(cited.join("\n"));
+    }
+  }
+  return `${parts.filter(Boolean).join("\n\n")}\n`;
+}
+
+/** Return the turns with OpenAI's words for what they have. */
+export function asJson({ title, created, updated }, turns) {
+  const messages = turns.flatMap(({ question, answers }) => [
+    { role: "user", content: question },
+    ...answers.map(({ text, thought, attention, documents, sources, basis, error, stopped }) => ({
+      role: "assistant",
+      content: text,
+      ...(thought ? { reasoning_content: thought } : {}),
+      ...(attention ? { attention } : {}),
+      ...(documents ? { document: documents } : {}),
+      ...(basis ? { basis } : {}),
+      ...(sources ? { annotations: sources } : {}),
+      ...(error ? { error } : {}),
+      ...(stopped ? { stopped } : {}),
+    })),
+  ]);
+  const times = { created: new Date(created).toISOString(), updated: new Date(updated).toISOString() };
+  return `${JSON.stringify({ title, ...times, messages }, null, 2)}\n`;
+}
+
+/** Have the browser save a text as a file. */
+export function download(title, ending, type, text) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const name = title.replace(/[^\p{L}\p{N} ._-]+/gu, "").trim().slice(0, 60) || "conversation";
+  make("a", { href: url, download: `${name}.${ending}` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}

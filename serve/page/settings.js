@@ -1,0 +1,96 @@
+// Settings of the answers, kept in the browser, and the models that the server has.
+
+import { announce, byId, count, emit, make, opened, plural, showProblem, write } from "./elements.js";
+import { fetched } from "./server.js";
+
+const KEY = "octavo.settings";
+/** The fields of the dialog. What is empty is left to the server. */
+const FIELDS = ["model", "reads", "thinking", "temperature", "limit", "system"];
+
+let models = [];
+let settings = {};
+try {
+  settings = JSON.parse(localStorage.getItem(KEY)) ?? {};
+} catch {
+  // Another page wrote it, or the browser keeps nothing: the server's own settings hold.
+}
+
+/** Return the model that is asked: the one that was chosen, if the server still has it, or else its first. */
+const model = () => models.find(({ id }) => id === settings.model) ?? models[0];
+export const modelId = () => model()?.id;
+/** Return the end of a path that names the model, which decides on the library; "" where there is only one. */
+export const modelQuery = () => (models.length > 1 ? `?model=${encodeURIComponent(modelId())}` : "");
+
+/** Return the fields of a request that the settings set. */
+export function requestFields() {
+  const { reads, thinking, temperature, limit } = settings;
+  return {
+    ...(reads ? { reads } : {}),
+    ...(thinking && thinks() ? { reasoning_effort: thinking } : {}),
+    ...(temperature != null ? { temperature } : {}),
+    ...(limit != null ? { max_tokens: limit } : {}),
+  };
+}
+
+export const systemPrompt = () => settings.system ?? "";
+
+const thinks = () => model()?.capabilities?.includes("thinking") ?? false;
+
+/** Ask for the models, and show the one that answers. */
+export async function showModel() {
+  const element = byId("model");
+  try {
+    models = (await fetched("/v1/models")).data;
+    const { id, meta } = model();
+    const context = meta?.n_ctx ? `Reads up to ${plural(meta.n_ctx, "token")} at once` : "";
+    element.replaceChildren(make("p", { class: "name" }, id), make("p", {}, context));
+  } catch (error) {
+    const problem = make("p", { class: "problem" });
+    showProblem(problem, error.message, showModel);
+    element.replaceChildren(problem);
+  }
+  showChanged();
+}
+
+/** Tell how many settings are not the server's own. */
+function showChanged() {
+  const changed = FIELDS.filter((name) => name !== "model" && settings[name] != null).length;
+  write(byId("settings-label"), changed ? `Settings (${changed} changed)` : "Settings");
+}
+
+/** Let the user change the settings. */
+export async function changeSettings() {
+  const dialog = byId("settings");
+  const field = (name) => dialog.querySelector(`[name=${name}]`);
+  field("model").replaceChildren(...models.map(({ id }) => make("option", { value: id }, id)));
+  byId("model-field").hidden = models.length < 2;
+  for (const name of FIELDS) field(name).value = settings[name] ?? (name === "model" ? (modelId() ?? "") : "");
+  byId("thinking-field").hidden = !thinks();
+  fetched(`/props${modelQuery()}`).then(showDefaults, () => {}); // the fields can be filled without
+  const how = await opened(dialog);
+  if (how !== "save" && how !== "reset") return;
+  const before = modelId();
+  const given = (name) => (name === "temperature" || name === "limit" ? field(name).valueAsNumber : field(name).value);
+  const values = FIELDS.map((name) => [name, given(name)]).filter(([, value]) => value !== "" && !Number.isNaN(value));
+  settings = how === "reset" ? {} : Object.fromEntries(values);
+  try {
+    localStorage.setItem(KEY, JSON.stringify(settings));
+  } catch {
+    announce("This browser keeps no settings: they hold until the page is closed.");
+  }
+  showChanged();
+  await showModel();
+  if (modelId() !== before) emit("model");
+}
+
+/** Show what the server does where a field is empty. */
+function showDefaults({ default_generation_settings: { params }, chat_template: template }) {
+  byId("temperature").placeholder = String(params.temperature);
+  byId("limit").placeholder = params.n_predict < 0 ? "No limit" : count(params.n_predict);
+  // Models with several efforts name them in their template; others think, or do not.
+  const grades = /reasoning_effort/.test(template ?? "");
+  for (const option of byId("thinking").options) {
+    option.hidden = option.disabled = !grades && ["low", "high"].includes(option.value);
+    if (option.value === "medium") write(option, grades ? "Medium" : "On");
+  }
+}

@@ -1,0 +1,125 @@
+"""Folders of a server's documents, and uploads of what was indexed before."""
+
+import pytest
+from helpers.served import serving
+
+import octavo
+from octavo.serve.library.upload_folder import UploadFolder, file_name, folder_label, is_in_folder
+
+SHIPS, BREAD = ("The Petrel passed the lighthouse at noon. " * 9, "Bakers knead dough before dawn. " * 9)
+
+
+def upload(served, name, text, folder):
+    data = {"purpose": "user_data", "folder": folder}
+    return served.client.post("/v1/files", files={"file": (name, text.encode())}, data=data).json()
+
+
+def files(served):
+    return {file["filename"]: file for file in served.client.get("/v1/files").json()["data"]}
+
+
+def asked(served, document, question="When do bakers knead dough?", **more):
+    messages = [{"role": "user", "content": question}]
+    return served.post("/v1/chat/completions", messages=messages, document=document, max_tokens=2, **more)
+
+
+def test_a_folder_of_uploads_is_asked_and_known_after_a_restart(tiny_model, tmp_path):
+    with serving(tiny_model, tmp_path) as served:
+        assert upload(served, "ships.txt", SHIPS, "notes/./../2024")["folders"] == ["notes/2024"]
+        upload(served, "bread.txt", BREAD, "notes")
+        other = upload(served, "stars.txt", "Jupiter has many moons. " * 9, "")
+        assert other["folders"] == []
+        again = upload(served, "ships.txt", SHIPS, "papers")  # the same file, from another folder
+        assert again["folders"] == ["notes/2024", "papers"]
+        for name, text in (("ships.txt", SHIPS), ("bread.txt", BREAD)):
+            assert served.read(name, text.encode())["status"] == "processed"
+        served.read("stars.txt", b"Jupiter has many moons. " * 9)
+        assert asked(served, "notes/")["document"]["filename"] == "bread.txt"
+        assert asked(served, "notes/2024")["document"]["filename"] == "ships.txt"
+        assert asked(served, "papers")["document"]["filename"] == "ships.txt"
+        answers = [each["filename"] for each in asked(served, "notes", reads="excerpts")["document"]]
+        assert set(answers) <= {"ships.txt", "bread.txt"}
+        refused = {"messages": [{"role": "user", "content": "?"}], "document": "other/"}
+        assert served.refused("/v1/chat/completions", **refused)[0] == 404
+    with serving(tiny_model, tmp_path) as served:
+        assert {name: file["folders"] for name, file in files(served).items()} == {
+            "ships.txt": ["notes/2024", "papers"],
+            "bread.txt": ["notes"],
+            "stars.txt": [],
+        }
+        served.client.delete(f"/v1/files/{again['id']}")
+        assert upload(served, "ships.txt", SHIPS, "")["folders"] == []
+
+
+@pytest.fixture
+def indexed(served, tiny_model, tmp_path):
+    """A document whose bytes are not its text, which `octavo index` has read."""
+    path = tmp_path / "shelf" / "bread.html"
+    path.parent.mkdir()
+    path.write_text(f"<html><body><p>{BREAD}</p></body></html>")
+    index_dir = served.server.documents._library.folder.parent
+    octavo.index_documents([path], octavo.ModelSettings(tiny_model, 2048, 2, index_dir=index_dir))
+    yield path
+    served.client.delete(f"/v1/files/{files(served)['bread.html']['id']}")
+
+
+def test_a_document_of_the_disk_has_its_folder(served, indexed, monkeypatch):
+    assert files(served)["bread.html"]["folders"] == [str(indexed.parent)]
+    assert asked(served, "shelf/")["document"]["filename"] == "bread.html"
+    monkeypatch.setenv("HOME", str(indexed.parents[1]))
+    assert files(served)["bread.html"]["folders"] == ["~/shelf"]
+
+
+def test_an_upload_of_what_was_indexed_is_that_document(served, indexed):
+    """Its text has an index already, which is that of the file on the disk."""
+    known = files(served)["bread.html"]
+    sent = upload(served, "copy.html", indexed.read_text(), "mine")
+    told = served.read("copy.html", indexed.read_bytes())
+    assert told["id"] == known["id"] != sent["id"]
+    assert served.client.get(f"/v1/files/{sent['id']}").json()["id"] == known["id"]
+    assert files(served)["bread.html"]["folders"] == [str(indexed.parent), "mine"]
+    assert "copy.html" not in files(served)
+    assert asked(served, sent["id"])["document"]["file_id"] == known["id"]
+    assert served.client.get(f"/v1/files/{sent['id']}/content").text.startswith("Bakers")
+    served.client.delete(f"/v1/files/{sent['id']}")
+    assert "bread.html" not in files(served)
+    again = served.read("copy.html", indexed.read_bytes())  # now it is a document of its own
+    assert (again["id"], again["filename"]) == (sent["id"], "copy.html")
+    served.client.delete(f"/v1/files/{again['id']}")
+    octavo.index_documents([indexed], served.server.documents._job.settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("papers/2024", "papers/2024"),
+        ("..\\..\\etc", "etc"),
+        ("/a//b/", "a/b"),
+        ("a\x00\nb", "a__b"),
+        ("..", ""),
+        ("x" * 999, "x" * 300),
+    ],
+)
+def test_the_name_of_a_folder_leads_nowhere(name, label):
+    assert folder_label(name) == label
+
+
+def test_names_of_folders():
+    assert is_in_folder(["~/papers/2024"], "papers")
+    assert is_in_folder(["~/papers/2024"], "~/papers/2024/")
+    assert is_in_folder(["/srv/papers"], "/srv/papers")
+    assert not is_in_folder(["/home/srv/papers"], "/srv/papers")
+    assert not is_in_folder(["~/papers"], "per")
+    assert not is_in_folder(["~/papers"], "/")
+    assert not is_in_folder([], "papers")
+
+
+def test_damaged_facts_about_an_upload_leave_the_upload(tmp_path):
+    folder = UploadFolder(tmp_path)
+    folder.store("file-1", "a.txt", b"text")
+    folder.add_folder("file-1", "papers")
+    (tmp_path / "file-1" / ".about.json").write_text("{")
+    again = UploadFolder(tmp_path)
+    assert list(again.folders_of("file-1")) == []
+    assert [name for name, _ in again.unread()] == ["file-1"]
+    assert file_name("../a<b>.txt") == "a_b_.txt"

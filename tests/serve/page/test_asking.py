@@ -1,0 +1,168 @@
+"""Questions and answers on the page."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.page_server import QUOTE
+
+
+def test_an_answer_streams_and_ends_with_figures_and_sources(window, server, report):
+    server.answer, server.token_s = "They objected to the goodwill of one branch.", 0.05
+    window.js(
+        "window.said = []; new MutationObserver(() => said.push(document.querySelector('#status').textContent))"
+        ".observe(document.querySelector('#status'), {childList: true})"
+    )
+    window.ask("What did they object to?", wait=False)
+    window.sees(".answer .text", "They objected")
+    assert "branch" not in window.texts(".answer .text")[0]
+    assert window.find("#stop").is_displayed()
+    assert not window.texts(".figures span")
+    window.sees(".answer .text", server.answer)
+    figures = window.text(".figures")
+    for words in ("12% of keys and values read", "first token after", "tokens/s", "not computed again"):
+        assert words in figures
+    assert f"{report.tokens:,} of {report.tokens + 26:,} tokens" in figures
+    assert window.text(".source") == f"{QUOTE}\nreport.txt\nNotes \u203a Goodwill, page 12\n31% of the attention"
+    window.find("#send")
+    # A screen reader hears the whole answer once, not each token.
+    assert window.js("return said") == [f"Answer: {server.answer} 1 source."]
+    [asked] = server.chats
+    assert asked["document"] == [report.id]
+    assert asked["messages"] == [{"role": "user", "content": "What did they object to?"}]
+    assert asked["stream"]
+    assert asked["sources"]
+    assert {"attention", "temperature", "max_tokens", "reads", "reasoning_effort"}.isdisjoint(asked)
+
+
+def test_a_second_question_takes_the_conversation_along(window, server, report):
+    window.ask("What happened?")
+    window.ask("And why?")
+    roles = [(one["role"], one["content"]) for one in server.chats[1]["messages"][1:]]
+    assert roles == [("assistant", "The answer."), ("user", "And why?")]
+    window.click("#new")
+    assert not window.all(".conversation:not([hidden]) .turn")
+    window.ask("Once more?")
+    assert len(server.chats[2]["messages"]) == 1
+
+
+def test_a_thought_is_folded_and_taken_along(window, server, report):
+    server.thought, server.token_s = "They ask of <b>auditors</b>.", 0.3
+    window.ask("What happened?", wait=False)
+    window.sees(".wait", "Thinking")
+    window.sees(".answer .text", server.answer)
+    assert window.text(".thought") == "Thought"
+    window.click(".thought summary")
+    window.sees(".thought p", server.thought)
+    window.until(lambda: not window.all("[aria-busy=true]"), "no end")  # a question waits for the answer before it
+    server.thought, server.token_s = "", 0
+    window.ask("And why?")
+    thought = server.chats[1]["messages"][1]["reasoning_content"]
+    assert thought == "They ask of <b>auditors</b>. "
+    assert not window.all(".turn:last-child .thought")[0].is_displayed()
+
+
+def test_stop_ends_the_answer_here_and_there(window, server, report):
+    server.answer, server.token_s = "word " * 500, 0.02
+    window.ask("What happened?", wait=False)
+    window.sees(".answer .text", "word word")
+    window.click("#stop")
+    window.sees(".body .problem", "Stopped.")
+    window.until(lambda: server.aborted == 1)
+    words = window.texts(".answer .text")[0].count("word")
+    assert 2 <= words < 200
+    server.answer = "Short."
+    window.click(".body .problem button")
+    window.sees(".answer .text", "Short.")
+    assert len(window.all(".turn")) == 1
+
+
+def test_an_answer_from_elsewhere_is_called_so(window, server, report):
+    server.sources = lambda text: []
+    window.ask("What is the capital of France?")
+    assert "Not from the document" in window.text(".sources")
+
+
+def test_without_a_document_there_are_no_sources(window, server):
+    window.open()
+    window.ask("Who are you?")
+    assert window.text(".answer .text") == "The answer."
+    for hidden in ("sources", "basis"):
+        assert not window.find(".answer").find_element("class name", hidden).is_displayed()
+    assert server.chats[0]["messages"] == [{"role": "user", "content": "Who are you?"}]
+
+
+@pytest.mark.parametrize("when", ["fail_chat", "fail_stream"])
+def test_an_error_is_told_beside_the_question_and_can_be_tried_again(window, server, report, when):
+    window.refused = True
+    setattr(server, when, "The question does not fit: 9,000 tokens of 8,192.")
+    server.answer = "One two three."
+    window.ask("What happened?")
+    window.sees(".answer .problem", "The question does not fit: 9,000 tokens of 8,192.")
+    assert window.texts(".answer .text")[0].strip() == ("One two" if when == "fail_stream" else "")
+    window.click(".answer .problem button")
+    window.sees(".answer .text", "One two three.")
+    assert not window.texts(".answer .problem")[0]
+
+
+def test_compare_asks_twice_and_shows_both_with_figures(window, server, report):
+    server.token_s = 0.05
+    window.click("#compare")
+    window.ask("What happened?", wait=False)
+    window.sees(".answer:nth-child(2) .wait", "Waits for the other answer")
+    window.until(lambda: len(window.all("dl.figures dd")) == 12)
+    assert [(asked["attention"], asked["temperature"]) for asked in server.chats] == [("dense", 0), ("auto", 0)]
+    dense, auto = (one.rect for one in window.all(".answer"))
+    assert dense["y"] == auto["y"]
+    assert dense["x"] + dense["width"] < auto["x"]
+    shares = [one.text.splitlines()[:3] for one in window.all(".answer .body dl")]
+    assert [lines[1] for lines in shares] == ["100%", "12%"]
+    assert window.texts(".attention") == ["densereads everything", "autoreads what matters"]
+    assert {"Speed", "Writing took", "First token after", "In all"} <= set(window.texts("dt"))
+    # The second answer had less to do before its first token, and the page says so.
+    assert [one.is_displayed() for one in window.all(".note")] == [True]
+    window.click("#new")
+    window.ask("What happened?")
+    assert not any(one.is_displayed() for one in window.all(".note"))
+
+
+def test_an_answer_that_a_reload_cut_off_is_called_stopped(window, server, report):
+    server.answer, server.token_s = "word " * 500, 0.02
+    window.ask("What happened?", wait=False)
+    window.sees(".answer .text", "word word")
+    window.open(fresh=False)
+    window.sees(".answer .problem", "Stopped.")
+    assert "word word" in window.text(".answer .text")
+
+
+def test_markdown_is_shown_as_paragraphs_lists_code_and_bold(window, server, report):
+    server.answer = (
+        "## Head\n\nFirst **bold** and `co<b>de`, 2 ** 3 ** 4.\nsame  paragraph\n\n"
+        "- one\n  - inner\n- two\n\n3. three\n4. four\n\n```py\nx = 1  # **no**\n\ny\n```\nEnd"
+    )
+    window.ask("Show all.")
+    outline = window.js(
+        "const draw = (e) => e.nodeType === 3 ? e.data :"
+        "  `<${e.tagName.toLowerCase()}>` + [...e.childNodes].map(draw).join('') + '/';"
+        "return [...document.querySelector('.answer .text').childNodes].map(draw)"
+    )
+    assert outline == [
+        "<p><strong>Head//",
+        "<p>First <strong>bold/ and <code>co<b>de/, 2 ** 3 ** 4.\nsame  paragraph/",
+        "<ul><li>one<ul><li>inner///<li>two//",
+        "<ol><li>three/<li>four//",
+        "<pre><code>x = 1  # **no**\n\ny//",
+        "<p>End/",
+    ]
+    assert window.js("return document.querySelector('.answer ol').start") == 3
+
+
+def test_the_reading_of_a_prompt_is_shown(window, server, report):
+    server.progress, server.first_s = [200, 400, 1000], 0.5
+    window.ask("What happened?", wait=False)
+    window.sees(".answer .progress", "400 of 1,000 tokens")
+    bar = window.find(".answer progress")
+    assert (bar.get_attribute("value"), bar.accessible_name) == ("400", "Reading the prompt")
+    assert window.text(".wait") == "Reading"
+    window.sees(".answer .text", server.answer)
+    assert not bar.is_displayed()
+    assert server.chats[0]["return_progress"]

@@ -1,0 +1,288 @@
+"""What a conversation is about: one document, several, a folder, all, or none."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from helpers.page_server import QUOTE, REPORT, cite
+
+ESCAPE, SPACE = "\ue00c", "\ue00d"
+
+
+@pytest.fixture
+def shelf(window, server):
+    """Four documents: two in a folder, one in a folder of it, one in none."""
+    names = {"a.pdf": ["papers"], "b.pdf": ["papers"], "old.pdf": ["papers/1999"], "note.txt": []}
+    stored = {name: server.store(name, f"{name} {REPORT}", *folders).id for name, folders in names.items()}
+    window.open()
+    window.find("#documents .open")
+    return stored
+
+
+def row(window, name):
+    return next(one for one in window.all("#documents li") if one.find_element("css selector", ".name").text == name)
+
+
+def tick(window, name):
+    row(window, name).find_element("css selector", "[type=checkbox]").click()
+
+
+def ticked(window):
+    """Return the names of the rows that are ticked, and of those that are so in part."""
+    state = (
+        "return [...document.querySelectorAll('#documents li')].map((row) => [row.querySelector('.name').textContent,"
+        " row.querySelector('[type=checkbox]').indeterminate ? 'part' : row.querySelector('[type=checkbox]').checked])"
+    )
+    return {name: state for name, state in window.js(state) if state}
+
+
+def test_several_documents_are_asked_together(window, server, shelf):
+    server.sources = lambda text: [cite(text, QUOTE, 0.2, page=text[0])]
+    tick(window, "a.pdf")
+    assert window.text("#title") == "a.pdf"
+    tick(window, "note.txt")
+    assert window.text("#title") == "2 documents"
+    assert "2 documents · " in window.text("#about")
+    assert "octavo finds which of the 2 documents" in window.text(".lead")
+    server.basis = {"kind": "excerpts", "passages": 5, "share": 0.021}
+    window.ask("What happened?")
+    assert set(server.chats[0]["document"]) == {shelf["a.pdf"], shelf["note.txt"]}
+    assert window.texts(".source .file") == ["a.pdf", "note.txt"]
+    assert window.texts(".source .place") == ["page a", "page n"]
+    assert (
+        window.text(".basis") == "From 5 passages, 2% of a.pdf and note.txt"
+    )  # all are read: there is no more to come
+    window.click(".answer li:last-child .source")
+    window.sees("#text-title", "note.txt")
+    assert window.texts(".part")[0].startswith("note.txt A report.")
+    tick(window, "a.pdf")
+    server.basis = None
+    window.ask("And now?")
+    assert server.chats[1]["document"] == [shelf["note.txt"]]
+    assert [one["content"] for one in server.chats[1]["messages"]] == ["What happened?", "The answer.", "And now?"]
+    assert window.texts(".basis")[1] == "From all of note.txt"
+
+
+def test_of_several_documents_the_one_that_was_read_is_named(window, server, shelf):
+    window.click("#all")
+    window.ask("What happened?")
+    assert len(server.chats[0]["document"]) == 4
+    assert window.text(".basis").endswith(", the likeliest of 4 documents")
+
+
+def test_a_folder_stands_for_what_is_in_it(window, server, shelf):
+    row(window, "papers").find_element("css selector", ".open").click()
+    assert ticked(window) == dict.fromkeys(("papers", "a.pdf", "b.pdf", "1999", "old.pdf"), True)
+    assert window.text("#title") == "papers"
+    server.store("c.pdf", REPORT, "papers")  # it came later, and is asked, too
+    window.js("dispatchEvent(new Event('focus'))")
+    window.sees("#documents", "c.pdf")
+    window.ask("What happened?")
+    assert len(server.chats[0]["document"]) == 4
+    tick(window, "b.pdf")
+    assert ticked(window) == {"papers": "part", "a.pdf": True, "c.pdf": True, "1999": True, "old.pdf": True}
+    tick(window, "1999")
+    assert ticked(window) == {"papers": "part", "a.pdf": True, "c.pdf": True}
+    tick(window, "papers")
+    assert set(ticked(window)) == {"papers", "a.pdf", "b.pdf", "c.pdf", "1999", "old.pdf"}
+    tick(window, "papers")
+    assert ticked(window) == {}
+    assert window.text("#title") == "No document"
+
+
+def test_all_documents_and_none(window, server, shelf):
+    assert window.find("#without").get_attribute("aria-pressed") == "true"
+    window.click("#all")
+    assert window.find("#all").get_attribute("aria-pressed") == "true"
+    assert window.text("#title") == "All documents"
+    assert len(ticked(window)) == 6
+    server.store("later.txt", REPORT)
+    window.js("dispatchEvent(new Event('focus'))")
+    window.sees("#documents", "later.txt")
+    window.ask("What happened?")
+    assert len(server.chats[0]["document"]) == 5
+    tick(window, "a.pdf")  # all but this
+    assert window.text("#title") == "4 documents"
+    window.click("#without")
+    assert ticked(window) == {}
+    window.ask("And now?")
+    assert "document" not in server.chats[1]
+
+
+def test_documents_of_a_folder_that_are_being_read_are_told(window, server, shelf):
+    server.read_s = 60
+    slow = server.store("slow.pdf", REPORT, "papers")
+    slow.began = time.monotonic() - 20
+    window.open(fresh=False)
+    row(window, "papers").find_element("css selector", ".open").click()
+    assert window.text("#about").endswith("1 being read")
+    assert "1 being read" in row(window, "papers").text
+    assert "Reading 1 document" in window.text(".lead")
+    window.ask("What happened?")
+    assert window.text(".basis").startswith(
+        "From 9 passages, 3% of a.pdf, b.pdf and 2 others; the rest is being read: 3"
+    )
+    slow.began -= 60
+    window.until(lambda: window.text(".basis").endswith("; now all of it is read: ask again"))
+
+
+def test_a_folder_is_closed_and_opened(window, server, shelf):
+    fold = row(window, "papers").find_element("css selector", ".fold")
+    assert fold.get_attribute("aria-expanded") == "true"
+    fold.click()
+    assert [one.text for one in window.all("#documents .name")] == ["note.txt", "papers"]
+    fold.click()
+    assert len(window.all("#documents li")) == 6
+
+
+def test_many_documents_are_searched_by_name_and_folder(window, server, shelf):
+    for number in range(20):
+        server.store(f"report {number}.pdf", REPORT, "~/work/reports")
+    window.open()
+    window.find("#documents .open")
+    names = [one.text for one in window.all("#documents .name")]
+    assert "~/work/reports" in names
+    assert "report 1.pdf" not in names  # so long a folder is closed at first
+    window.find("#filter").send_keys("REPORT 1")
+    window.until(lambda: len(window.all("#documents li")) == 12)
+    assert [one.text for one in window.all("#documents .name")][:4] == [
+        "~/work/reports", "report 1.pdf", "report 10.pdf", "report 11.pdf",
+    ]  # fmt: skip
+    window.find("#filter").send_keys("x")
+    window.sees("#filter-empty", "None has such a name.")
+    assert window.find("#filter-empty").is_displayed()
+
+
+def test_a_folder_is_removed_with_its_documents(window, server, shelf):
+    row(window, "papers").find_element("css selector", "[aria-label='Remove the documents in papers']").click()
+    assert "the indexes of 3 documents" in window.text("#remove")
+    window.press(ESCAPE)
+    window.until(lambda: not window.all("dialog[open]"))
+    assert len(server.documents) == 4
+    row(window, "papers").find_element("css selector", "[aria-label='Remove the documents in papers']").click()
+    window.click("#remove [value=remove]")
+    window.until(lambda: [one.filename for one in server.documents.values()] == ["note.txt"])
+    window.until(lambda: len(window.all("#documents li")) == 1)
+
+
+def test_documents_that_are_gone_are_not_passed_over(window, server, shelf):
+    tick(window, "a.pdf")
+    window.ask("What happened?")
+    del server.documents[shelf["a.pdf"]]
+    window.js("dispatchEvent(new Event('focus'))")
+    window.sees("#hint", "Choose other documents")
+    assert window.text("#title") == "Documents that are gone"
+    window.ask("And now?", wait=False)
+    time.sleep(0.2)
+    assert len(server.chats) == 1
+    tick(window, "note.txt")
+    window.press(SPACE)
+    window.click("#documents .open")
+    window.until(lambda: window.find("#send").is_enabled())
+
+
+def test_the_keyboard_chooses(window, shelf):
+    window.tab_to(lambda focused: focused["label"] == "Ask note.txt, too")
+    window.press(SPACE)
+    window.tab_to(lambda focused: focused["label"] == "Ask the documents in papers/1999, too")
+    window.press(SPACE)
+    assert window.text("#title") == "2 documents"
+    assert window.focused()["label"] == "Ask the documents in papers/1999, too"
+
+
+# ---- What is sent -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder on the user's disk, with what octavo does not read."""
+    files = {"a.txt": REPORT, "old/b.txt": f"Old. {REPORT}", ".hidden": "x", "picture.png": "x", "old/.DS_Store": "x"}
+    for name, text in files.items():
+        path = tmp_path / "papers" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "papers"
+
+
+def drop(window, *paths):
+    drag = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        window.cdp("Input.dispatchDragEvent", type=kind, x=700, y=300, data=drag)
+
+
+def test_a_dropped_folder_is_read_and_asked(window, server, folder):
+    server.store("before.txt", REPORT)
+    window.open()
+    window.click("#documents .open")
+    drop(window, folder)
+    window.until(lambda: len(server.documents) == 3)
+    window.sees("#library-left-out", "Left out as hidden, or as pictures or sounds: ")
+    assert "picture.png" in window.text("#library-left-out")
+    assert {one.filename: one.folders for one in server.documents.values() if one.folders} == {
+        "a.txt": ["papers"],
+        "b.txt": ["papers/old"],
+    }
+    window.until(lambda: window.texts("#title") == ["papers"])
+    window.until(lambda: window.find("#send").is_enabled())
+    window.ask("What happened?")
+    assert len(server.chats[0]["document"]) == 2
+
+
+def test_a_folder_is_chosen_and_sent(window, server, folder):
+    window.open()
+    window.send_folder(folder)
+    window.until(lambda: sorted(one.filename for one in server.documents.values()) == ["a.txt", "b.txt"])
+    window.sees("#title", "papers")
+
+
+def test_a_folder_without_documents_is_told(window, server, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").write_text("x")
+    window.open()
+    drop(window, tmp_path / "photos")
+    window.sees("#library-left-out", "There is no document in this folder.")
+    assert server.documents == {}
+    assert window.text("#title") == "No document"
+
+
+def test_several_files_that_are_dropped_are_asked_together(window, server, tmp_path):
+    server.send_s = 0.2
+    paths = [tmp_path / f"{number}.txt" for number in range(5)]
+    for number, path in enumerate(paths):
+        path.write_text(f"{number} {REPORT}")
+    window.open()
+    drop(window, *paths)
+    window.sees("#documents", "Waits to be sent")  # they come one after another, so that the page can ask meanwhile
+    window.until(lambda: len(server.documents) == 5)
+    window.sees("#title", "5 documents")
+    window.ask("What happened?")
+    window.send_file(tmp_path / "0.txt")  # what comes to a conversation that goes on is asked with the others
+    window.sees("#title", "6 documents")
+
+
+def test_a_long_text_that_is_pasted_becomes_a_document(window, server):
+    window.open()
+    paste = (
+        "const data = new DataTransfer(); data.setData('text/plain', arguments[0]);"
+        "document.querySelector('#question').dispatchEvent("
+        "new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true}))"
+    )
+    window.js(paste, "short")
+    window.js(paste, f"Minutes: <b>of</b> May\n{REPORT}")
+    window.sees("#title", "Minutes b of b May.txt")
+    assert [one.text for one in server.documents.values()] == [f"Minutes: <b>of</b> May\n{REPORT}"]
+
+
+def test_an_upload_of_what_is_known_is_that_document(window, server, file):
+    known = server.store("known.txt", REPORT, "~/papers")
+    server.copy_of = known.id
+    window.open()
+    window.send_file(file)
+    window.sees("#title", "known.txt")
+    window.ask("What happened?")
+    assert server.chats[0]["document"] == [known.id]
+    window.open(fresh=False)
+    window.sees("#title", "known.txt")
+    window.ask("And now?")
+    assert server.chats[1]["document"] == [known.id]

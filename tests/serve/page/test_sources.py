@@ -1,0 +1,74 @@
+"""Sources on the page: each lands on its passage."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from helpers.browser import set_size
+from helpers.page_server import QUOTE, REPORT
+
+ESCAPE = "\ue00c"
+
+
+EMOJI = "👩\u200d🔬🧪\U0001d518\U0001d52b é\n" * 40
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(REPORT, id="plain"),
+        pytest.param(EMOJI + QUOTE + EMOJI, id="after emoji"),
+        pytest.param("\ufeff" + REPORT, id="byte order mark"),
+        pytest.param("x" * 7970 + " " + QUOTE + " y" * 9000, id="across parts"),
+        pytest.param(QUOTE, id="the whole text"),
+        pytest.param("🧪" * 20000 + QUOTE + "🧪" * 20000, id="no line or blank"),
+    ],
+)
+def test_a_source_lands_on_its_passage(window, server, text):
+    server.store("report.txt", text)
+    window.open()
+    window.click("#documents .open")
+    window.ask("What did they object to?")
+    window.click(".source")
+    window.find("mark")
+    assert "".join(window.texts("mark")) == QUOTE
+    assert "".join(window.texts(".part")) == text
+    assert window.focused()["tag"] == "MARK"
+    window.until(lambda: is_in_sight(window, "mark"), "the passage is out of sight")
+    assert window.text("#text-place") == "Notes \u203a Goodwill, page 12"
+    assert window.find(".source").get_attribute("aria-current") == "true"
+    set_size(window.driver, 900, 600)
+    window.until(lambda: is_in_sight(window, "mark"), "the passage is out of sight in another window")
+    window.press(ESCAPE)
+    assert "source" in window.focused()["classes"]
+    assert not window.all("#text:not([hidden])")
+
+
+def is_in_sight(window, css):
+    return window.js(
+        "const [a, b] = [document.querySelector(arguments[0]), document.querySelector('#text-body')]"
+        ".map((e) => e.getBoundingClientRect()); return a.top >= b.top && a.bottom <= b.bottom && a.height > 5",
+        css,
+    )
+
+
+def test_a_megabyte_of_text_opens_at_the_passage_at_once(window, server):
+    lines = [f"Line {n} of a long novel, in which one person says a thing to another. 🖋" for n in range(14_000)]
+    lines[11_000] = QUOTE
+    server.store("novel.txt", "\n".join(lines))
+    window.open()
+    window.click("#documents .open")
+    window.ask("What did they object to?")
+    window.click(".source")
+    window.until(lambda: window.focused()["tag"] == "MARK" and is_in_sight(window, "mark"))
+    time.sleep(0.3)
+    assert is_in_sight(window, "mark"), "the text moved away"
+
+
+def test_the_text_can_be_read_without_a_source(window, report):
+    window.click("#show-text")
+    window.sees("#text-body", QUOTE)
+    assert window.focused()["id"] == "text-body"
+    window.click("#close-text")
+    assert window.focused()["id"] == "show-text"
