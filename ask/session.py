@@ -174,7 +174,8 @@ class Session:
         self._check_document()
         unread, tokens = self._unread, self._question_tokens(question)
         llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
-        drawn = DrawnAnswer(llama, self.sampling, self.prompt, self.thinking, tokens, self._recorder, began)
+        sampling = self.sampling.settled(self._has_document)
+        drawn = DrawnAnswer(llama, sampling, self.prompt, self.thinking, tokens, self._recorder, began, question)
         self.answer, self._last = None, turn
         llama.context.keep_state()
         if self._recorder is not None:

@@ -113,6 +113,8 @@ def say_if_cut(session: Session) -> None:
         notice("(The model thought, and ended without an answer.)")
     if answer.finish_reason == "length":
         notice(f"(The answer was cut after {answer.timing.answer_tokens:,} tokens: -n sets the limit, -1 is none.)")
+    elif answer.finish_reason == "loop":
+        notice("(The answer was stopped: the model repeated itself.)")
     elif answer.finish_reason == "context":
         notice(f"(The answer was cut: the context of {session.n_ctx:,} tokens is full. -c gives a larger one.)")
 

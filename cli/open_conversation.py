@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..settings import READS, WHOLE, Extraction, ModelSettings, ReadSettings, Sampling
+from ..settings import BY_QUESTION, EXCERPTS, READS, Extraction, ModelSettings, ReadSettings, Sampling
 from . import options
 from .batch_progress import ManyProgress
 from .option_types import Seconds
@@ -17,9 +17,6 @@ from .render import TaskProgress, resumable
 if TYPE_CHECKING:
     from ..ask.session import Session
     from ..runtime.methods.attention import Attention
-
-#: The value of --read besides READS: whole documents if they can be read in time, else passages until they are read.
-AUTO = "auto"
 
 
 def _reading(
@@ -32,12 +29,11 @@ def _reading(
     extraction: Extraction,
 ) -> ReadSettings:
     """Gather the options of these names."""
-    if read != AUTO and options.is_on_command_line("first_answer"):
-        raise click.UsageError(f"--first-answer goes with --read {AUTO}: leave one of them out.")
-    reads, seconds = (WHOLE, first_answer) if read == AUTO else (read, None)
+    if read != BY_QUESTION and options.is_on_command_line("first_answer"):
+        raise click.UsageError(f"--first-answer goes with --read {BY_QUESTION}: leave one of them out.")
     return ReadSettings(
-        read=reads,
-        first_answer=seconds,
+        read=read,
+        first_answer=first_answer if read == BY_QUESTION else None,
         background=background,
         n_jobs=n_jobs,
         prefill=prefill,
@@ -53,12 +49,13 @@ reading_options = options.gathered(
     options.option(
         "--read",
         env="READ",
-        type=click.Choice((AUTO, *READS)),
-        default=AUTO,
+        type=click.Choice(READS),
+        default=BY_QUESTION,
         show_default=True,
         help="What is read for an answer: the whole document that the question is about, or excerpts of all documents "
-        "that it is about, for which nothing is indexed. auto is the whole where it can be read in time (see "
-        "--first-answer), and passages until it is read.",
+        "that it is about, for which nothing is indexed. auto is the whole of one document, and of several if the "
+        "question is about all of it, as a summary is; else excerpts. What cannot be read in time (see --first-answer) "
+        "is answered from passages until it is read.",
     ),
     options.option(
         "--first-answer",
@@ -110,7 +107,7 @@ def open_session(
         return api.open_session(settings, **how, progress=TaskProgress())
     how |= {"reading": reading, "sources": sources}
     with resumable(), ManyProgress() as progress:
-        if not is_collection(documents) and reading.read == WHOLE:
+        if not is_collection(documents) and reading.read != EXCERPTS:
             return api.open_document(documents[0], settings, **how, progress=progress)
         return api.open_documents(documents, settings, **how, progress=progress)
 

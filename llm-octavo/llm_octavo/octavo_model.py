@@ -43,7 +43,9 @@ class Options(llm.Options):
         description="GGUF file, or a name such as hf:owner/repo:Q4_K_M. By default OCTAVO_MODEL, or SmolLM2-135M.",
     )
     attention: str = Field(default="auto", description="What attention reads: auto, dense, or another of octavo's.")
-    temperature: float = Field(default=0.8, description="0 always takes the likeliest token.")
+    temperature: float | None = Field(
+        default=None, description="0 always takes the likeliest token; by default 0.2 over documents, else 0.8."
+    )
     max_tokens: int = Field(default=1024, description="Most tokens of an answer.")
     sources: bool = Field(default=False, description="Whether the passages follow that an answer comes from.")
 

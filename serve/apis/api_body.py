@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -48,6 +48,9 @@ def _pairs(value: Any) -> Any:
         return value
     return [[*pair[:1], -100.0] if isinstance(pair, (list, tuple)) and pair[1:] == [False] else pair for pair in pairs]
 
+
+#: What to read of several documents, of READS (settings.py).
+Reads = Literal["auto", "document", "excerpts"]
 
 #: Most tokens of an answer; -1 is without a limit, as in llama.cpp.
 Limit = Annotated[int | None, Field(ge=-1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
@@ -13,7 +13,7 @@ from ..engine.request import Generation, Request
 from ..http.server import Server
 from ..prompt.chat_turn import ChatTurn
 from ..prompt.raw_prompt import Gap, RawPrompt
-from .api_body import ApiBody, ApiObject, Limit, LogitBias, Stop, TopK, bias_of
+from .api_body import ApiBody, ApiObject, Limit, LogitBias, Reads, Stop, TopK, bias_of
 
 #: The seed that stands for a random one.
 _RANDOM = 0xFFFFFFFF
@@ -70,7 +70,7 @@ class AnswerBody(ApiBody):
     return_progress: bool = False
     response_fields: list[str] = Field(default_factory=list)
     document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
+    reads: Reads = "auto"
     sources: bool = False
     attention: str | None = None
 

@@ -21,7 +21,7 @@ from ..http.requests import client_of, connected, note_ignored, parsed, sse, whi
 from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..prompt.tools import ToolCall
-from .api_body import ApiBody, ApiObject, TopK, objects_in
+from .api_body import ApiBody, ApiObject, Reads, TopK, objects_in
 from .attachments import Attachments
 from .shared_json import effort_of, extensions_of
 from .tool_forms import Tools, tools_of
@@ -77,7 +77,7 @@ class MessagesBody(ApiBody):
     messages: list[Message] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None
     document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
+    reads: Reads = "auto"
     attention: str | None = None
     temperature: float | None = Field(None, ge=0, le=100)
     top_p: float | None = Field(None, ge=0, le=1)

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from ..engine.request import Generation
 from ..http.api_error import RequestError
 from ..http.server import Server
-from .api_body import ApiBody, ApiObject, Stop, TopK
+from .api_body import ApiBody, ApiObject, Reads, Stop, TopK
 from .shared_json import effort_of
 
 #: Most tokens of an answer: -1 asks for as many as the model wants, and -2 for as many as fit, which is the same here.
@@ -54,7 +54,7 @@ class AnswerBody(ApiBody):
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=100)
     document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
+    reads: Reads = "auto"
     sources: bool = False
     attention: str | None = None
 

@@ -20,7 +20,7 @@ from ..http.requests import client_of, connected, note_ignored, parsed, sse, whi
 from ..http.server import Server, server_of
 from ..prompt.chat_turn import ChatTurn, Text, Thought, answer, gathered, prepared
 from ..prompt.tools import ToolCall
-from .api_body import ApiBody, ApiObject, Limit, LogitBias, Stop, ToolChoice, TopK, bias_of
+from .api_body import ApiBody, ApiObject, Limit, LogitBias, Reads, Stop, ToolChoice, TopK, bias_of
 from .attachments import Attachments
 from .shared_json import (
     annotations_of,
@@ -94,7 +94,7 @@ class ChatBody(ApiBody):
 
     messages: Annotated[list[Message], Field(min_length=1)]
     document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
+    reads: Reads = "auto"
     attention: str | None = None
     sources: bool = False
     max_tokens: Limit = None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ..http.api_error import RequestError
-from .api_body import ApiBody, ApiObject, Limit, ToolChoice, objects_in
+from .api_body import ApiBody, ApiObject, Limit, Reads, ToolChoice, objects_in
 from .attachments import Attachments
 
 
@@ -40,7 +40,7 @@ class ResponseBody(ApiBody):
     input: str | list[dict[str, Any]] = Field(min_length=1)
     instructions: str | None = None
     document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
+    reads: Reads = "auto"
     attention: str | None = None
     sources: bool = False
     max_output_tokens: Limit = None

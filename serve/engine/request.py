@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from ...ask.thinking import Thinking
 from ...runtime.thought_form import Stage
@@ -62,6 +62,10 @@ class Generation:
     limits_thoughts: bool = False
     client: str = ""
     reports_progress: bool = False
+
+    def settled(self, has_documents: bool) -> Self:
+        """Return these settings with a temperature, for an answer over documents or without."""
+        return replace(self, sampling=self.sampling.settled(has_documents))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,8 +43,8 @@ class UnreadFinder:
         self._adding = asyncio.Lock()  # two questions must not keep the same text
         self._opened = WeakValueDictionary[Any, OpenExcerpts]()  # as long as conversations over them are in memory
 
-    async def open(self, found: Found, question: str) -> OpenExcerpts:
-        """Open the passages that a question is about.
+    async def open(self, found: Found, question: str, before: str = "") -> OpenExcerpts:
+        """Open the passages that a question is about; the one before it counts less.
 
         Raises
         ------
@@ -60,7 +60,7 @@ class UnreadFinder:
                 opened = await self._documents.open_at(document)
                 first_line = opened.described.get("first_line", 1)
                 origins[await self._kept_of_index(store, opened)] = _Origin(opened.id, opened.offset, first_line)
-            return await self._find(PassageFinder(self._engine.llama, store, list(origins)), origins, question)
+            return await self._find(PassageFinder(self._engine.llama, store, list(origins)), origins, question, before)
         finally:
             store.close()
 
@@ -76,11 +76,11 @@ class UnreadFinder:
         return await asyncio.to_thread(TextStore, self._texts)
 
     async def _find(
-        self, finder: PassageFinder, origins: Mapping[UnreadDocument, _Origin], question: str
+        self, finder: PassageFinder, origins: Mapping[UnreadDocument, _Origin], question: str, before: str
     ) -> OpenExcerpts:
         """Find passages, and read them in batches, unless a conversation holds them."""
         engine = self._engine
-        choice = await asyncio.to_thread(lambda: finder.choose(*finder.search(question)))
+        choice = await asyncio.to_thread(lambda: finder.choose(*finder.search(question, before)))
         places = [(piece.text, piece.start, piece.stop) for piece in choice.pieces]
         key = (*(origin.id for origin in origins.values()), *places)
         opened = self._opened.get(key)

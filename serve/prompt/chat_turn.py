@@ -13,6 +13,7 @@ from typing import Any
 from ...ask.thinking import Thinking
 from ...ask.thought_splitter import Part
 from ...runtime.thought_form import Stage
+from ...settings import BY_QUESTION
 from ..engine.grammar import Grammar
 from ..engine.request import End, Generation, Reading, Request, TokenLogprob
 from ..http.api_error import RequestError
@@ -34,9 +35,8 @@ class ChatTurn:
         Settings of the answer.
     documents : sequence of str
         Ids, names or patterns of the conversation's documents.
-    reads : str, optional
-        Text to answer from: the document that the question is about, or excerpts of all, one of READS (settings.py).
-        By default the document, or passages while one is still being read.
+    reads : str
+        What to read of several documents, one of READS (settings.py). While one is still being read, that is passages.
     tools : sequence of dict
         Tools in OpenAI's form.
     choice : str
@@ -54,7 +54,7 @@ class ChatTurn:
     messages: Sequence[Message]
     generation: Generation
     documents: Sequence[str] = ()
-    reads: str | None = None
+    reads: str = BY_QUESTION
     tools: Sequence[dict[str, Any]] = ()
     choice: str = "auto"
     parallel: bool = True
@@ -119,12 +119,12 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
         raise RequestError("There are no messages.", param="messages")
     tools = turn.tools if turn.choice != "none" else ()
     grammar = await grammar_of(server, turn)
-    generation = turn.generation
+    generation = turn.generation.settled(bool(turn.documents))
     thinking = Thinking(server.thoughts, generation.sampling.think, generation.sampling.think_budget)
     options = {**thinking.options, **turn.options}
     document = None
     if turn.documents:
-        document = await server.finder.open(turn.documents, turn.reads, _question(turn.messages))
+        document = await server.finder.open(turn.documents, turn.reads, *_questions(turn.messages))
     n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
     tokens = await server.tokenized(partial(_tokens, server, turn, options, n_characters), n_characters)
     stage = _stage(server, turn, tokens)
@@ -243,10 +243,10 @@ def _stage(server: Server, turn: ChatTurn, tokens: Sequence[int]) -> Stage:
     return server.thoughts.stage_after(server.engine.llama, tokens)
 
 
-def _question(messages: Sequence[Message]) -> str:
+def _questions(messages: Sequence[Message]) -> list[str]:
     """Return the last question, and the one before it, which it may refer to."""
-    asked = [str(message["content"]) for message in messages if message["role"] == "user"]
-    return "\n".join(asked[-2:])
+    asked = [str(message["content"]) for message in messages if message["role"] == "user"] or [""]
+    return asked[:-3:-1]
 
 
 def _forces(turn: ChatTurn) -> bool:
