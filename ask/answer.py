@@ -101,6 +101,8 @@ class Answer:
         Whether the thought was ended at its limit.
     read : Basis, optional
         What the model read for it; None in a conversation without a document.
+    unfounded : sequence of str
+        Its names and numbers that are not in the text that the model read (`unfounded`).
     """
 
     text: str
@@ -112,6 +114,7 @@ class Answer:
     reasoning: str = ""
     thought_cut: bool = False
     read: Basis | None = None
+    unfounded: Sequence[str] = ()
 
 
 class Meter:

@@ -29,6 +29,7 @@ from .history import History, Message
 from .passages import Passage
 from .thinking import Thinking
 from .thought_splitter import Part
+from .unfounded import unfounded
 
 
 class Session:
@@ -185,7 +186,7 @@ class Session:
             self._check_document()
         finally:
             answer = drawn.answer()
-            self.answer = answer and replace(answer, read=self._basis)
+            self.answer = answer and replace(answer, read=self._basis, unfounded=self._unfounded(answer.text, question))
             if self.answer is not None and self._history is not None:
                 self._history.answer(drawn.text.shown, drawn.text.reasoning, drawn.tokens)
             if llama.n_tokens < drawn.start:  # stopped while it read the question: undo the question
@@ -197,6 +198,15 @@ class Session:
             else:
                 self._unread = drawn.unread()
             release_threads()
+
+    def _unfounded(self, answer: str, question: str) -> list[str]:
+        """Return the names and numbers of an answer that are not in the document, nor in a question."""
+        if not self.n_document:
+            return []
+        llama, messages = self.llama, self._history.messages if self._history else []
+        read = b"".join(map(llama.piece, llama.input_ids[: self.n_document].tolist())).decode(errors="replace")
+        asked = [message["content"] for message in messages if message["role"] == "user"]
+        return unfounded(answer, [read, self.system, question, *asked])
 
     def regenerate(self) -> Generator[str, None, None]:
         """Answer the last question anew, piece by piece as `stream` does. The old answer is forgotten.

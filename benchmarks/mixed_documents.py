@@ -30,6 +30,7 @@ from write_mixed_documents import Asked, write_documents
 import octavo
 from octavo.ask.collection import Collection
 from octavo.ask.document_set import DocumentSet
+from octavo.ask.unfounded import unfounded
 from octavo.ask.word_scores import WordScores
 from octavo.cli.render import markdown_table
 from octavo.runtime.models.find_model import default_model
@@ -99,9 +100,8 @@ def _answered(collection: Collection, asked: Asked, arguments: argparse.Namespac
                     "question": asked.question,
                     "first": _is_of(collection.path, asked),
                     "read": _has(text, asked.passage),
-                    "right": any(
-                        re.search(rf"\b{re.escape(right)}", answer.text, re.IGNORECASE) for right in asked.answers
-                    ),
+                    "right": _is_right(answer.text, asked),
+                    "unfounded": unfounded(answer.text, [text, asked.question]),
                     "answer": answer.text,
                     "reason": answer.finish_reason,
                     "read_from": [Path(path).name for path in collection.read_from],
@@ -115,7 +115,9 @@ def _by_words(collection: Collection, asked: Asked) -> list[dict[str, Any]]:
     document_set: DocumentSet = collection._finder.document_set
     llama, documents = collection.llama, list(document_set.texts)
     numbers: dict[str, int] = {}
-    texts = [b"".join(map(llama.piece, tokens.tolist())).decode(errors="replace") for tokens in document_set.texts.values()]
+    texts = [
+        b"".join(map(llama.piece, tokens.tolist())).decode(errors="replace") for tokens in document_set.texts.values()
+    ]
     words = [list(re.finditer(r"\w+", text.lower())) for text in texts]
     numbered = [np.array([numbers.setdefault(word[0], len(numbers)) for word in own], np.int32) for own in words]
     wanted = {numbers[word]: 1.0 for word in re.findall(r"\w+", asked.question.lower()) if word in numbers}
@@ -129,6 +131,11 @@ def _by_words(collection: Collection, asked: Asked) -> list[dict[str, Any]]:
     return [{"temperature": "", "first": first, "read": _has(read, asked.passage), "right": None}]
 
 
+def _is_right(answer: str, asked: Asked) -> bool:
+    """Return whether an answer has one of the accepted texts, as whole words or their beginnings."""
+    return any(re.search(rf"\b{re.escape(text)}", answer, re.IGNORECASE) for text in asked.answers)
+
+
 def _is_of(path: Path, asked: Asked) -> bool:
     """Return whether a path is that of the right document, or of a part of it."""
     return Path(path).name.startswith(asked.file)
@@ -137,7 +144,12 @@ def _is_of(path: Path, asked: Asked) -> bool:
 def _read_text(collection: Collection) -> str:
     """Return the text that the model read before the question."""
     llama = collection.llama
-    return b"".join(map(llama.piece, llama.input_ids[: collection.n_document].tolist())).decode(errors="replace")
+    return _text(llama, llama.input_ids[: collection.n_document])
+
+
+def _text(llama: octavo.Llama, tokens: np.ndarray) -> str:
+    """Return the text of tokens."""
+    return b"".join(map(llama.piece, tokens.tolist())).decode(errors="replace")
 
 
 def _has(text: str, passage: str) -> bool:

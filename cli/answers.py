@@ -62,6 +62,7 @@ def show_answer(
     if output == TEXT:
         say_if_cut(session)
         say_which(session)
+        say_if_unfounded(session)
         if sources:
             click.echo()
             show_sources(session, err=False)
@@ -114,7 +115,9 @@ def say_if_cut(session: Session) -> None:
     if answer.finish_reason == "length":
         notice(f"(The answer was cut after {answer.timing.answer_tokens:,} tokens: -n sets the limit, -1 is none.)")
     elif answer.finish_reason == "loop":
-        notice("(The answer was stopped: the model repeated itself.)")
+        from ..ask.loop_watch import REPEATED
+
+        notice(f"({REPEATED})")
     elif answer.finish_reason == "context":
         notice(f"(The answer was cut: the context of {session.n_ctx:,} tokens is full. -c gives a larger one.)")
 
@@ -152,6 +155,15 @@ def _what_next(session: Collection, basis: Basis) -> str:
     return " `octavo index` reads the rest."
 
 
+def say_if_unfounded(session: Session) -> None:
+    """Print which names and numbers of the last answer are not in the text that was read for it."""
+    from ..ask.unfounded import sentence_about
+
+    assert session.answer is not None
+    if sentence := sentence_about(session.answer.unfounded):
+        notice(f"({sentence})")
+
+
 def documents_as_json(session: Session) -> dict[str, Any]:
     """Return the documents of the last answer, and other candidates for the question; of several documents only."""
     from ..ask.collection import Collection
@@ -175,6 +187,7 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
         "answer": answer.text,
         "reasoning": answer.reasoning,
         "finish_reason": answer.finish_reason,
+        "unfounded": list(answer.unfounded),
         **facts,
         "tokens": {
             "document": session.n_document,

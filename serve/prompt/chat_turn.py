@@ -12,12 +12,14 @@ from typing import Any
 
 from ...ask.thinking import Thinking
 from ...ask.thought_splitter import Part
+from ...ask.unfounded import unfounded
 from ...runtime.thought_form import Stage
 from ...settings import BY_QUESTION
 from ..engine.grammar import Grammar
 from ..engine.request import End, Generation, Reading, Request, TokenLogprob
 from ..http.api_error import RequestError
 from ..http.server import Server
+from ..library.open_document import Opened
 from .call_grammar import calls_grammar, schema_grammar
 from .message_formatter import Message
 from .tools import AnswerReader, ToolCall
@@ -139,6 +141,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True) -> Requ
         thinking=thinking,
         stage=stage,
         marks=server.messages.marks if tools else {},
+        asked=_questions(turn.messages)[0] if grammar is None else None,
     )
     if checked:
         server.engine.check(request)
@@ -161,13 +164,14 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
     reader = None
     if turn.tools and turn.choice != "none":
         reader = AnswerReader(turn.tools, server.messages.forms, _forces(turn), server.messages.marks.values())
-    called = False
+    called, written = False, ""
     async with aclosing(server.engine.stream(request)) as events:
         async for event in events:
             if not isinstance(event, End):
                 if event.reading is not None:
                     yield Text("", reading=event.reading)
                     continue
+                written += "" if event.is_thought else event.text
                 if reader is None:
                     yield Thought(event.text) if event.is_thought else Text(event.text, event.logprobs)
                     continue
@@ -184,7 +188,20 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
                     yield part
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
+                if request.document is not None and not called:
+                    event = replace(event, unfounded=await _unfounded(server, turn, request.document, written))
                 yield Finished(reason, event)
+
+
+async def _unfounded(server: Server, turn: ChatTurn, document: Opened, written: str) -> list[str]:
+    """Return the names and numbers of an answer that are not in the text that the model read for it."""
+
+    def find() -> list[str]:
+        read = b"".join(map(server.engine.llama.piece, document.index.tokens.tolist())).decode(errors="replace")
+        others = [str(message["content"]) for message in turn.messages if message["role"] != "assistant"]
+        return unfounded(written, [read, *others])
+
+    return await asyncio.to_thread(find)
 
 
 async def gathered(events: AsyncGenerator[Event, None]) -> Whole:
