@@ -91,6 +91,30 @@ class OneFile:
         return Document(llama, sampling, hashed.path, system, described, recorded, library)
 
 
+def open_files(
+    llama: Llama,
+    snapshot: LibrarySnapshot,
+    files: Sequence[DocumentFile],
+    reading: ReadSettings,
+    progress: Progress | ProgressOfMany,
+    sampling: Sampling,
+    system: str,
+    sources: bool,
+) -> Collection:
+    """Open documents with a loaded, empty model; make the missing indexes, if they are needed.
+
+    Raises
+    ------
+    OctavoError
+        No document can be used, or disk or memory do not suffice.
+    """
+    notice, library = progress.notice, snapshot.library
+    indexer = Indexer(llama, snapshot, notice, reading.prefill, (), reading.state_every)
+    finder = finder_of(indexer, files, reading, of_many(progress, 1))
+    heads = source_heads(llama, library, notice) if sources else None
+    return Collection(llama, sampling, finder, system, heads, library)
+
+
 def finder_of(
     indexer: Indexer,
     files: Sequence[DocumentFile],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +79,7 @@ def chat(
         if interactive:
             notice(f"{_about(session, document)}/help lists what you can do here.")
         say_if_no_switch(session)
-        loop = ChatLoop(session, interactive, output, document, sources, reading, think)
+        loop = ChatLoop(session, interactive, output, document, sources, reading, think, documents)
         if goes_on:
             if document is not None and not _is_read(session):
                 raise click.UsageError(f"{document.name} is not read yet, so no conversation about it can continue.")
@@ -121,6 +122,8 @@ class ChatLoop:
         Whether to show the sources of each answer.
     think : str, optional
         One of THINKS (sampling.py).
+    begun_with : sequence of str
+        Documents that the chat began with.
     """
 
     def __init__(
@@ -132,22 +135,24 @@ class ChatLoop:
         sources: bool = False,
         reading: ReadSettings | None = None,
         think: str | None = None,
+        begun_with: Sequence[str] = (),
     ) -> None:
         self.session, self.interactive, self.output, self.thinks = session, interactive, output, think
         self.document, self.with_sources, self.reading = document, sources, reading or ReadSettings()
-        self.n_answers = 0
+        self.begun_with, self.n_answers = begun_with, 0
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
             "/regenerate": ("answer the last question anew", self.regenerate),
             "/sources": ("list the passages that the last answer comes from", self.sources),
             "/clear": ("forget all questions and answers; the document stays", self.clear),
+            "/document": ("talk about the documents of the beginning again", self.back),
             "/stats": ("say what the context holds and how fast the last answer was", self.stats),
             "/exit": ("leave; Ctrl-D does too", self.exit),
         }
         self.commands_of: dict[str, tuple[str, str, Callable[[str], None]]] = {
             "/save": ("NAME", "save the conversation", self.save),
             "/load": ("NAME", "resume one that was saved", self.load),
-            "/document": ("FILE", "talk about another document", self.open),
+            "/document": ("FILE", "talk about another document, or a folder", self.open),
             "/think": ("HOW", f"{SHOW} or {HIDE} thoughts, or turn them {OFF}", self.think),
         }
 
@@ -218,14 +223,18 @@ class ChatLoop:
         notice("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
 
     def command(self, name: str, argument: str) -> None:
-        """Run a command that takes an argument. If it fails, print the reason and change nothing."""
+        """Run a command that takes an argument."""
+        if argument:
+            self.command_of(lambda: self.commands_of[name][2](argument))
+        else:
+            notice(f"{name} takes one thing: {name} {self.commands_of[name][0]}.")
+
+    def command_of(self, run: Callable[[], None]) -> None:
+        """Run a command that may fail: then print the reason and change nothing."""
         from ..errors import OctavoError
 
-        if not argument:
-            notice(f"{name} takes one thing: {name} {self.commands_of[name][0]}.")
-            return
         try:
-            self.commands_of[name][2](argument)
+            run()
         except OctavoError as problem:
             if not self.interactive:
                 raise
@@ -241,14 +250,24 @@ class ChatLoop:
         notice(f"The conversation continues: {self.session.n_tokens - self.session.n_document:,} tokens.")
 
     def open(self, path: str) -> None:
-        """Do /document: talk about another document. The conversation about the current one is kept as its last."""
+        """Do /document: talk about another document, or a folder."""
+        self._open([os.path.expanduser(path)])
+
+    def back(self) -> None:
+        """Do /document alone: return to the documents that the chat began with."""
+        if self.begun_with:
+            self.command_of(lambda: self._open(self.begun_with))
+        else:
+            notice("This chat began without a document: /document FILE names one.")
+
+    def _open(self, documents: Sequence[str]) -> None:
+        """Talk about other documents. The conversation about the current one is kept as its last."""
         from .open_conversation import open_next
 
         self.keep()
-        document = Path(path).expanduser()
-        self.session = open_next(self.session, document, self.reading, self.with_sources or self.interactive)
-        self.document = document
-        notice(_about(self.session, document).strip())
+        self.session = open_next(self.session, documents, self.reading, self.with_sources or self.interactive)
+        self.document = None if is_collection(documents) else Path(documents[0])
+        notice(_about(self.session, self.document).strip())
 
     def think(self, how: str) -> None:
         """Do /think: show or hide thoughts, or turn thinking off."""

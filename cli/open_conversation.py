@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -112,9 +111,9 @@ def open_session(
         return api.open_documents(documents, settings, **how, progress=progress)
 
 
-def open_next(session: Session, document: Path, reading: ReadSettings, sources: bool) -> Session:
-    """Open another document with the model of a conversation."""
+def open_next(session: Session, documents: Sequence[str], reading: ReadSettings, sources: bool) -> Session:
+    """Open other documents with the model of a conversation."""
     from .. import api
 
     with resumable(), ManyProgress() as progress:
-        return api.open_next(session, document, reading=reading, sources=sources, progress=progress)
+        return api.open_next(session, *documents, reading=reading, sources=sources, progress=progress)
