@@ -116,10 +116,10 @@ def open_documents(
     sources: bool = False,
     progress: Progress | ProgressOfMany | None = None,
 ) -> Collection:
-    """Open many documents for questions. Each question is answered from one of them, or from excerpts of all.
+    """Open many documents for questions. Each is answered from excerpts of all, or from a whole one.
 
-    Documents without an index are indexed first, unless `reading` asks for excerpts: then words find passages of the
-    texts, and the model reads these for each question. A document that cannot be used is left out, and `progress`
+    Documents without an index are indexed first, unless `reading` asks for excerpts alone: then words find passages of
+    the texts, and the model reads these for each question. A document that cannot be used is left out, and `progress`
     receives the reason. For all other arguments see `open_document`.
 
     Parameters

@@ -185,7 +185,8 @@ class ReadSettings(Extraction):
         if self.prefill not in PREFILLS:
             raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{self.prefill}'.")
         if self.read not in READS:
-            raise OctavoError(f"Answers are given from {' or '.join(READS)}: '{self.read}' is none of them.")
+            listed = f"{', '.join(READS[:-1])} or {READS[-1]}"
+            raise OctavoError(f"Answers are given from {listed}: '{self.read}' is none of them.")
         if self.state_every < 0:
             raise OctavoError(f"States are kept every so many tokens, or 0 for none: not every {self.state_every}.")
         if self.first_answer is not None and not self.first_answer >= 0:

@@ -6,9 +6,10 @@
 FOLDER receives the documents of write_mixed_documents.py and their indexes; what is there already is not made again.
 Each question is asked about the whole folder, in a conversation of its own:
 
-- `unread`: of documents without an index, whose passages are found by words;
-- `document`, `excerpts`, `auto`: as with `--read`, once all are indexed;
-- `BM25`: the three chunks of 256 words with the highest BM25. They are not answered from.
+- `BM25`: the three chunks of 256 words with the highest BM25;
+- `unread`: the passages of documents without an index, which are found by words, too. They and BM25's are not answered
+  from;
+- `document`, `excerpts`, `auto`: as with `--read`, once all are indexed.
 
 "right document first" counts questions whose likeliest document is the right one, "passage read" those whose passage
 stands in the text that the model read. An answer is right if it has one of the accepted texts. All seeds count.
@@ -62,13 +63,16 @@ def main() -> None:
         octavo.index_documents([texts], indexes)
     records: list[dict[str, Any]] = []
     for way in ways:
-        settings, reading = indexes, octavo.ReadSettings(read=way if way not in (_BM25, _UNREAD) else "document")
-        if way == _UNREAD:
-            settings = replace(indexes, index_dir=arguments.folder / "unread")
-            reading = octavo.ReadSettings(first_answer=0, background=False)
-        with octavo.open_documents([texts], settings, reading=reading, sources=False) as collection:
+        reads = {_BM25: "document", _UNREAD: "excerpts"}.get(way, way)
+        settings = replace(indexes, index_dir=arguments.folder / "unread") if way == _UNREAD else indexes
+        with octavo.open_documents([texts], settings, reading=octavo.ReadSettings(read=reads)) as collection:
             for each in asked:
-                found = _by_words(collection, each) if way == _BM25 else _answered(collection, each, arguments)
+                if way == _BM25:
+                    found = [_by_words(collection, each)]
+                elif way == _UNREAD:
+                    found = [_unread(collection, each)]
+                else:
+                    found = _answered(collection, each, arguments)
                 records += [{"way": way, "set": arguments.set, "file": each.file, **one} for one in found]
     if arguments.records:
         with arguments.records.open("a") as file:
@@ -110,7 +114,16 @@ def _answered(collection: Collection, asked: Asked, arguments: argparse.Namespac
     return answers
 
 
-def _by_words(collection: Collection, asked: Asked) -> list[dict[str, Any]]:
+def _unread(collection: Collection, asked: Asked) -> dict[str, Any]:
+    """Find the passages that an answer is given from as long as no document is read."""
+    finder = collection._finder
+    choice = finder.choose(*finder.search(asked.question))
+    texts = [finder._store.document(piece.text).text[piece.start : piece.stop] for piece in choice.pieces]
+    first = _is_of(choice.candidates[0].document.path, asked)
+    return {"temperature": "", "first": first, "read": _has("\n".join(texts), asked.passage), "right": None}
+
+
+def _by_words(collection: Collection, asked: Asked) -> dict[str, Any]:
     """Find the chunks with the highest BM25 over words in lower case."""
     document_set: DocumentSet = collection._finder.document_set
     llama, documents = collection.llama, list(document_set.texts)
@@ -128,7 +141,7 @@ def _by_words(collection: Collection, asked: Asked) -> list[dict[str, Any]]:
         chunk = words[number][part * _CHUNK // 2 : (part + 2) * _CHUNK // 2]
         read += texts[number][chunk[0].start() : chunk[-1].end()] + "\n\n"
     first = _is_of(documents[every[0][1]].path, asked)
-    return [{"temperature": "", "first": first, "read": _has(read, asked.passage), "right": None}]
+    return {"temperature": "", "first": first, "read": _has(read, asked.passage), "right": None}
 
 
 def _is_right(answer: str, asked: Asked) -> bool:
@@ -166,7 +179,7 @@ def _rows(way: str, records: Sequence[dict[str, Any]]) -> list[list[str]]:
         drawn = [record for record in own if record["temperature"] == temperature]
         questions = list({record["file"]: record for record in drawn}.values())
         shares = [f"{sum(each[name] for each in questions)} of {len(questions)}" for name in ("first", "read")]
-        right = "" if way == _BM25 else f"{sum(each['right'] for each in drawn)} of {len(drawn)}"
+        right = "" if way in (_BM25, _UNREAD) else f"{sum(each['right'] for each in drawn)} of {len(drawn)}"
         rows.append([way, temperature, *shares, right])
     return rows
 

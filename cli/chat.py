@@ -51,7 +51,7 @@ def chat(
     """Talk about documents, or about anything.
 
     DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX; it is indexed first where that was not done yet. Of several
-    documents, or a folder, the one is found that each question is about. Without any, the model talks from memory.
+    documents, or a folder, octavo finds what each question is about. Without any, the model talks from memory.
     Without a terminal, each line of standard input is a question. Answers go to standard output, everything else to
     standard error.
     """

@@ -201,7 +201,7 @@ class ScriptedSession:
 
     answers: dict[str, list] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    answer = SimpleNamespace(finish_reason="stop", thought_cut=False, reasoning="")
+    answer = SimpleNamespace(finish_reason="stop", thought_cut=False, reasoning="", unfounded=())
 
     def stream_parts(self, question):
         self.asked.append(question)
@@ -235,9 +235,20 @@ def test_commands(capsys):
     session = ScriptedSession()
     ChatLoop(session, interactive=True).run(iter(["/help", "/foo bar", " /exit ", "never"]))
     lines = capsys.readouterr().err.splitlines()
-    names = ["/help", "/regenerate", "/sources", "/clear", "/stats", "/exit", "/save", "/load", "/document"]
+    names = [
+        "/help",
+        "/regenerate",
+        "/sources",
+        "/clear",
+        "/document",
+        "/stats",
+        "/exit",
+        "/save",
+        "/load",
+        "/document",
+    ]
     names.append("/think")
-    assert [line.split()[0] for line in lines[:10]] == names
+    assert [line.split()[0] for line in lines[:11]] == names
     assert lines[-1] == "There is no command /foo: /help lists them."
     assert session.asked == []
 
