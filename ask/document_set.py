@@ -22,7 +22,7 @@ import numpy as np
 from ..errors import OctavoError
 from ..library.bm25 import BEFORE
 from ..library.document_file import DocumentFile, HashedDocument, hash_document
-from ..library.function_words import says_something
+from ..library.function_words import says_something, with_subject
 from ..library.indexed_document import IndexedDocument
 from ..library.open_index import Indexer
 from ..progress import ProgressOfMany, Silent, before_many
@@ -120,6 +120,7 @@ class DocumentSet:
             An index can neither be opened nor made again.
         """
         llama = self._llama
+        question, before = with_subject(question, before)
         tokens = dict.fromkeys(self._subject(before), BEFORE) | dict.fromkeys(self._subject(question), 1.0)
         words = self.words.of(tokens)
         near = np.argsort(-words, kind="stable")[:_RANKED]

@@ -47,3 +47,10 @@ def subject_words(question: str) -> str:
     """Return the words of a question that say something, or all of them if none does."""
     words = _WORD.findall(question)
     return " ".join([word for word in words if says_something(word)] or words)
+
+
+def with_subject(question: str, before: str) -> tuple[str, str]:
+    """Return a question and the one before it; both as one if only that has a subject, as before "Why?"."""
+    if not before or any(map(says_something, _WORD.findall(question))):
+        return question, before
+    return f"{before}\n{question}", ""

@@ -25,7 +25,7 @@ from ..runtime.store.model_library import hash_text
 from ..runtime.store.sqlite_file import SqliteFile
 from .bm25 import BEFORE, rarity, relative_lengths, saturated
 from .document_parts import heading_offsets, ranges_of
-from .function_words import subject_words
+from .function_words import subject_words, with_subject
 
 #: File of a library with its texts.
 TEXTS = "texts.sqlite"
@@ -226,9 +226,9 @@ class TextStore(SqliteFile):
             The best first; none if no text has a word of the question.
         """
         with self._reporting():
-            return self._search(question, numbers, before)
+            return self._search(numbers, *with_subject(question, before))
 
-    def _search(self, question: str, numbers: Sequence[int], before: str) -> list[Piece]:
+    def _search(self, numbers: Sequence[int], question: str, before: str) -> list[Piece]:
         blocks = np.array(
             self._db.execute("SELECT number, text, start, stop FROM blocks ORDER BY number").fetchall(), np.int64
         ).reshape(-1, 4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.library.function_words import says_something, subject_words
+from octavo.library.function_words import says_something, subject_words, with_subject
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,9 @@ def test_punctuation_and_words_of_grammar_say_nothing(piece):
 @pytest.mark.parametrize("piece", [" lamp", "17", "Überblick", "灯"])
 def test_other_words_say_something(piece):
     assert says_something(piece)
+
+
+def test_a_question_without_a_subject_has_that_of_the_one_before():
+    assert with_subject("Why?", "Who sank the Petrel?") == ("Who sank the Petrel?\nWhy?", "")
+    assert with_subject("Why at night?", "Who sank the Petrel?") == ("Why at night?", "Who sank the Petrel?")
+    assert with_subject("Why?", "") == ("Why?", "")

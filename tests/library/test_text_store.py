@@ -170,3 +170,4 @@ def test_the_question_before_counts_less(store):
     assert best("Which Petrel sank?") == "ships.md"
     assert best("Who kneads dough?", before="Which Petrel sank?") == "bread.md"
     assert best("And why?", before="Which Petrel sank?") == "ships.md"
+    assert best("And why at night?", before="Which Petrel sank?") == "bread.md"
