@@ -187,7 +187,6 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
         "answer": answer.text,
         "reasoning": answer.reasoning,
         "finish_reason": answer.finish_reason,
-        "unfounded": list(answer.unfounded),
         **facts,
         "tokens": {
             "document": session.n_document,
@@ -207,6 +206,7 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
             "share": round(answer.kv_share, 4),
             "covered": None if answer.covered is None else round(answer.covered, 4),
         },
+        "unfounded": list(answer.unfounded),
     }
 
 
