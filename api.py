@@ -15,17 +15,15 @@ from pathlib import Path
 
 from .ask.collection import Collection
 from .ask.document_session import Document
-from .ask.opening import OneFile, finder_of
-from .ask.retrieval_heads import source_heads
+from .ask.opening import OneFile, open_files
 from .ask.session import Session
 from .library.background.computing import computing
 from .library.batch.index_documents import index_collection
 from .library.batch.index_result import folders_of
 from .library.batch.job import Job
 from .library.document_file import DocumentFile
-from .library.expand_paths import absolute, check_existence, documents_of
-from .library.open_index import Indexer
-from .progress import Progress, ProgressOfMany, Silent, of_many
+from .library.expand_paths import absolute, check_existence, documents_of, names_many
+from .progress import Progress, ProgressOfMany, Silent
 from .runtime.methods import DEFAULT_ATTENTION
 from .runtime.methods.attention import Attention
 from .runtime.models.load_model import load, locate_model
@@ -119,10 +117,10 @@ def open_documents(
     sources: bool = False,
     progress: Progress | ProgressOfMany | None = None,
 ) -> Collection:
-    """Open many documents for questions. Each question is answered from one of them, or from excerpts of all.
+    """Open many documents for questions. Each is answered from excerpts of all, or from a whole one.
 
-    Documents without an index are indexed first, unless `reading` asks for excerpts: then words find passages of the
-    texts, and the model reads these for each question. A document that cannot be used is left out, and `progress`
+    Documents without an index are indexed first, unless `reading` asks for excerpts alone: then words find passages of
+    the texts, and the model reads these for each question. A document that cannot be used is left out, and `progress`
     receives the reason; one that is named and missing is an error. For all other arguments see `open_document`.
 
     Parameters
@@ -148,12 +146,10 @@ def open_documents(
     settings, library = locate_model(ModelSettings.of(model), notice)
     llama = load(settings, library, Attention.of(attention), notice)
     try:
-        indexer = Indexer(llama, LibrarySnapshot(library), notice, reading.prefill, (), reading.state_every)
-        finder = finder_of(indexer, files, reading, of_many(progress, 1))
-        heads = source_heads(llama, library, notice) if sources else None
-        collection = Collection(llama, sampling, finder, system_prompt, heads, library)
-        collection.about = absolute(paths)
-        return collection
+        snapshot = LibrarySnapshot(library)
+        opened = open_files(llama, snapshot, files, reading, progress, sampling, system_prompt, sources)
+        opened.about = absolute(paths)
+        return opened
     except BaseException:
         llama.close()
         raise
@@ -162,24 +158,25 @@ def open_documents(
 @computing()
 def open_next(
     session: Session,
-    path: AnyPath,
-    *,
+    *paths: AnyPath,
     reading: ReadSettings = ReadSettings(),
     sources: bool = False,
     progress: Progress | ProgressOfMany | None = None,
 ) -> Document | Collection:
-    """Open a document with the model of a conversation, which ends. If that fails, the conversation continues.
+    """Open documents with the model of a conversation, which ends. If that fails, the conversation continues.
 
     Parameters
     ----------
     session : Session
-        The conversation, from `open_document` or `open_session`.
+        The conversation, from `open_document`, `open_documents` or `open_session`.
+    *paths : path
+        At least one: a document; or several, folders and patterns, as `open_documents` takes them.
 
     Returns
     -------
     Document or Collection
-        The document, or its parts if it is longer than the context. It closes the model; do
-        not use the old conversation any more.
+        The document; its parts if it is longer than the context; or the documents. It closes the model; do not use the
+        old conversation any more.
 
     Raises
     ------
@@ -189,10 +186,17 @@ def open_next(
     progress, llama = progress or Silent(), session.llama
     library = session.library or Library.of(llama.model_path)
     snapshot = LibrarySnapshot(library)
-    file = OneFile(library, snapshot, DocumentFile(path, reading.extraction), reading, progress)
+    if len(paths) > 1 or any(map(names_many, paths)):
+        check_existence(paths)
+        files = [DocumentFile(path, reading.extraction) for path in documents_of(paths, progress.notice)]
+        with session.suspended():
+            several = open_files(llama, snapshot, files, reading, progress, session.sampling, session.system, sources)
+            several.about = absolute(paths)
+            return several
+    file = OneFile(library, snapshot, DocumentFile(paths[0], reading.extraction), reading, progress)
     with session.suspended():
         opened = file.open(llama, session.sampling, session.system, sources)
-        opened.about = absolute([path])
+        opened.about = absolute(paths)
         return opened
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -29,8 +29,9 @@ ROPE_SCALINGS = ("linear", "yarn")
 #: Ways to read documents: a batch reads everything, or the keys that hold most of its attention.
 PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 
-#: Text to read for an answer over several documents: the one that the question is about, whole; or excerpts of all.
-READS = WHOLE, EXCERPTS = "document", "excerpts"
+#: Text to read for an answer over several documents: excerpts of all, but the document that the question is about,
+#: whole, if the question is about all of it; always that document; or always excerpts.
+READS = BY_QUESTION, WHOLE, EXCERPTS = "auto", "document", "excerpts"
 
 #: Tokens after which a document's index keeps the recurrent state of a hybrid model, by default.
 STATE_EVERY = 4096
@@ -46,6 +47,9 @@ MAX_TOKENS = 1024
 
 #: Default limit of a thought's tokens: small models may think without end.
 THINK_BUDGET = 4096
+
+#: Default temperatures: of answers over documents, where a higher one draws wrong words, and of others.
+OVER_DOCUMENTS, TEMPERATURE = 0.2, 0.8
 
 
 @dataclass(frozen=True)
@@ -158,9 +162,10 @@ class ReadSettings(Extraction):
     prefill : {"sparse", "dense"}
         How to read a document the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on, keys
         that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
-    read : {"document", "excerpts"}
-        Text to read for an answer over several documents: the one that the question is about, whole; or excerpts of
-        all, about 1,000 tokens together, for which nothing is indexed (docs/library.md).
+    read : {"auto", "document", "excerpts"}
+        Text to read for an answer over several documents: "document" is the one that the question is about, whole;
+        "excerpts" are about 1,000 tokens of all, for which nothing is indexed; "auto" are excerpts, unless the question
+        is about a whole, such as a summary (docs/library.md).
     state_every : int
         For hybrid models: tokens after each of which the index keeps the recurrent state, from which a changed document
         is read on; rounded up to a multiple of 1,024. 0 keeps only the state at the end.
@@ -179,7 +184,7 @@ class ReadSettings(Extraction):
     """
 
     prefill: str = PREFILL_SPARSE
-    read: str = WHOLE
+    read: str = BY_QUESTION
     state_every: int = STATE_EVERY
     first_answer: float | None = None
     background: bool = True
@@ -193,7 +198,8 @@ class ReadSettings(Extraction):
         if self.prefill not in PREFILLS:
             raise OctavoError(f"Documents are read {' or '.join(PREFILLS)}: not '{self.prefill}'.")
         if self.read not in READS:
-            raise OctavoError(f"Answers are given from {' or '.join(READS)}: '{self.read}' is neither.")
+            listed = f"{', '.join(READS[:-1])} or {READS[-1]}"
+            raise OctavoError(f"Answers are given from {listed}: '{self.read}' is none of them.")
         if self.state_every < 0:
             raise OctavoError(f"States are kept every so many tokens, or 0 for none: not every {self.state_every}.")
         if self.first_answer is not None and not self.first_answer >= 0:
@@ -211,8 +217,9 @@ class Sampling:
     max_tokens : int, optional
         Largest number of tokens of an answer, without its thoughts; None for as many as fit the context, or a whole
         context if the attention has no limit.
-    temperature : float
-        Temperature; 0 always takes the likeliest token.
+    temperature : float, optional
+        Temperature; 0 always takes the likeliest token. By default 0.2 over documents (docs/evaluation.md), and 0.8
+        without.
     top_p : float
         Draw from the likeliest tokens whose probabilities add up to this share; 1 is off.
     top_k : int
@@ -235,7 +242,7 @@ class Sampling:
     """
 
     max_tokens: int | None = MAX_TOKENS
-    temperature: float = 0.8
+    temperature: float | None = None
     top_p: float = 0.95
     top_k: int = 40
     min_p: float = 0.05
@@ -245,14 +252,15 @@ class Sampling:
     think_budget: int | None = THINK_BUDGET
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "top_p", "min_p", "repeat_penalty"):
+        check_number("temperature", self.temperature, optional=True)
+        for name in ("top_p", "min_p", "repeat_penalty"):
             check_number(name, getattr(self, name))
         for name in ("max_tokens", "seed", "think_budget"):
             check_whole(name, getattr(self, name), optional=True)
         check_whole("top_k", self.top_k)
         if self.max_tokens is not None and self.max_tokens < 1:
             raise OctavoError(f"An answer has at least 1 token: max_tokens cannot be {self.max_tokens}.")
-        if not 0 <= self.temperature < math.inf:
+        if self.temperature is not None and not 0 <= self.temperature < math.inf:
             raise OctavoError(f"A temperature is 0 or more, and finite: {self.temperature} is not.")
         if not 0 <= self.top_p <= 1:
             raise OctavoError(f"top_p is a share, from 0 to 1: {self.top_p} is not.")
@@ -266,6 +274,12 @@ class Sampling:
             raise OctavoError(f"A thought has 0 tokens or more: think_budget cannot be {self.think_budget}.")
         if self.seed is not None and not 0 <= self.seed < 2**32 - 1:
             raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
+
+    def settled(self, has_documents: bool) -> Sampling:
+        """Return these settings with a temperature, for an answer over documents or without."""
+        if self.temperature is not None:
+            return self
+        return replace(self, temperature=OVER_DOCUMENTS if has_documents else TEMPERATURE)
 
 
 def check_whole(

@@ -13,7 +13,7 @@ from ..runtime.thought_form import Stage, Thoughts
 from .thought_splitter import Part, ThoughtSplitter, n_begun
 
 #: Why an answer ended; see `Answer`.
-FinishReason = Literal["stop", "length", "context", "interrupted"]
+FinishReason = Literal["stop", "length", "context", "loop", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,10 @@ class Answer:
     ----------
     text : str
         The text, as it was streamed, without the model's thoughts.
-    finish_reason : {"stop", "length", "context", "interrupted"}
+    finish_reason : {"stop", "length", "context", "loop", "interrupted"}
         Why it ended: the model ended it ("stop"), it reached the token limit ("length"), the context is full
-        ("context"), or the caller stopped taking pieces ("interrupted").
+        ("context"), the model repeated itself without end ("loop"), or the caller stopped taking pieces
+        ("interrupted").
     timing : Timing
         Tokens and seconds.
     bytes_read : float
@@ -101,6 +102,8 @@ class Answer:
         Whether the thought was ended at its limit.
     read : Basis, optional
         What the model read for it; None in a conversation without a document.
+    unfounded : sequence of str
+        Its names and numbers that are not in the text that the model read (`unfounded`).
     """
 
     text: str
@@ -112,6 +115,7 @@ class Answer:
     reasoning: str = ""
     thought_cut: bool = False
     read: Basis | None = None
+    unfounded: Sequence[str] = ()
 
 
 class Meter:

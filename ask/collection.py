@@ -104,12 +104,12 @@ class Collection(Session):
     def stream_parts(self, question: str) -> Generator[Part, None, None]:
         """Find the text for a question, and answer it piece by piece, as `Session.stream_parts` does.
 
-        The search for a question in a conversation includes the question before it.
+        Each question is looked for anew. In the search the question before it counts, too, but less.
         """
         began = working_time()
         with computing():
             if not self._closed and question.strip():
-                self._find(f"{self._last.question}\n{question}" if self._last else question)
+                self._find(question, self._last.question if self._last else "")
             yield from self._answer(question, began)
 
     def sources(self, most: int = 3) -> list[Passage]:
@@ -137,7 +137,7 @@ class Collection(Session):
             self._unread, self._last = before.unread, last
             raise
 
-    def _find(self, question: str) -> None:
+    def _find(self, question: str, asked_before: str) -> None:
         """Attach the text for a question. If that fails, the conversation stays as it is."""
         only = self._finder.only
         if only is not None and self._current is not None:
@@ -145,7 +145,9 @@ class Collection(Session):
         before, last = self.conversation(), self._last
         with self.llama.context.unrecorded():  # the search is not part of the answer
             try:
-                text, found = (only, []) if only is not None else self._finder.find(question, self._current)
+                text, found = (
+                    (only, []) if only is not None else self._finder.find(question, self._current, asked_before)
+                )
                 self._attach(text, before)
             except BaseException:
                 self._attach(self._current, before)

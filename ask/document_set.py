@@ -20,7 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import OctavoError
+from ..library.bm25 import BEFORE
 from ..library.document_file import DocumentFile, HashedDocument, hash_document
+from ..library.function_words import says_something, with_subject
 from ..library.indexed_document import IndexedDocument
 from ..library.open_index import Indexer
 from ..progress import LeftOut, ProgressOfMany, Silent, before_many
@@ -33,7 +35,7 @@ from ..runtime.store.index_files import open_index, read_keys, read_tokens
 from ..runtime.store.model_library import Library, known_manifest
 from .question_queries import HeadQueries, question_queries
 from .ranking import PIECE, Ranking
-from .word_scores import WordScores
+from .word_scores import WordScores, folding
 
 _Read = TypeVar("_Read")
 
@@ -87,7 +89,7 @@ class DocumentSet:
     @cached_property
     def words(self) -> WordScores:
         """Return the scorer of the words that documents share with a question."""
-        return WordScores([self.texts[document] for document in self.documents])
+        return WordScores([self._folded[document] for document in self.documents])
 
     def open(self, document: IndexedDocument) -> tuple[Index, dict[str, Any]]:
         """Open the index of a document; return it with the manifest's description of the document.
@@ -104,20 +106,43 @@ class DocumentSet:
             self._open.popitem(last=False)
         return opened
 
-    def rank(self, question: str) -> Ranking:
+    def rank(self, question: str, before: str = "") -> Ranking:
         """Rank the documents that share most words with a question. The model is empty afterwards.
 
-        Raise OctavoError if an index can neither be opened nor made again.
+        Parameters
+        ----------
+        before : str
+            The question before, whose words count less.
+
+        Raises
+        ------
+        OctavoError
+            An index can neither be opened nor made again.
         """
         llama = self._llama
-        tokens = llama.prompt().question(f" {question}")
+        question, before = with_subject(question, before)
+        tokens = dict.fromkeys(self._subject(before), BEFORE) | dict.fromkeys(self._subject(question), 1.0)
         words = self.words.of(tokens)
         near = np.argsort(-words, kind="stable")[:_RANKED]
         documents = [self.documents[i] for i in near]
-        queries = question_queries(llama, self._heads, question)
+        queries = question_queries(llama, self._heads, question, before)
         with one_thread():
             pieces = [self._read(document, partial(self._best_scores, queries)) for document in documents]
-        return Ranking(documents, [self.texts[document] for document in documents], tokens, words[near], pieces)
+        return Ranking(documents, [self._folded[document] for document in documents], tokens, words[near], pieces)
+
+    @cached_property
+    def _folded(self) -> dict[IndexedDocument, np.ndarray]:
+        """Return the tokens of the documents, without case and blanks."""
+        table = folding(self._llama)
+        return {document: table[tokens] for document, tokens in self.texts.items()}
+
+    def _subject(self, question: str) -> list[int]:
+        """Return the tokens of a question, without case, that say something about its subject; all if none does."""
+        if not question:
+            return []
+        tokens = self._llama.prompt().question(f" {question}")
+        subject = [token for token in tokens if says_something(self._llama.piece(token).decode(errors="replace"))]
+        return list(map(int, folding(self._llama)[subject or tokens]))
 
     def _best_scores(self, queries: Sequence[HeadQueries], document: IndexedDocument) -> np.ndarray:
         """Return the highest score of a key of each piece of a document, for each head and word of a question."""

@@ -11,6 +11,7 @@ from ..runtime.query_recorder import Recorder
 from ..runtime.thought_form import Stage
 from ..settings import Sampling
 from .answer import Answer, FinishReason, Meter, Text
+from .loop_watch import LoopWatch
 from .thinking import Thinking
 from .thought_splitter import Part
 
@@ -73,6 +74,8 @@ class DrawnAnswer:
         Storage for the queries of the answer's steps.
     began : float
         When the question was asked, by `time.perf_counter`.
+    asked : str
+        Its text.
 
     Attributes
     ----------
@@ -93,6 +96,7 @@ class DrawnAnswer:
         question: Sequence[int],
         recorder: Recorder | None,
         began: float,
+        asked: str = "",
     ) -> None:
         self._llama, self._sampling, self._recorder = llama, sampling, recorder
         self._thoughts = thoughts = thinking.thoughts if prompt.has_template else None
@@ -109,6 +113,7 @@ class DrawnAnswer:
         self.tokens: list[tuple[int, bytes]] = []
         self.start = llama.n_tokens + len(read)
         self._meter, self._draws = Meter(llama, len(read), began), Draws(llama, sampling, read)
+        self._watch, self._loops = LoopWatch(asked), False
         self._reason: FinishReason = "interrupted"
         self._was_cut = False  # whether a thought was
 
@@ -127,6 +132,7 @@ class DrawnAnswer:
                     self._reason = "stop"
                     break
                 self.tokens.append((token, piece))
+                self._loops = self._watch.add("".join(part.text for part in parts if not part.is_thought))
                 self._reason = self._reason_to_end()
                 if self._reason == "interrupted":
                     self._limit_thought()
@@ -140,6 +146,8 @@ class DrawnAnswer:
         most = self._sampling.max_tokens
         if self.text.stopped:
             return "stop"
+        if self._loops:
+            return "loop"
         if most is not None and self.text.n_answer >= most:
             return "length"
         return "context" if self._meter.n_tokens >= self._room else "interrupted"

@@ -30,8 +30,8 @@ from .ranking import Excerpt
 
 _Result = TypeVar("_Result")
 
-#: Tokens of all excerpts of an answer.
-EXCERPT_TOKENS = 1024
+#: Tokens of all excerpts of an answer, and the share of a shorter context that they take.
+EXCERPT_TOKENS, _OF_CONTEXT = 1024, 0.5
 
 
 class BatchRead(NamedTuple):
@@ -98,6 +98,11 @@ class LaidOut:
             for passage in passages(text, places, of_documents[document], most)
         ]
         return sorted(found, key=lambda found: -found[1].share)[:most]
+
+
+def n_excerpt_tokens(llama: Llama) -> int:
+    """Return the number of tokens of the excerpts of an answer."""
+    return min(EXCERPT_TOKENS, int(llama.n_ctx() * _OF_CONTEXT))
 
 
 def lay_out(llama: Llama, document_set: DocumentSet, excerpts: Sequence[Excerpt]) -> LaidOut:

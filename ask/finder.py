@@ -14,13 +14,14 @@ from ..library.document_parts import n_parts_of
 from ..library.indexed_document import IndexedDocument
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
-from ..settings import WHOLE
+from ..settings import BY_QUESTION, EXCERPTS, WHOLE
 from .answer import Basis
 from .conversation import hash_tokens
 from .document_set import DocumentSet
-from .excerpts import EXCERPT_TOKENS, LaidOut, lay_out
+from .excerpts import CannotLayOut, LaidOut, lay_out, n_excerpt_tokens
 from .passages import Passage, TokenText, passages, text_and_places
 from .ranking import Candidate
+from .whole_questions import needs_whole
 
 #: Texts that are kept for the sources of further answers.
 _KEPT_TEXTS = 4
@@ -74,10 +75,20 @@ class Finder(Protocol):
     def rest(self) -> Rest:
         """Return what becomes of the documents' text that was not read for an answer."""
 
-    def find(self, question: str, current: FoundText | None) -> tuple[FoundText, list[Candidate]]:
+    def find(self, question: str, current: FoundText | None, before: str = "") -> tuple[FoundText, list[Candidate]]:
         """Find the text for a question, and the documents that it may be about, the likeliest first.
 
-        Return `current` if it is the same text. Raise OctavoError if it cannot be opened.
+        Parameters
+        ----------
+        current : FoundText or None
+            The text of the answer before, which is returned if it is the same.
+        before : str
+            The question before, which counts less: the question may refer to it.
+
+        Raises
+        ------
+        OctavoError
+            The text cannot be opened.
         """
 
     def followed_by(self, tokens_hash: str) -> FoundText | None:
@@ -143,6 +154,11 @@ class Excerpts:
         return self.laid_out.passages(attended, self.finder.text, most)
 
 
+def reads_whole(reads: str, question: str) -> bool:
+    """Return whether a question over several documents is answered from one of them, whole; `reads` is one of READS."""
+    return reads == WHOLE or (reads == BY_QUESTION and needs_whole(question))
+
+
 class IndexFinder:
     """Finds documents, or excerpts, by the words and the keys of their indexes.
 
@@ -156,7 +172,7 @@ class IndexFinder:
 
     rest: Rest = "indexed"
 
-    def __init__(self, llama: Llama, document_set: DocumentSet, reads: str = WHOLE) -> None:
+    def __init__(self, llama: Llama, document_set: DocumentSet, reads: str = BY_QUESTION) -> None:
         self.document_set = document_set
         self._llama, self._reads = llama, reads
         self._texts: dict[IndexedDocument, tuple[TokenText, list[Place]]] = {}
@@ -169,18 +185,22 @@ class IndexFinder:
     @property
     def only(self) -> WholeText | None:
         """Return the only document, if it is read whole."""
-        is_only = len(self.documents) == 1 and self._reads == WHOLE
+        is_only = len(self.documents) == 1 and self._reads != EXCERPTS
         return WholeText(self, self.documents[0]) if is_only else None
 
-    def find(self, question: str, current: FoundText | None) -> tuple[FoundText, list[Candidate]]:
+    def find(self, question: str, current: FoundText | None, before: str = "") -> tuple[FoundText, list[Candidate]]:
         """Find the likeliest document, or the likeliest excerpts. See `Finder.find`."""
-        ranking = self.document_set.rank(question)
-        if self._reads == WHOLE:
-            return WholeText(self, ranking.candidates[0].document), ranking.candidates
-        excerpts = ranking.excerpts(EXCERPT_TOKENS)
-        if isinstance(current, Excerpts) and current.laid_out.excerpts == excerpts:
-            return current, ranking.candidates
-        return Excerpts(self, lay_out(self._llama, self.document_set, excerpts)), ranking.candidates
+        ranking = self.document_set.rank(question, before)
+        if not reads_whole(self._reads, question):
+            excerpts = ranking.excerpts(n_excerpt_tokens(self._llama))
+            if isinstance(current, Excerpts) and current.laid_out.excerpts == excerpts:
+                return current, ranking.candidates
+            try:
+                return Excerpts(self, lay_out(self._llama, self.document_set, excerpts)), ranking.candidates
+            except CannotLayOut:
+                if self._reads == EXCERPTS:
+                    raise
+        return WholeText(self, ranking.candidates[0].document), ranking.candidates
 
     def followed_by(self, tokens_hash: str) -> WholeText | None:
         """Return the document with these tokens; None for excerpts, or for a document of another set."""

@@ -21,8 +21,9 @@ from ..library.open_index import Indexer
 from ..library.reading_speed import ReadingSpeed, characters_per_token
 from ..library.text_store import Piece, TextStore
 from ..progress import ProgressOfMany, Silent, before_many
+from ..settings import ReadSettings
 from .document_set import DocumentSet, check_problems, open_document_set
-from .finder import FoundText, IndexFinder, Rest, WholeText
+from .finder import FoundText, IndexFinder, Rest, WholeText, reads_whole
 from .ranking import Candidate
 from .read_part import ReadPart, UnfinishedIndex
 from .retrieval_heads import source_heads
@@ -48,6 +49,8 @@ class GrowingFinder:
         Finds passages of all documents.
     texts : dict
         The text of each of these documents.
+    reads : str
+        What is read for an answer, one of READS (settings.py).
     job : dict, optional
         How to read the documents in the background: the fields of a `Job`. None leaves them unread.
     """
@@ -58,11 +61,12 @@ class GrowingFinder:
         store: TextStore,
         passages: PassageFinder,
         texts: dict[UnreadDocument, FileText],
+        reads: str,
         job: dict[str, Any] | None,
         progress: ProgressOfMany,
     ) -> None:
         self._indexer, self._store, self._passages, self._texts = indexer, store, passages, texts
-        self._job, self._progress = job, progress
+        self._reads, self._job, self._progress = reads, job, progress
         self._whole: IndexFinder | None = None
         self._read: dict[Path, IndexFinder] = {}
         self._part: tuple[UnreadDocument, ReadPart] | None = None
@@ -86,15 +90,15 @@ class GrowingFinder:
             return "indexed"
         return "being read" if self._is_queued else "unread"
 
-    def find(self, question: str, current: FoundText | None) -> tuple[FoundText, list[Candidate]]:
+    def find(self, question: str, current: FoundText | None, before: str = "") -> tuple[FoundText, list[Candidate]]:
         """Find the best text that there is now. See `Finder.find`."""
         if self._whole is None:
             self._indexer.snapshot.refresh()
             unread = [document for document, text in self._texts.items() if not is_read(self._indexer, text)]
             if unread:
-                return self._find(question, current, unread)
+                return self._find(question, current, before, unread)
             self._whole = self._move_over()
-        return (self.only, []) if self.only is not None else self._whole.find(question, current)
+        return (self.only, []) if self.only is not None else self._whole.find(question, current, before)
 
     def followed_by(self, tokens_hash: str) -> FoundText | None:
         """Return the text with these tokens, once all documents are read."""
@@ -108,16 +112,16 @@ class GrowingFinder:
         indexer, several = self._indexer, len(documents) > 1
         heads = source_heads(indexer.llama, indexer.library, indexer.notice) if several else []
         hashed = [text.hashed for text in self._texts.values()]
-        return IndexFinder(indexer.llama, open_document_set(indexer, hashed, heads, self._progress))
+        return IndexFinder(indexer.llama, open_document_set(indexer, hashed, heads, self._progress), self._reads)
 
     def _find(
-        self, question: str, current: FoundText | None, unread: Sequence[UnreadDocument]
+        self, question: str, current: FoundText | None, before: str, unread: Sequence[UnreadDocument]
     ) -> tuple[FoundText, list[Candidate]]:
         """Find the text for a question while some documents are not read."""
-        candidates, found = self._passages.search(question)
+        candidates, found = self._passages.search(question, before)
         self._read_on([candidate.document for candidate in candidates], unread)
         best = candidates[0].document if candidates else unread[0]
-        whole = self._whole_of(best, found[0]) if found else None
+        whole = self._whole_of(best, found[0]) if found and reads_whole(self._reads, question) else None
         if whole is not None:
             return whole, candidates
         part = self._part_of(best)
@@ -195,7 +199,7 @@ def open_growing(
     indexer: Indexer,
     texts: FileTexts,
     files: Sequence[DocumentFile],
-    first_answer: float,
+    reading: ReadSettings,
     job: dict[str, Any] | None,
     progress: ProgressOfMany,
 ) -> GrowingFinder | list[HashedDocument]:
@@ -205,8 +209,8 @@ def open_growing(
     ----------
     texts : FileTexts
         Reads their texts.
-    first_answer : float
-        Seconds within which the first answer should begin.
+    reading : ReadSettings
+        What is read for an answer, and the seconds within which the first one should begin.
     job : dict or None
         See `GrowingFinder`.
 
@@ -220,7 +224,7 @@ def open_growing(
     OctavoError
         No document can be read; of a single one, the reason.
     """
-    llama = indexer.llama
+    llama, first_answer = indexer.llama, reading.first_answer or 0.0
     read, order = {file for file in files if indexer.has(file)}, {file: i for i, file in enumerate(files)}
     speed = ReadingSpeed(llama, indexer.library)
     found: list[FileText] = []
@@ -248,4 +252,4 @@ def open_growing(
     documents = {UnreadDocument.of(text): text for text in sorted(kept, key=lambda text: order[text.file])}
     n_passages = min(PASSAGE_TOKENS, int(first_answer * _FOR_PASSAGES * per_s))
     finder = PassageFinder(llama, texts.store, list(documents), n_passages, speed.note)
-    return GrowingFinder(indexer, texts.store, finder, documents, job, progress)
+    return GrowingFinder(indexer, texts.store, finder, documents, reading.read, job, progress)

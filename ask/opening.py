@@ -12,7 +12,7 @@ from ..progress import Progress, ProgressOfMany, before_many, of_many
 from ..runtime.llama import Llama
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import Library
-from ..settings import EXCERPTS, WHOLE, ReadSettings, Sampling
+from ..settings import EXCERPTS, ReadSettings, Sampling
 from .collection import Collection
 from .document_session import Document
 from .document_set import index_set, open_document_set
@@ -82,13 +82,37 @@ class OneFile:
         heads = source_heads(llama, library, many.notice) if sources or split else []
         recorded = heads if sources else None
         if split:
-            finder = IndexFinder(llama, index_set(indexer, parts, heads, many))
+            finder = IndexFinder(llama, index_set(indexer, parts, heads, many), reading.read)
             return Collection(llama, sampling, finder, system, recorded, library)
         many.begin(1)
         of_document = many.document(hashed.name)
         described = indexer.attach(parts[0], of_document)
         of_document.end()
         return Document(llama, sampling, hashed.path, system, described, recorded, library)
+
+
+def open_files(
+    llama: Llama,
+    snapshot: LibrarySnapshot,
+    files: Sequence[DocumentFile],
+    reading: ReadSettings,
+    progress: Progress | ProgressOfMany,
+    sampling: Sampling,
+    system: str,
+    sources: bool,
+) -> Collection:
+    """Open documents with a loaded, empty model; make the missing indexes, if they are needed.
+
+    Raises
+    ------
+    OctavoError
+        No document can be used, or disk or memory do not suffice.
+    """
+    notice, library = progress.notice, snapshot.library
+    indexer = Indexer(llama, snapshot, notice, reading.prefill, (), reading.state_every)
+    finder = finder_of(indexer, files, reading, of_many(progress, 1))
+    heads = source_heads(llama, library, notice) if sources else None
+    return Collection(llama, sampling, finder, system, heads, library)
 
 
 def finder_of(
@@ -108,7 +132,7 @@ def finder_of(
     documents: Sequence[DocumentFile | HashedDocument] = files
     if reading.read == EXCERPTS and not all(map(indexer.has, files)):
         return open_unread(llama, library, files, reading.n_jobs, progress)
-    if reading.read == WHOLE and reading.first_answer is not None:
+    if reading.read != EXCERPTS and reading.first_answer is not None:
         texts = FileTexts(library, before_many(progress), reading.n_jobs)
         found = _growing(indexer, texts, files, reading, progress)
         if isinstance(found, GrowingFinder):
@@ -131,6 +155,4 @@ def _growing(
     llama, job = indexer.llama, None
     if reading.background and llama.settings is not None:
         job = Job(llama.settings, llama.attention, reading.prefill, reading.state_every).anywhere(indexer.library)
-    return open_growing(
-        indexer, texts, files, reading.first_answer or 0.0, None if job is None else job.as_json(), progress
-    )
+    return open_growing(indexer, texts, files, reading, None if job is None else job.as_json(), progress)

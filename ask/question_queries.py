@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..library.function_words import says_something
 from ..runtime.document.rotation_angles import Rope
 from ..runtime.document.stored_rows import as_floats
 from ..runtime.document.thresholds import capped_scores
@@ -79,13 +80,17 @@ class HeadQueries:
         return best
 
 
-def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str) -> list[HeadQueries]:
+def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str, before: str = "") -> list[HeadQueries]:
     """Read a question without a document, and return the queries of some heads. The model is empty afterwards.
+
+    Words that say nothing about the subject have none, unless the question has no others.
 
     Parameters
     ----------
     heads : sequence of QueryHead
         The heads; those of sliding layers are left out.
+    before : str
+        The question before, which is read first: the question may refer to it.
 
     Returns
     -------
@@ -93,10 +98,12 @@ def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str) ->
         One for each head.
     """
     prompt, context = llama.prompt(), llama.context
-    head, tokens = prompt.head(), prompt.first_question(question)
+    head, tokens = prompt.head(), prompt.first_question(f"{before}\n{question}" if before else question)
     stop = len(tokens) - len(prompt.tail())
     n_early = max(len(tokens) - llama.n_batch, 0)  # of a question longer than a batch the end counts
     start = max(stop - len(prompt.question(question)), n_early)
+    says = [i for i in range(start, stop) if says_something(llama.piece(tokens[i]).decode(errors="replace"))]
+    rows = np.array(says or range(start, stop), int) - n_early
     llama.reset()
     llama.read(head + tokens[:n_early])
     with context.captured_queries(len(tokens) - n_early) as queries:
@@ -106,7 +113,7 @@ def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str) ->
     for each in heads:
         node = context.nodes[each.node]
         if not node.window:
-            own = queries[each.node][each.kv_head, start - n_early : stop - n_early, each.member].copy()
+            own = queries[each.node][each.kv_head, rows, each.member].copy()
             layer = context.cache.layers[node.kv_layer]
             made.append(HeadQueries(each, node.kv_layer, own, len(head), layer.rope, node.softcap, layer.split))
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -19,6 +19,10 @@ PIECE = 128
 
 #: Weight of attention beside the words.
 _ATTENTION = 0.5
+
+#: What a document's highest score loses for each e-fold of its pieces: of more pieces the highest one is higher by
+#: chance.
+_LENGTH = 0.5
 
 
 class Candidate(NamedTuple):
@@ -57,6 +61,8 @@ class Ranking:
 
     Parameters
     ----------
+    question : mapping of int to float
+        The weight of each token of the question.
     words : float64 array, shape (n_documents,)
         Score of each document by the words that it shares with the question (word_scores.py).
     pieces : sequence of float32 arrays, shape (n_heads, n_words, n_pieces)
@@ -65,14 +71,15 @@ class Ranking:
 
     documents: Sequence[IndexedDocument]
     texts: Sequence[np.ndarray]
-    question: Sequence[int]
+    question: Mapping[int, float]
     words: np.ndarray
     pieces: Sequence[np.ndarray]
 
     @cached_property
     def candidates(self) -> list[Candidate]:
         """Return the documents, the likeliest first."""
-        shares = attention_shares(np.stack([scores.max(axis=2) for scores in self.pieces], axis=2))
+        best = [scores.max(axis=2) - _LENGTH * np.log(scores.shape[2]) for scores in self.pieces]
+        shares = attention_shares(np.stack(best, axis=2))
         scores = _standing_out(self.words) + _ATTENTION * _standing_out(shares)
         candidates = map(Candidate, self.documents, shares.tolist(), scores.tolist())
         return sorted(candidates, key=lambda candidate: -candidate.score)

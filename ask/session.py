@@ -29,6 +29,7 @@ from .kept_on_disk import KeptOnDisk
 from .passages import Passage
 from .thinking import Thinking
 from .thought_splitter import Part
+from .unfounded import unfounded
 
 
 class Session(KeptOnDisk):
@@ -176,7 +177,8 @@ class Session(KeptOnDisk):
         self._check_document()
         unread, tokens = self._unread, self._question_tokens(question)
         llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
-        drawn = DrawnAnswer(llama, self.sampling, self.prompt, self.thinking, tokens, self._recorder, began)
+        sampling = self.sampling.settled(self._has_document)
+        drawn = DrawnAnswer(llama, sampling, self.prompt, self.thinking, tokens, self._recorder, began, question)
         self.answer, self._last = None, turn
         llama.context.keep_state()
         if self._recorder is not None:
@@ -186,7 +188,7 @@ class Session(KeptOnDisk):
             self._check_document()
         finally:
             answer = drawn.answer()
-            self.answer = answer and replace(answer, read=self._basis)
+            self.answer = answer and replace(answer, read=self._basis, unfounded=self._unfounded(answer.text, question))
             if self.answer is not None and self._history is not None:
                 self._history.answer(drawn.text.shown, drawn.text.reasoning, drawn.tokens)
             if llama.n_tokens < drawn.start:  # stopped while it read the question: undo the question
@@ -198,6 +200,15 @@ class Session(KeptOnDisk):
             else:
                 self._unread = drawn.unread()
             release_threads()
+
+    def _unfounded(self, answer: str, question: str) -> list[str]:
+        """Return the names and numbers of an answer that are not in the document, nor in a question."""
+        if not self.n_document:
+            return []
+        llama, messages = self.llama, self._history.messages if self._history else []
+        read = b"".join(map(llama.piece, llama.input_ids[: self.n_document].tolist())).decode(errors="replace")
+        asked = [message["content"] for message in messages if message["role"] == "user"]
+        return unfounded(answer, [read, self.system, question, *asked])
 
     def regenerate(self) -> Generator[str, None, None]:
         """Answer the last question anew, piece by piece as `stream` does. The old answer is forgotten.

@@ -159,14 +159,20 @@ class PassageFinder:
     def _by_number(self) -> dict[int, UnreadDocument]:
         return {document.number: document for document in self.documents}
 
-    def find(self, question: str, current: object) -> tuple[Passages, list[Candidate]]:
+    def find(self, question: str, current: object, before: str = "") -> tuple[Passages, list[Candidate]]:
         """Find and read the passages that share most words with a question. See `Finder.find`."""
-        choice = self.choose(*self.search(question))
+        choice = self.choose(*self.search(question, before))
         return self.passages(choice, current), choice.candidates
 
-    def search(self, question: str) -> tuple[list[Candidate], list[Piece]]:
-        """Find the documents and the pieces of them that share words with a question, the likeliest first."""
-        found = self._store.search(question, list(self._by_number))
+    def search(self, question: str, before: str = "") -> tuple[list[Candidate], list[Piece]]:
+        """Find the documents and the pieces of them that share words with a question, the likeliest first.
+
+        Parameters
+        ----------
+        before : str
+            The question before, whose words count less.
+        """
+        found = self._store.search(question, list(self._by_number), before)
         best: dict[int, float] = {}
         for piece in found:
             best.setdefault(piece.text, piece.score)

@@ -62,6 +62,7 @@ def show_answer(
     if output == TEXT:
         say_if_cut(session)
         say_which(session)
+        say_if_unfounded(session)
         if sources:
             click.echo()
             show_sources(session, err=False)
@@ -113,6 +114,10 @@ def say_if_cut(session: Session) -> None:
         notice("(The model thought, and ended without an answer.)")
     if answer.finish_reason == "length":
         notice(f"(The answer was cut after {answer.timing.answer_tokens:,} tokens: -n sets the limit, -1 is none.)")
+    elif answer.finish_reason == "loop":
+        from ..ask.loop_watch import REPEATED
+
+        notice(f"({REPEATED})")
     elif answer.finish_reason == "context":
         notice(f"(The answer was cut: the context of {session.n_ctx:,} tokens is full. -c gives a larger one.)")
 
@@ -148,6 +153,15 @@ def _what_next(session: Collection, basis: Basis) -> str:
     if session.rest == "being read":
         return " The rest is being read: ask again, or `octavo index` waits for it."
     return " `octavo index` reads the rest."
+
+
+def say_if_unfounded(session: Session) -> None:
+    """Print which names and numbers of the last answer are not in the text that was read for it."""
+    from ..ask.unfounded import sentence_about
+
+    assert session.answer is not None
+    if sentence := sentence_about(session.answer.unfounded):
+        notice(f"({sentence})")
 
 
 def documents_as_json(session: Session) -> dict[str, Any]:
@@ -192,6 +206,7 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
             "share": round(answer.kv_share, 4),
             "covered": None if answer.covered is None else round(answer.covered, 4),
         },
+        "unfounded": list(answer.unfounded),
     }
 
 

@@ -54,7 +54,7 @@ def ask(
     """Answer a question about documents.
 
     DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input; it is indexed first where that was
-    not done yet, unless with --read excerpts. Of several documents, or a folder, the one is found that the question is
+    not done yet, unless with --read excerpts. Of several documents, or a folder, octavo finds what the question is
     about. QUESTION is the question, in quotes or not, or - to read it from standard input. The answer goes to standard
     output, everything else to standard error. Question and answer are kept for --continue: `octavo chats` lists them.
     """

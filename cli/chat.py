@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +60,7 @@ def chat(
     """Talk about documents, or about anything.
 
     DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX; it is indexed first where that was not done yet. Of several
-    documents, or a folder, the one is found that each question is about. Without any, the model talks from memory.
+    documents, or a folder, octavo finds what each question is about. Without any, the model talks from memory.
     Without a terminal, each line of standard input is a question. Answers go to standard output, everything else to
     standard error.
     """
@@ -92,7 +93,7 @@ def chat(
         if interactive:
             notice(f"{_about(session, document)}/help lists what you can do here.")
         say_if_no_switch(session)
-        loop = ChatLoop(session, interactive, output, document, sources, reading, think)
+        loop = ChatLoop(session, interactive, output, document, sources, reading, think, documents)
         if kept is not None:
             resume_chat(session, kept)
             loop.kept = kept.name
@@ -126,6 +127,8 @@ class ChatLoop:
         Whether to show the sources of each answer.
     think : str, optional
         One of THINKS (sampling.py).
+    begun_with : sequence of str
+        Documents that the chat began with.
     """
 
     def __init__(
@@ -137,23 +140,25 @@ class ChatLoop:
         sources: bool = False,
         reading: ReadSettings | None = None,
         think: str | None = None,
+        begun_with: Sequence[str] = (),
     ) -> None:
         self.session, self.interactive, self.output, self.thinks = session, interactive, output, think
         self.document, self.with_sources, self.reading = document, sources, reading or ReadSettings()
-        self.n_answers = 0
+        self.begun_with, self.n_answers = begun_with, 0
         self.kept: str | None = None  # the name under which the conversation is kept
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
             "/regenerate": ("answer the last question anew", self.regenerate),
             "/sources": ("list the passages that the last answer comes from", self.sources),
             "/clear": ("forget all questions and answers; the document stays", self.clear),
+            "/document": ("talk about the documents of the beginning again", self.back),
             "/stats": ("say what the context holds and how fast the last answer was", self.stats),
             "/exit": ("leave; Ctrl-D does too", self.exit),
         }
         self.commands_of: dict[str, tuple[str, str, Callable[[str], None]]] = {
             "/save": ("NAME", "save the conversation", self.save),
             "/load": ("NAME", "resume one that was saved", self.load),
-            "/document": ("FILE", "talk about another document", self.open),
+            "/document": ("FILE", "talk about another document, or a folder", self.open),
             "/think": ("HOW", f"{SHOW} or {HIDE} thoughts, or turn them {OFF}", self.think),
         }
 
@@ -224,14 +229,18 @@ class ChatLoop:
         say("Alt-Enter, or a backslash at the end of a line, adds a line. Ctrl-C stops an answer.")
 
     def command(self, name: str, argument: str) -> None:
-        """Run a command that takes an argument. If it fails, print the reason and change nothing."""
+        """Run a command that takes an argument."""
+        if argument:
+            self.command_of(lambda: self.commands_of[name][2](argument))
+        else:
+            say(f"{name} takes one thing: {name} {self.commands_of[name][0]}.")
+
+    def command_of(self, run: Callable[[], None]) -> None:
+        """Run a command that may fail: then print the reason and change nothing."""
         from ..errors import OctavoError
 
-        if not argument:
-            say(f"{name} takes one thing: {name} {self.commands_of[name][0]}.")
-            return
         try:
-            self.commands_of[name][2](argument)
+            run()
         except OctavoError as problem:
             if not self.interactive:
                 raise
@@ -248,15 +257,25 @@ class ChatLoop:
         say(f"The conversation continues{f': {n_tokens:,} tokens' if is_same else ', after the text as it is now'}.")
 
     def open(self, path: str) -> None:
-        """Do /document: talk about another document. The conversation about the current one is kept as its last."""
+        """Do /document: talk about another document, or a folder."""
+        self._open([os.path.expanduser(path)])
+
+    def back(self) -> None:
+        """Do /document alone: return to the documents that the chat began with."""
+        if self.begun_with:
+            self.command_of(lambda: self._open(self.begun_with))
+        else:
+            say("This chat began without a document: /document FILE names one.")
+
+    def _open(self, documents: Sequence[str]) -> None:
+        """Talk about other documents. The conversation about the current one is kept as its last."""
         from .open_conversation import open_next
 
         self.keep()
-        document = Path(path).expanduser()
         self.kept = None
-        self.session = open_next(self.session, document, self.reading, self.with_sources or self.interactive)
-        self.document = document
-        say(_about(self.session, document).strip())
+        self.session = open_next(self.session, documents, self.reading, self.with_sources or self.interactive)
+        self.document = None if is_collection(documents) else Path(documents[0])
+        say(_about(self.session, self.document).strip())
 
     def think(self, how: str) -> None:
         """Do /think: show or hide thoughts, or turn thinking off."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..settings import READS, WHOLE, Extraction, ModelSettings, ReadSettings, Sampling
+from ..settings import BY_QUESTION, EXCERPTS, READS, Extraction, ModelSettings, ReadSettings, Sampling
 from . import options
 from .batch_progress import ManyProgress
 from .option_types import Seconds
@@ -18,9 +18,6 @@ from .told_before import ToldBefore
 if TYPE_CHECKING:
     from ..ask.session import Session
     from ..runtime.methods.attention import Attention
-
-#: The value of --read besides READS: whole documents if they can be read in time, else passages until they are read.
-AUTO = "auto"
 
 
 def _reading(
@@ -33,12 +30,11 @@ def _reading(
     extraction: Extraction,
 ) -> ReadSettings:
     """Gather the options of these names."""
-    if read != AUTO and options.is_on_command_line("first_answer"):
-        raise click.UsageError(f"--first-answer goes with --read {AUTO}: leave one of them out.")
-    reads, seconds = (WHOLE, first_answer) if read == AUTO else (read, None)
+    if read != BY_QUESTION and options.is_on_command_line("first_answer"):
+        raise click.UsageError(f"--first-answer goes with --read {BY_QUESTION}: leave one of them out.")
     return ReadSettings(
-        read=reads,
-        first_answer=seconds,
+        read=read,
+        first_answer=first_answer if read == BY_QUESTION else None,
         background=background,
         n_jobs=n_jobs,
         prefill=prefill,
@@ -54,12 +50,13 @@ reading_options = options.gathered(
     options.option(
         "--read",
         env="READ",
-        type=click.Choice((AUTO, *READS)),
-        default=AUTO,
+        type=click.Choice(READS),
+        default=BY_QUESTION,
         show_default=True,
         help="What is read for an answer: the whole document that the question is about, or excerpts of all documents "
-        "that it is about, for which nothing is indexed. auto is the whole where it can be read in time (see "
-        "--first-answer), and passages until it is read.",
+        "that it is about, for which nothing is indexed. auto is the whole of one document, and of several if the "
+        "question is about all of it, as a summary is; else excerpts. What cannot be read in time (see --first-answer) "
+        "is answered from passages until it is read.",
     ),
     options.option(
         "--first-answer",
@@ -90,6 +87,14 @@ def is_collection(documents: Sequence[str]) -> bool:
     return len(documents) > 1 or any(map(names_many, documents))
 
 
+def _opening(documents: Sequence[str]) -> AbstractContextManager[Any]:
+    """Show that documents are being opened."""
+    from ..documents.read import document_name
+
+    what = document_name(documents[0]) if len(documents) == 1 else f"{len(documents)} documents"
+    return spinning(f"Opening {what}")
+
+
 def open_session(
     documents: Sequence[str],
     settings: ModelSettings,
@@ -105,17 +110,15 @@ def open_session(
     With `sources`, documents record where answers come from.
     """
     from .. import api
-    from ..documents.read import document_name
 
     how: dict[str, Any] = {"attention": attention, "sampling": sampling, "system_prompt": system_prompt}
     if not documents:
         with spinning("Loading the model"):
             return api.open_session(settings, **how, progress=TaskProgress())
     how |= {"reading": reading, "sources": sources}
-    what = document_name(documents[0]) if len(documents) == 1 else f"{len(documents)} documents"
     told = ToldBefore(documents)
-    with resumable(), spinning(f"Opening {what}"), ManyProgress(told) as progress:
-        if not is_collection(documents) and reading.read == WHOLE:
+    with resumable(), _opening(documents), ManyProgress(told) as progress:
+        if not is_collection(documents) and reading.read != EXCERPTS:
             session: Session = api.open_document(documents[0], settings, **how, progress=progress)
         else:
             session = api.open_documents(documents, settings, **how, progress=progress)
@@ -124,9 +127,9 @@ def open_session(
     return session
 
 
-def open_next(session: Session, document: Path, reading: ReadSettings, sources: bool) -> Session:
-    """Open another document with the model of a conversation."""
+def open_next(session: Session, documents: Sequence[str], reading: ReadSettings, sources: bool) -> Session:
+    """Open other documents with the model of a conversation."""
     from .. import api
 
-    with resumable(), spinning(f"Opening {document.name}"), ManyProgress() as progress:
-        return api.open_next(session, document, reading=reading, sources=sources, progress=progress)
+    with resumable(), _opening(documents), ManyProgress() as progress:
+        return api.open_next(session, *documents, reading=reading, sources=sources, progress=progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..settings import THINK_BUDGET, Sampling
+from ..settings import OVER_DOCUMENTS, TEMPERATURE, THINK_BUDGET, Sampling
 from .option_types import Number, TokenLimit
 from .options import gathered, option
 
@@ -20,7 +20,13 @@ predict = option(
     show_default=True,
     help="Most tokens of an answer, without thoughts; -1 is as many as fit.",
 )
-temp = option("--temp", env="TEMP", type=Number(min=0), default=0.8, show_default=True, help="Temperature.")
+temp = option(
+    "--temp",
+    env="TEMP",
+    type=Number(min=0),
+    show_default=f"{OVER_DOCUMENTS} over documents, else {TEMPERATURE}",
+    help="Temperature.",
+)
 top_p = option("--top-p", env="TOP_P", type=Number(0, 1), default=0.95, show_default=True, help="Nucleus sampling.")
 top_k = option(
     "--top-k",
@@ -87,7 +93,7 @@ def thinks(think: str | None) -> bool | None:
 
 def _sampling(
     predict: int,
-    temp: float,
+    temp: float | None,
     top_p: float,
     top_k: int,
     min_p: float,

@@ -11,6 +11,9 @@ import numpy as np
 #: BM25's k1 and b: saturation of repeated words, and weight of a piece's length.
 _K1, _B = 1.5, 0.75
 
+#: Weight of the words of the question before: a question without words of its own, such as "Why?", is about them.
+BEFORE = 0.3
+
 
 def rarity(n_with: int, n: int) -> float:
     """Return the weight of a word that n_with of n pieces have."""

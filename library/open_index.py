@@ -151,8 +151,8 @@ class Indexer:
             parts = parts_of(text, most, lambda part: len(prompt.document(part)))
             self.notice(
                 f"{text.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. So it "
-                f"is read in {len(parts)} parts, and each question is answered from one of them: a long-context model "
-                "(`model`) reads it whole."
+                f"is read in {len(parts)} parts, and each question is answered from excerpts of them: a long-context "
+                "model (`model`) reads it whole."
             )
             return [HashedDocument.of(part) for part in parts]
 

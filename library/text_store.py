@@ -23,8 +23,9 @@ from ..documents.sentences import sentences
 from ..errors import OctavoError
 from ..runtime.store.model_library import hash_text
 from ..runtime.store.sqlite_file import SqliteFile
-from .bm25 import rarity, relative_lengths, saturated
+from .bm25 import BEFORE, rarity, relative_lengths, saturated
 from .document_parts import heading_offsets, ranges_of
+from .function_words import subject_words, with_subject
 
 #: File of a library with its texts.
 TEXTS = "texts.sqlite"
@@ -209,13 +210,15 @@ class TextStore(SqliteFile):
         document = self.document(number)
         return list(_pieces_of(document, number, 0, min(len(document.text), BLOCK)))
 
-    def search(self, question: str, numbers: Sequence[int]) -> list[Piece]:
+    def search(self, question: str, numbers: Sequence[int], before: str = "") -> list[Piece]:
         """Find the pieces of texts that share words with a question.
 
         Parameters
         ----------
         numbers : sequence of int
             Texts to search.
+        before : str
+            The question before, whose words count less.
 
         Returns
         -------
@@ -223,18 +226,20 @@ class TextStore(SqliteFile):
             The best first; none if no text has a word of the question.
         """
         with self._reporting():
-            return self._search(question, numbers)
+            return self._search(numbers, *with_subject(question, before))
 
-    def _search(self, question: str, numbers: Sequence[int]) -> list[Piece]:
+    def _search(self, numbers: Sequence[int], question: str, before: str) -> list[Piece]:
         blocks = np.array(
             self._db.execute("SELECT number, text, start, stop FROM blocks ORDER BY number").fetchall(), np.int64
         ).reshape(-1, 4)
         scores = np.zeros(len(blocks))
         weights = {}
-        for word in self._words_of(question):
+        shares = dict.fromkeys(self._words_of(subject_words(before)), BEFORE)
+        shares |= dict.fromkeys(self._words_of(subject_words(question)), 1.0)
+        for word, share in shares.items():
             having = self._db.execute("SELECT doc FROM places_of_words WHERE term = ?", (word,))
             rows = np.searchsorted(blocks[:, 0], np.fromiter((number for (number,) in having), np.int64))
-            weights[word] = rarity(len(rows), len(blocks))
+            weights[word] = share * rarity(len(rows), len(blocks))
             scores[rows] += weights[word]
         scores[~np.isin(blocks[:, 1], numbers)] = 0
         best = [i for i in np.argsort(-scores, kind="stable")[:_BLOCKS].tolist() if scores[i] > 0]

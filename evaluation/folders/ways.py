@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...ask.document_set import DocumentSet
-from ...ask.excerpts import EXCERPT_TOKENS, lay_out
+from ...ask.excerpts import EXCERPT_TOKENS, lay_out, n_excerpt_tokens
 from ...ask.unread import PassageFinder
 from ...ask.word_scores import PART, WordScores
 from ...library.indexed_document import IndexedDocument
@@ -66,7 +66,7 @@ class Reading(ABC):
         self, words: WordScores, texts: Sequence[np.ndarray], asked: Asked, n_tokens: int
     ) -> list[list[int]]:
         """Return the chunks of 512 tokens with the highest BM25, the best one last, until there are enough tokens."""
-        scores = words.of_pieces(self._prompt.question(f" {asked.question}"))
+        scores = words.of_pieces(dict.fromkeys(self._prompt.question(f" {asked.question}"), 1.0))
         every = [(score, number, part) for number, own in enumerate(scores) for part, score in enumerate(own)]
         taken: set[tuple[int, int]] = set()
         chosen: list[list[int]] = []
@@ -126,7 +126,7 @@ class FolderReading(Reading):
 
     def excerpts(self, asked: Asked) -> bool:
         """Lay out excerpts of all documents, as `--read excerpts` does."""
-        excerpts = self._document_set.rank(asked.question).excerpts(EXCERPT_TOKENS)
+        excerpts = self._document_set.rank(asked.question).excerpts(n_excerpt_tokens(self.llama))
         index = lay_out(self.llama, self._document_set, excerpts).index
         self.attach(index)
         return self.has(index.tokens[index.n_prefix :].tolist(), asked)

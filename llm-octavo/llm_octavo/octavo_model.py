@@ -35,6 +35,14 @@ _TYPES = {
 }
 
 
+#: Why an answer was cut, by its finish_reason.
+_CUT = {
+    "length": "-o max_tokens sets the limit",
+    "context": "the context is full",
+    "loop": "the model repeated itself",
+}
+
+
 class Options(llm.Options):
     """How octavo answers."""
 
@@ -43,7 +51,9 @@ class Options(llm.Options):
         description="GGUF file, or a name such as hf:owner/repo:Q4_K_M. By default OCTAVO_MODEL, or SmolLM2-135M.",
     )
     attention: str = Field(default="auto", description="What attention reads: auto, dense, or another of octavo's.")
-    temperature: float = Field(default=0.8, description="0 always takes the likeliest token.")
+    temperature: float | None = Field(
+        default=None, description="0 always takes the likeliest token; by default 0.2 over documents, else 0.8."
+    )
     max_tokens: int = Field(default=1024, description="Most tokens of an answer.")
     sources: bool = Field(default=False, description="Whether the passages follow that an answer comes from.")
 
@@ -79,8 +89,7 @@ class _Answers:
         )
         basis = answer.read.as_json() if answer.read else None
         response.response_json = {"finish_reason": answer.finish_reason, "basis": basis}
-        if answer.finish_reason in ("length", "context"):
-            why = "-o max_tokens sets the limit" if answer.finish_reason == "length" else "the context is full"
+        if why := _CUT.get(answer.finish_reason):
             click.echo(f"(The answer was cut: {why}.)", err=True)
         if answer.read is not None and answer.read.share < 1:
             click.echo(f"(From {answer.read.share:.1%} of the text.)", err=True)

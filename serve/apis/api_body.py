@@ -54,6 +54,9 @@ def _pairs(value: Any) -> Any:
     return [[*pair[:1], -100.0] if isinstance(pair, (list, tuple)) and pair[1:] == [False] else pair for pair in pairs]
 
 
+#: What to read of several documents, of READS (settings.py).
+Reads = Literal["auto", "document", "excerpts"]
+
 #: Most tokens of an answer; -1 is without a limit, as in llama.cpp.
 Limit = Annotated[int | None, Field(ge=-1)]
 
@@ -119,7 +122,7 @@ class DocumentBody(ApiObject):
     """The documents that a request names, and how the model reads them."""
 
     document: str | list[str] | None = None
-    reads: Literal["document", "excerpts"] | None = None
+    reads: Reads = "auto"
     sources: bool = False
     attention: str | None = None
 

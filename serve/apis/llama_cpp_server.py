@@ -26,7 +26,10 @@ async def props(request: Request) -> Response:
     defaults = {"id": 0, "id_task": -1, "n_ctx": card.n_ctx, "speculative": False, "is_processing": False}
     return JSONResponse(
         {
-            "default_generation_settings": {**defaults, "params": sampling_as_json(server.sampling)},
+            "default_generation_settings": {
+                **defaults,
+                "params": sampling_as_json(server.sampling.settled(has_documents=False)),
+            },
             "total_slots": server.engine.n_parallel,
             "model_alias": card.name,
             "model_path": card.path.name,

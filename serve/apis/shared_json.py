@@ -64,9 +64,10 @@ def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
 
 
 def extensions_of(request: Request, end: End) -> dict[str, Any]:
-    """Return octavo's own fields of an answer: timings, and what the model read of documents for it."""
+    """Return octavo's own fields of an answer: timings, what the model read of documents for it, and notices."""
     basis = {"basis": request.document.basis.as_json()} if request.document else {}
-    return {"timings": _timings(end.usage), **basis}
+    notices = {"notices": end.notices} if end.notices else {}
+    return {"timings": _timings(end.usage), **basis, **notices}
 
 
 def _timings(usage: Usage) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
+from ...ask.loop_watch import REPEATED
 from ...ask.thinking import Thinking
+from ...ask.unfounded import sentence_about
 from ...runtime.thought_form import Stage
 from ...settings import Sampling
 
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
     from ..library.open_document import Opened, Source
     from .grammar import Grammar
 
-#: Why an answer ended: the model or a stop text ended it, it reached its limit of tokens, or the context is full.
-Reason = Literal["stop", "length", "context"]
+#: Why an answer ended: the model or a stop text ended it, it reached its limit of tokens, the context is full, or the
+#: model repeated itself without end.
+Reason = Literal["stop", "length", "context", "loop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,10 @@ class Generation:
     client: str = ""
     reports_progress: bool = False
 
+    def settled(self, has_documents: bool) -> Self:
+        """Return these settings with a temperature, for an answer over documents or without."""
+        return replace(self, sampling=self.sampling.settled(has_documents))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request(Generation):
@@ -82,6 +89,8 @@ class Request(Generation):
         Where in the answer the text begins.
     marks : mapping of int to str
         Texts of control tokens that are part of the answer's text; other control tokens have none.
+    asked : str, optional
+        The question, if the answer ends when the model repeats itself without end (ask/loop_watch.py).
     """
 
     tokens: Sequence[int]
@@ -90,6 +99,7 @@ class Request(Generation):
     thinking: Thinking = field(default_factory=lambda: Thinking(None, None, None))
     stage: Stage = Stage.ANSWER
     marks: Mapping[int, str] = field(default_factory=dict)
+    asked: str | None = None
 
     @property
     def ignored(self) -> Sequence[str]:
@@ -187,10 +197,25 @@ class Usage:
 
 @dataclass(frozen=True)
 class End:
-    """The end of an answer; `stopped_by` is the stop text that ended it, if one did."""
+    """The end of an answer.
+
+    Parameters
+    ----------
+    stopped_by : str, optional
+        The stop text that ended it, if one did.
+    unfounded : sequence of str
+        Names and numbers of it that are not in the text that the model read (ask/unfounded.py).
+    """
 
     reason: Reason
     usage: Usage
     sources: Sequence[Source] = ()
     prompt_logprobs: Sequence[TokenLogprob] = ()
     stopped_by: str | None = None
+    unfounded: Sequence[str] = ()
+
+    @property
+    def notices(self) -> list[str]:
+        """Return what a user should know of it, as sentences."""
+        repeated = [REPEATED] if self.reason == "loop" else []
+        return [*repeated, *filter(None, [sentence_about(self.unfounded)])]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ask.answer import Text
+from ...ask.loop_watch import LoopWatch
 from ...cpu_kernels.numba_support.working_time import working_time
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import TokenSequence
@@ -59,6 +60,8 @@ class RunningRequest:
         self.last_logits: np.ndarray | None = None
         self.put = working_time()
         self._text = Text(request.stop, thoughts=request.thinking.thoughts, stage=request.stage)
+        self._watch = None if request.asked is None else LoopWatch(request.asked)
+        self._loops = False
         self._given: list[int] = []  # tokens that come next
         self._sampler: TokenSampler | None = None
         self.started = self._first = self._last = self.put
@@ -86,6 +89,8 @@ class RunningRequest:
         ends = llama.ends(token) and not text.is_tag(token)
         mark = self.request.marks.get(token)
         parts = [] if ends else text.add(llama.piece(token) if mark is None else mark.encode(), token)
+        if self._watch is not None:
+            self._loops = self._watch.add("".join(part.text for part in parts if not part.is_thought))
         if text.in_answer != was_in_answer and self.sequence is not None and self.sequence.recorder is not None:
             self.sequence.recorder.forget_question()  # and the thoughts: sources are those of the answer
         if logprob is not None and text.in_answer and (not ends or self.request.of_prompt):  # lm-eval expects them all
@@ -111,6 +116,8 @@ class RunningRequest:
         most, text = self.request.sampling.max_tokens, self._text
         if text.stopped:
             return "stop"
+        if self._loops:
+            return "loop"
         if most is not None and (self._n_drawn if self.request.limits_thoughts else text.n_answer) >= most:
             return "length"
         return "context" if self._n_drawn >= self._room else None

@@ -32,7 +32,7 @@ class TokenSampler:
 
     def _new_chain(self, request: Request) -> internals.LlamaSampler:
         """Return llama.cpp's samplers of a request."""
-        sampling, chain = request.sampling, internals.LlamaSampler()
+        sampling, chain = request.sampling.settled(request.document is not None), internals.LlamaSampler()
         if request.logit_bias:
             _add_bias(chain, request.logit_bias, self._n_vocab)
         if (sampling.repeat_penalty, request.frequency_penalty, request.presence_penalty) != (1, 0, 0):

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ...ask.document_set import DocumentSet
-from ...ask.excerpts import EXCERPT_TOKENS, CannotLayOut, LaidOut, lay_out_in_batches
+from ...ask.excerpts import CannotLayOut, LaidOut, lay_out_in_batches, n_excerpt_tokens
+from ...ask.finder import reads_whole
 from ...library.indexed_document import IndexedDocument
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS, WHOLE
 from ..engine.engine import Engine
-from ..engine.tasks import Report, once, reported
+from ..engine.tasks import Report, reported
 from ..http.api_error import RequestError
 from .open_document import Opened, OpenExcerpts
 from .served_document import ReadDocument
@@ -41,7 +42,13 @@ class DocumentFinder:
         self._last: DocumentSet | None = None
 
     async def open(
-        self, references: Sequence[str], reads: str | None, question: str, *, report: Report | None = None
+        self,
+        references: Sequence[str],
+        reads: str,
+        question: str,
+        before: str = "",
+        *,
+        report: Report | None = None,
     ) -> Opened:
         """Open the text to answer a question from.
 
@@ -52,9 +59,10 @@ class DocumentFinder:
         ----------
         references : sequence of str
             Ids, names and patterns of documents, at least one (`ServedLibrary.find`).
-        reads : str, optional
-            The document that the question is about, or excerpts of all: one of READS (settings.py). By default the
-            document, if all are read.
+        reads : str
+            What to read, one of READS (settings.py).
+        before : str
+            The question before, which counts less: the question may refer to it.
         report : callable, optional
             Receives how far passages or excerpts are read, if the model reads them now.
 
@@ -74,20 +82,17 @@ class DocumentFinder:
             named = self._documents.find(references)
         found, unread = named
         if unread:
-            return await self._unread.open(named, question, report=report)
-        if reads == EXCERPTS:
-            laid_out = await self._search(found, lambda each: self._lay_out(each, question), report)
+            return await self._unread.open(named, question, before, report=report)
+        if len(found) == 1 and reads != EXCERPTS:
+            return await self._documents.open_at(found[0])
+        laid_out = await self._search(found, lambda each: self._lay_out(each, reads, question, before), report)
+        if isinstance(laid_out, LaidOut):
             opened = {
                 document: await self._documents.open_at(self._of(found, document)) for document in laid_out.documents
             }
             n_tokens = sum(document.described["tokens"] for document in opened.values())
             return OpenExcerpts(laid_out, opened, sum(stop - start for _, start, stop in laid_out.excerpts) / n_tokens)
-        if len(found) == 1:
-            return await self._documents.open_at(found[0])
-        best = await self._search(
-            found, lambda document_set: once(lambda: document_set.rank(question).candidates[0].document)
-        )
-        return await self._documents.open_at(self._of(found, best))
+        return await self._documents.open_at(self._of(found, laid_out))
 
     async def text(self, reference: str) -> str:
         """Return the text of a document, whole even if it is read in parts; blanks stand for parts that are missing.
@@ -129,12 +134,18 @@ class DocumentFinder:
             self._last = DocumentSet(self._engine.llama, self._library, documents, self._heads, lambda document: None)
         return self._last
 
-    def _lay_out(self, document_set: DocumentSet, question: str) -> _Steps[LaidOut]:
-        """Lay out the excerpts that a question is about."""
-        excerpts = document_set.rank(question).excerpts(EXCERPT_TOKENS)
+    def _lay_out(
+        self, document_set: DocumentSet, reads: str, question: str, before: str
+    ) -> _Steps[LaidOut | IndexedDocument]:
+        """Lay out the excerpts that a question is about, or return the document, if that is to be read."""
+        ranking, engine = document_set.rank(question, before), self._engine
         yield None
-        engine = self._engine
-        try:
-            return (yield from lay_out_in_batches(engine.llama, document_set, excerpts, lambda: engine.room))
-        except CannotLayOut as problem:
-            raise RequestError(str(problem), param="reads") from problem
+        if not reads_whole(reads, question):
+            excerpts = ranking.excerpts(n_excerpt_tokens(engine.llama))
+            try:
+                return (yield from lay_out_in_batches(engine.llama, document_set, excerpts, lambda: engine.room))
+            except CannotLayOut as problem:
+                if reads == EXCERPTS:
+                    raise RequestError(str(problem), param="reads") from problem
+        document: IndexedDocument = ranking.candidates[0].document
+        return document

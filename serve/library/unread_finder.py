@@ -44,8 +44,12 @@ class UnreadFinder:
         self._adding = asyncio.Lock()  # two questions must not keep the same text
         self._opened = WeakValueDictionary[Any, OpenExcerpts]()  # as long as conversations over them are in memory
 
-    async def open(self, found: Found, question: str, *, report: Report | None = None) -> OpenExcerpts:
-        """Open the passages that a question is about; `report` receives how far they are read.
+    async def open(
+        self, found: Found, question: str, before: str = "", *, report: Report | None = None
+    ) -> OpenExcerpts:
+        """Open the passages that a question is about, with less weight on the one before.
+
+        `report` receives how far they are read.
 
         Raises
         ------
@@ -61,7 +65,8 @@ class UnreadFinder:
                 opened = await self._documents.open_at(document)
                 first_line = opened.described.get("first_line", 1)
                 origins[await self._kept_of_index(store, opened)] = _Origin(opened.id, opened.offset, first_line)
-            return await self._find(PassageFinder(self._engine.llama, store, list(origins)), origins, question, report)
+            finder = PassageFinder(self._engine.llama, store, list(origins))
+            return await self._find(finder, origins, question, before, report)
         finally:
             store.close()
 
@@ -77,11 +82,16 @@ class UnreadFinder:
         return await asyncio.to_thread(TextStore, self._texts)
 
     async def _find(
-        self, finder: PassageFinder, origins: Mapping[UnreadDocument, _Origin], question: str, report: Report | None
+        self,
+        finder: PassageFinder,
+        origins: Mapping[UnreadDocument, _Origin],
+        question: str,
+        before: str,
+        report: Report | None,
     ) -> OpenExcerpts:
         """Find passages, and read them in batches, unless a conversation holds them."""
         engine = self._engine
-        choice = await asyncio.to_thread(lambda: finder.choose(*finder.search(question)))
+        choice = await asyncio.to_thread(lambda: finder.choose(*finder.search(question, before)))
         places = [(piece.text, piece.start, piece.stop) for piece in choice.pieces]
         key = (*(origin.id for origin in origins.values()), *places)
         opened = self._opened.get(key)

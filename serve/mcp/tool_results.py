@@ -72,7 +72,7 @@ class GivenAnswer(BaseModel):
     """An answer with its sources."""
 
     answer: str
-    finish_reason: str = Field(description="stop, or why the answer was cut: length or context.")
+    finish_reason: str = Field(description="stop, or why the answer was cut: length, context or loop.")
     sources: list[AnswerSource] = Field(description="Empty if the answer does not come from the documents.")
     basis: AnswerBasis
     notices: _Notices

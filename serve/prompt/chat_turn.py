@@ -12,12 +12,15 @@ from typing import Any
 
 from ...ask.thinking import Thinking
 from ...ask.thought_splitter import Part
+from ...ask.unfounded import unfounded
 from ...runtime.thought_form import Stage
+from ...settings import BY_QUESTION
 from ..engine.grammar import Grammar
 from ..engine.request import End, Generation, Reading, Request, TokenLogprob
 from ..engine.tasks import Report
 from ..http.api_error import RequestError
 from ..http.server import Server
+from ..library.open_document import Opened
 from .call_grammar import calls_grammar, schema_grammar
 from .message_formatter import Message
 from .tools import AnswerReader, ToolCall
@@ -35,9 +38,8 @@ class ChatTurn:
         Settings of the answer.
     documents : sequence of str
         Ids, names or patterns of the conversation's documents.
-    reads : str, optional
-        Text to answer from: the document that the question is about, or excerpts of all, one of READS (settings.py).
-        By default the document, or passages while one is still being read.
+    reads : str
+        What to read of several documents, one of READS (settings.py). While one is still being read, that is passages.
     tools : sequence of dict
         Tools in OpenAI's form.
     choice : str
@@ -55,7 +57,7 @@ class ChatTurn:
     messages: Sequence[Message]
     generation: Generation
     documents: Sequence[str] = ()
-    reads: str | None = None
+    reads: str = BY_QUESTION
     tools: Sequence[dict[str, Any]] = ()
     choice: str = "auto"
     parallel: bool = True
@@ -122,12 +124,12 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
         raise RequestError("There are no messages.", param="messages")
     tools = turn.tools if turn.choice != "none" else ()
     grammar = await grammar_of(server, turn)
-    generation = turn.generation
+    generation = turn.generation.settled(bool(turn.documents))
     thinking = Thinking(server.thoughts, generation.sampling.think, generation.sampling.think_budget)
     options = {**thinking.options, **turn.options}
     document = None
     if turn.documents:
-        document = await server.finder.open(turn.documents, turn.reads, _question(turn.messages), report=report)
+        document = await server.finder.open(turn.documents, turn.reads, *_questions(turn.messages), report=report)
     n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
     tokens = await server.tokenized(partial(_tokens, server, turn, options, n_characters), n_characters)
     stage = _stage(server, turn, tokens)
@@ -142,6 +144,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
         thinking=thinking,
         stage=stage,
         marks=server.messages.marks if tools else {},
+        asked=_questions(turn.messages)[0] if grammar is None else None,
     )
     if checked:
         server.engine.check(request)
@@ -181,13 +184,14 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
     reader = None
     if turn.tools and turn.choice != "none":
         reader = AnswerReader(turn.tools, server.messages.forms, _forces(turn), server.messages.marks.values())
-    called = False
+    called, written = False, ""
     async with aclosing(server.engine.stream(request)) as events:
         async for event in events:
             if not isinstance(event, End):
                 if event.reading is not None:
                     yield Text("", reading=event.reading)
                     continue
+                written += "" if event.is_thought else event.text
                 if reader is None:
                     yield Thought(event.text) if event.is_thought else Text(event.text, event.logprobs)
                     continue
@@ -204,7 +208,20 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
                     yield part
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
+                if request.document is not None and not called:
+                    event = replace(event, unfounded=await _unfounded(server, turn, request.document, written))
                 yield Finished(reason, event)
+
+
+async def _unfounded(server: Server, turn: ChatTurn, document: Opened, written: str) -> list[str]:
+    """Return the names and numbers of an answer that are not in the text that the model read for it."""
+
+    def find() -> list[str]:
+        read = b"".join(map(server.engine.llama.piece, document.index.tokens.tolist())).decode(errors="replace")
+        others = [str(message["content"]) for message in turn.messages if message["role"] != "assistant"]
+        return unfounded(written, [read, *others])
+
+    return await asyncio.to_thread(find)
 
 
 async def gathered(events: AsyncGenerator[Event, None]) -> Whole:
@@ -263,10 +280,10 @@ def _stage(server: Server, turn: ChatTurn, tokens: Sequence[int]) -> Stage:
     return server.thoughts.stage_after(server.engine.llama, tokens)
 
 
-def _question(messages: Sequence[Message]) -> str:
+def _questions(messages: Sequence[Message]) -> list[str]:
     """Return the last question, and the one before it, which it may refer to."""
-    asked = [str(message["content"]) for message in messages if message["role"] == "user"]
-    return "\n".join(asked[-2:])
+    asked = [str(message["content"]) for message in messages if message["role"] == "user"] or [""]
+    return asked[:-3:-1]
 
 
 def _forces(turn: ChatTurn) -> bool:

@@ -42,7 +42,8 @@ async def raw_request(server: Server, turn: ChatTurn, prompt: RawPrompt) -> Requ
     if turn.documents:
         question = server.engine.llama.detokenize(tokens).decode(errors="replace")
         document = await server.finder.open(turn.documents, turn.reads, question)
-    return Request(**vars(turn.generation), tokens=tokens, document=document, grammar=grammar)
+    generation = turn.generation.settled(document is not None)
+    return Request(**vars(generation), tokens=tokens, document=document, grammar=grammar)
 
 
 async def text_of(server: Server, tokens: Sequence[int]) -> str:

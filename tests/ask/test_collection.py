@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 import octavo
+from octavo.ask import finder as finder_module
 from octavo.ask.document_set import DocumentSet
+from octavo.ask.excerpts import CannotLayOut
 from octavo.ask.ranking import Candidate, Excerpt
 from octavo.errors import OctavoError
 
-EXCERPTS = octavo.ReadSettings(read="excerpts")
+EXCERPTS, WHOLE = octavo.ReadSettings(read="excerpts"), octavo.ReadSettings(read="document")
 TEXTS = {
     "ship.txt": "The keeper of the island lighthouse wrote down each ship that passed. One was called Petrel.\n" * 3,
     "tower.txt": "Nobody wrote down who built the tower, or when it fell into the sea.\n" * 5,
@@ -34,7 +36,7 @@ def how(tiny_model, tmp_path):
 
 @pytest.fixture
 def collection(folder, how):
-    with octavo.open_documents([folder], sources=True, **how) as collection:
+    with octavo.open_documents([folder], sources=True, reading=WHOLE, **how) as collection:
         yield collection
 
 
@@ -43,8 +45,8 @@ def route_to(monkeypatch):
     """route_to(name): have questions be about this document; returns the questions that were looked for."""
     asked = []
 
-    def rank(self, question):
-        asked.append(question)
+    def rank(self, question, before=""):
+        asked.append((before, question))
         order = sorted(self.documents, key=lambda document: document.name != route_to.name)
         found = [Candidate(document, 0.5, -float(number)) for number, document in enumerate(order)]
         excerpts = [Excerpt(order[-1], 0, 20), Excerpt(order[0], 30, 70)]
@@ -78,7 +80,7 @@ def test_a_conversation_over_one_document_goes_on(collection, folder, how, route
     asked = route_to("ship.txt")
     answers = [collection.ask(question).text for question in questions]
     assert answers == alone(folder, how, "ship.txt", questions)
-    assert asked == ["Which ship?", "Which ship?\nAnd then?", "And then?\nWhy?"]
+    assert asked == [("", "Which ship?"), ("Which ship?", "And then?"), ("And then?", "Why?")]
 
 
 def test_a_conversation_moves_to_another_document(collection, route_to):
@@ -104,7 +106,7 @@ def test_a_question_whose_document_is_not_found_leaves_the_conversation(
     first = collection.ask("Which ship?").text
     before = collection.n_tokens
 
-    def fail(self, question):
+    def fail(self, question, before):
         self._llama.reset()
         raise problem
 
@@ -118,7 +120,8 @@ def test_a_question_whose_document_is_not_found_leaves_the_conversation(
 
 def test_a_conversation_that_does_not_fit_after_another_document_stays(folder, how, route_to):
     (folder / "long.txt").write_text(TEXTS["tower.txt"] * 3)
-    with octavo.open_documents([folder], **{**how, "model": replace(how["model"], n_ctx=1000)}) as collection:
+    how["model"] = replace(how["model"], n_ctx=1000)
+    with octavo.open_documents([folder], reading=WHOLE, **how) as collection:
         route_to("ship.txt")
         collection.ask("Which ship? " * 20)
         before = collection.n_tokens
@@ -165,7 +168,7 @@ def test_a_conversation_over_excerpts_goes_on(excerpted, route_to):
     excerpted.ask("Why?")
     start = excerpted.n_document
     assert excerpted.llama.input_ids[start : start + len(own)].tolist() == own
-    assert asked == ["Who built it?", "Who built it?\nWhy?"]
+    assert asked == [("", "Who built it?"), ("Who built it?", "Why?")]
     route_to("ship.txt")
     excerpted.ask("Which ship?")
     assert [path.name for path in excerpted.read_from] == ["ship.txt", "tower.txt"]
@@ -177,7 +180,7 @@ def test_a_question_whose_excerpts_are_not_found_leaves_the_conversation(excerpt
     excerpted.ask("Who built it?")
     before = excerpted.llama.input_ids[: excerpted.n_tokens].tolist()
     with monkeypatch.context() as patch:
-        patch.setattr(DocumentSet, "rank", lambda self, question: (_ for _ in ()).throw(OctavoError("no")))
+        patch.setattr(DocumentSet, "rank", lambda self, question, before: (_ for _ in ()).throw(OctavoError("no")))
         with pytest.raises(OctavoError, match="no"):
             excerpted.ask("Why?")
     assert excerpted.llama.input_ids[: excerpted.n_tokens].tolist() == before
@@ -185,8 +188,29 @@ def test_a_question_whose_excerpts_are_not_found_leaves_the_conversation(excerpt
 
 
 def test_answers_are_given_from_what_there_is():
-    with pytest.raises(OctavoError, match="document or excerpts: 'pages' is neither"):
+    with pytest.raises(OctavoError, match="document or excerpts: 'pages' is none of them"):
         octavo.ReadSettings(read="pages")
+
+
+def test_excerpts_are_the_default_unless_a_question_is_about_a_whole(folder, how, route_to):
+    with octavo.open_documents([folder], **how) as collection:
+        route_to("tower.txt")
+        assert collection.ask("How many ships passed?").read.kind == "excerpts"
+        assert collection.needs_whole  # as a notice says
+        answer = collection.ask("Summarise the notes about the tower.")
+        assert (answer.read.kind, answer.read.share, collection.path.name) == ("document", 1.0, "tower.txt")
+
+
+def test_where_excerpts_cannot_be_laid_out_the_document_is_read(folder, how, route_to, monkeypatch):
+    def refuse(llama, document_set, excerpts):
+        raise CannotLayOut("no")
+
+    monkeypatch.setattr(finder_module, "lay_out", refuse)
+    route_to("ship.txt")
+    with octavo.open_documents([folder], **how) as collection:
+        assert collection.ask("Which ship?").read.kind == "document"
+    with octavo.open_documents([folder], reading=EXCERPTS, **how) as collection, pytest.raises(OctavoError, match="no"):
+        collection.ask("Which ship?")
 
 
 def test_excerpts_of_one_document(folder, how):

@@ -10,9 +10,11 @@ from helpers.index_builds import Recorded
 from octavo.ask import document_set as document_set_module
 from octavo.ask.document_set import open_document_set
 from octavo.ask.question_queries import attention_shares, question_queries
-from octavo.ask.word_scores import WordScores
+from octavo.ask.ranking import PIECE
+from octavo.ask.word_scores import WordScores, folding
 from octavo.errors import OctavoError
 from octavo.library.document_file import DocumentFile
+from octavo.library.function_words import says_something
 from octavo.library.open_index import Indexer
 from octavo.progress import of_many
 from octavo.runtime.document.index import StreamingRows
@@ -70,6 +72,13 @@ def rows_of(llama, text):
     return [keys[head.node][head.kv_head, len(prompt.head()) :] for head in HEADS], n_tokens
 
 
+def subject_of(llama):
+    """Weights of the tokens of the question, without case, that are not of words such as "which"."""
+    tokens = llama.prompt().question(f" {QUESTION}")
+    kept = [token for token in tokens if says_something(llama.piece(token).decode(errors="replace"))]
+    return dict.fromkeys(folding(llama)[kept or tokens].tolist(), 1.0)
+
+
 def test_documents_are_found_by_their_words_and_by_what_the_question_attends(llama, open_on):
     document_set, _ = open_on(TEXTS)
     found = document_set.rank(QUESTION).candidates
@@ -80,11 +89,11 @@ def test_documents_are_found_by_their_words_and_by_what_the_question_attends(lla
         keys, n_tokens = rows_of(llama, text)
         for head, (query, own) in enumerate(zip(queries, keys, strict=True)):
             turned = query.rope.turned(query.queries, n_tokens - query.n_before)
-            scores[head, :, number] = (turned.astype(np.float64) @ own.T).max(axis=1)
+            n_pieces = max(-(-len(own) // PIECE), 1)
+            scores[head, :, number] = (turned.astype(np.float64) @ own.T).max(axis=1) - 0.5 * np.log(n_pieces)
     shares = attention_shares(scores)
-    prompt = llama.prompt()
-    words = WordScores([np.array(prompt.document(text), np.int32) for text in TEXTS.values()])
-    words = words.of(prompt.question(f" {QUESTION}"))
+    prompt, same = llama.prompt(), folding(llama)
+    words = WordScores([same[prompt.document(text)] for text in TEXTS.values()]).of(subject_of(llama))
     expected = (words - words.mean()) / words.std() + 0.5 * (shares - shares.mean()) / shares.std()
     by_name = {each.document.name: each for each in found}
     for name, share, score in zip(TEXTS, shares, expected, strict=True):
@@ -96,7 +105,7 @@ def test_documents_are_found_by_their_words_and_by_what_the_question_attends(lla
 def test_the_keys_of_the_documents_with_most_words_are_ranked(llama, open_on, monkeypatch):
     document_set, _ = open_on(TEXTS)
     monkeypatch.setattr(document_set_module, "_RANKED", 2)
-    words = document_set.words.of(llama.prompt().question(f" {QUESTION}"))
+    words = document_set.words.of(subject_of(llama))
     best = {document_set.documents[i].name for i in np.argsort(-words)[:2]}
     found = document_set.rank(QUESTION).candidates
     assert {each.document.name for each in found} == best
@@ -126,7 +135,7 @@ def test_a_head_that_streamed_while_documents_were_read_does_not_count(open_on):
 def test_without_a_head_that_sees_a_whole_document_words_decide(llama, open_on, monkeypatch):
     document_set, _ = open_on(TEXTS)
     document_set._heads = []
-    words = document_set.words.of(llama.prompt().question(f" {QUESTION}"))
+    words = document_set.words.of(subject_of(llama))
     assert document_set.rank(QUESTION).candidates[0].document.name == document_set.documents[int(words.argmax())].name
 
 

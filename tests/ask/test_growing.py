@@ -203,6 +203,7 @@ def test_a_part_is_taken_anew_when_half_more_is_read(book, how):
 
 
 def test_of_several_documents_the_read_one_is_answered_whole_and_the_likeliest_is_read_first(book, tmp_path, how):
+    how["reading"] = octavo.ReadSettings(first_answer=60, read="document")
     mill, short = tmp_path / "mill.md", tmp_path / "short.md"
     mill.write_text("# Mills\n\n" + filler(200, 300) + "A windmill stands in Osterby.\n\n")
     short.write_text("Sheep graze on the isle of Fenn.\n")
@@ -225,7 +226,19 @@ def test_of_several_documents_the_read_one_is_answered_whole_and_the_likeliest_i
         assert "All 3 documents are read now: answers come from the whole text." in notices.sentences
 
 
+def test_of_a_read_document_among_others_a_question_about_the_whole_gets_the_whole(book, tmp_path, how):
+    mill = tmp_path / "mill.md"
+    mill.write_text("# Mills\n\n" + filler(200, 300) + "A windmill stands in Osterby.\n\n")
+    index(how, mill)
+    with octavo.open_documents([book, mill], **how) as session:
+        assert session.ask("What stands in Osterby, a windmill?").read.kind == "excerpts"
+        session.clear()
+        answer = session.ask("Summarise what is said of the windmill in Osterby.")
+        assert (answer.read.kind, session.path) == ("document", mill)
+
+
 def test_a_document_in_parts_is_answered_from_passages_then_from_the_part_of_the_best_one(book, how):
+    how["reading"] = octavo.ReadSettings(first_answer=60, read="document")
     how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=4096, index_dir=how["model"].index_dir)
     with octavo.open_document(book, **how) as session:
         assert session.ask(QUESTION).read.kind == "excerpts"
@@ -239,6 +252,7 @@ def test_a_document_in_parts_is_answered_from_passages_then_from_the_part_of_the
 
 
 def test_of_a_document_in_parts_those_that_are_read_serve_at_once(book, how, monkeypatch):
+    how["reading"] = octavo.ReadSettings(first_answer=60, read="document")
     how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=4096, index_dir=how["model"].index_dir)
     index(how, book)
     library = Library.of(how["model"].model, how["model"].index_dir)
@@ -254,6 +268,7 @@ def test_of_a_document_in_parts_those_that_are_read_serve_at_once(book, how, mon
 
 
 def test_the_damaged_index_of_a_part_is_made_again_alone(book, how):
+    how["reading"] = octavo.ReadSettings(first_answer=60, read="document")
     how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=4096, index_dir=how["model"].index_dir)
     index(how, book)
     library = Library.of(how["model"].model, how["model"].index_dir)

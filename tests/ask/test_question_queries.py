@@ -5,6 +5,7 @@ import pytest
 
 import octavo
 from octavo.ask.question_queries import HeadQueries, attention_shares, question_queries
+from octavo.library.function_words import says_something
 from octavo.runtime.query_recorder import QueryHead
 
 TEXT = "Which ship passed the island?"
@@ -29,11 +30,13 @@ def test_queries_turn_to_where_the_question_stands_after_a_document(llama, n_doc
     tokens = prompt.first_question(TEXT)
     stop = len(tokens) - len(prompt.tail())
     own = slice(stop - len(prompt.question(TEXT)), stop)
+    says = [says_something(llama.piece(token).decode(errors="replace")) for token in tokens[own]]
+    assert 0 < sum(says) < len(says)
     with llama.context.captured_queries(len(tokens)) as queries:
         llama.read(tokens)
     llama.reset()
     for each in found:
-        expected = queries[0][each.head.kv_head, own, each.head.member]
+        expected = queries[0][each.head.kv_head, own, each.head.member][says]
         turned = each.rope.turned(each.queries, n_document - each.n_before)
         np.testing.assert_allclose(turned, expected, atol=2e-4 * np.abs(expected).max())
 
@@ -41,10 +44,30 @@ def test_queries_turn_to_where_the_question_stands_after_a_document(llama, n_doc
 def test_of_a_long_question_the_end_counts(llama):
     long = "Which ship? " * 40
     [whole, *_] = question_queries(llama, heads_of_the_first_layer(llama), long)
-    n_tail = len(llama.prompt().tail())
-    assert whole.queries.shape == (llama.n_batch - n_tail, llama.context.shapes[0].head_dim)
+    tokens, n_tail = llama.prompt().first_question(long), len(llama.prompt().tail())
+    end = tokens[len(tokens) - llama.n_batch : len(tokens) - n_tail]
+    assert whole.queries.shape == (n_said(llama, end), llama.context.shapes[0].head_dim)
     [short, *_] = question_queries(llama, heads_of_the_first_layer(llama), TEXT)
-    assert len(short.queries) == len(llama.prompt().question(TEXT))
+    assert len(short.queries) == n_said(llama, llama.prompt().question(TEXT))
+
+
+def n_said(llama, tokens):
+    """Number of tokens that say something about a subject."""
+    return sum(says_something(llama.piece(token).decode(errors="replace")) for token in tokens)
+
+
+def test_a_question_without_a_subject_counts_whole(llama):
+    [each, *_] = question_queries(llama, heads_of_the_first_layer(llama), "?!")
+    assert len(each.queries) == len(llama.prompt().question("?!"))
+
+
+def test_the_question_before_is_read_first_and_does_not_count(llama):
+    heads = heads_of_the_first_layer(llama)
+    [alone, *_], [after, *_] = (
+        question_queries(llama, heads, TEXT),
+        question_queries(llama, heads, TEXT, "Who wrote it?"),
+    )
+    assert after.queries.shape == alone.queries.shape
 
 
 @pytest.mark.parametrize("softcap", [0.0, 3.0])

@@ -14,7 +14,7 @@ def made_ranking(n_tokens, seed=0):
     texts = [rng.integers(0, 500, n).astype(np.int32) for n in n_tokens]
     pieces = [rng.normal(0, 3, (2, 5, max(-(-n // PIECE), 1))).astype(np.float32) for n in n_tokens]
     names = [f"document {i}" for i in range(len(n_tokens))]
-    return Ranking(names, texts, [3, 7, 11, 7], rng.random(len(n_tokens)), pieces)
+    return Ranking(names, texts, {3: 1.0, 7: 0.3, 11: 1.0}, rng.random(len(n_tokens)), pieces)
 
 
 def scores_of(ranking):
@@ -68,10 +68,23 @@ def test_all_tokens_are_taken_of_documents_that_have_fewer():
 
 def test_documents_share_the_attention_of_their_best_pieces():
     ranking = made_ranking([1000, 90, 2500])
-    best = np.stack([own.max(axis=2) for own in ranking.pieces], axis=2)
+    best = np.stack([own.max(axis=2) - 0.5 * np.log(own.shape[2]) for own in ranking.pieces], axis=2)
     by_name = {each.document: each for each in ranking.candidates}
     for name, share in zip(ranking.documents, attention_shares(best), strict=True):
         assert by_name[name].share == pytest.approx(share)
     assert [each.score for each in ranking.candidates] == sorted(
         (each.score for each in ranking.candidates), reverse=True
     )
+
+
+def test_a_long_document_does_not_win_by_its_length():
+    """Scores without meaning, of a novel and nine notes: by the highest score alone the novel wins half of the time."""
+    rng = np.random.default_rng(0)
+    n_tokens = [300 * PIECE, *[PIECE] * 9]
+    wins = 0
+    for _ in range(100):
+        texts = [np.zeros(n, np.int32) for n in n_tokens]
+        pieces = [rng.normal(0, 1, (2, 5, n // PIECE)).astype(np.float32) for n in n_tokens]
+        ranking = Ranking(list(range(10)), texts, {1: 1.0}, np.zeros(10), pieces)
+        wins += ranking.candidates[0].document == 0
+    assert wins < 50

@@ -19,9 +19,9 @@ def naive(documents, question, part=256, k1=1.5, b=0.75):
 
     def score(piece):
         total = 0.0
-        for token in set(question):
+        for token, share in question.items():
             n_with, count = sum(token in each for each in every), piece.count(token)
-            weight = math.log(1 + (len(every) - n_with + 0.5) / (n_with + 0.5))
+            weight = share * math.log(1 + (len(every) - n_with + 0.5) / (n_with + 0.5))
             total += weight * count * (k1 + 1) / (count + k1 * (1 - b + b * len(piece) / mean))
         return total
 
@@ -32,7 +32,7 @@ def naive(documents, question, part=256, k1=1.5, b=0.75):
 def test_scores_are_those_of_the_formula(lengths):
     rng = np.random.default_rng(len(lengths))
     documents = [rng.zipf(1.3, n).astype(np.int32) % 300 for n in lengths]
-    for question in ([1, 2, 3, 3, 50], [299], [1000], []):
+    for question in ({1: 1.0, 2: 0.3, 3: 1.0, 50: 0.5}, {299: 1.0}, {1000: 1.0}, {}):
         np.testing.assert_allclose(
             WordScores(documents).of(question), naive(documents, question), rtol=1e-9, atol=1e-12
         )
@@ -41,4 +41,4 @@ def test_scores_are_those_of_the_formula(lengths):
 def test_the_document_with_the_rare_word_is_found():
     common = np.tile(np.arange(50, dtype=np.int32), 40)
     documents = [common, np.append(common, 77).astype(np.int32), common]
-    assert WordScores(documents).of([1, 2, 77]).argmax() == 1
+    assert WordScores(documents).of({1: 1.0, 2: 1.0, 77: 1.0}).argmax() == 1

@@ -39,7 +39,7 @@ def test_ask_as_json(document, on_tiny):
     answer = json.loads(result.stdout)
     assert result.stderr == ""
     facts = ["answer", "reasoning", "finish_reason", "document", "model", "open_s", "tokens"]
-    assert list(answer) == [*facts, "attention", "chosen", "budget", "timing", "read"]
+    assert list(answer) == [*facts, "attention", "chosen", "budget", "timing", "read", "unfounded"]
     assert list(answer["timing"]) == ["first_token_s", "decode_tokens_per_s"]
     assert (answer["finish_reason"], answer["document"], answer["model"]) == ("length", str(document), on_tiny[1])
     tokens = answer["tokens"]
@@ -247,13 +247,18 @@ def test_ask_a_folder(folder, on_tiny):
     first = octavo("ask", folder, "Which ship?", *on_tiny, *SHORT_ANSWER)
     assert first.exit_code == 0
     assert first.stderr.count("\nIndexing tower.txt, once: ") + first.stderr.count("\nIndexing ship.txt, once: ") == 2
-    again = octavo("ask", folder / "ship.txt", folder / "tower.txt", "Which ship?", *on_tiny, *SHORT_ANSWER)
+    assert re.search(
+        rf"^\(From 2 passages of {folder}/\w+\.txt, {folder}/\w+\.txt: 100\.0% of the text\.\)$", first.stderr, re.M
+    )
+    whole = ["Which ship?", "--read", "document"]
+    first = octavo("ask", folder, *whole, *on_tiny, *SHORT_ANSWER)
+    again = octavo("ask", folder / "ship.txt", folder / "tower.txt", *whole, *on_tiny, *SHORT_ANSWER)
     *_, which = again.stderr.splitlines(keepends=True)
     assert re.fullmatch(rf"\(From {folder}/(ship|tower)\.txt\.\)\n", which)
     assert again.stdout == first.stdout
     alone = octavo("ask", which[len("(From ") : -len(".)\n")], "Which ship?", *on_tiny, *SHORT_ANSWER)
     assert alone.stdout == first.stdout
-    answer = json.loads(octavo("ask", folder, "Which ship?", *on_tiny, *SHORT_ANSWER, "-o", "json").stdout)
+    answer = json.loads(octavo("ask", folder, *whole, *on_tiny, *SHORT_ANSWER, "-o", "json").stdout)
     assert answer["document"] == which[len("(From ") : -len(".)\n")]
     assert {each["path"] for each in answer["documents"]} == {str(folder / "ship.txt"), str(folder / "tower.txt")}
     assert sum(each["share"] for each in answer["documents"]) == pytest.approx(1, abs=1e-3)
@@ -288,7 +293,13 @@ def test_ask_a_document_that_is_longer_than_the_context(tmp_path, on_tiny):
     assert re.search(
         r"^long\.txt has about [\d,]+ tokens, more than the context of 1,024\. So it is read in", result.stderr, re.M
     )
-    assert re.search(r"^\(From long\.txt, part \d+ of \d+\.\)$", result.stderr, re.M)
+    assert re.search(
+        r"^\(From \d passages? of long\.txt, part \d+ of \d+.*: [\d.]+% of the text\.\)$", result.stderr, re.M
+    )
+    result = octavo("ask", long, "Summarise it.", *on_tiny, *SHORT_ANSWER, "-c", "1024")
+    assert re.search(
+        r"^\(From long\.txt, part \d+ of \d+\. The question seems to be about all of it", result.stderr, re.M
+    )
 
 
 def test_files_that_are_left_out_are_told_once_a_change(folder, on_tiny):

@@ -125,6 +125,29 @@ def test_another_document(chat, tmp_path):
     assert answers[1]["answer"] == asked.stdout.removesuffix("\n")
 
 
+def test_from_a_folder_to_a_document_and_back(chat, tmp_path):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for name in ("harbour", "island"):
+        (folder / f"{name}.txt").write_text(f"The {name} is quiet at night. " * 4)
+    lines = (
+        f"Which ship?\n/document {chat[1]}\nWhere?\n/document\nWhich?\n/document {folder}\n/document {tmp_path}/none\n"
+    )
+    result = CliRunner().invoke(cli, ["chat", str(folder), *chat[2:], "-o", "jsonl"], input=lines)
+    assert result.exit_code == 1  # there is no folder of the last name
+    answers = [json.loads(line) for line in result.stdout.splitlines() if "answer" in json.loads(line)]
+    folders = [{each["path"] for each in answer.get("documents", ())} for answer in answers]
+    both = {str(folder / "harbour.txt"), str(folder / "island.txt")}
+    assert folders == [both, set(), both]
+    assert answers[1]["document"] == chat[1]
+    assert result.stderr.count("2 documents.\n") == 2
+
+
+def test_without_documents_there_are_none_to_return_to(chat):
+    result = CliRunner().invoke(cli, ["chat", *chat[2:]], input="/document\n")
+    assert (result.exit_code, "This chat began without a document" in result.stderr) == (0, True)
+
+
 def test_a_document_that_cannot_be_read_leaves_the_conversation(chat, monkeypatch):
     """A terminal stays; a script ends."""
     from octavo.api import open_document
@@ -178,7 +201,7 @@ class ScriptedSession:
 
     answers: dict[str, list] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    answer = SimpleNamespace(finish_reason="stop", thought_cut=False, reasoning="")
+    answer = SimpleNamespace(finish_reason="stop", thought_cut=False, reasoning="", unfounded=())
 
     def stream_parts(self, question):
         self.asked.append(question)
@@ -212,9 +235,20 @@ def test_commands(capsys):
     session = ScriptedSession()
     ChatLoop(session, interactive=True).run(iter(["/help", "/foo bar", " /exit ", "never"]))
     lines = capsys.readouterr().err.splitlines()
-    names = ["/help", "/regenerate", "/sources", "/clear", "/stats", "/exit", "/save", "/load", "/document"]
+    names = [
+        "/help",
+        "/regenerate",
+        "/sources",
+        "/clear",
+        "/document",
+        "/stats",
+        "/exit",
+        "/save",
+        "/load",
+        "/document",
+    ]
     names.append("/think")
-    assert [line.split()[0] for line in lines[:10]] == names
+    assert [line.split()[0] for line in lines[:11]] == names
     assert lines[-1] == "There is no command /foo: /help lists them."
     assert session.asked == []
 

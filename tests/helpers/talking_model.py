@@ -10,17 +10,20 @@ from helpers.word_model import succession
 ANSWER = "Ship, 90."
 #: What it writes in the quotes of JSON.
 QUOTED = "W"
+#: What a model that never ends repeats, likewise.
+LOOP = "He-go/by,"
 #: Control tokens around the texts beside a gap, of a model that fills gaps, which it does with the answer.
 GAP_MARKS = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
 
 
-def write_model(path, chat_template=tiny_models.CHAT_TEMPLATE, fills_gaps=False):
+def write_model(path, chat_template=tiny_models.CHAT_TEMPLATE, fills_gaps=False, loops=False):
     """Write the model. Its vocabulary is that of the other tiny models, and GAP_MARKS if it fills gaps."""
     ordinary = tiny_models.ordinary_tokens(tiny_models.MERGES)
     number = {text: ordinary.index(token) for text, token in (("\n", "Ċ"), (" ", "Ġ"))}
     number |= {text: i for i, text in enumerate(ordinary) if len(text) == 1 and text not in "ĊĠ"}
-    texts = [*itertools.pairwise("\n" + ANSWER), ('"', QUOTED), (QUOTED, '"')]
-    ends = [(number[text], tiny_models.IM_END) for text in (ANSWER[-1], "}")]
+    said = "\n" + LOOP + LOOP[0] if loops else "\n" + ANSWER
+    texts = [*itertools.pairwise(said), ('"', QUOTED), (QUOTED, '"')]
+    ends = [(number[text], tiny_models.IM_END) for text in ("" if loops else ANSWER[-1], "}") if text]
     pairs = [(number[before], number[after]) for before, after in texts]
     marks = GAP_MARKS if fills_gaps else []
     ends += [(tiny_models.N_VOCAB + 2, number[ANSWER[0]])] if fills_gaps else []

@@ -157,3 +157,17 @@ def test_the_texts_of_files_that_are_gone_are_forgotten(tmp_path):
         assert (store.forget(is_gone), store.forget(is_gone)) == (1, 0)
         found = store.search("lighthouse", [*numbers, standard_input])
         assert {piece.text for piece in found} == {numbers[0], standard_input}
+
+
+def test_the_question_before_counts_less(store):
+    """A question of its own words is about them; one without any is about the question before."""
+    texts = {"ships.md": "The Petrel sank in the gale.", "bread.md": "The baker kneads dough at night."}
+    numbers = {store.add(Document(text, name=name)).number: name for name, text in texts.items()}
+
+    def best(question, before=""):
+        return numbers[store.search(question, list(numbers), before)[0].text]
+
+    assert best("Which Petrel sank?") == "ships.md"
+    assert best("Who kneads dough?", before="Which Petrel sank?") == "bread.md"
+    assert best("And why?", before="Which Petrel sank?") == "ships.md"
+    assert best("And why at night?", before="Which Petrel sank?") == "bread.md"

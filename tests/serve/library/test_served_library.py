@@ -237,7 +237,7 @@ def test_of_several_documents_the_one_that_the_question_is_about_answers(served,
         ("When did the Petrel pass the lighthouse?", "ships.log"),
     ):
         messages = [{"role": "user", "content": question}]
-        settings = {"model": "x", "messages": messages, "max_tokens": 4}
+        settings = {"model": "x", "messages": messages, "max_tokens": 4, "reads": "document"}
         found = served.post("/v1/chat/completions", document=named, **settings)
         assert found["document"] == {"file_id": three[name], "filename": name}
         alone = served.post("/v1/chat/completions", document=name, **settings)
@@ -249,15 +249,19 @@ def test_files_in_messages_and_other_apis_are_looked_through_too(served, three):
     parts = [{"type": "file", "file": {"file_id": name}} for name in three.values()]
     parts.append({"type": "text", "text": "When do bakers knead dough?"})
     body = {"model": "x", "messages": [{"role": "user", "content": parts}], "max_tokens": 4}
-    assert served.post("/v1/chat/completions", **body)["document"]["filename"] == "bread.log"
+    assert served.post("/v1/chat/completions", reads="document", **body)["document"]["filename"] == "bread.log"
+    assert served.post("/v1/chat/completions", **body)["document"][0]["filename"] == "bread.log"
     alone = served.post("/v1/responses", model="x", input="When do bakers knead dough?", document="bread.log")
-    found = served.post("/v1/responses", model="x", input="When do bakers knead dough?", document=list(three))
+    found = served.post(
+        "/v1/responses", model="x", input="When do bakers knead dough?", document=list(three), reads="document"
+    )
     assert found["output"][0]["content"] == alone["output"][0]["content"]
 
 
 def test_looking_for_a_document_disturbs_no_conversation(served, three):
     messages = [{"role": "user", "content": "Which moons has Jupiter?"}]
     body = {"model": "x", "messages": messages, "document": "stars.log", "max_tokens": 40, "temperature": 0}
+    body["reads"] = "document"
     alone = served.post("/v1/chat/completions", **body)["choices"][0]["message"]["content"]
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(served.post, "/v1/chat/completions", **{**body, "document": "*.log"}) for _ in range(4)]
@@ -288,7 +292,7 @@ def test_parts_of_a_long_document_that_were_indexed_are_one_file(served, ages):
     [file] = [file for file in served.client.get("/v1/files").json()["data"] if file["filename"].startswith("long.txt")]
     assert (file["filename"], file["status_details"]) == ("long.txt", None)
     assert served.client.get(f"/v1/files/{file['id']}/content").text == text
-    settings = {"sources": True}
+    settings = {"sources": True, "reads": "document"}
     for named in (file["id"], "long.txt", "long.txt, part *"):
         found = ask(served, named, "What happened in year 59?", **settings)
         assert found["document"]["file_id"] == file["id"]
@@ -322,7 +326,7 @@ def test_an_upload_longer_than_the_context_is_read_in_parts(served):
     assert [other["id"] for other in served.client.get("/v1/files").json()["data"]].count(file["id"]) == 1
     assert served.client.get(f"/v1/files/{file['id']}/content").text == content.decode()
     for named in (file["id"], "ages.txt"):
-        found = ask(served, named, "What happened in year 118?", sources=True)
+        found = ask(served, named, "What happened in year 118?", sources=True, reads="document")
         assert found["document"]["file_id"] == file["id"]
         assert found["document"]["filename"].startswith("ages.txt, part ")
         for annotation in found["choices"][0]["message"].get("annotations", ()):

@@ -152,7 +152,7 @@ def test_sources_of_a_part_stand_in_the_whole_document(folder, tiny_model, tmp_p
         return [Passage(quoted[0], 0.5, 39, 60, 3, None, None, str(session.path))]
 
     monkeypatch.setattr(Collection, "sources", sources)
-    given = tools("ask", question="Who wrote line 390?", documents=["long.txt"])
+    given = tools("ask", question="Summarise the log up to line 390.", documents=["long.txt"])
     [source] = given["sources"]
     part = tools("read_range", document=source["document"], start=source["start"], stop=source["stop"])
     tools.calls.close()

@@ -1,0 +1,140 @@
+"""Notice that a model repeats itself without end, as small ones do, and leave other repetition alone.
+
+Two signs are a loop. Either the text ends with many copies of the same words, one after another. Or sentence after
+sentence was written twice before. Numbers of list items do not count: small models count on while they repeat an item.
+
+Poems have refrains, and tables, code and data repeat what they must: tables, code and JSON need far more copies; copies
+without letters, and those that the question contains, do not count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+#: What octavo prints after an answer that was stopped.
+REPEATED = "The answer was stopped: the model repeated itself."
+
+#: Characters at the end of a text in which copies are looked for, and after how many new ones it is looked again.
+_NEAR, _STEP = 4000, 48
+
+#: How often words stand one after another in a loop, and how many characters these have together: either pair.
+_COPIES = ((8, 300), (4, 900))
+
+#: The same for one or two words alone, and for code, tables and JSON.
+_COPIES_OF_FEW = ((60, 500),)
+_COPIES_OF_DATA = ((20, 2000),)
+
+#: Characters at the end of a text that stand so often in it, if it ends with copies.
+_TAIL, _FEWEST = 20, 4
+
+#: Fewest different words that are more than a few.
+_FEW = 3
+
+#: How often a sentence was written before; how many such sentences are a loop, and how many characters.
+_BEFORE, _SENTENCES, _CHARACTERS = 2, 8, 600
+
+#: The number of a list's item, at the beginning of a line.
+_NUMBER = re.compile(r"^([ \t]*)(?:\d+|[A-Za-z])[.)][ \t]", re.MULTILINE)
+
+#: The end of a sentence, and lines of tables, code and JSON.
+_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_DATA = re.compile(r"\s*(?:[|{}\[\]<]|\"[^\"\n]*\":)| {4}|\t")
+
+_WORDS, _BORDER = re.compile(r"[^\W\d_]+"), re.compile(r"[\W\d_]")
+
+
+class LoopWatch:
+    """Watches a text as it is written.
+
+    Parameters
+    ----------
+    question : str
+        What was asked. It may ask for copies of what it contains.
+    """
+
+    def __init__(self, question: str) -> None:
+        self._question = _words(question)
+        self._text, self._n_seen, self._n_split = "", 0, 0
+        self._counts: Counter[str] = Counter()
+        self._stale: list[str] = []
+
+    def add(self, text: str) -> bool:
+        """Add a part of the text. Return whether the text loops now."""
+        self._text += text
+        if len(self._text) - self._n_seen < _STEP:
+            return False
+        self._n_seen = len(self._text)
+        return self._is_copied() or self._is_stale()
+
+    def _is_copied(self) -> bool:
+        """Return whether the text ends with many copies of the same words."""
+        near = _NUMBER.sub(r"\1#. ", self._text[-_NEAR:])
+        if near.count(near[-_TAIL:]) < _FEWEST:
+            return False  # to look for periods takes a millisecond
+        is_data = self._is_data
+        few, many = (_COPIES_OF_DATA,) * 2 if is_data else (_COPIES_OF_FEW, _COPIES)
+        words: dict[int, list[str]] = {}
+        for length, period in _periods(near[::-1]):
+            if any(length >= least and length >= copies * period for copies, least in (*few, *many)):
+                unit = words.setdefault(period, _words(_from_border(near[-period:])))
+                limits = many if len(set(unit)) >= _FEW else few
+                if unit and any(length >= least and length >= copies * period for copies, least in limits):
+                    return not self._asks_for(unit)
+        return False
+
+    def _is_stale(self) -> bool:
+        """Return whether one sentence after another was written before."""
+        *ended, rest = _END.split(_NUMBER.sub(r"\1", self._text[self._n_split :]))
+        self._n_split = len(self._text) - len(rest)
+        for sentence in ended:
+            same = " ".join(sentence.casefold().split())
+            self._counts[same] += 1
+            words = _words(sentence)
+            if self._counts[same] <= _BEFORE or _DATA.match(sentence):
+                self._stale.clear()
+            elif len(set(words)) >= _FEW and not self._asks_for(words):
+                self._stale.append(sentence)
+        is_long = sum(map(len, self._stale)) >= _CHARACTERS
+        return is_long and len(self._stale) >= _SENTENCES and not self._is_data
+
+    @property
+    def _is_data(self) -> bool:
+        """Return whether the text ends in code, in a table or in JSON."""
+        last = self._text.rstrip("\n").rpartition("\n")[2]
+        is_json = self._text.lstrip()[:1] in ("{", "[")
+        return is_json or self._text.count("```") % 2 == 1 or _DATA.match(last) is not None
+
+    def _asks_for(self, unit: list[str]) -> bool:
+        """Return whether the question contains these words among others."""
+        n_words, asked = len(unit), self._question
+        if n_words >= len(asked):
+            return False
+        turned = unit + unit  # the copies may begin anywhere
+        return any(
+            asked[at : at + n_words] == turned[first : first + n_words]
+            for at in range(len(asked) - n_words + 1)
+            for first in range(n_words)
+        )
+
+
+def _from_border(unit: str) -> str:
+    """Return copied text from the end of its first word on, with that word at its end."""
+    border = _BORDER.search(unit)
+    return unit[border.end() :] + unit[: border.end()] if border else unit
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text, without case."""
+    return _WORDS.findall(text.casefold())
+
+
+def _periods(text: str) -> list[tuple[int, int]]:
+    """Return the length and the smallest period of each beginning of a text (Knuth, Morris and Pratt 1977)."""
+    borders, border = [0] * len(text), 0
+    for i in range(1, len(text)):
+        while border and text[i] != text[border]:
+            border = borders[border - 1]
+        border += text[i] == text[border]
+        borders[i] = border
+    return [(i + 1, i + 1 - border) for i, border in enumerate(borders) if 2 * border >= i + 1]
