@@ -82,9 +82,15 @@ class Served:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let the engine wait."""
-        go_on = threading.Event()
-        waiting = threading.Thread(target=lambda: asyncio.run(self.server.engine.run(lambda: go_on.wait(60))))
+        waits, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            waits.set()
+            go_on.wait(60)
+
+        waiting = threading.Thread(target=lambda: asyncio.run(self.server.engine.run(wait)))
         waiting.start()
+        assert waits.wait(60)
         try:
             yield
         finally:
