@@ -109,7 +109,7 @@ class Collection(Session):
         began = working_time()
         with computing():
             if not self._closed and question.strip():
-                self._find(question, self._last.question if self._last else "")
+                self._find(question, self._history.last_question if self._history is not None else "")
             yield from self._answer(question, began)
 
     def sources(self, most: int = 3) -> list[Passage]:

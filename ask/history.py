@@ -60,6 +60,12 @@ class History:
             if tokens:
                 self.spoken[text] = tokens
 
+    @property
+    def last_question(self) -> str:
+        """Return the last question; "" without one."""
+        asked = (message["content"] for message in reversed(self.messages) if message["role"] == "user")
+        return str(next(asked, ""))
+
     def forget_last(self) -> None:
         """Forget the last question, and its answer."""
         while self.messages and self.messages.pop()["role"] != "user":

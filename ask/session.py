@@ -223,7 +223,11 @@ class Session(KeptOnDisk):
     def regenerate_parts(self) -> Generator[Part, None, None]:
         """Answer the last question anew as `regenerate` does, the model's thoughts included."""
         if self._last is None:
-            raise OctavoError("There is no question to answer again.")
+            question = self._history.last_question if self._history is not None else ""
+            if self._history is None or not question:
+                raise OctavoError("There is no question to answer again.")
+            self._history.forget_last()  # of a conversation of which only the texts are known
+            return self.stream_parts(question)
         self.llama.rewind(self._last.start)
         self._unread = self._last.unread
         if self._history is not None:

@@ -26,6 +26,13 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture
+def document(document):
+    """A document that has the numbers of the answer."""
+    document.write_text(f"{document.read_text()} {ANSWER}\n")
+    return document
+
+
+@pytest.fixture
 def run(models, document, tmp_path):
     """Ask the document; returns the result, without what stderr says of indexing."""
 

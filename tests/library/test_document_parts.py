@@ -143,13 +143,16 @@ def test_a_long_document_is_split_on_the_command_line(tiny_model, long, counted,
     options = ["-m", tiny_model, "--index-dir", tmp_path, "-t", "2", "-c", "1024", "-n", "4", "--temp", "0"]
     asked = command_line("ask", long, "Which ship?", *options)
     assert asked.exit_code == 0
-    assert re.search(r"^\(From long\.txt, part \d of 5\.\)$", asked.stderr, re.M)
+    assert re.search(
+        r"^\(From \d passages? of long\.txt, part \d of 5, .*: [\d.]+% of the text\.\)$", asked.stderr, re.M
+    )
     assert counted == {"load": 1, "read_document": 1}
     chat = command_line("chat", *options, stdin=f"/document {long}\nWhich ship?\n")
     assert (chat.exit_code, chat.stdout) == (0, asked.stdout)
 
 
 def test_a_conversation_over_a_part_is_saved(how, long, tmp_path):
+    how |= {"reading": octavo.ReadSettings(read="document")}
     with octavo.open_document(long, **how) as opened:
         opened.ask("Which ship?")
         opened.save(str(tmp_path / "saved.safetensors"))
@@ -158,6 +161,16 @@ def test_a_conversation_over_a_part_is_saved(how, long, tmp_path):
         opened.load(str(tmp_path / "saved.safetensors"))
         assert (opened.path, opened.llama.input_ids[: opened.n_tokens].tolist()) == (path, tokens)
         assert "".join(opened.regenerate()) is not None
+
+
+def test_a_conversation_over_excerpts_of_parts_continues(how, long, tmp_path):
+    with octavo.open_document(long, **how) as opened:
+        answer = opened.ask("Which ship?").text
+        opened.save(str(tmp_path / "saved.safetensors"))
+    with octavo.open_document(long, **how) as opened:
+        opened.load(str(tmp_path / "saved.safetensors"))
+        assert "".join(opened.regenerate()) == answer
+        assert opened.has_turns
 
 
 def test_a_text_of_too_many_parts_is_refused(how, tmp_path):

@@ -159,7 +159,7 @@ def test_a_full_disk_is_told_and_the_build_goes_on_later(llama, index, tmp_path,
             write = failing(builtins.open, at, out_of_space())
             to_read_or_write = lambda path, mode: (write if mode == "wb" else builtins.open)(path, mode)  # noqa: E731
             patch.setattr(files, "open", to_read_or_write, raising=False)
-        with pytest.raises(OctavoError, match=r"is full.*run the same command again.*--index-dir"):
+        with pytest.raises(OctavoError, match=r"is full.*run the same command again.*`index_dir`"):
             build(llama, tmp_path)
     assert_nothing_to_open(llama, tmp_path, path)
     build(llama, tmp_path)
@@ -170,7 +170,7 @@ def test_a_full_disk_is_told_and_the_build_goes_on_later(llama, index, tmp_path,
 def test_a_disk_that_cannot_be_written_is_told(llama, tmp_path, monkeypatch, number):
     library_of(llama, tmp_path).model_hash  # noqa: B018 - writes model.json
     monkeypatch.setattr(os, "fsync", failing(os.fsync, 0, OSError(number, os.strerror(number))))
-    with pytest.raises(OctavoError, match=r"cannot be written: give another folder with --index-dir"):
+    with pytest.raises(OctavoError, match=r"cannot be written: give another folder with `index_dir`"):
         build(llama, tmp_path)
 
 
@@ -178,7 +178,7 @@ def test_a_disk_that_is_too_small_is_refused_before_the_work(llama, tmp_path, mo
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
     progress = Recorded()
     needed = 2 * len(tokens) * llama.context.cache.row_bytes / 2**20
-    with pytest.raises(OctavoError, match=rf"takes {needed:.0f} MiB .* has 1 MiB left: .* --index-dir"):
+    with pytest.raises(OctavoError, match=rf"takes {needed:.0f} MiB .* has 1 MiB left: .* `index_dir`"):
         build(llama, tmp_path, progress=progress)
     assert progress.reports == []
 
@@ -193,7 +193,7 @@ def test_memory_that_is_too_small_is_refused_before_the_work(llama, tmp_path, mo
 
 def test_a_folder_that_cannot_be_made_is_told(llama, tmp_path):
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(OctavoError, match="--index-dir"):
+    with pytest.raises(OctavoError, match="`index_dir`"):
         build(llama, tmp_path / "taken")
 
 

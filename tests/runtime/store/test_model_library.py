@@ -49,5 +49,5 @@ def test_the_models_hash_is_remembered_until_the_file_changes(model):
 
 def test_a_folder_that_cannot_be_made_is_told(model, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OctavoError, match="--index-dir"):
+    with pytest.raises(OctavoError, match="`index_dir`"):
         _ = Library.of(model, tmp_path / "file").model_hash
