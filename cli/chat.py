@@ -114,6 +114,10 @@ def _about(session: Session, document: Path | None) -> str:
     return f"{document.name}: {n_tokens}. " if document else ""
 
 
+#: How one leaves other programs' chats.
+_AS_EXIT = ("/quit", "/bye")
+
+
 class ChatLoop:
     """Answer questions and run commands, line by line.
 
@@ -153,7 +157,7 @@ class ChatLoop:
             "/clear": ("forget all questions and answers; the document stays", self.clear),
             "/document": ("talk about the documents of the beginning again", self.back),
             "/stats": ("say what the context holds and how fast the last answer was", self.stats),
-            "/exit": ("leave; Ctrl-D does too", self.exit),
+            "/exit": ("leave; /quit, /bye and Ctrl-D do too", self.exit),
         }
         self.commands_of: dict[str, tuple[str, str, Callable[[str], None]]] = {
             "/save": ("NAME", "save the conversation", self.save),
@@ -177,7 +181,9 @@ class ChatLoop:
         """Answer a line, or run it as a command."""
         if line.startswith("/") and "\n" not in line:
             name, _, argument = line.partition(" ")
-            if line in self.commands:
+            if line in _AS_EXIT:
+                self.exit()
+            elif line in self.commands:
                 self.commands[line][1]()
             elif name in self.commands_of:
                 self.command(name, argument.strip())

@@ -231,6 +231,13 @@ def test_a_refused_question_returns_to_the_prompt(capsys):
     assert capsys.readouterr() == ("yes\n", "Error: The question does not fit.\n")
 
 
+@pytest.mark.parametrize("command", ["/exit", "/quit", "/bye"])
+def test_a_chat_is_left_as_in_other_programs(command):
+    session = ScriptedSession()
+    ChatLoop(session, interactive=True).run(iter(["first", command, "never"]))
+    assert session.asked == ["first"]
+
+
 def test_commands(capsys):
     session = ScriptedSession()
     ChatLoop(session, interactive=True).run(iter(["/help", "/foo bar", " /exit ", "never"]))
