@@ -23,12 +23,13 @@ async def props(request: Request) -> Response:
     """Answer GET /props."""
     server = server_of(request)
     card, special = ModelCard.of(server), special_tokens(server.engine.llama._model)
+    alone, over_documents = (server.sampling.settled(has_documents) for has_documents in (False, True))
     defaults = {"id": 0, "id_task": -1, "n_ctx": card.n_ctx, "speculative": False, "is_processing": False}
     return JSONResponse(
         {
             "default_generation_settings": {
                 **defaults,
-                "params": sampling_as_json(server.sampling.settled(has_documents=False)),
+                "params": {**sampling_as_json(alone), "temperature_over_documents": over_documents.temperature},
             },
             "total_slots": server.engine.n_parallel,
             "model_alias": card.name,

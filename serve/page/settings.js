@@ -85,7 +85,9 @@ export async function changeSettings() {
 
 /** Show what the server does where a field is empty. */
 function showDefaults({ default_generation_settings: { params }, chat_template: template }) {
-  byId("temperature").placeholder = String(params.temperature);
+  const { temperature, temperature_over_documents: overDocuments } = params;
+  byId("temperature").placeholder =
+    temperature === overDocuments ? String(temperature) : `${overDocuments} over documents, else ${temperature}`;
   byId("limit").placeholder = params.n_predict < 0 ? "No limit" : count(params.n_predict);
   // Models with several efforts name them in their template; others think, or do not.
   const grades = /reasoning_effort/.test(template ?? "");

@@ -228,7 +228,7 @@ def application(server: PageServer) -> Starlette:
         return JSONResponse({"object": "list", "data": data})
 
     async def props(request: Request) -> Response:
-        params = {"temperature": 0.8, "n_predict": 1024}
+        params = {"temperature": 0.8, "temperature_over_documents": 0.2, "n_predict": 1024}
         return JSONResponse({"default_generation_settings": {"params": params}, "chat_template": server.template})
 
     async def listing(request: Request) -> Response:

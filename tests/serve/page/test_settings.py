@@ -38,7 +38,7 @@ def test_settings_are_sent_and_kept(window, server, report):
 
 def test_the_servers_own_settings_are_shown(window, server, report):
     window.click("#open-settings")
-    window.until(lambda: window.find("#temperature").get_attribute("placeholder") == "0.8")
+    window.until(lambda: window.find("#temperature").get_attribute("placeholder") == "0.2 over documents, else 0.8")
     assert window.find("#limit").get_attribute("placeholder") == "1,024"
     assert not window.find("#settings").find_element("id", "model-field").is_displayed()
     assert not window.find("#settings").find_element("id", "thinking-field").is_displayed()
