@@ -170,6 +170,7 @@ def run_page(page: str, shell: Shell, prepare: Sequence[Command] = ()) -> list[s
 
 def main() -> None:
     """Run README.md of the last commit."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs this in the background ignores Ctrl-C
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True)
     subprocess.run(["git", "clone", "--quiet", ROOT, folder / "octavo"], check=True)
