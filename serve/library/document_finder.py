@@ -64,7 +64,7 @@ class DocumentFinder:
         before : str
             The question before, which counts less: the question may refer to it.
         report : callable, optional
-            Receives how far passages or excerpts are read, if the model reads them now.
+            Receives how far documents, passages or excerpts are read, if the model reads them now.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class DocumentFinder:
         named = self._documents.find(references)
         if reads == WHOLE and named.unread:
             for upload in named.unread:
-                await self._documents.wait(upload.id)
+                await self._documents.wait(upload.id, report)
             named = self._documents.find(references)
         found, unread = named
         if unread:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,6 +31,8 @@ from ...runtime.store.index_files import open_index
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
 from ...settings import PREFILLS, Extraction
+from ..engine.request import Reading
+from ..engine.tasks import Report
 from ..http.api_error import RequestError
 from .file_json import document_as_json, upload_as_json
 from .open_document import OpenDocument
@@ -41,6 +44,10 @@ from .upload_folder import UploadFolder, file_name, is_in_folder, uploads_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+#: Seconds between reports to a request that waits for a document.
+_BETWEEN_REPORTS = 0.5
 
 
 class Found(NamedTuple):
@@ -323,12 +330,16 @@ class ServedLibrary:
                 with suppress(OctavoError):
                     await self.open_at(document)
 
-    async def wait(self, document_id: str) -> None:
-        """Wait until a document is read. Raise RequestError if it could not be read."""
+    async def wait(self, document_id: str, report: Report | None = None) -> None:
+        """Wait until a document is read; `report` receives how far it is. Raise RequestError if it cannot be read."""
         upload = self._uploads.get(document_id)
         if upload is not None:
             with self.pauses.waiting():
-                await upload.finished.wait()
+                finished = asyncio.ensure_future(upload.finished.wait())
+                while not (await asyncio.wait({finished}, timeout=_BETWEEN_REPORTS))[0]:
+                    if report is not None and (progress := upload.progress) is not None:
+                        seconds = time.monotonic() - progress.began
+                        report(Reading(progress.total, progress.done_before, progress.done, seconds))
             if upload.problem:
                 raise RequestError(f"{upload.name} could not be read: {upload.problem}")
 

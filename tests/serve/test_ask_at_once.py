@@ -220,6 +220,16 @@ def test_a_request_for_the_whole_document_waits_until_it_is_read(held):
     assert ask(held, file["id"], reads="document")["basis"]["kind"] == "document"
 
 
+def test_a_stream_that_waits_for_a_document_tells_how_far_it_is_read(held, monkeypatch):
+    monkeypatch.setattr("octavo.serve.library.served_library._BETWEEN_REPORTS", 0.01)
+    file = held.upload("long.md", f"{BOOK}{FILLER * 8}".encode())
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 2, "document": file["id"]}
+    chunks = held.stream("/v1/chat/completions", **body, reads="document", return_progress=True)
+    told = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    assert any(0 < each["processed"] < each["total"] for each in told)
+    assert any(chunk.get("basis", {}).get("kind") == "document" for chunk in chunks)
+
+
 def test_an_unknown_document_is_refused_beside_one_that_is_being_read(held):
     file = held.upload("book.md", BOOK.encode())
     body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}]}
