@@ -29,6 +29,7 @@ from ..methods import DEFAULT_BUDGET
 from ..methods.attention import DENSE_ATTENTION, Attention
 from ..methods.auto import SHORT, Auto
 from ..methods.method import Assignment, Method
+from ..process.other_work import look
 from ..store.files import read_json, write_json
 from .random_layers import RandomLayers, as_rows, random_numbers
 
@@ -43,6 +44,10 @@ _REPEATS = 8
 
 #: Selecting pays if it takes at most this share of the time to read everything.
 _PAYS = 1.03
+
+
+#: Cores that others may use while costs are measured that are kept.
+_MOST_OTHER_WORK = 0.25
 
 
 @dataclass(frozen=True)
@@ -152,8 +157,14 @@ def kept_costs(layers: Sequence[CacheLayer], n_threads: int) -> StepCosts | None
 
 
 def keep_costs(layers: Sequence[CacheLayer], n_threads: int) -> StepCosts:
-    """Measure the costs, and keep them if the cache folder can be written."""
+    """Measure the costs, and keep them if the cache folder can be written and others left the cores alone meanwhile.
+
+    Beside other work selecting may seem never to pay; then the next document's index measures again.
+    """
+    before = look()
     costs = measure(_selecting(layers), n_threads)
+    if before.cores_of_others(look()) > _MOST_OTHER_WORK:
+        return costs
     with suppress(OctavoError, OSError):
         costs_path().parent.mkdir(parents=True, exist_ok=True)
         write_json(costs_path(), {**_kept(), _key(layers, n_threads): asdict(costs)})

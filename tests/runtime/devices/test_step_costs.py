@@ -1,6 +1,7 @@
 """What steps cost is measured once, is kept, and decides from where on `auto` selects. Times themselves are no test."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from helpers.index_builds import Recorded, attach_document, library_of, text_of
@@ -49,7 +50,22 @@ def measured(monkeypatch):
         return COSTS
 
     monkeypatch.setattr(step_costs, "measure", measure)
+    others_use(0, monkeypatch)
     return layers
+
+
+def others_use(n_cores, monkeypatch):
+    """Have other programs use so many cores while costs are measured."""
+    monkeypatch.setattr(step_costs, "look", lambda: SimpleNamespace(cores_of_others=lambda later: n_cores))
+
+
+def test_costs_that_were_measured_beside_other_work_are_not_kept(measured, monkeypatch):
+    others_use(0.5, monkeypatch)
+    assert keep_costs(LAYERS, 2) == COSTS
+    assert kept_costs(LAYERS, 2) is None
+    others_use(0.1, monkeypatch)
+    keep_costs(LAYERS, 2)
+    assert kept_costs(LAYERS, 2) == COSTS
 
 
 def test_costs_are_kept_by_threads_and_shape(measured):
