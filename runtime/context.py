@@ -296,7 +296,8 @@ class Context(MeasuredContext):
 
     def _compute(self, batch: internals.LlamaBatch) -> None:
         """Compute the batch that the executor is prepared for. Raise OctavoError if that fails."""
-        with waiting.step(self.params.n_threads):
+        n_threads = self.params.n_threads if batch.n_tokens() == 1 else self.params.n_threads_batch
+        with waiting.step(n_threads):
             code = self._run(batch, interruptible=batch.n_tokens() >= self._executor.interruptible)
         self._executor.finish()
         if n_lost_pages() != self._n_lost_pages:

@@ -104,13 +104,13 @@ class Llama(Attending):
         verbose: bool = False,
         **arguments: Any,
     ) -> None:
+        self._stack = contextlib.ExitStack()  # llama-cpp-python closes it, even if we refuse the arguments
         check_whole("n_ctx", n_ctx, 0, LONGEST)
         check_whole("n_batch", n_batch, 1, LONGEST)
         check_whole("n_parallel", n_parallel, 1)
         check_number("rope_scale", rope_scale)
         for name in ("n_threads", "n_threads_batch"):  # 0 and None are llama-cpp-python's own numbers
             check_whole(name, arguments.get(name), 0, MOST_THREADS, optional=True)
-        self._stack = contextlib.ExitStack()  # llama-cpp-python closes it, even if we refuse the model
         shares = {"budget": budget, "quality": quality, "retrieval_heads": retrieval_heads}
         attention = Attention.of(attention, plan=plan, **shares)
         self._arguments = {"n_ctx": n_ctx, "n_batch": n_batch, "type_k": type_k, "type_v": type_v, "device": device}

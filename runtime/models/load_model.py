@@ -16,6 +16,9 @@ from ..store.model_library import Library
 from .find_model import default_threads, find_model, free_threads
 from .llama_arguments import GGML_TYPES
 
+#: Threads that read a batch even where no core is free: two read up to a third faster than one, and write no faster.
+_FEWEST_OF_A_BATCH = 2
+
 #: Tokens of a conversation without a document, whose kernels are compiled while the model reads the first question.
 _SHORT = 1
 
@@ -67,14 +70,14 @@ def load_model(settings: ModelSettings, notice: Notice, measures: bool = False, 
         The file is not a model that octavo can run, or an argument is out of range.
     """
     path = find_model(settings.model, notice)
-    n_threads = settings.n_threads or (default_threads() if measures else free_threads())
+    wanted = settings.n_threads or (default_threads() if measures else None)
     note_compiling(notice)
     llama = Llama(
         path,
         **arguments,
         n_ctx=settings.n_ctx,
-        n_threads=n_threads,
-        n_threads_batch=n_threads,
+        n_threads=wanted or free_threads(1),
+        n_threads_batch=wanted or free_threads(_FEWEST_OF_A_BATCH),
         type_k=GGML_TYPES[settings.cache_type],
         type_v=GGML_TYPES[settings.cache_type],
         rope_scaling=settings.rope_scaling,

@@ -58,23 +58,33 @@ def test_default_threads_are_no_more_than_a_containers_quota(monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("usable", "others", "expected"),
-    [(8, 0.0, 8), (8, 0.4, 8), (8, 2.1, 6), (8, 7.0, 2), (8, 20.0, 2), (2, 1.0, 2), (1, 0.0, 1), (1, 3.0, 1)],
+    ("usable", "others", "least", "expected"),
+    [
+        (8, 0.0, 1, 8),
+        (8, 0.4, 1, 8),
+        (8, 2.1, 2, 6),
+        (8, 7.0, 1, 1),
+        (8, 7.0, 2, 2),
+        (8, 20.0, 2, 2),
+        (2, 1.0, 1, 1),
+        (1, 0.0, 2, 1),
+        (1, 3.0, 2, 1),
+    ],
 )
-def test_threads_are_for_the_cores_that_others_leave(monkeypatch, usable, others, expected):
+def test_threads_are_for_the_cores_that_others_leave(monkeypatch, usable, others, least, expected):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: usable)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(usable)), raising=False)
     monkeypatch.setattr(find_model, "cores_of_others", lambda: others)
-    assert find_model.free_threads() == expected
+    assert find_model.free_threads(least) == expected
 
 
-@pytest.mark.parametrize(("measures", "n_threads"), [(False, 3), (True, 5)])
-def test_a_model_runs_on_free_cores_unless_it_is_measured(monkeypatch, measures, n_threads):
+@pytest.mark.parametrize(("measures", "n_threads", "n_threads_batch"), [(False, 1, 2), (True, 5, 5)])
+def test_a_model_runs_on_free_cores_unless_it_is_measured(monkeypatch, measures, n_threads, n_threads_batch):
     given = {}
-    monkeypatch.setattr(load_model, "free_threads", lambda: 3)
+    monkeypatch.setattr(load_model, "free_threads", lambda least: least)
     monkeypatch.setattr(load_model, "default_threads", lambda: 5)
     monkeypatch.setattr(load_model, "Llama", lambda path, **arguments: given.update(arguments) or Mock())
     load_model.load_model(ModelSettings("a.gguf"), print, measures)
-    assert given["n_threads"] == given["n_threads_batch"] == n_threads
+    assert (given["n_threads"], given["n_threads_batch"]) == (n_threads, n_threads_batch)
     load_model.load_model(ModelSettings("a.gguf", n_threads=7), print, measures)
-    assert given["n_threads"] == 7
+    assert given["n_threads"] == given["n_threads_batch"] == 7
