@@ -335,8 +335,9 @@ class ServedLibrary:
         upload = self._uploads.get(document_id)
         if upload is not None:
             with self.pauses.waiting():
-                finished = asyncio.ensure_future(upload.finished.wait())
-                while not (await asyncio.wait({finished}, timeout=_BETWEEN_REPORTS))[0]:
+                while not upload.finished.is_set():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(upload.finished.wait(), _BETWEEN_REPORTS)
                     if report is not None and (progress := upload.progress) is not None:
                         seconds = time.monotonic() - progress.began
                         report(Reading(progress.total, progress.done_before, progress.done, seconds))
