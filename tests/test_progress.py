@@ -5,19 +5,10 @@ import sys
 import types
 
 import pytest
+from helpers.clock import Clock
 
 from octavo import progress as module
 from octavo.progress import ShownProgress
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def monotonic(self):
-        return self.now
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from helpers.clock import Clock
 from helpers.command_line import SENTENCES
 
 from octavo import OctavoError
@@ -12,16 +13,6 @@ from octavo.library.watch import QUIET, Watch
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention
 from octavo.settings import ModelSettings
-
-
-class Clock:
-    """Stands still until it is told to go on."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def monotonic(self):
-        return self.now
 
 
 @pytest.fixture

@@ -136,9 +136,8 @@ class Shell:
         return next((code for code in codes if code not in (0, 130)), 0)
 
     def _settings(self) -> dict[str, object]:
-        return {"cwd": self._place, "env": self.environment, "text": True} | (
-            {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        )
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return {"cwd": self._place, "env": self.environment, "text": True, **piped}
 
 
 def run_page(page: str, shell: Shell, prepare: Sequence[Command] = ()) -> list[str]:
