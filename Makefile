@@ -123,11 +123,11 @@ $(VENV)/ready: pyproject.toml Makefile
 	@$(BIN)/pip install --quiet --upgrade pip
 	@echo "Installing octavo in $(VENV). llama.cpp is built for this CPU, the first time: about 7 minutes on 2 cores."
 	@$(INSTALL) "Installing octavo" $(PIP_INSTALL) --editable ".[demo]"
-	@$(BIN)/python -m octavo.runtime.process.selftest || $(MAKE) rebuild-llama.cpp || \
+	@$(BIN)/python -m octavo.runtime.selftest || $(MAKE) rebuild-llama.cpp || \
 		$(MAKE) rebuild-llama.cpp CMAKE_ARGS="$$CMAKE_ARGS -DGGML_NATIVE=OFF"
 	@echo "Compiling kernels for this CPU, once: about half a minute on 2 cores."
 	@$(PYTHON) tools/show_progress.py $(VENV)/kernels.log "Compiling kernels" \
-		$(BIN)/python -m octavo.runtime.models.compile_kernels
+		$(BIN)/python -m octavo.runtime.compile_kernels
 	@touch $@
 
 # What tests and linters need besides: a third of a GB.
@@ -140,7 +140,7 @@ rebuild-llama.cpp:
 	-$(BIN)/pip cache remove --quiet llama_cpp_python
 	@$(INSTALL) "Building llama.cpp" $(PIP_INSTALL) --force-reinstall --no-deps --no-binary llama-cpp-python \
 		"$$($(BIN)/pip freeze | grep -i '^llama.cpp.python==')"
-	$(BIN)/python -m octavo.runtime.process.selftest
+	$(BIN)/python -m octavo.runtime.selftest
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

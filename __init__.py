@@ -11,13 +11,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .api import index_documents, open_document, open_documents, open_next, open_session
-    from .ask.answer import Answer, Timing
+    from .ask.answer.answer import Answer, Timing
     from .ask.collection import Collection
     from .ask.document_session import Document
-    from .ask.passages import Passage
     from .ask.session import Session
+    from .ask.sources.find_sources import Passage
     from .errors import OctavoError
     from .library.batch.index_result import NotIndexed
     from .progress import Progress, ShownProgress
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from .runtime.methods.attention import Attention
     from .settings import ModelSettings, ReadSettings, Sampling
 
-__version__ = "0.3.0"
 __all__ = [
     "Answer",
     "Attention",
@@ -56,10 +57,10 @@ _MODULES = {
     "Collection": ".ask.collection",
     "Document": ".ask.document_session",
     "NotIndexed": ".library.batch.index_result",
-    **dict.fromkeys(("Answer", "Timing"), ".ask.answer"),
+    **dict.fromkeys(("Answer", "Timing"), ".ask.answer.answer"),
     "Session": ".ask.session",
     **dict.fromkeys(("ModelSettings", "ReadSettings", "Sampling"), ".settings"),
-    "Passage": ".ask.passages",
+    "Passage": ".ask.sources.find_sources",
     "Attention": ".runtime.methods.attention",
     "Llama": ".runtime.llama",
     "OctavoError": ".errors",

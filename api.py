@@ -24,9 +24,9 @@ from .library.batch.job import Job
 from .library.document_file import DocumentFile
 from .library.expand_paths import absolute, check_existence, documents_of, names_many
 from .progress import Progress, ProgressOfMany, Silent
+from .runtime.load_model import load, locate_model
 from .runtime.methods import DEFAULT_ATTENTION
 from .runtime.methods.attention import Attention
-from .runtime.models.load_model import load, locate_model
 from .runtime.store.library_snapshot import LibrarySnapshot
 from .runtime.store.model_library import Library
 from .settings import AnyPath, ModelSettings, ReadSettings, Sampling

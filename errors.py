@@ -1,4 +1,4 @@
-"""The one exception that users see, and how its sentences name settings."""
+"""The exceptions that users see, and how its sentences name settings."""
 
 from __future__ import annotations
 
@@ -21,6 +21,22 @@ class OctavoError(Exception):
 
     def __str__(self) -> str:
         return spoken(super().__str__())
+
+
+class PromptError(OctavoError):
+    """Messages, tools or a schema of which no prompt can be made.
+
+    Parameters
+    ----------
+    message : str
+        The reason, a sentence.
+    param : str, optional
+        The wrong field of a request.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 def spoken(sentence: str) -> str:

@@ -6,21 +6,21 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..library.background.computing import computing
+from ..prompts.thought_splitter import Part
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
-from .answer import Basis
-from .conversation import Conversation, OtherText
-from .finder import Finder, FoundText, Rest
-from .passages import Passage
-from .ranking import Candidate
+from ..system.working_time import working_time
+from .answer.answer import Basis
+from .chats.chat_file import Conversation, OtherText
+from .context.answer_context import Finder, FoundText, Rest
+from .search.question_kinds import asks_about_whole
+from .search.ranking import Candidate
 from .session import Session
-from .thought_splitter import Part
-from .whole_questions import asks_about_whole
+from .sources.find_sources import Passage
 
 
 class Collection(Session):

@@ -12,9 +12,9 @@ from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
-from .answer import Basis
-from .passages import Passage, TokenText, passages, text_and_places
+from .answer.answer import Basis
 from .session import Session
+from .sources.find_sources import Passage, TokenText, passages, text_and_places
 
 
 class Document(Session):

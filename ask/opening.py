@@ -14,12 +14,12 @@ from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import Library
 from ..settings import EXCERPTS, ReadSettings, Sampling
 from .collection import Collection
+from .context.answer_context import Finder, IndexFinder
+from .context.context_chooser import GrowingFinder, open_growing
+from .context.document_set import index_set, open_document_set
+from .context.passages import open_unread
 from .document_session import Document
-from .document_set import index_set, open_document_set
-from .finder import Finder, IndexFinder
-from .growing import GrowingFinder, open_growing
-from .retrieval_heads import source_heads
-from .unread import open_unread
+from .sources.retrieval_heads import source_heads
 
 
 class OneFile:

@@ -10,26 +10,26 @@ from typing import Self, cast
 
 import numpy as np
 
-from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..library.background.computing import computing
-from ..runtime.chat_template import TemplateError
+from ..prompts.chat_template import TemplateError
+from ..prompts.thinking import Thinking
+from ..prompts.thought_form import Thoughts
+from ..prompts.thought_splitter import Part
 from ..runtime.llama import Llama
-from ..runtime.process.threads import release_threads
 from ..runtime.query_recorder import Recorder
 from ..runtime.sequences.sequence import n_common
 from ..runtime.store.model_library import Library
-from ..runtime.thought_form import Thoughts
 from ..settings import Sampling
-from .answer import Answer, Basis
-from .conversation import Conversation, Turn
-from .draws import DrawnAnswer
-from .history import History, Message
-from .kept_on_disk import KeptOnDisk
-from .passages import Passage
-from .thinking import Thinking
-from .thought_splitter import Part
-from .unfounded import unfounded
+from ..system.threads import release_threads
+from ..system.working_time import working_time
+from .answer.answer import Answer, Basis
+from .answer.answer_stream import DrawnAnswer
+from .answer.grounding import unfounded
+from .chats.chat_file import Conversation, Turn
+from .chats.history import History, Message
+from .chats.kept_on_disk import KeptOnDisk
+from .sources.find_sources import Passage
 
 
 class Session(KeptOnDisk):

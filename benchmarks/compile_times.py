@@ -29,7 +29,7 @@ from octavo.runtime.models.find_model import default_model
 
 #: A short chat: a prompt, and the first token of the answer.
 CHAT = """
-from octavo.runtime.models.load_model import load_model
+from octavo.runtime.load_model import load_model
 from octavo.settings import ModelSettings
 llama = load_model(ModelSettings({model!r}, n_threads=2), print)
 llama.eval(llama.tokenize(b"What is the capital of France?"))

@@ -26,7 +26,7 @@ import numpy as np
 
 import octavo
 from octavo.cli.render import markdown_table
-from octavo.runtime.cache.free_memory import private_bytes
+from octavo.system.free_memory import private_bytes
 
 _COLUMNS = (
     "index / room",

@@ -29,10 +29,10 @@ import numpy as np
 from write_mixed_documents import Asked, write_documents
 
 import octavo
+from octavo.ask.answer.answer.grounding import unfounded
 from octavo.ask.collection import Collection
-from octavo.ask.document_set import DocumentSet
-from octavo.ask.unfounded import unfounded
-from octavo.ask.word_scores import WordScores
+from octavo.ask.context.document_set import DocumentSet
+from octavo.ask.search.word_scores import WordScores
 from octavo.cli.render import markdown_table
 from octavo.runtime.models.find_model import default_model
 

@@ -15,10 +15,10 @@ from .sampling import SHOW
 from .show_sources import show_sources, sources_as_json
 
 if TYPE_CHECKING:
-    from ..ask.answer import Basis
+    from ..ask.answer.answer import Basis
     from ..ask.collection import Collection
     from ..ask.session import Session
-    from ..ask.thought_splitter import Part
+    from ..prompts.thought_splitter import Part
 
 TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
 
@@ -97,7 +97,7 @@ def _with_thoughts(parts: Iterable[Part]) -> Iterator[str]:
 
 def say_if_no_switch(session: Session) -> None:
     """Print a notice if thinking should be off, and the model's template cannot turn it off."""
-    from ..ask.thinking import NO_SWITCH
+    from ..prompts.thinking import NO_SWITCH
 
     if session.thinking.has_no_switch:
         notice(f"Note: {NO_SWITCH}")
@@ -115,7 +115,7 @@ def say_if_cut(session: Session) -> None:
     if answer.finish_reason == "length":
         notice(f"(The answer was cut after {answer.timing.answer_tokens:,} tokens: -n sets the limit, -1 is none.)")
     elif answer.finish_reason == "loop":
-        from ..ask.loop_watch import REPEATED
+        from ..ask.answer.repeats import REPEATED
 
         notice(f"({REPEATED})")
     elif answer.finish_reason == "context":
@@ -157,7 +157,7 @@ def _what_next(session: Collection, basis: Basis) -> str:
 
 def say_if_unfounded(session: Session) -> None:
     """Print which names and numbers of the last answer are not in the text that was read for it."""
-    from ..ask.unfounded import sentence_about
+    from ..ask.answer.grounding import sentence_about
 
     assert session.answer is not None
     if sentence := sentence_about(session.answer.unfounded):

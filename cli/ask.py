@@ -62,7 +62,7 @@ def ask(
     chat = last_chat(documents, settings) if goes_on else None
     if chat is not None:
         documents, settings = documents or documents_of_chat(chat), with_model_of(chat, settings)
-    from ..ask.saved_chats import keep_chat
+    from ..ask.chats.saved_chats import keep_chat
     from ..errors import OctavoError
 
     start = time.perf_counter()

@@ -113,11 +113,11 @@ def bench(
 
         time_kernels(settings.n_threads or default_threads(), output)
         return
-    from ..documents.plain_text import SHIPPED_NOVEL
     from ..documents.read import read_document
+    from ..documents.text.plain_text import SHIPPED_NOVEL
     from ..evaluation.bench import Bench, BenchSettings
+    from ..runtime.load_model import locate_model
     from ..runtime.methods.attention import Attention, plan_for
-    from ..runtime.models.load_model import locate_model
 
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")

@@ -22,7 +22,7 @@ from .show_sources import show_sources, sources_option
 
 if TYPE_CHECKING:
     from ..ask.session import Session
-    from ..ask.thought_splitter import Part
+    from ..prompts.thought_splitter import Part
     from ..runtime.methods.attention import Attention
 
 
@@ -296,7 +296,7 @@ class ChatLoop:
 
     def keep(self) -> None:
         """Keep the conversation for --continue, if there is one and it can be kept."""
-        from ..ask.saved_chats import keep_chat
+        from ..ask.chats.saved_chats import keep_chat
         from ..errors import OctavoError
 
         with suppress(OctavoError):

@@ -14,7 +14,7 @@ from .resuming import chats_of, named_chat
 from .table import table
 
 if TYPE_CHECKING:
-    from ..ask.saved_chats import SavedChat
+    from ..ask.chats.saved_chats import SavedChat
 
 
 @click.command()
@@ -99,7 +99,7 @@ def _as_text(chat: SavedChat) -> str:
 
 def _remove(chosen: list[SavedChat], yes: bool) -> None:
     """Ask, and remove conversations."""
-    from ..runtime.store.files import disk_errors
+    from ..system.files import disk_errors
 
     if not yes:
         _show(chosen)

@@ -24,4 +24,4 @@ def compiled_for() -> float:
 
 
 def _watch() -> Any:
-    return sys.modules.get("octavo.cpu_kernels.numba_support.working_time")
+    return sys.modules.get("octavo.system.working_time")

@@ -56,7 +56,7 @@ def doctor(metal: bool, report: Path, model: Path | None, index_dir: Path | None
 def _examine_metal(report: Path, output: str) -> None:
     """Examine the kernels for Apple GPUs, and write a report."""
     from ..evaluation.doctor import EXAMINATION, Doctor
-    from ..runtime.store.files import disk_errors
+    from ..system.files import disk_errors
 
     with TaskProgress() as progress:
         examiner = Doctor(progress, EXAMINATION)

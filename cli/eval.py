@@ -139,8 +139,8 @@ def eval(
     from ..evaluation.evaluate import Evaluation, Settings
     from ..evaluation.folders.evaluate_folder import FolderEvaluation, FolderSettings
     from ..evaluation.folders.folder_task import FolderTask
+    from ..runtime.load_model import load_model, locate_model
     from ..runtime.methods.attention import Attention, plan_for
-    from ..runtime.models.load_model import load_model, locate_model
 
     if LLAMA_CPP in attention:
         raise click.UsageError("--attention llama.cpp is for `octavo bench`: its results are dense's.")

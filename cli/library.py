@@ -192,7 +192,7 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
     DOCUMENT is a document's name or path, or an index's name or folder, as `octavo list` shows them. Texts that are
     kept of these documents are forgotten, too.
     """
-    from ..ask.saved_chats import saved_chats
+    from ..ask.chats.saved_chats import saved_chats
     from ..library.file_texts import forget_texts, kept_texts
 
     libraries, paths = folders(model, index_dir), {os.path.realpath(name) for name in names}

@@ -6,7 +6,7 @@ import re
 
 import click
 
-from .. import __version__
+from ..version import __version__
 from .main import SECTIONS, cli
 
 

@@ -96,7 +96,7 @@ def profile(
     """
     from ..convert.plan.profile import ProfileSettings
     from ..convert.plan.profile import profile as measured_plan
-    from ..runtime.models.load_model import load_model, locate_model
+    from ..runtime.load_model import load_model, locate_model
     from ..runtime.store import gates
 
     if plot is not None:

@@ -13,8 +13,8 @@ from ..settings import AnyPath, ModelSettings
 from .render import notice
 
 if TYPE_CHECKING:
-    from ..ask.kept_on_disk import KeptOnDisk
-    from ..ask.saved_chats import SavedChat
+    from ..ask.chats.kept_on_disk import KeptOnDisk
+    from ..ask.chats.saved_chats import SavedChat
 
 #: Most columns of a question in a notice.
 _SHOWN = 60
@@ -22,7 +22,7 @@ _SHOWN = 60
 
 def chats_of(model: AnyPath | None, index_dir: AnyPath | None) -> list[SavedChat]:
     """Return the conversations with a model, in a folder of indexes, or all that this user has; the newest first."""
-    from ..ask.saved_chats import saved_chats
+    from ..ask.chats.saved_chats import saved_chats
     from .library import folders
 
     return saved_chats(folders(_path(model), _path(index_dir)))
@@ -44,7 +44,7 @@ def named_chat(name: str, chats: Sequence[SavedChat]) -> SavedChat:
 
 def last_chat(documents: Sequence[str], settings: ModelSettings) -> SavedChat:
     """Return the newest conversation about some documents, or the newest of all without documents."""
-    from ..ask.saved_chats import newest
+    from ..ask.chats.saved_chats import newest
     from ..library.expand_paths import absolute
 
     chat = newest(chats_of(settings.model, settings.index_dir), absolute(documents))

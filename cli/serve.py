@@ -104,7 +104,7 @@ def serve(
     that were unused for longest leave memory when another one needs it, and documents are read for each of them.
     """
     from ..library.batch.job import Job
-    from ..serve.http.app import Limits
+    from ..serve.app import Limits
     from ..serve.run import serve
 
     if models and settings.model is not None:

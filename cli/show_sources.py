@@ -11,8 +11,8 @@ import click
 from .fitting import columns_of, wrapped
 
 if TYPE_CHECKING:
-    from ..ask.passages import Passage
     from ..ask.session import Session
+    from ..ask.sources.find_sources import Passage
 
 #: Printed for an answer whose tokens attended to no part of the document in particular.
 NONE = "Not from the document: the answer attended nothing of it in particular."

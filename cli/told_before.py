@@ -25,7 +25,7 @@ class ToldBefore:
 
     def __init__(self, documents: Sequence[str]) -> None:
         from ..library.expand_paths import absolute
-        from ..runtime.store.state_folder import state_folder
+        from ..system.state_folder import state_folder
 
         self._path: Path = state_folder() / "left_out.json"
         self._key = _hash("\n".join(absolute(documents)))
@@ -42,7 +42,7 @@ class ToldBefore:
     def keep(self) -> None:
         """Keep the notices of now, in place of those before."""
         from ..errors import OctavoError
-        from ..runtime.store.files import make_private, write_json
+        from ..system.files import make_private, write_json
 
         if self._now == self._before:
             return

@@ -13,8 +13,8 @@ import numpy as np
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import KeptState
 from ..runtime.llama import Llama
-from ..runtime.store.files import DamagedError, map_arrays, write_arrays
 from ..runtime.store.index_files import read_states, state_path, write_state
+from ..system.files import DamagedError, map_arrays, write_arrays
 from .prefix_reuse import KnownRows
 
 #: File of an unfinished index with the tokens before the text, if the template writes the date there.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..cpu_kernels.attend.head import ANY_ORDER
+from ..cpu_kernels.layout.head import ANY_ORDER
 from ..runtime.document.index import Index, IndexLayer, KeptState, LastQueries
 from ..runtime.document.stored_rows import as_floats
 from ..runtime.document.thresholds import capped_scores

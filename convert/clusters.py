@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..cpu_kernels.attend.head import ANY_ORDER
+from ..cpu_kernels.layout.head import ANY_ORDER
 from ..cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from ..cpu_kernels.select.kmeans import improve_centroids
 from ..runtime.cache.kv_cache import KVCache

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cpu_kernels.numba_support.shape import F16
-from ..runtime.chat_template import EPOCH
+from ..prompts.chat_template import EPOCH
 from ..runtime.llama import Llama
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import DATELESS_HEAD, INDEX_VERSION

@@ -24,27 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
 from ..cpu_kernels.numba_support.compile import compiled_before
 from ..documents.document import Document
 from ..errors import OctavoError
 from ..progress import Progress
-from ..runtime.cache.free_memory import private_bytes
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
 from ..runtime.llama import Llama
-from ..runtime.store.files import (
-    PARTIAL,
-    TEMPORARY,
-    DamagedError,
-    disk_errors,
-    make_private,
-    map_arrays,
-    read_json,
-    sync_folder,
-    write_arrays,
-    write_json,
-)
 from ..runtime.store.index_files import (
     layer_path,
     open_index,
@@ -59,9 +45,23 @@ from ..runtime.store.index_files import (
     write_means,
 )
 from ..runtime.store.library_snapshot import LibrarySnapshot
-from ..runtime.store.locks import locked
 from ..runtime.store.manifest import DATELESS_HEAD, read_manifest
 from ..runtime.store.model_library import hash_text
+from ..system.files import (
+    PARTIAL,
+    TEMPORARY,
+    DamagedError,
+    disk_errors,
+    make_private,
+    map_arrays,
+    read_json,
+    sync_folder,
+    write_arrays,
+    write_json,
+)
+from ..system.free_memory import private_bytes
+from ..system.locks import locked
+from ..version import __version__
 from .build_pieces import HEAD, PIECE, Pieces
 from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means

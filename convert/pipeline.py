@@ -13,13 +13,13 @@ import numpy as np
 
 from ..errors import OctavoError
 from ..progress import Progress
+from ..prompts.prompt import Prompt
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.devices import CPU
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
 from ..runtime.document.whole_layer import whole_layer
 from ..runtime.llama import Llama
-from ..runtime.prompt import Prompt
 from ..settings import PREFILL_SPARSE, STATE_EVERY
 from .clusters import ClusterSettings, cluster_layers
 

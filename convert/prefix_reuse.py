@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu_kernels.attend.head import ANY_ORDER
+from ..cpu_kernels.layout.head import ANY_ORDER
 from ..errors import OctavoError
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer, KeptState, last_state

@@ -19,12 +19,12 @@ ZIP, OLE = (b"PK\x03\x04", b"PK\x05\x06"), b"\xd0\xcf\x11\xe0"
 
 #: Files in zip archives that identify documents, with the module and the function that read them from an `Archive`.
 OF_ARCHIVES = {
-    "word/document.xml": ("docx", "read_docx"),
-    "META-INF/container.xml": ("epub", "read_epub"),
-    "ppt/presentation.xml": ("slides", "read_slides"),
-    "xl/workbook.xml": ("sheets", "read_sheets"),
-    "content.xml": ("opendocument", "read_opendocument"),
-    "*.fb2": ("fiction_book", "read_zipped_book"),
+    "word/document.xml": ("office.docx", "read_docx"),
+    "META-INF/container.xml": ("html.epub", "read_epub"),
+    "ppt/presentation.xml": ("office.slides", "read_slides"),
+    "xl/workbook.xml": ("office.sheets", "read_sheets"),
+    "content.xml": ("office.opendocument", "read_opendocument"),
+    "*.fb2": ("html.fiction_book", "read_zipped_book"),
 }
 
 #: What newer versions of Office add to their names.
@@ -38,19 +38,19 @@ NAMES_OF_ARCHIVES = (".docx", ".epub", ".pptx", ".xlsx", ".odt", ".ods", ".odp",
 
 #: Modules of kinds in OLE files, with the functions that recognise them and that read them.
 _OF_OLE = [
-    ("msg", "is_msg", "read_msg"),
-    ("old_office", "is_old_word", "read_old_word"),
-    ("old_office", "is_old_slides", "read_old_slides"),
-    ("old_sheets", "is_old_sheets", "read_old_sheets"),
+    ("mail.msg", "is_msg", "read_msg"),
+    ("office.old_office", "is_old_word", "read_old_word"),
+    ("office.old_office", "is_old_slides", "read_old_slides"),
+    ("office.old_sheets", "is_old_sheets", "read_old_sheets"),
 ]
 
 #: Modules of kinds of text, likewise; the last one reads any text.
 _OF_TEXT = [
-    ("fiction_book", "is_fiction_book", "read_fiction_book"),
-    ("mail", "is_mail", "read_mail"),
-    ("notebook", "is_notebook", "read_notebook"),
-    ("subtitles", "is_subtitles", "read_subtitles"),
-    ("html", "is_html", "read_html"),
+    ("html.fiction_book", "is_fiction_book", "read_fiction_book"),
+    ("mail.mail", "is_mail", "read_mail"),
+    ("text.notebook", "is_notebook", "read_notebook"),
+    ("text.subtitles", "is_subtitles", "read_subtitles"),
+    ("html.html", "is_html", "read_html"),
 ]
 
 #: Beginnings of files that are not text, and advice for the user.
@@ -103,8 +103,8 @@ def read_any_text(content: bytes, name: str) -> Document:
         if content.startswith(beginning):
             raise OctavoError(f"{name} is {what}.")
     if content.startswith(b"{\\rtf1"):
-        return _in("rtf", "read_rtf")(content, name)  # type: ignore[no-any-return]
-    return (_recognised(_OF_TEXT, content, name) or _in("text", "read_text"))(content, name)
+        return _in("office.rtf", "read_rtf")(content, name)  # type: ignore[no-any-return]
+    return (_recognised(_OF_TEXT, content, name) or _in("text.text", "read_text"))(content, name)
 
 
 def is_readable_ole(content: bytes) -> bool:

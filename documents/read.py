@@ -17,7 +17,6 @@ from ..errors import OctavoError
 from ..progress import Progress
 from ..settings import DEFAULT_EXTRACTION, Extraction
 from .document import Document
-from .encodings import in_utf_8, looks_like_text
 from .kinds import (
     NAMES_OF_ARCHIVES,
     OLE,
@@ -30,8 +29,9 @@ from .kinds import (
     read_archive,
     read_ole,
 )
-from .recognised_pages import file_version
-from .recognition import Recognition
+from .ocr.recognised_pages import file_version
+from .ocr.recognition import Recognition
+from .text.encodings import in_utf_8, looks_like_text
 
 #: The name of a document from standard input.
 STANDARD_INPUT = "-"
@@ -177,11 +177,11 @@ def _all_of(file: object, name: str) -> bytes:
 def _read(content: bytes, name: str, recognition: Recognition) -> Document:
     """Read a document of the kind that its content shows."""
     if _is_pdf(content):
-        from .pdf import read_pdf
+        from .pdf.pdf import read_pdf
 
         return read_pdf(content, name, recognition)
     if content.startswith(PICTURES):
-        from .picture import read_picture
+        from .ocr.picture import read_picture
 
         return read_picture(content, name, recognition)
     if content.startswith(ZIP):

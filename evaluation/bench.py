@@ -23,19 +23,19 @@ from ..convert.calibrate import calibrate
 from ..convert.clusters import settings_for
 from ..convert.pipeline import batches, cluster, keep_whole
 from ..cpu_kernels.numba_support.machine import cpu_name, read_bandwidth
-from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..progress import Progress
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.graph.ggml import row_size
 from ..runtime.llama import Llama
+from ..runtime.load_model import note_compiling
 from ..runtime.methods import DENSE
 from ..runtime.methods.attention import Attention, Clustering
 from ..runtime.methods.auto import SHORT
 from ..runtime.models.find_model import default_threads
 from ..runtime.models.llama_arguments import GGML_TYPES
-from ..runtime.models.load_model import note_compiling
 from ..settings import ModelSettings
+from ..system.working_time import working_time
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
 from .measures import kl_divergence, log_softmax, same_top_token

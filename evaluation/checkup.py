@@ -17,17 +17,17 @@ from typing import Literal
 import llvmlite.binding
 import psutil
 
-from .. import __version__
 from ..cpu_kernels.numba_support.compile import compiled_before
 from ..cpu_kernels.numba_support.kernel_cache import is_usable, kernel_folder
 from ..cpu_kernels.numba_support.machine import cpu_name
 from ..cpu_kernels.numba_support.machine_features import HAS_AMX, HAS_AVX2, LANES
-from ..documents import tesseract
+from ..documents.ocr import tesseract
 from ..errors import OctavoError
 from ..library.catalogue import folder_bytes
 from ..runtime.models.find_model import default_threads, find_model
 from ..runtime.models.local_models import describe, local_models
 from ..runtime.store.model_library import Library
+from ..version import __version__
 
 #: What a check may find: all is well; something could be better; octavo cannot work so.
 State = Literal["ok", "note", "broken"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ask.passages import TokenText
+from ..ask.sources.find_sources import TokenText
 from ..cpu_kernels.numba_support.machine import cpu_name
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ask.thinking import Thinking
+from ..prompts.prompt import Prompt
+from ..prompts.thinking import Thinking
+from ..prompts.thought_form import Stage, Thoughts
 from ..runtime.llama import Llama
-from ..runtime.prompt import Prompt
-from ..runtime.thought_form import Stage, Thoughts
 
 
 class DirectPrompt(Prompt):

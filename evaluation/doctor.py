@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
 from ..cpu_kernels.numba_support.machine import cpu_name
 from ..cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from ..errors import OctavoError
@@ -30,6 +29,7 @@ from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.methods import METHODS
 from ..runtime.methods.attention import Attention
 from ..runtime.methods.method import Method, Storage
+from ..version import __version__
 from .device_layer import DeviceLayer, largest_error, random_document, random_step
 
 #: Shapes of the attention in today's models, and how keys and values are stored.

@@ -9,12 +9,12 @@ import llama_cpp
 import numpy as np
 
 from ..cpu_kernels.numba_support.shape import F16
-from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..runtime.graph.attention_nodes import silent_llama_cpp
 from ..runtime.llama import Llama
 from ..runtime.methods import LLAMA_CPP
 from ..runtime.sequences.recurrent import put_recurrent_state, recurrent_state
+from ..system.working_time import working_time
 
 
 @dataclass

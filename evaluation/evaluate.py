@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..ask.retrieval_heads import source_heads
+from ..ask.sources.retrieval_heads import source_heads
 from ..errors import OctavoError
 from ..progress import Progress
 from ..runtime.llama import Llama

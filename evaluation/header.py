@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .. import __version__
 from ..convert.identity import rope_settings
 from ..cpu_kernels.numba_support.machine import cpu_name
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import Library, hash_text
+from ..version import __version__
 from .results import Results
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..convert.clusters import ClusterSettings
-from ..cpu_kernels.attend.head import ANY_ORDER
-from ..cpu_kernels.attend.hooks import native
+from ..cpu_kernels.layout.head import ANY_ORDER
+from ..cpu_kernels.layout.hooks import native
 from ..cpu_kernels.numba_support import background_compile
 from ..cpu_kernels.numba_support.machine import ReadTest, cpu_name
 from ..cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape

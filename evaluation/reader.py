@@ -19,7 +19,6 @@ from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
 from ..convert.index_builder import IndexBuilder
 from ..convert.pipeline import cluster, keep_whole, read
-from ..cpu_kernels.numba_support.working_time import working_time
 from ..documents.document import Document
 from ..progress import Progress
 from ..runtime.cache.tails import Checkpoint
@@ -30,6 +29,7 @@ from ..runtime.query_recorder import Recorder
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import Library, hash_text
+from ..system.working_time import working_time
 from .measures import log_softmax
 from .samples import Outcome, Sample
 

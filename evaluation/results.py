@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..runtime.store.files import disk_errors
+from ..system.files import disk_errors
 
 #: Identifies the record of a sample: method, budget, depth, number of the text, number of the sample.
 Key = tuple[str, float, int, int, int]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ask.passages import TokenText
+from ..ask.sources.find_sources import TokenText
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from itertools import repeat
 import numpy as np
 
 from ..convert.clusters import ClusterSettings, mean_keys
-from ..cpu_kernels.attend.head import ANY_ORDER
+from ..cpu_kernels.layout.head import ANY_ORDER
 from ..progress import Progress
 from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.document.index import IndexLayer, KeptState

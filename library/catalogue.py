@@ -14,11 +14,11 @@ from typing import Any
 
 from ..documents.read import read_document
 from ..errors import OctavoError
-from ..runtime.store.files import PARTIAL
 from ..runtime.store.index_files import open_index
-from ..runtime.store.locks import Busy, do_not_wait, locked
 from ..runtime.store.manifest import MANIFEST, read_manifest
 from ..runtime.store.model_library import hash_text
+from ..system.files import PARTIAL
+from ..system.locks import Busy, do_not_wait, locked
 
 #: File of an index whose modification time is that of its last use.
 _USED = "used"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..documents.document import Document
+from ..documents.ocr.recognised_pages import file_version
 from ..documents.read import document_name, read_document
-from ..documents.recognised_pages import file_version
 from ..progress import Progress
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import hash_text

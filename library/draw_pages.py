@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from ..documents.pdf_picture import draw_page
+from ..documents.pdf.pdf_picture import draw_page
 from ..workers.work import Message, Work
 
 

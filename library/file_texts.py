@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..documents.document import Document
-from ..documents.recognised_pages import recognised_pages
+from ..documents.ocr.recognised_pages import recognised_pages
 from ..errors import OctavoError
 from ..progress import Progress
 from ..runtime.store.model_library import Library

@@ -1,4 +1,4 @@
-"""Words of questions that say nothing about their subject, in the languages of whole_questions.py.
+"""Words of questions that say nothing about their subject, in the languages of question_kinds.py.
 
 In a few short documents "what" may be rarer than any noun: then a novel, which has dialogues, matches all questions.
 """

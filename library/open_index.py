@@ -18,10 +18,10 @@ from ..progress import Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods.auto import SHORT
-from ..runtime.store.files import PARTIAL, DamagedError
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..settings import PREFILL_SPARSE, STATE_EVERY
+from ..system.files import PARTIAL, DamagedError
 from .background.reading_queue import ReadingQueue
 from .catalogue import folder_bytes, note_use
 from .document_file import DocumentFile, HashedDocument

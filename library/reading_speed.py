@@ -6,12 +6,12 @@ from contextlib import suppress
 from itertools import cycle, islice
 
 from ..cpu_kernels.numba_support.machine import cpu_name
-from ..cpu_kernels.numba_support.working_time import working_time
 from ..errors import OctavoError
 from ..runtime.llama import Llama
 from ..runtime.methods.attention import DENSE_ATTENTION
-from ..runtime.store.files import read_json, write_json
 from ..runtime.store.model_library import Library
+from ..system.files import read_json, write_json
+from ..system.working_time import working_time
 
 #: File of a library with the tokens that the model reads in a second, by machine.
 _FILE = "reading-speed.json"

@@ -22,7 +22,7 @@ from ..documents.document import Document, Place
 from ..documents.sentences import sentences
 from ..errors import OctavoError
 from ..runtime.store.model_library import hash_text
-from ..runtime.store.sqlite_file import SqliteFile
+from ..system.sqlite_file import SqliteFile
 from .bm25 import BEFORE, rarity, relative_lengths, saturated
 from .document_parts import heading_offsets, ranges_of
 from .function_words import subject_words, with_subject

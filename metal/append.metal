@@ -1,5 +1,5 @@
 // Append to the cache: store new keys and values, and let the heads' methods add them to the chunks' extras.
-// See cpu_kernels/rows/append.py.
+// See cpu_kernels/attend/append_rows.py.
 
 // Store n f16 as q8_0, all lanes of a simd group together. If one is not finite, the scale is NaN.
 inline void quantise(device const half *source, uint n, device uchar *target, device float *scale_place, uint lane) {

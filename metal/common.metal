@@ -46,7 +46,7 @@
 using namespace metal;
 
 constant constexpr uint LANES = 32;        // of a simd group
-constant constexpr uint CHUNK_ROWS = 256;  // as in cpu_kernels/attend/head.py
+constant constexpr uint CHUNK_ROWS = 256;  // as in cpu_kernels/layout/head.py
 constant constexpr int ANY_ORDER = -1;
 constant constexpr float LOWEST_SCORE = -1e30f;
 
@@ -77,7 +77,7 @@ struct Chunk {
     device uchar *bytes;
 };
 
-// HEAD, with the fields of cpu_kernels/attend/head.py.
+// HEAD, with the fields of cpu_kernels/layout/head.py.
 struct Head {
     long score;
     long select;  // here the number of the method that selects

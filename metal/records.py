@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..cpu_kernels.attend.head import HEAD
+from ..cpu_kernels.layout.head import HEAD
 from .shared_memory import SharedMemory
 
 #: Settings of a step: `Step` in metal/common.metal.

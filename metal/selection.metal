@@ -76,7 +76,7 @@ inline Range share_of(long n_items, uint share, uint n_shares) {
     return range;
 }
 
-// A head's scratch: for each item its importance, its size, and GROUP scores; then a list (see cpu_kernels/select/scores.py).
+// A head's scratch: for each item its importance, its size, and GROUP scores; then a list (see cpu_kernels/layout/scores.py).
 inline device float *importance_of(device const Head &head) {
     return head.scratch;
 }

@@ -14,6 +14,7 @@ from llama_cpp import _internals as internals
 
 from ..errors import OctavoError
 from ..settings import LONGEST
+from ..system.threads import waiting
 from .cache.cache_layers import cache_layers, check_methods
 from .cache.kv_cache import KVCache
 from .devices.protocol import Device
@@ -26,7 +27,6 @@ from .methods.assignment import assign
 from .methods.method import Assignment
 from .process.interruption import Interruption, abort_callback, watched_signals
 from .process.sigbus import n_lost_pages
-from .process.threads import waiting
 from .sequences.recurrent import RecurrentState, StateSlots
 from .sequences.sequence import TokenSequence
 

@@ -14,7 +14,7 @@ from llama_cpp import _internals as internals
 
 from ..cpu_kernels.numba_support.shape import F16
 from ..errors import OctavoError
-from .cache.free_memory import check_free
+from ..system.free_memory import check_free
 from .graph import ggml
 from .graph.attention_nodes import silent_llama_cpp
 from .llama import Llama

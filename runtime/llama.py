@@ -16,10 +16,11 @@ import numpy as np
 
 from ..cpu_kernels.numba_support import compile as compiling
 from ..errors import OctavoError
+from ..prompts.chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
+from ..prompts.prompt import Prompt
 from ..settings import LONGEST, MOST_THREADS, ModelSettings, check_number, check_whole
 from .attending import Attending
 from .cache.cache_layers import cache_layers
-from .chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
@@ -30,7 +31,6 @@ from .methods import DENSE
 from .methods.attention import Attention
 from .models import model_file
 from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx
-from .prompt import Prompt
 from .sequences.sequence import TokenSequence
 from .store.index_check import check_fits
 from .store.plan import Plan

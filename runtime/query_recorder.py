@@ -9,11 +9,11 @@ import numpy as np
 
 from ..cpu_kernels.numba_support.shape import Shape
 from ..errors import OctavoError
+from ..system.threads import one_thread
 from .document.index import Index, IndexLayer
 from .document.stored_rows import as_floats
 from .document.thresholds import capped_scores
 from .graph.attention_nodes import AttentionNode
-from .process.threads import one_thread
 
 #: Tokens in a part of an answer: a long answer has several sources, each of which gives a part.
 PART = 16

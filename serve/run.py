@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from ..library.batch.job import Job
-from ..runtime.models.load_model import load, locate_model
+from ..runtime.load_model import load, locate_model
 from ..runtime.store.model_library import Library
 from ..settings import ModelSettings, Sampling
+from .app import Limits, application, open_server
 from .engine.turns import Turns
 from .http.access import Access
-from .http.app import Limits, application, open_server
 from .http.listening import answer, listen
-from .http.server import Server
-from .http.server_pool import Choice, ServerPool, names_of
 from .http.timed_protocol import TimedProtocol
+from .server_pool import Choice, ServerPool, names_of
+from .services import Server
 
 
 def serve(

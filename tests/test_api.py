@@ -14,7 +14,7 @@ from helpers.index_builds import Recorded, said
 from helpers.product import ROOT
 
 import octavo
-from octavo.ask.passages import passages
+from octavo.ask.sources.find_sources import passages
 from octavo.cli.ask import ask
 from octavo.cli.chat import chat
 from octavo.cli.index import index

@@ -65,7 +65,7 @@ def make(tmp_path):
 
 
 def test_llama_cpp_runs_on_this_cpu():
-    subprocess.run([sys.executable, "-m", "octavo.runtime.process.selftest"], check=True)
+    subprocess.run([sys.executable, "-m", "octavo.runtime.selftest"], check=True)
 
 
 def test_make_builds_once_and_tests_it(make):

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from .. import __version__
 from ..errors import OctavoError
 from ..runtime.models.find_model import default_threads, find_model
-from ..runtime.store.files import write_bytes
 from ..runtime.store.model_library import Library
+from ..system.files import write_bytes
+from ..version import __version__
 from .work import Message
 from .worker_process import Died, Ended, WorkerProcess
 

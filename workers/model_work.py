@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import OctavoError
 from ..runtime.llama import Llama
-from ..runtime.models.load_model import load_model
+from ..runtime.load_model import load_model
 from ..runtime.store.model_library import LIBRARY, Library
 from ..settings import ModelSettings
 from .work import CannotLoad, Work

@@ -23,8 +23,8 @@ from ...runtime.llama import Llama
 from ...runtime.methods import DEFAULT_BUDGET, METHODS, method_class
 from ...runtime.methods.attention import DENSE_ATTENTION, Attention
 from ...runtime.methods.layer_budgets import LayerBudgets
-from ...runtime.store.files import DamagedError, read_json, write_json
 from ...runtime.store.plan import Plan
+from ...system.files import DamagedError, read_json, write_json
 from ..calibrate import calibrate
 from ..clusters import settings_for
 from ..pipeline import cluster, read

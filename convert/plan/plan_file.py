@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ... import __version__
-from ...runtime.store.files import write_bytes
 from ...runtime.store.model_library import Library
 from ...runtime.store.plan import ATTENTION, PLAN_VERSION, RETRIEVAL_HEADS
+from ...system.files import write_bytes
+from ...version import __version__
 from .heads import Elimination
 
 

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...documents.plain_text import SHIPPED_NOVEL
+from ...documents.text.plain_text import SHIPPED_NOVEL
 from ...errors import OctavoError
 from ...progress import Progress, Silent
 from ...runtime.document.index import KeptState
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import DENSE_ATTENTION
 from ...runtime.methods.layer_budgets import importance_groups
-from ...runtime.store.files import DamagedError, disk_errors, map_arrays, sha256_of, write_arrays
 from ...runtime.store.gates import N_RECENT, N_SINKS
 from ...runtime.store.model_library import Library
 from ...runtime.store.plan import PLAN_VERSION
+from ...system.files import DamagedError, disk_errors, map_arrays, sha256_of, write_arrays
 from .allocation import (
     Check,
     Checker,

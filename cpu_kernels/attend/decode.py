@@ -22,6 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import float32, int64, types
 
+from ..layout.partials import LOWEST_SCORE, clear_partial, largest_scores, partial_of, weight_sums, weighted_values
+from ..layout.scores import cap_scores
+from ..layout.spans import ALL_HEADS, SPAN, spans_at, spans_to_fill
 from ..numba_support.compile import kernel, late_stage, layout
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import copy_bytes, read_float
@@ -31,9 +34,6 @@ from ..numba_support.views import array_at
 from ..rows.rotation import rotate_value
 from ..rows.rows import add_weighted, dot_listed, load_query, query_bytes
 from ..rows.tiles import ROWS_AT_ONCE
-from ..select.scores import cap_scores
-from .partials import LOWEST_SCORE, clear_partial, largest_scores, partial_of, weight_sums, weighted_values
-from .spans import ALL_HEADS, SPAN, spans_at, spans_to_fill
 
 #: Rows of a block: their scores, keys and values stay in the L1 cache, or long rows in the L2 cache.
 BLOCK = 64

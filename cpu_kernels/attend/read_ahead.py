@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, types, uint16
 
+from ..layout.spans import spans_at
 from ..numba_support.compile import kernel, late_stage
 from ..numba_support.memory import call_native
 from ..numba_support.shape import SHAPE
 from ..numba_support.views import array_at, record_at
-from .spans import spans_at
 
 #: A mapped file, and the step that last selected each of its pages.
 PAGES = np.dtype(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..attend.head import ANY_ORDER, head_at
-from ..attend.hooks import Hooks
-from ..attend.spans import add_document_rows, add_tail, first_visible_row, spans_to_fill, window_of
+from ..layout.head import ANY_ORDER, head_at
+from ..layout.hooks import Hooks
+from ..layout.spans import add_document_rows, add_tail, first_visible_row, spans_to_fill, window_of
 from ..numba_support.compile import kernel
 
 

@@ -13,16 +13,16 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int32, int64
 
-from ..attend.head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key, tail_value
-from ..attend.hooks import Hooks
-from ..attend.spans import add_tail, add_tail_rows, spans_to_fill
+from ..layout.head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key, tail_value
+from ..layout.hooks import Hooks
+from ..layout.scores import add_attention, fill, importance_address, list_address, score_tail_rows, share_of
+from ..layout.spans import add_tail, add_tail_rows, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import copy_bytes, stack_floats
 from ..numba_support.shape import Shape
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import load_query
-from ..select.scores import add_attention, fill, importance_address, list_address, score_tail_rows, share_of
 from ..select.top_k import list_top
 
 #: Per-head state, besides rows and their extras.

@@ -21,8 +21,9 @@ from llvmlite import ir
 from numba import float32, types
 from numba.extending import intrinsic
 
-from ..attend.head import CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key
-from ..attend.hooks import Hooks
+from ..layout.head import CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key
+from ..layout.hooks import Hooks
+from ..layout.scores import ITEMS_STEP, scores_address, share_of
 from ..numba_support.compile import kernel
 from ..numba_support.memory import stack_floats
 from ..numba_support.shape import SHAPE, Shape, ShapeParts
@@ -30,7 +31,6 @@ from ..numba_support.vector import HALF, Emit, constant
 from ..numba_support.views import array_at
 from ..rows.rows import dot, widen_row
 from ..rows.tiles import for_columns
-from ..select.scores import ITEMS_STEP, scores_address, share_of
 from .select_top import select_top
 
 #: Rows of a page (Quest, section 4.2).

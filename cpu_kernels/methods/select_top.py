@@ -16,13 +16,13 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from ..attend.head import ANY_ORDER, head_at
-from ..attend.spans import ALL_HEADS, add_listed_rows, add_tail_rows, spans_to_fill
+from ..layout.head import ANY_ORDER, head_at
+from ..layout.scores import choices_of, fill, importance_address, list_address, scores_address, sum_attention
+from ..layout.spans import ALL_HEADS, add_listed_rows, add_tail_rows, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import read_float
 from ..numba_support.views import array_at, record_at
-from ..select.scores import choices_of, fill, importance_address, list_address, scores_address, sum_attention
 from ..select.top_k import list_top
 from .dense import select_all
 

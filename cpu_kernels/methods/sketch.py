@@ -24,10 +24,28 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from ..attend.head import CHUNK_ROWS, chunk_at, chunk_keys, chunk_values, count_chunks, head_at, tail_key
-from ..attend.hooks import Hooks, counts_of
-from ..attend.partials import LOWEST_SCORE, add_to_partial
-from ..attend.spans import add_list, add_tail, count_rows, spans_to_fill
+from ..layout.head import CHUNK_ROWS, chunk_at, chunk_keys, chunk_values, count_chunks, head_at, tail_key
+from ..layout.hooks import Hooks, counts_of
+from ..layout.partials import LOWEST_SCORE, add_to_partial
+from ..layout.scores import (
+    BINS,
+    EXP_STEP,
+    cap_scores,
+    chunk_sums_address,
+    chunk_sums_of,
+    clear_added,
+    exp_rows,
+    fill,
+    histogram_address,
+    importance_address,
+    importance_of,
+    left_address,
+    list_address,
+    rest_of,
+    scores_address,
+    sum_floats,
+)
+from ..layout.spans import add_list, add_tail, count_rows, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import fetch_add, stack_bytes, stack_floats
@@ -58,24 +76,6 @@ from ..select.product_quantisation import (
     finish_code_sums,
     look_up,
     table_sizes,
-)
-from ..select.scores import (
-    BINS,
-    EXP_STEP,
-    cap_scores,
-    chunk_sums_address,
-    chunk_sums_of,
-    clear_added,
-    exp_rows,
-    fill,
-    histogram_address,
-    importance_address,
-    importance_of,
-    left_address,
-    list_address,
-    rest_of,
-    scores_address,
-    sum_floats,
 )
 from ..select.tail_codes import (
     BLOCKS,

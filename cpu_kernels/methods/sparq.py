@@ -28,18 +28,19 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from ..attend.head import (
-    CHUNK_ROWS,
-    chunk_at,
-    chunk_extras,
-    chunk_keys,
-    count_chunks,
-    head_at,
-    tail_key,
-    tail_value,
+from ..layout.head import CHUNK_ROWS, chunk_at, chunk_extras, chunk_keys, count_chunks, head_at, tail_key, tail_value
+from ..layout.hooks import Hooks
+from ..layout.scores import (
+    choices_of,
+    fill,
+    importance_address,
+    list_address,
+    scores_address,
+    scores_of,
+    sum_attention,
+    sum_floats,
 )
-from ..attend.hooks import Hooks
-from ..attend.spans import add_listed_rows, spans_to_fill
+from ..layout.spans import add_listed_rows, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import read_float, stack_floats
@@ -60,16 +61,6 @@ from ..rows.columns import (
 from ..rows.rows import widen_row, widen_value
 from ..select.components import choose_apart as choose_components_apart
 from ..select.components import choose_together, list_chosen, weigh
-from ..select.scores import (
-    choices_of,
-    fill,
-    importance_address,
-    list_address,
-    scores_address,
-    scores_of,
-    sum_attention,
-    sum_floats,
-)
 from .dense import select_all
 from .select_top import add_choices, choose_best, list_best
 

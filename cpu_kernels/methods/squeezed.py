@@ -39,9 +39,25 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from ..attend.head import ANY_ORDER, CHUNK_ROWS, head_at
-from ..attend.hooks import Hooks
-from ..attend.spans import add_document_rows, add_tail, add_tail_rows, spans_to_fill
+from ..layout.head import ANY_ORDER, CHUNK_ROWS, head_at
+from ..layout.hooks import Hooks
+from ..layout.scores import (
+    ITEMS_STEP,
+    cap_scores,
+    choices_of,
+    exp_scores,
+    fill,
+    importance_address,
+    importance_of,
+    list_address,
+    rest_of,
+    scores_address,
+    scores_of,
+    share_of,
+    sizes_address,
+    sizes_of,
+)
+from ..layout.spans import add_document_rows, add_tail, add_tail_rows, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.views import array_at
@@ -67,22 +83,6 @@ from ..select.cluster_items import (
     weigh_rest,
 )
 from ..select.cluster_means import end_items, leave_items
-from ..select.scores import (
-    ITEMS_STEP,
-    cap_scores,
-    choices_of,
-    exp_scores,
-    fill,
-    importance_address,
-    importance_of,
-    list_address,
-    rest_of,
-    scores_address,
-    scores_of,
-    share_of,
-    sizes_address,
-    sizes_of,
-)
 from ..select.tail_clusters import CHUNK_CLUSTERS, RECENT, chunk_starts, cluster_chunk
 from ..select.top_k import find_least
 from .dense import select_all

@@ -20,10 +20,22 @@ import numpy as np
 from numba import float32
 
 from ..attend.decode import fill_list
-from ..attend.head import head_at
-from ..attend.hooks import Hooks
-from ..attend.partials import LOWEST_SCORE
-from ..attend.spans import spans_to_fill
+from ..layout.head import head_at
+from ..layout.hooks import Hooks
+from ..layout.partials import LOWEST_SCORE
+from ..layout.scores import (
+    COARSE_KEPT,
+    LIST_ROOM,
+    cap_scores,
+    importance_of,
+    list_address,
+    rest_of,
+    scores_address,
+    scores_of,
+    share_of,
+    sizes_of,
+)
+from ..layout.spans import spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.memory import write_int64
 from ..numba_support.views import array_at, record_at
@@ -46,18 +58,6 @@ from ..select.cluster_items import (
     weigh_rest,
 )
 from ..select.cluster_means import end_items, leave_items, raise_largest
-from ..select.scores import (
-    COARSE_KEPT,
-    LIST_ROOM,
-    cap_scores,
-    importance_of,
-    list_address,
-    rest_of,
-    scores_address,
-    scores_of,
-    share_of,
-    sizes_of,
-)
 from . import squeezed
 from .dense import select_all
 from .squeezed import (

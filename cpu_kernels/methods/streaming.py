@@ -12,9 +12,9 @@ import math
 import numpy as np
 from numba import float32
 
-from ..attend.head import head_at
-from ..attend.hooks import Hooks
-from ..attend.spans import add_tail, add_tail_rows, first_visible_row, spans_to_fill
+from ..layout.head import head_at
+from ..layout.hooks import Hooks
+from ..layout.spans import add_tail, add_tail_rows, first_visible_row, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.views import array_at, record_at
 

@@ -17,10 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..attend.hooks import native
+from ...system.working_time import not_working
+from ..layout.hooks import native
 from .compile import LateStage, keeps_kernels
 from .kernel_cache import kernel_folder, version_of
-from .working_time import not_working
 
 #: The process, while one runs, and the functions that it has been asked for and has not yet said to be compiled.
 _running: list[subprocess.Popen[str]] = []

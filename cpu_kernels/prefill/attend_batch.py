@@ -16,14 +16,14 @@ import math
 import numpy as np
 from numba import float32, types
 
-from ..attend.head import ANY_ORDER
-from ..attend.spans import oldest_seen, spans_at
+from ..layout.head import ANY_ORDER
+from ..layout.scores import cap_scores
+from ..layout.spans import oldest_seen, spans_at
 from ..numba_support.compile import kernel, late_stage
 from ..numba_support.machine_features import HAS_AMX
 from ..numba_support.memory import read_float
 from ..numba_support.shape import SHAPE, Shape
 from ..numba_support.views import array_at
-from ..select.scores import cap_scores
 from .bf16_tiles import enter_tiles, leave_tiles
 from .sparse_prefill import any_chosen, group_of, reads_all
 from .strips import (

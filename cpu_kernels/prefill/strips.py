@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int64, types
 
-from ..attend.partials import LOWEST_SCORE
-from ..attend.spans import oldest_seen
+from ..layout.partials import LOWEST_SCORE
+from ..layout.scores import fill
+from ..layout.spans import oldest_seen
 from ..numba_support.compile import kernel, late_stage
 from ..numba_support.machine_features import HAS_AMX, LANES
 from ..numba_support.shape import AMX_DEPTH, SHAPE
@@ -31,7 +32,6 @@ from ..numba_support.vector import (
 from ..numba_support.views import array_at
 from ..rows.rotation import rotate_row, rotate_value
 from ..rows.rows import widen_stored_row, widen_stored_value
-from ..select.scores import fill
 from .bf16_tiles import STRIP, add_strip, round_pairs, score_strip, split_keys, split_pairs, split_values, split_weights
 from .f32_tiles import TILE, TILE_ROWS, score_tile, value_tile
 from .tile_scratch import BLOCK, most_queries, scratch_parts, strip_queries

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, types
 
-from ..attend.partials import LOWEST_SCORE
+from ..layout.partials import LOWEST_SCORE
+from ..layout.scores import fill
 from ..numba_support.compile import late_stage
 from ..numba_support.machine_features import LANES
 from ..numba_support.shape import SHAPE
 from ..numba_support.vector import add, exp_difference, exp_roughly, load, maximum, multiply, splat, store
-from ..select.scores import fill
 from .f32_tiles import TILE
 from .int16_tiles import (
     LARGEST_WEIGHT,

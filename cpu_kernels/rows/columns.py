@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..attend.head import CHUNK_ROWS
+from ..layout.head import CHUNK_ROWS
 from ..numba_support.compile import kernel, layout
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import read_float, stack_floats, write_half

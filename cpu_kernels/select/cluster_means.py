@@ -19,14 +19,14 @@ import numpy as np
 from numba import float32
 
 from ..attend.decode import fill_list
-from ..attend.head import head_at
-from ..attend.partials import add_to_partial
+from ..layout.head import head_at
+from ..layout.partials import add_to_partial
+from ..layout.scores import LIST_ROOM, fill, list_address, rest_of, scores_address, scores_of, share_of, sum_floats
 from ..numba_support.compile import kernel
 from ..numba_support.memory import stack_floats, write_float, write_int64
 from ..numba_support.views import array_at
 from ..rows.q8_0 import quantise
 from ..rows.rows import add_weighted, widen_row, widen_value
-from .scores import LIST_ROOM, fill, list_address, rest_of, scores_address, scores_of, share_of, sum_floats
 
 _Sizes = TypeVar("_Sizes", int, np.ndarray)
 

@@ -13,6 +13,7 @@ from numba import float32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ..layout.scores import fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import stack_bytes
@@ -31,7 +32,6 @@ from ..numba_support.vector import (
 )
 from ..numba_support.views import array_at
 from .product_quantisation import CODES
-from .scores import fill
 
 #: Rounds of Lloyd's algorithm. More hardly change the result.
 _ROUNDS = 8

@@ -11,10 +11,10 @@ import math
 import numpy as np
 from numba import float32
 
+from ..layout.scores import fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.views import array_at
-from .scores import fill
 from .top_k import list_top
 
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numba import float32, int32, int64
 
+from ..layout.scores import BINS
 from ..numba_support.compile import kernel
 from ..numba_support.memory import fetch_add, read_int64
 from ..numba_support.views import array_at
 from .counting import INFINITY_BITS, copy_between, count_at_least, list_at_least, list_between
-from .scores import BINS
 
 #: Bits of a float below those that say its bin: a bin has an eighth of the numbers between two powers of 2.
 _BELOW_BIN = 20

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ...ask.document_set import open_document_set
-from ...ask.retrieval_heads import source_heads
-from ...ask.unread import open_unread
-from ...cpu_kernels.numba_support.working_time import working_time
+from ...ask.context.document_set import open_document_set
+from ...ask.context.passages import open_unread
+from ...ask.sources.retrieval_heads import source_heads
 from ...library.document_file import DocumentFile
 from ...library.open_index import Indexer
 from ...progress import Progress, of_many
 from ...runtime.llama import Llama
-from ...runtime.store.files import disk_errors
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
+from ...system.files import disk_errors
+from ...system.working_time import working_time
 from ..direct_prompt import say_that_it_does_not_think
 from ..header import head_of, machine_of, results_of
 from .first_ways import FirstReading

@@ -1,7 +1,7 @@
 """Answer a question about a document that is not read yet in several ways: from passages, from its half, and so on.
 
 The half and the whole need an index: they are measured only where the model's context holds the document. The half is
-left out for models whose passages cannot follow it (read_part.py).
+left out for models whose passages cannot follow it (partial_index.py).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ask.document_set import DocumentSet, open_document_set
-from ...ask.passages import TokenText
-from ...ask.ranking import Candidate
-from ...ask.read_part import ReadPart, rows_stand_alone
-from ...ask.unread import PASSAGE_TOKENS, PassageFinder, UnreadDocument
-from ...ask.word_scores import WordScores
+from ...ask.context.document_set import DocumentSet, open_document_set
+from ...ask.context.partial_index import ReadPart, rows_stand_alone
+from ...ask.context.passages import PASSAGE_TOKENS, PassageFinder, UnreadDocument
+from ...ask.search.ranking import Candidate
+from ...ask.search.word_scores import WordScores
+from ...ask.sources.find_sources import TokenText
 from ...convert.prefix_reuse import KnownRows
 from ...library.document_file import DocumentFile
 from ...library.file_texts import FileTexts

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...convert.plan.recall_texts import Haystack
-from ...documents.plain_text import read_utf8
+from ...documents.text.plain_text import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import Parameters, parameter

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ask.document_set import DocumentSet
-from ...ask.excerpts import EXCERPT_TOKENS, lay_out, n_excerpt_tokens
-from ...ask.unread import PassageFinder
-from ...ask.word_scores import PART, WordScores
+from ...ask.context.document_set import DocumentSet
+from ...ask.context.excerpts import EXCERPT_TOKENS, lay_out, n_excerpt_tokens
+from ...ask.context.passages import PassageFinder
+from ...ask.search.word_scores import PART, WordScores
 from ...library.indexed_document import IndexedDocument
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama

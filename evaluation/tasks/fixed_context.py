@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...convert.pipeline import document_tokens
-from ...documents.plain_text import read_utf8
+from ...documents.text.plain_text import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter

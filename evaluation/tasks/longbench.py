@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...documents.plain_text import read_utf8
+from ...documents.text.plain_text import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ..direct_prompt import DirectPrompt

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ask.passages import TokenText, passages
+from ...ask.sources.find_sources import TokenText, passages
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ..samples import Outcome, Sample, Text

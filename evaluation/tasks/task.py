@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ...documents.plain_text import read_utf8
+from ...documents.text.plain_text import read_utf8
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import Parameters
 from ..samples import Outcome, Sample, Text

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ...documents.plain_text import EXAMPLES, SHIPPED_NOVEL, read_utf8
+from ...documents.text.plain_text import EXAMPLES, SHIPPED_NOVEL, read_utf8
 from ...errors import OctavoError
 
 NOVEL = SHIPPED_NOVEL

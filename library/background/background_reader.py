@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ...runtime.store.locks import Busy, do_not_wait, locked
+from ...system.locks import Busy, do_not_wait, locked
 from ...workers.work import Message, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
 from .computing import others_compute

@@ -14,8 +14,8 @@ from typing import Any
 
 from ...errors import OctavoError
 from ...progress import DocumentProgress, ProgressOfMany
-from ...runtime.store.files import disk_errors, make_private, sync_folder
 from ...runtime.store.model_library import Library
+from ...system.files import disk_errors, make_private, sync_folder
 from ...workers.cluster import Workers, order_for, workers_of
 from ...workers.work import Message, receive
 from ..catalogue import damage_of

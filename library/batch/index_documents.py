@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...errors import OctavoError
 from ...progress import Progress, ProgressOfMany, of_many
-from ...runtime.models.load_model import locate_model
+from ...runtime.load_model import locate_model
 from ...settings import check_whole
 from ..document_file import DocumentFile
 from ..expand_paths import documents_of

@@ -13,8 +13,8 @@ from ...documents.document import Document, Place
 from ...errors import OctavoError
 from ...progress import Progress
 from ...runtime.llama import Llama
+from ...runtime.load_model import Notice, load, locate_model
 from ...runtime.methods.attention import Attention
-from ...runtime.models.load_model import Notice, load, locate_model
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import DEFAULT_EXTRACTION, PREFILL_SPARSE, STATE_EVERY, Extraction, ModelSettings

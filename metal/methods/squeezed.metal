@@ -3,7 +3,7 @@
 // The document's clusters are the first items of a head's scratch. The clusters of the tail's chunks begin at the next
 // multiple of ITEMS_STEP, and each chunk's take ITEMS_STEP items. Items that are not clusters have no size.
 
-constant constexpr uint ITEMS_STEP = 16;      // as in cpu_kernels/select/scores.py
+constant constexpr uint ITEMS_STEP = 16;      // as in cpu_kernels/layout/scores.py
 constant constexpr uint CHUNK_CLUSTERS = 13;  // as in cpu_kernels/select/tail_clusters.py
 constant constexpr long CLUSTERS_RECENT = 128;  // RECENT there
 constant constexpr int LOOKUP_APART = 8;        // as in cpu_kernels/methods/squeezed.py

@@ -3,7 +3,7 @@
 // Coarse clusters are the items of the first lookup. The second one has the items of squeezed.metal; clusters that the
 // first lookup dropped have no size.
 
-constant constexpr float COARSE_KEPT = 0.5f;  // as in cpu_kernels/select/scores.py
+constant constexpr float COARSE_KEPT = 0.5f;  // as in cpu_kernels/layout/scores.py
 
 struct Squeezed2State {
     SqueezedState clusters;

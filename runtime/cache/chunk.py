@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...cpu_kernels.attend.head import CHUNK_ROWS, chunk_bytes
+from ...cpu_kernels.layout.head import CHUNK_ROWS, chunk_bytes
 from ...cpu_kernels.numba_support.shape import Shape
 
 #: Allocates a number of bytes, as uint8.
@@ -15,7 +15,7 @@ Allocate = Callable[[int], np.ndarray]
 
 
 class Chunk(NamedTuple):
-    """The rows and the extras of a chunk (see cpu_kernels/attend/head.py).
+    """The rows and the extras of a chunk (see cpu_kernels/layout/head.py).
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.attend.head import CHUNK, CHUNK_ROWS, HEAD
+from ...cpu_kernels.layout.head import CHUNK, CHUNK_ROWS, HEAD
 from ..document.cache_layer import CacheLayer
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Method, Storage

@@ -1,6 +1,6 @@
 """Hold the keys and values of one sequence: a read-only document, if one is attached, and a tail of later rows.
 
-Each KV head has its own tail, in chunks (see cpu_kernels/attend/head.py), and keeps the rows that its method needs (see
+Each KV head has its own tail, in chunks (see cpu_kernels/layout/head.py), and keeps the rows that its method needs (see
 `Storage`). The compiled step reads everything through the HEAD records of this class, and through the method's own
 state of each head. The step stores its new rows itself, in memory that `reserve` allocated. `finish_step` then forgets
 rows that are not kept.
@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ...cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD
-from ...cpu_kernels.attend.layer import after_step
+from ...cpu_kernels.layer import after_step
+from ...cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS, HEAD
 from ...errors import OctavoError
+from ...system.free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from ..document.cache_layer import CacheLayer, Rows
 from ..document.index import Index, IndexLayer, StreamingRows
 from ..document.mean_values import ClusterMeans
@@ -26,7 +27,6 @@ from ..methods.budgets import budget_warning, distribute_budget, minimum_share
 from ..methods.method import FULL, Assignment, Storage
 from .cache_memory import CpuMemory, Memory
 from .derived_extras import HeadWithDocument, derive_extras
-from .free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from .head_table import OF_THE_METHOD
 from .streaming_rows import copy_streaming_rows, kept_rows
 from .tail import Tail, joined_rows

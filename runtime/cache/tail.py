@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...cpu_kernels.attend.head import CHUNK_ROWS, chunk_bytes
-from ...cpu_kernels.attend.hooks import native
+from ...cpu_kernels.layout.head import CHUNK_ROWS, chunk_bytes
+from ...cpu_kernels.layout.hooks import native
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rows

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
+from ...cpu_kernels.layout.head import CHUNK_ROWS, HEAD
 from ..document.cache_layer import CacheLayer
 from ..document.index import Index, IndexLayer
 from .cache_memory import Memory

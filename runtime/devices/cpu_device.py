@@ -10,11 +10,11 @@ from weakref import WeakKeyDictionary
 import llama_cpp
 import numpy as np
 
-from ...cpu_kernels.attend.head import CHUNK_ROWS, HEAD
-from ...cpu_kernels.attend.hooks import native
-from ...cpu_kernels.attend.layer import WORK, choose_in_layer, scratch_bytes, step_alone
-from ...cpu_kernels.attend.partials import partial_size
-from ...cpu_kernels.attend.spans import SPAN
+from ...cpu_kernels.layer import WORK, choose_in_layer, scratch_bytes, step_alone
+from ...cpu_kernels.layout.head import CHUNK_ROWS, HEAD
+from ...cpu_kernels.layout.hooks import native
+from ...cpu_kernels.layout.partials import partial_size
+from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support import background_compile
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.attend_batch import attend_tile

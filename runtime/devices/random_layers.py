@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...cpu_kernels.attend.layer import WORK, attend_layers, scratch_bytes
-from ...cpu_kernels.attend.partials import partial_size
-from ...cpu_kernels.attend.spans import SPAN
+from ...cpu_kernels.layer import WORK, attend_layers, scratch_bytes
+from ...cpu_kernels.layout.partials import partial_size
+from ...cpu_kernels.layout.scores import padded, selection_scratch_bytes
+from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support.machine import seconds_together
 from ...cpu_kernels.numba_support.shape import Q4_0, Q8_0
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
-from ...cpu_kernels.select.scores import padded, selection_scratch_bytes
 from ..cache.cache_memory import CpuMemory
 from ..cache.kv_cache import KVCache
 from ..document.cache_layer import CacheLayer, Rows

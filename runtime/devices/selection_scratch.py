@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cpu_kernels.select.scores import padded, selection_scratch_bytes
+from ...cpu_kernels.layout.scores import padded, selection_scratch_bytes
 from ..cache.cache_memory import Memory
 from ..cache.kv_cache import KVCache
 from ..graph.attention_nodes import AttentionNode

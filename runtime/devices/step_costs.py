@@ -16,10 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ... import __version__
 from ...cpu_kernels.numba_support.kernel_cache import kernel_folder
 from ...cpu_kernels.numba_support.machine import cpu_name
 from ...errors import OctavoError
+from ...system.files import read_json, write_json
+from ...system.other_work import look
+from ...version import __version__
 from ..cache.kv_cache import KVCache
 from ..document.cache_layer import CacheLayer
 from ..document.index import Index
@@ -29,8 +31,6 @@ from ..methods import DEFAULT_BUDGET
 from ..methods.attention import DENSE_ATTENTION, Attention
 from ..methods.auto import SHORT, Auto
 from ..methods.method import Assignment, Method
-from ..process.other_work import look
-from ..store.files import read_json, write_json
 from .random_layers import RandomLayers, as_rows, random_numbers
 
 #: Tokens to measure at, from just above those that are always read whole.

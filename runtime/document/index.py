@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...cpu_kernels.attend.head import ANY_ORDER
+from ...cpu_kernels.layout.head import ANY_ORDER
 from .mapped_pages import MappedPages
 from .mean_values import ClusterMeans, cluster_means
 from .stored_rows import as_floats, kv_type_of

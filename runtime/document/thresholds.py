@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...cpu_kernels.select.scores import COARSE_KEPT
+from ...cpu_kernels.layout.scores import COARSE_KEPT
 from .index import Calibration, Index, IndexLayer, ThresholdCurve
 
 #: Shares of the rows at which thresholds are measured; thresholds between them are interpolated.

@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 from numba import int64, types
 
-from ...cpu_kernels.attend.head import HEAD
-from ...cpu_kernels.attend.layer import WORK, attend_batch, attend_token, threads_for
+from ...cpu_kernels.attend.append_rows import append_rows
+from ...cpu_kernels.layer import WORK, attend_batch, attend_token, threads_for
+from ...cpu_kernels.layout.head import HEAD
 from ...cpu_kernels.numba_support.compile import kernel, native_callback
 from ...cpu_kernels.numba_support.memory import address_of, barrier, call_native, copy_bytes, read_int64
 from ...cpu_kernels.numba_support.shape import unpacked_shape
 from ...cpu_kernels.numba_support.views import array_at, record_at
-from ...cpu_kernels.rows.append import append_rows
 from . import ggml
 from .ggml import ALL_THREADS, TENSOR
 

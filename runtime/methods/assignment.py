@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cpu_kernels.attend.spans import MOST_HEADS
+from ...cpu_kernels.layout.spans import MOST_HEADS
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from .attention import DENSE_ATTENTION, Attention

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.attend.head import CHUNK_ROWS
+from ...cpu_kernels.layout.head import CHUNK_ROWS
 from ...cpu_kernels.methods.h2o import HOOKS, STATE, extras_bytes, positions_and_attention
 from ...cpu_kernels.numba_support.shape import Shape
 from ..document.index import Index

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.attend.head import CHUNK_ROWS
-from ...cpu_kernels.attend.hooks import Hooks
+from ...cpu_kernels.layout.head import CHUNK_ROWS
+from ...cpu_kernels.layout.hooks import Hooks
 from ...cpu_kernels.numba_support.shape import Shape
 from ..document.index import Index
 from ..document.rotation_angles import Rope

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.attend.hooks import Hooks
+from ...cpu_kernels.layout.hooks import Hooks
+from ...cpu_kernels.layout.scores import COARSE_KEPT, padded
 from ...cpu_kernels.methods.squeezed2 import HOOKS, HOOKS_WITH_ESTIMATE, STATE
-from ...cpu_kernels.select.scores import COARSE_KEPT, padded
 from ..document.index import Index, ThresholdCurve
 from .method import Heads
 from .parameters import parameter

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ...errors import OctavoError
-from ..store.files import sha256_of
+from ...system.files import sha256_of
 
 PREFIX = "hf:"
 

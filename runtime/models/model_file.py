@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
-from ..store.state_folder import state_folder
+from ...system.state_folder import state_folder
 
 #: Seconds that loading may take, and the slowest disk's bytes a second.
 _SECONDS, _SLOWEST_DISK = 60, 20 << 20
@@ -54,7 +54,7 @@ def check(path: str, only_words: bool = False) -> str:
     OctavoError
         The file is not a model, is damaged, or exceeds the limits of this process.
     """
-    from ..cache.free_memory import check_limits
+    from ...system.free_memory import check_limits
     from .gguf_header import check_gguf
 
     _check_kind(path)
@@ -138,7 +138,7 @@ def _remembered() -> dict[str, Any]:
 
 def _remember(known: dict[str, Any]) -> None:
     """Write the results, if possible."""
-    from ..store.files import make_private, write_json
+    from ...system.files import make_private, write_json
 
     with suppress(OctavoError):
         make_private(_path().parent)
@@ -178,8 +178,8 @@ def _compute(model: Any) -> None:
 
 def _template_problem(model: Any) -> str:
     """Return why the model's default chat template is unusable, or ""; octavo uses no other."""
-    from ..chat_template import TEMPLATE_NAME, ChatTemplate, TemplateError, special_tokens
-    from ..thought_form import FORMS, switch_of
+    from ...prompts.chat_template import TEMPLATE_NAME, ChatTemplate, TemplateError, special_tokens
+    from ...prompts.thought_form import FORMS, switch_of
 
     source = model.metadata().get(TEMPLATE_NAME)
     if source is None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cpu_kernels.attend.head import ANY_ORDER
+from ...cpu_kernels.layout.head import ANY_ORDER
 from ...cpu_kernels.numba_support.shape import Q8_0
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer

@@ -55,12 +55,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import OctavoError
+from ...system.files import DamagedError, disk_errors, map_arrays, private_copy, stored_arrays, write_arrays
+from ...system.locks import locked
 from ..document.index import Index, IndexLayer, KeptState, LastQueries, StreamingRows
 from ..document.mean_values import ClusterMeans
-from .files import DamagedError, disk_errors, map_arrays, private_copy, stored_arrays, write_arrays
 from .index_check import ImpossibleError, check_index, check_layer
 from .kept_files import Curves, Extras
-from .locks import locked
 from .manifest import DOCUMENT, EXTRAS, MANIFEST, THRESHOLDS, damages, describe, read_manifest, save_manifest
 
 MEANS = "means.safetensors"

@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ...errors import OctavoError
+from ...system.files import DamagedError, map_arrays, private_copy, write_arrays
+from ...system.locks import locked
 from ..document.index import Calibration, Index, KeptExtras, ThresholdCurve
-from .files import DamagedError, map_arrays, private_copy, write_arrays
 from .index_check import ImpossibleError, check_curve
-from .locks import locked
 from .manifest import EXTRAS, THRESHOLDS, describe, read_manifest, save_manifest
 
 _Key = TypeVar("_Key")

@@ -13,7 +13,7 @@ from typing import Any
 from blake3 import blake3
 
 from ...errors import OctavoError
-from .files import DamagedError, checksum_of, disk_errors, read_json, sha256_of, stored_checksum, write_json
+from ...system.files import DamagedError, checksum_of, disk_errors, read_json, sha256_of, stored_checksum, write_json
 from .verified_checksums import CheckMarks
 
 INDEX_VERSION = 4

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
-from .files import PARTIAL, DamagedError, make_private, read_json, sha256_of, write_json
+from ...system.files import PARTIAL, DamagedError, make_private, read_json, sha256_of, write_json
+from ...system.state_folder import state_folder
 from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
-from .state_folder import state_folder
 
 #: Ending of libraries' names.
 LIBRARY = ".octavo"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
-from .files import read_json, write_json
+from ...system.files import read_json, write_json
 
 MARKS = "checked.json"
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from ..engine.request import Generation
 
 if TYPE_CHECKING:
-    from ..http.server import Server
+    from ..services import Server
 
 
 class ApiObject(BaseModel):

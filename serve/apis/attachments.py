@@ -6,8 +6,8 @@ import base64
 import binascii
 from collections.abc import Sequence
 
-from ..http.api_error import RequestError
-from ..http.server import Server
+from ..request_error import RequestError
+from ..services import Server
 
 
 class Attachments:

@@ -14,12 +14,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..chat_turn import ChatTurn
 from ..engine.request import End, Piece, Request, TokenLogprob
-from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, parsed, sse
-from ..http.server import Server, server_of
-from ..prompt.chat_turn import ChatTurn
-from ..prompt.raw_prompt import raw_request
+from ..raw_prompt import raw_request
+from ..request_error import RequestError
+from ..services import Server, server_of
 from .api_body import ApiBody, ApiObject, DrawnBody, LogitBias, Stop, bias_of
 
 #: Largest number of prompts of one request, and of answers to each.

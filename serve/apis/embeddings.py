@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..http.api_error import RequestError
 from ..http.requests import parsed
-from ..http.server import Server, server_of
+from ..request_error import RequestError
+from ..services import Server, server_of
 from .api_body import ApiBody
 
 #: Largest number of texts of one request, as in OpenAI's API.

@@ -16,10 +16,10 @@ from starlette.routing import Route
 from ...library.draw_pages import DrawPages
 from ...workers.work import name_of
 from ...workers.worker_process import Died, WorkerProcess
-from ..http.api_error import RequestError
-from ..http.server import server_of
-from ..http.server_pool import pool_of
 from ..library.other_libraries import forget_upload
+from ..request_error import RequestError
+from ..server_pool import pool_of
+from ..services import server_of
 
 
 async def upload(request: Request) -> Response:

@@ -11,11 +11,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..chat_turn import ChatTurn, Finished, Text, answer
 from ..engine.request import End, Request, TokenLogprob
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
-from ..http.server import Server, server_of
-from ..prompt.chat_turn import ChatTurn, Finished, Text, answer
-from ..prompt.raw_prompt import gap_tokens, raw_request, text_of
+from ..raw_prompt import gap_tokens, raw_request, text_of
+from ..services import Server, server_of
 from .llama_cpp_body import AnswerBody, CompletionBody, InfillBody, settings_as_json
 from .shared_json import annotations_of, document_as_json, extensions_of, logprob_as_json, progress_as_json
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from ...settings import Sampling
+from ..chat_turn import ChatTurn
 from ..engine.request import Request
-from ..http.server import Server
-from ..prompt.chat_turn import ChatTurn
-from ..prompt.raw_prompt import Gap, RawPrompt
+from ..raw_prompt import Gap, RawPrompt
+from ..services import Server
 from .api_body import RANDOM, ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, LogitBias, Seed, Stop, bias_of
 
 #: The fields of a prompt that is an object: its text; images and sounds.

@@ -6,13 +6,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ... import __version__
-from ...runtime.chat_template import special_tokens
-from ..http.api_error import RequestError
+from ...prompts.chat_template import special_tokens
+from ...version import __version__
+from ..chat_turn import prepared
 from ..http.requests import client_of, parsed, while_connected
-from ..http.server import server_of
-from ..prompt.chat_turn import prepared
-from ..prompt.raw_prompt import text_of
+from ..raw_prompt import text_of
+from ..request_error import RequestError
+from ..services import server_of
 from .llama_cpp_body import sampling_as_json
 from .model_card import ModelCard
 from .openai_chat import ChatBody, turn_of

@@ -14,13 +14,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...prompts.tools import ToolCall
+from ..chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..engine.prompt_limits import PromptTooLong
 from ..engine.request import End, Request, Usage
-from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
-from ..http.server import Server, server_of
-from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
-from ..prompt.tools import ToolCall
+from ..request_error import RequestError
+from ..services import Server, server_of
 from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, objects_in
 from .attachments import Attachments
 from .shared_json import effort_of, extensions_of

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import llama_cpp
 
-from ...runtime.chat_template import TEMPLATE_NAME
-from ..http.server import Server
-from ..prompt.raw_prompt import fills_gaps
+from ...prompts.chat_template import TEMPLATE_NAME
+from ..raw_prompt import fills_gaps
+from ..services import Server
 
 
 @dataclass(frozen=True)

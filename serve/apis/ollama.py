@@ -13,13 +13,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...prompts.tools import ToolCall
+from ..chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, gathered, prepared
 from ..engine.request import Request
-from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, ndjson, note_ignored, parsed, while_connected
-from ..http.server import Server, server_of
-from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, gathered, prepared
-from ..prompt.raw_prompt import Gap, gap_tokens, raw_request
-from ..prompt.tools import ToolCall
+from ..raw_prompt import Gap, gap_tokens, raw_request
+from ..request_error import RequestError
+from ..services import Server, server_of
 from .ollama_body import AnswerBody, ChatBody, GenerateBody, ollama_error, ollama_name, openai_messages, refuse_images
 from .shared_json import annotations_of, document_as_json, extensions_of, logprob_as_json
 from .tool_forms import tools_of

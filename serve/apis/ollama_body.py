@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from ..engine.request import Generation
-from ..http.api_error import RequestError
-from ..http.server import Server
+from ..request_error import RequestError
+from ..services import Server
 from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, Seed, Stop
 from .shared_json import effort_of
 

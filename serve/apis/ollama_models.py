@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..http.requests import parsed
-from ..http.server import Server, server_of
-from ..http.server_pool import Choice, pool_of
+from ..server_pool import Choice, pool_of
+from ..services import Server, server_of
 from .api_body import ApiBody
 from .embeddings import embedded
 from .model_card import ModelCard

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ..http.api_error import RequestError
+from ..request_error import RequestError
 from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, ToolChoice, objects_in
 from .attachments import Attachments
 from .tool_forms import name_in

@@ -15,14 +15,14 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...prompts.tools import ToolCall
+from ..chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
 from ..engine.request import End, Request
-from ..http.api_error import RequestError
 from ..http.requests import client_of, connected, note_ignored, openai_error, parsed, sse, while_connected
-from ..http.server import Server, server_of
-from ..prompt.chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
-from ..prompt.tools import ToolCall
+from ..kept_responses import KeptResponse
+from ..request_error import RequestError
+from ..services import Server, server_of
 from .attachments import Attachments
-from .kept_responses import KeptResponse
 from .response_input import ResponseBody, messages_of
 from .shared_json import annotations_of, effort_of, extensions_of, logprob_as_json
 from .tool_forms import Tools, tools_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..http.api_error import RequestError
+from ..request_error import RequestError
 from .api_body import objects_in
 
 #: What a model gives a tool that takes free text: Codex has such.

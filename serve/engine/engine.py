@@ -13,11 +13,11 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from ...cpu_kernels.numba_support.working_time import working_time
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import QueryHead, Recorder
-from ..http.api_error import RequestError
+from ...system.working_time import working_time
+from ..request_error import RequestError
 from .prompt_limits import PromptLimits
 from .request import End, Piece, Request, TokenLogprob
 from .running_request import RunningRequest

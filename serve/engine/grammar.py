@@ -15,7 +15,7 @@ import llama_cpp
 import numpy as np
 
 from ...runtime.llama import Llama
-from ..http.api_error import RequestError
+from ..request_error import RequestError
 from .grammar_check import GrammarCheck
 
 #: Tokens that llguidance treats as special: they match nothing in a grammar but their own numbers.

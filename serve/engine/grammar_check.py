@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 
-from ..http.api_error import RequestError
+from ..request_error import RequestError
 
 #: Seconds after which a grammar is given up.
 _LONGEST = 20.0

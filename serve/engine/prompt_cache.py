@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...ask.conversation import Conversation, read_conversation, write_conversation
+from ...ask.chats.chat_file import Conversation, read_conversation, write_conversation
 from ...errors import OctavoError
 from ...runtime.sequences.sequence import n_common
 

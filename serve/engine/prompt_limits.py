@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from ...runtime.llama import Llama
-from ..http.api_error import RequestError
+from ..request_error import RequestError
 
 
 class PromptTooLong(RequestError):

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Self
 
-from ...ask.loop_watch import REPEATED
-from ...ask.thinking import Thinking
-from ...ask.unfounded import sentence_about
-from ...runtime.thought_form import Stage
+from ...ask.answer.grounding import sentence_about
+from ...ask.answer.repeats import REPEATED
+from ...prompts.thinking import Thinking
+from ...prompts.thought_form import Stage
 from ...settings import Sampling
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Request(Generation):
     marks : mapping of int to str
         Texts of control tokens that are part of the answer's text; other control tokens have none.
     asked : str, optional
-        The question, if the answer ends when the model repeats itself without end (ask/loop_watch.py).
+        The question, if the answer ends when the model repeats itself without end (ask/answer/repeats.py).
     """
 
     tokens: Sequence[int]
@@ -204,7 +204,7 @@ class End:
     stopped_by : str, optional
         The stop text that ended it, if one did.
     unfounded : sequence of str
-        Names and numbers of it that are not in the text that the model read (ask/unfounded.py).
+        Names and numbers of it that are not in the text that the model read (ask/answer/grounding.py).
     """
 
     reason: Reason

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ask.answer import Text
-from ...ask.loop_watch import LoopWatch
-from ...cpu_kernels.numba_support.working_time import working_time
+from ...ask.answer.answer import Text
+from ...ask.answer.repeats import LoopWatch
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import TokenSequence
+from ...system.working_time import working_time
 from .request import End, Piece, Reading, Reason, Request, TokenLogprob, Usage
 from .sampler import TokenSampler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...ask.thought_splitter import Part
+    from ...prompts.thought_splitter import Part
     from ..library.open_document import Source
 
 

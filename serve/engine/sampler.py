@@ -9,9 +9,9 @@ import llama_cpp
 import numpy as np
 from llama_cpp import _internals as internals
 
+from ...prompts.thought_form import Stage
 from ...runtime.llama import Llama
-from ...runtime.thought_form import Stage
-from ..http.api_error import RequestError
+from ..request_error import RequestError
 from .grammar import Grammar
 from .request import Request, TokenLogprob
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ...ask.conversation import Conversation, hash_tokens
+from ...ask.chats.chat_file import Conversation, hash_tokens
 from ...convert.prefix_reuse import KnownRows, keep_all_rows
 from ...errors import OctavoError
 from ...runtime.cache.kv_cache import KVCache
@@ -19,9 +19,9 @@ from ...runtime.llama import Llama
 from ...runtime.methods.attention import Attention
 from ...runtime.sequences.pool import SequencePool
 from ...runtime.sequences.sequence import TokenSequence, n_common
-from ..http.api_error import RequestError
 from ..library.open_document import Opened
 from ..library.served_library import ServedLibrary
+from ..request_error import RequestError
 from .prompt_cache import PromptCache
 from .running_request import RunningRequest
 

@@ -9,7 +9,7 @@ import numpy as np
 from starlette.requests import Request
 
 from ...runtime.embedder import Embedder
-from ..http.api_error import RequestError
+from ..request_error import RequestError
 from .engine import Engine
 
 

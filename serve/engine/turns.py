@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...runtime.process.threads import release_threads
+from ...system.threads import release_threads
 
 
 class Turns:

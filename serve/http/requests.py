@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from ...errors import OctavoError
-from .api_error import RequestError
+from ..request_error import RequestError, refusal_of
 
 #: Seconds after which a stream that is silent, as a long prompt is read, gets a comment: some clients give up else.
 _SILENCE, _COMMENT = 10.0, ": still working\n\n"
@@ -182,7 +182,7 @@ async def _events(
     except StopAsyncIteration:
         pass
     except OctavoError as problem:
-        refused = problem if isinstance(problem, RequestError) else RequestError(str(problem), 500)
+        refused = refusal_of(problem)
         yield formatted(failure(refused))
     finally:
         if coming is not None and not coming.done():

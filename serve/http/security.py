@@ -14,8 +14,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..request_error import RequestError
 from .access import Access
-from .api_error import RequestError
 from .requests import IGNORED
 
 #: Paths without secrets, which need no key, and the beginning of others: the page asks for the key itself.

@@ -6,16 +6,16 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from ...ask.document_set import DocumentSet
-from ...ask.excerpts import CannotLayOut, LaidOut, lay_out_in_batches, n_excerpt_tokens
-from ...ask.finder import reads_whole
+from ...ask.context.answer_context import reads_whole
+from ...ask.context.document_set import DocumentSet
+from ...ask.context.excerpts import CannotLayOut, LaidOut, lay_out_in_batches, n_excerpt_tokens
 from ...library.indexed_document import IndexedDocument
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS, WHOLE
 from ..engine.engine import Engine
 from ..engine.tasks import Report, reported
-from ..http.api_error import RequestError
+from ..request_error import RequestError
 from .open_document import Opened, OpenExcerpts
 from .served_document import ReadDocument
 from .served_library import ServedLibrary

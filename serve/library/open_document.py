@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...ask.answer import Basis
-from ...ask.excerpts import LaidOut
-from ...ask.passages import Passage, TokenText, passages
+from ...ask.answer.answer import Basis
+from ...ask.context.excerpts import LaidOut
+from ...ask.sources.find_sources import Passage, TokenText, passages
 from ...documents.document import Place
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama

@@ -26,14 +26,14 @@ from ...library.file_texts import forget_texts
 from ...library.text_store import is_gone
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import n_common
-from ...runtime.store.files import PARTIAL
 from ...runtime.store.index_files import open_index
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
 from ...settings import PREFILLS, Extraction
+from ...system.files import PARTIAL
 from ..engine.request import Reading
 from ..engine.tasks import Report
-from ..http.api_error import RequestError
+from ..request_error import RequestError
 from .file_json import document_as_json, upload_as_json
 from .open_document import OpenDocument
 from .other_libraries import find_upload

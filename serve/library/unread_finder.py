@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from ...ask.unread import PassageFinder, UnreadDocument
+from ...ask.context.passages import PassageFinder, UnreadDocument
 from ...documents.document import Document
 from ...library.document_file import DocumentFile
 from ...library.keep_text import KeepText
@@ -18,7 +18,7 @@ from ...workers.work import name_of
 from ...workers.worker_process import Died, WorkerProcess
 from ..engine.engine import Engine
 from ..engine.tasks import Report, reported
-from ..http.api_error import RequestError
+from ..request_error import RequestError
 from .open_document import OpenDocument, OpenExcerpts, OpenText
 from .served_library import Found, ServedLibrary
 from .upload import Upload

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
-from ...runtime.store.files import make_private, read_json, write_json
 from ...runtime.store.model_library import Library
+from ...system.files import make_private, read_json, write_json
 
 #: Largest length of an upload's name, and of the name of its folder.
 _LONGEST_NAME, _LONGEST_FOLDER = 120, 300

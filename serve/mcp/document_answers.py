@@ -14,7 +14,7 @@ from .tool_results import AnswerBasis, AnswerSource, GivenAnswer
 
 if TYPE_CHECKING:
     from ...ask.collection import Collection
-    from ...ask.passages import Passage
+    from ...ask.sources.find_sources import Passage
     from ...runtime.llama import Llama
     from ...runtime.methods.attention import Attention
     from ...runtime.store.model_library import Library
@@ -108,7 +108,7 @@ class DocumentAnswers:
         """Open documents with the empty model."""
         from ...ask.collection import Collection
         from ...ask.opening import finder_of
-        from ...ask.retrieval_heads import source_heads
+        from ...ask.sources.retrieval_heads import source_heads
         from ...library.background.computing import computing
         from ...library.document_file import DocumentFile
         from ...library.open_index import Indexer
@@ -126,7 +126,7 @@ class DocumentAnswers:
     def _loaded(self, progress: CallProgress) -> Llama:
         """Return the model, which holds nothing."""
         if self._llama is None:
-            from ...runtime.models.load_model import load
+            from ...runtime.load_model import load
 
             progress.start(f"Loading {self._library.model_path.stem}", 1, "models")
             self._llama = load(self._settings, self._library, self._attention, progress.notice)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...runtime.methods.attention import Attention
     from ..http.access import Access
-    from ..http.api_error import RequestError
+    from ..request_error import RequestError
 
 
 def serve_tools(

@@ -15,8 +15,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from ... import __version__
 from ...errors import OctavoError
+from ...version import __version__
 from .call_progress import CallProgress
 from .document_answers import DocumentAnswers
 from .named_documents import NamedDocuments

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 import octavo
-from octavo.ask import finder as finder_module
-from octavo.ask.document_set import DocumentSet
-from octavo.ask.excerpts import CannotLayOut
-from octavo.ask.ranking import Candidate, Excerpt
+from octavo.ask.context import answer_context as finder_module
+from octavo.ask.context.document_set import DocumentSet
+from octavo.ask.context.excerpts import CannotLayOut
+from octavo.ask.search.ranking import Candidate, Excerpt
 from octavo.errors import OctavoError
 
 EXCERPTS, WHOLE = octavo.ReadSettings(read="excerpts"), octavo.ReadSettings(read="document")

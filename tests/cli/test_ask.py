@@ -195,7 +195,7 @@ def test_context_longer_than_the_models_own_is_told(document, on_tiny):
 def test_interrupted_answer(document, on_tiny, monkeypatch):
     """What came is kept, and its line is ended."""
     from octavo.ask.session import Session
-    from octavo.ask.thought_splitter import Part
+    from octavo.prompts.thought_splitter import Part
 
     def stream_parts(self, question):
         yield Part("The Pet")

@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 from helpers.command_line import SENTENCES, cut
 
-from octavo.ask.thought_splitter import Part
 from octavo.cli.chat import ChatLoop
 from octavo.cli.main import cli
 from octavo.errors import OctavoError
+from octavo.prompts.thought_splitter import Part
 from octavo.runtime.methods.attention import Attention
 
 AUTO = Attention.parse("auto")

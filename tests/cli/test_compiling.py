@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from octavo.cli.bars import bars, spinner
-from octavo.cpu_kernels.numba_support import working_time
+from octavo.system import working_time
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from helpers import tiny_models
 from helpers.command_line import SENTENCES, SHORT_ANSWER, fails, octavo
 
-from octavo.runtime.store.locks import locked
+from octavo.system.locks import locked
 
 DAY = 24 * 3600
 

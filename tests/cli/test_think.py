@@ -9,8 +9,8 @@ from helpers import thinking_model
 from helpers.command_line import fails, octavo
 from helpers.thinking_model import ANSWER, THOUGHT
 
-from octavo.ask.thinking import NO_SWITCH
 from octavo.cli.render import ThoughtPrinter
+from octavo.prompts.thinking import NO_SWITCH
 
 QUESTION = "Which ship?"
 

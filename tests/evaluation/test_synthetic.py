@@ -7,7 +7,7 @@ import pytest
 
 import octavo
 from octavo.convert.clusters import ClusterSettings
-from octavo.cpu_kernels.attend.head import ANY_ORDER
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.evaluation.synthetic import fill_at_random, random_layer
 from octavo.progress import Silent
 from octavo.runtime.document.cache_layer import CacheLayer

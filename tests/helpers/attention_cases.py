@@ -18,9 +18,9 @@ from helpers.kernel_inputs import (
 )
 
 from octavo.cpu_kernels.attend.decode import attend_share, decode_scratch_bytes, merge_shares
-from octavo.cpu_kernels.attend.head import ANY_ORDER
-from octavo.cpu_kernels.attend.partials import partial_size
-from octavo.cpu_kernels.attend.spans import ALL_HEADS, SPAN
+from octavo.cpu_kernels.layout.head import ANY_ORDER
+from octavo.cpu_kernels.layout.partials import partial_size
+from octavo.cpu_kernels.layout.spans import ALL_HEADS, SPAN
 from octavo.cpu_kernels.prefill.attend_batch import attend_tile, tile_scratch_size
 from octavo.cpu_kernels.prefill.tile_scratch import most_queries
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from octavo.cpu_kernels.attend.head import HEAD
+from octavo.cpu_kernels.layout.head import HEAD
 from octavo.metal.gpu import Frameworks
 from octavo.metal.records import GPU_STEP
 from octavo.metal.shader_parts import method_names

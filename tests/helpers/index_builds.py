@@ -12,9 +12,9 @@ from octavo.documents.document import Document
 from octavo.library.document_file import DocumentFile, hash_document
 from octavo.library.open_index import Indexer
 from octavo.progress import Silent
-from octavo.runtime.store.files import map_arrays
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library, hash_text
+from octavo.system.files import map_arrays
 
 SAME = 0.01  # the same numbers in f16, added up in another order; logits have a standard deviation of about three
 NAME = "document.txt"

@@ -6,16 +6,16 @@ import numpy as np
 from helpers import oracle
 from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, split_of, store_pair
 
-from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
-from octavo.cpu_kernels.attend.hooks import split_counts
-from octavo.cpu_kernels.attend.spans import SPAN
+from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
+from octavo.cpu_kernels.layout.hooks import split_counts
+from octavo.cpu_kernels.layout.scores import padded, selection_scratch_bytes
+from octavo.cpu_kernels.layout.spans import SPAN
 from octavo.cpu_kernels.methods import h2o, quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.select_top import SELECTION
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import columns
-from octavo.cpu_kernels.select.scores import padded, selection_scratch_bytes
 from octavo.runtime.document.stored_rows import as_floats
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import oracle
 
-from octavo.cpu_kernels.attend.spans import ALL_HEADS
+from octavo.cpu_kernels.layout.spans import ALL_HEADS
 from octavo.cpu_kernels.numba_support.machine_features import HAS_AMX
 from octavo.cpu_kernels.numba_support.shape import F16, NIBBLES, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import q4_0, rows

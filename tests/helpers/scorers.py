@@ -9,7 +9,7 @@ from helpers.kernel_inputs import normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.attend.head import HEAD
+from octavo.cpu_kernels.layout.head import HEAD
 from octavo.cpu_kernels.methods.select_top import select_top
 from octavo.runtime.methods.method import Heads
 

@@ -15,13 +15,13 @@ import httpx
 import uvicorn
 
 from octavo.library.batch.job import Job
+from octavo.runtime.load_model import load
 from octavo.runtime.methods.attention import Attention
-from octavo.runtime.models.load_model import load
 from octavo.runtime.store.model_library import Library
+from octavo.serve.app import Limits, application, open_server
 from octavo.serve.http.access import Access
-from octavo.serve.http.app import Limits, application, open_server
-from octavo.serve.http.server_pool import ServerPool
 from octavo.serve.http.timed_protocol import TimedProtocol
+from octavo.serve.server_pool import ServerPool
 from octavo.settings import ModelSettings, Sampling
 
 #: How answers are drawn where requests do not say.

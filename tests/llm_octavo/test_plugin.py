@@ -16,8 +16,8 @@ from llm.plugins import pm
 from llm_octavo import document_files
 
 from octavo.ask.document_session import Document
-from octavo.ask.passages import Passage
 from octavo.ask.session import Session
+from octavo.ask.sources.find_sources import Passage
 
 ANSWER = talking_model.ANSWER
 SENTENCE = "The keeper of the bridge was Agnes Moir.\n"

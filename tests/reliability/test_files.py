@@ -17,10 +17,10 @@ from octavo import OctavoError
 from octavo.convert.clusters import ClusterSettings
 from octavo.progress import Silent
 from octavo.runtime.store import index_files, manifest
-from octavo.runtime.store.files import checksum_of
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST, read_manifest, save_manifest
 from octavo.runtime.store.plan import Plan, read_plan
+from octavo.system.files import checksum_of
 
 pytestmark = pytest.mark.sampled
 

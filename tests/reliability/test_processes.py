@@ -18,9 +18,9 @@ from helpers.index_builds import assert_same_index, build, library_of
 import octavo
 from octavo import OctavoError
 from octavo.ask.session import Session
-from octavo.runtime.store import files
 from octavo.runtime.store.index_files import open_index
 from octavo.settings import Sampling
+from octavo.system import files
 
 pytestmark = pytest.mark.sampled
 

@@ -13,7 +13,7 @@ import pytest
 from helpers.pdf_files import PdfWriter
 from helpers.served import serving
 
-from octavo.ask import unread
+from octavo.ask.context import passages as unread
 from octavo.library.text_store import TEXTS
 from octavo.runtime.query_recorder import Recorder
 from octavo.serve.library import unread_finder

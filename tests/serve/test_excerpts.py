@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from octavo.ask.ranking import Excerpt, Ranking
+from octavo.ask.search.ranking import Excerpt, Ranking
 from octavo.runtime.query_recorder import Recorder
 
 # No other test of the shared server reads files of these names.
@@ -158,7 +158,7 @@ def test_a_removed_document_leaves_no_excerpts(served, monkeypatch):
 
 
 def test_documents_that_cannot_be_laid_out_are_refused(served, three, monkeypatch):
-    monkeypatch.setattr("octavo.ask.excerpts.keep_all_rows", lambda layers: False)
+    monkeypatch.setattr("octavo.ask.context.excerpts.keep_all_rows", lambda layers: False)
     body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": "*.notes"}
     status, error = served.refused("/v1/chat/completions", **body, reads="excerpts")
     assert (status, error["param"]) == (400, "reads")

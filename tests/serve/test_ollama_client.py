@@ -9,9 +9,9 @@ from helpers import thinking_model, tiny_models
 from helpers.served import serving
 from helpers.talking_model import ANSWER
 
+from octavo.prompts.message_formatter import MessageFormatter
 from octavo.runtime.embedder import MEAN
 from octavo.serve.engine.sampler import TokenSampler
-from octavo.serve.prompt.message_formatter import MessageFormatter
 
 HELLO = [{"role": "user", "content": "Hello?"}]
 TEXT = "\n".join(f"In year {year} the pilot counted {year * 9} boats." for year in range(20))

@@ -9,13 +9,13 @@ import pytest
 from helpers import tiny_models
 
 import octavo
-from octavo.ask.thought_splitter import ThoughtSplitter
-from octavo.runtime.call_form import HERMES, TAUGHT, forms_of, shown_form, shows_calls
-from octavo.runtime.chat_template import ChatTemplate, TemplateError
-from octavo.runtime.thought_form import form_of
+from octavo.prompts.call_form import HERMES, TAUGHT, forms_of, shown_form, shows_calls
+from octavo.prompts.call_grammar import calls_grammar
+from octavo.prompts.chat_template import ChatTemplate, TemplateError
+from octavo.prompts.thought_form import form_of
+from octavo.prompts.thought_splitter import ThoughtSplitter
+from octavo.prompts.tools import AnswerReader, CallFinder, ToolCall
 from octavo.serve.engine.grammar import Grammars
-from octavo.serve.prompt.call_grammar import calls_grammar
-from octavo.serve.prompt.tools import AnswerReader, CallFinder, ToolCall
 
 FOLDER = os.environ.get("OCTAVO_TEST_TEMPLATES")
 SOURCES = {path.stem: path for path in sorted(Path(FOLDER).glob("*.jinja"))} if FOLDER else {}

@@ -16,10 +16,10 @@ from helpers import tiny_models
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
 import octavo
-from octavo.runtime.chat_template import INSTRUCTION, ChatTemplate, TemplateError
-from octavo.runtime.marked_messages import joined
-from octavo.runtime.prompt import Prompt
-from octavo.runtime.tool_description import tool_description
+from octavo.prompts.chat_template import INSTRUCTION, ChatTemplate, TemplateError
+from octavo.prompts.marked_messages import joined
+from octavo.prompts.prompt import Prompt
+from octavo.prompts.tool_description import tool_description
 
 FOLDER = os.environ.get("OCTAVO_TEST_TEMPLATES")
 SOURCES = {path.stem: path for path in sorted(Path(FOLDER).glob("*.jinja"))} if FOLDER else {}
@@ -152,7 +152,7 @@ def vocabulary(tmp_path_factory):
 @pytest.fixture(params=SOURCES)
 def name(request, monkeypatch):
     monkeypatch.setattr(Jinja2ChatFormatter, "strftime_now", staticmethod(lambda form: DAY.strftime(form)))
-    monkeypatch.setattr("octavo.runtime.chat_template.now", lambda: DAY)
+    monkeypatch.setattr("octavo.prompts.chat_template.now", lambda: DAY)
     return request.param
 
 

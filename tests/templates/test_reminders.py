@@ -7,7 +7,7 @@ import pytest
 from helpers import tiny_models
 
 import octavo
-from octavo.serve.prompt.message_formatter import MessageFormatter
+from octavo.prompts.message_formatter import MessageFormatter
 
 FOLDER = os.environ.get("OCTAVO_TEST_TEMPLATES")
 SOURCES = {path.stem: path for path in sorted(Path(FOLDER).glob("*.jinja"))} if FOLDER else {}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from octavo.ask.thought_splitter import ThoughtSplitter
-from octavo.runtime.chat_template import LAST_WORDS, ChatTemplate, TemplateError
-from octavo.runtime.thought_form import Stage, closing_of, form_of, switch_of
+from octavo.prompts.chat_template import LAST_WORDS, ChatTemplate, TemplateError
+from octavo.prompts.thought_form import Stage, closing_of, form_of, switch_of
+from octavo.prompts.thought_splitter import ThoughtSplitter
 
 FOLDER = os.environ.get("OCTAVO_TEST_TEMPLATES")
 SOURCES = {path.stem: path for path in sorted(Path(FOLDER).glob("*.jinja"))} if FOLDER else {}

@@ -12,11 +12,11 @@ from helpers.kernel_inputs import KV_TYPES, address, halves, normal, store_rows
 
 from octavo.convert.calibrate import attention_mass, calibrate
 from octavo.convert.clusters import ClusterSettings, settings_for
-from octavo.cpu_kernels.attend.head import ANY_ORDER
+from octavo.cpu_kernels.layout.head import ANY_ORDER
+from octavo.cpu_kernels.layout.scores import COARSE_KEPT
 from octavo.cpu_kernels.methods import squeezed2
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 from octavo.cpu_kernels.numba_support.shape import Shape
-from octavo.cpu_kernels.select.scores import COARSE_KEPT
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Calibration

@@ -9,9 +9,9 @@ from helpers import tiny_models
 from helpers.index_builds import SETTINGS, Recorded, assert_same_index, library_of, text_of
 
 import octavo
-from octavo.ask.document_set import open_document_set
-from octavo.ask.excerpts import lay_out
-from octavo.ask.ranking import Excerpt
+from octavo.ask.context.document_set import open_document_set
+from octavo.ask.context.excerpts import lay_out
+from octavo.ask.search.ranking import Excerpt
 from octavo.convert.identity import identity
 from octavo.library.document_file import DocumentFile, hash_document
 from octavo.library.open_index import Indexer
@@ -42,7 +42,7 @@ def llama(tmp_path_factory):
 @pytest.fixture
 def clock(monkeypatch):
     """Set the clock that templates are told."""
-    return lambda time: monkeypatch.setattr("octavo.runtime.chat_template.now", lambda: time)
+    return lambda time: monkeypatch.setattr("octavo.prompts.chat_template.now", lambda: time)
 
 
 @pytest.fixture

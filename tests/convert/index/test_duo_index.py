@@ -25,10 +25,10 @@ from octavo import OctavoError
 from octavo.convert.identity import identity
 from octavo.convert.pipeline import document_tokens, read
 from octavo.progress import Silent
-from octavo.runtime.store.files import read_json, sha256_of
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST
 from octavo.runtime.store.plan import Plan
+from octavo.system.files import read_json, sha256_of
 
 #: Of layer 0 both heads stream, of layer 1 the second, of layer 2 none.
 STREAMING = [(0, 0), (0, 1), (1, 1)]

@@ -29,11 +29,11 @@ from octavo.convert.index_builder import IndexBuilder
 from octavo.documents.document import Document
 from octavo.library.catalogue import remove
 from octavo.runtime.methods.attention import Attention
-from octavo.runtime.store.files import PARTIAL
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
-from octavo.runtime.store.locks import locked
 from octavo.runtime.store.model_library import hash_text
+from octavo.system.files import PARTIAL
+from octavo.system.locks import locked
 
 
 @pytest.fixture

@@ -19,13 +19,13 @@ from helpers.index_builds import (
 )
 
 from octavo.convert.clusters import ClusterSettings, cluster_keys, sort_head
-from octavo.cpu_kernels.attend.head import ANY_ORDER
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Calibration, ThresholdCurve
 from octavo.runtime.document.thresholds import NodeQueries, measured_curve, one_level_curve
-from octavo.runtime.store.files import sha256_of
 from octavo.runtime.store.index_files import open_index
+from octavo.system.files import sha256_of
 
 # What an index gives.
 

@@ -13,10 +13,10 @@ from helpers.index_builds import NAME, SETTINGS, TEXT, Recorded, assert_same_ind
 import octavo
 from octavo import OctavoError
 from octavo.convert.identity import identity
-from octavo.runtime.store import files
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST
 from octavo.runtime.store.model_library import hash_text
+from octavo.system import files
 
 pytestmark = pytest.mark.sampled
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.index_builds import ANSWER, QUESTION, library_of
 
-from octavo.ask.retrieval_heads import find_heads, head_scores, source_heads
+from octavo.ask.sources.retrieval_heads import find_heads, head_scores, source_heads
 from octavo.errors import OctavoError
 from octavo.runtime import query_recorder as recorder
 from octavo.runtime.document.stored_rows import as_floats
@@ -136,7 +136,7 @@ def test_no_head_that_sees_the_document(llama, document):
 def test_heads_are_found_on_a_full_disk_too(llama, tmp_path, monkeypatch):
     library = library_of(llama, tmp_path)
     assert library.model_hash
-    monkeypatch.setattr("octavo.ask.retrieval_heads.write_json", fails)
+    monkeypatch.setattr("octavo.ask.sources.retrieval_heads.write_json", fails)
     assert len(source_heads(llama, library, str)) == 4
 
 

@@ -35,7 +35,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.attend.decode import BLOCK, list_rows
-from octavo.cpu_kernels.attend.head import ANY_ORDER
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.cpu_kernels.numba_support.memory import barrier
 
 pytestmark = pytest.mark.sampled

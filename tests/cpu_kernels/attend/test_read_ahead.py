@@ -7,7 +7,7 @@ import pytest
 from helpers.kernel_inputs import SHAPE, address
 
 from octavo.cpu_kernels.attend.read_ahead import LATELY, PAGES, ask_for_rows
-from octavo.cpu_kernels.attend.spans import SPAN
+from octavo.cpu_kernels.layout.spans import SPAN
 
 PAGE = 4096
 ROWS = PAGE // SHAPE.row_bytes  # rows of a page

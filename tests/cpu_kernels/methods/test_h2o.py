@@ -20,7 +20,7 @@ from helpers.kernel_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
 from octavo.cpu_kernels.methods import h2o
 from octavo.cpu_kernels.methods.h2o import evict, score_kept, select_kept
 from octavo.cpu_kernels.numba_support.shape import Shape

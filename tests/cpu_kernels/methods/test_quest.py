@@ -19,8 +19,8 @@ from helpers.kernel_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS
-from octavo.cpu_kernels.attend.spans import ALL_HEADS
+from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.layout.spans import ALL_HEADS
 from octavo.cpu_kernels.methods import quest
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS, append_to_pages, score_pages

@@ -6,10 +6,10 @@ from helpers.kernel_inputs import Room
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.attend.head import HEAD
+from octavo.cpu_kernels.layout.head import HEAD
+from octavo.cpu_kernels.layout.scores import padded, selection_scratch_bytes
 from octavo.cpu_kernels.methods.select_top import choose_apart
 from octavo.cpu_kernels.numba_support.shape import Shape
-from octavo.cpu_kernels.select.scores import padded, selection_scratch_bytes
 
 
 @settings(max_examples=200, deadline=None)

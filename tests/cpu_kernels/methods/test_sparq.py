@@ -27,7 +27,7 @@ from helpers.sparq_heads import bytes_of_moments, bytes_of_scores, select, sprea
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.attend.head import CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.methods.sparq import score_rows, select_rows

@@ -17,7 +17,7 @@ from helpers.kernel_inputs import (
     store_rows,
 )
 
-from octavo.cpu_kernels.attend.head import CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.methods.sparq import append_to_extras, append_to_sums
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import octavo
-from octavo.ask.passages import TokenText
+from octavo.ask.sources.find_sources import TokenText
 from octavo.evaluation.samples import Outcome, Sample
 from octavo.evaluation.tasks import task_class
 from octavo.evaluation.tasks.sources import _TASKS, Sources

@@ -24,9 +24,9 @@ from octavo.library.batch.local_run import index_all
 from octavo.library.document_file import DocumentFile
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention
-from octavo.runtime.store.locks import locked
 from octavo.runtime.store.model_library import Library
 from octavo.settings import ModelSettings
+from octavo.system.locks import locked
 
 
 @pytest.fixture(autouse=True)

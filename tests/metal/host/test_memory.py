@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from octavo import OctavoError
-from octavo.cpu_kernels.attend.head import HEAD
+from octavo.cpu_kernels.layout.head import HEAD
 from octavo.metal import shader_library
 from octavo.metal import shared_memory as shared
 from octavo.metal.gpu import open_gpu
 from octavo.metal.records import GpuHeads, State
 from octavo.metal.shared_memory import ALIGNMENT, ARENA_BYTES, SharedMemory
-from octavo.runtime.store.files import map_arrays, write_arrays
+from octavo.system.files import map_arrays, write_arrays
 
 
 @pytest.fixture

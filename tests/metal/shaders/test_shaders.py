@@ -8,7 +8,7 @@ from helpers.kernel_inputs import address, halves, normal, read_rows, relative_e
 from helpers.shader_layers import Layer
 from metal_simulator import simulator
 
-from octavo.cpu_kernels.attend.head import CHUNK_ROWS, extras_offset
+from octavo.cpu_kernels.layout.head import CHUNK_ROWS, extras_offset
 from octavo.cpu_kernels.methods import dense, quest, sparq
 from octavo.cpu_kernels.methods.sparq import moments_bytes
 from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape

@@ -11,7 +11,7 @@ from helpers.cache_rows import part, random_rows
 from helpers.kernel_heads import moments_of_chunks
 from helpers.kernel_inputs import KV_TYPES, normal, store_rows
 
-from octavo.cpu_kernels.attend.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.numba_support.vector import CACHE_LINE
 from octavo.errors import OctavoError

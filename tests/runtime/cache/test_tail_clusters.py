@@ -5,7 +5,7 @@ import pytest
 from helpers.cache_rows import part, random_rows
 from helpers.kernel_inputs import KV_TYPES
 
-from octavo.cpu_kernels.attend.head import CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.numba_support.shape import F16
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT
 from octavo.runtime.cache.kv_cache import KVCache

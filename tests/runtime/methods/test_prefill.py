@@ -5,7 +5,7 @@ import pytest
 from helpers import papers, tiny_models
 
 import octavo
-from octavo.cpu_kernels.attend.head import CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods.h2o import positions_and_attention
 from octavo.runtime.document.stored_rows import as_floats
 

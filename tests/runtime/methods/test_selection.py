@@ -11,7 +11,7 @@ import pytest
 from helpers import oracle
 
 import octavo
-from octavo.cpu_kernels.attend.head import ANY_ORDER
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.runtime.document.index import Calibration, Index, IndexLayer, ThresholdCurve
 from octavo.runtime.document.thresholds import query_head_importance
 

@@ -10,9 +10,9 @@ from helpers.index_builds import build, library_of, text_of
 import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.runtime.cache import derived_extras
-from octavo.runtime.store.files import map_arrays, write_arrays
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import describe, read_manifest, save_manifest
+from octavo.system.files import map_arrays, write_arrays
 
 CODES = "extras-codes-4-1.safetensors"
 

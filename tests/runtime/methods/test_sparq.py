@@ -7,7 +7,7 @@ import pytest
 from helpers.kernel_heads import ONE_COPY, queries_of, random_head
 from helpers.kernel_inputs import EACH, QUANTISED, SHAPE
 
-from octavo.cpu_kernels.attend.head import HEAD
+from octavo.cpu_kernels.layout.head import HEAD
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.runtime.methods.attention import Attention

@@ -6,9 +6,10 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from octavo.runtime.models import find_model, load_model
-from octavo.runtime.process import usable_cpus
+from octavo.runtime import load_model
+from octavo.runtime.models import find_model
 from octavo.settings import ModelSettings
+from octavo.system import usable_cpus
 
 
 @pytest.fixture(autouse=True)

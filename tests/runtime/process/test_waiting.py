@@ -8,14 +8,14 @@ import time
 import pytest
 
 import octavo
-from octavo.runtime.process import threads
-from octavo.runtime.process.other_work import Look
-from octavo.runtime.process.threads import Waiting
+from octavo.system import threads
+from octavo.system.other_work import Look
+from octavo.system.threads import Waiting
 
 #: Has two threads of OpenMP meet often, with pauses; prints the seconds that they computed, looping and asleep.
 MEET = """
 import ctypes, json, time
-from octavo.runtime.process.threads import Waiting, _of_openmp
+from octavo.system.threads import Waiting, _of_openmp
 
 start = _of_openmp("GOMP_parallel")
 nothing = ctypes.cast(_of_openmp("omp_get_thread_num"), ctypes.c_void_p)

@@ -13,15 +13,16 @@ from safetensors.numpy import load_file, save
 import octavo
 from octavo import OctavoError
 from octavo.convert.identity import identity
-from octavo.cpu_kernels.attend.head import ANY_ORDER
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.runtime.document.index import Calibration, IndexLayer
 from octavo.runtime.document.thresholds import measured_curve
-from octavo.runtime.store import files, index_files, kept_files
+from octavo.runtime.store import index_files, kept_files
 from octavo.runtime.store import manifest as manifests
-from octavo.runtime.store.files import DamagedError, checksum_of, sha256_of, write_json
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST, read_manifest, save_manifest
 from octavo.runtime.store.model_library import hash_text
+from octavo.system import files
+from octavo.system.files import DamagedError, checksum_of, sha256_of, write_json
 
 # The rules of index_files.py.
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from helpers.index_builds import arrays_of
 
-from octavo.cpu_kernels.attend.head import ANY_ORDER
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.runtime.document.index import IndexLayer, StreamingRows
-from octavo.runtime.store.files import DamagedError, map_arrays, write_arrays
 from octavo.runtime.store.index_files import layer_path, read_keys, read_tokens, write_layer
+from octavo.system.files import DamagedError, map_arrays, write_arrays
 
 N_HEADS, N_ROWS, HEAD_DIM = 6, 2000, 64
 

@@ -9,8 +9,8 @@ import pytest
 from helpers import tiny_models
 from helpers.served import serving
 
-from octavo.runtime.cache.free_memory import FreeMemory
 from octavo.runtime.embedder import FIRST, LAST, MEAN
+from octavo.system.free_memory import FreeMemory
 
 TEXT = "The keeper of the island wrote every evening."
 LONG = TEXT * 40  # several batches
@@ -137,7 +137,7 @@ def test_a_model_without_pooling_says_what_to_do(served):
 
 def test_memory_that_does_not_suffice_is_said(one, monkeypatch):
     one.server.embeddings.close()
-    monkeypatch.setattr("octavo.runtime.cache.free_memory.free_memory", lambda: FreeMemory(1 << 20, "are free"))
+    monkeypatch.setattr("octavo.system.free_memory.free_memory", lambda: FreeMemory(1 << 20, "are free"))
     status, error = one.refused("/v1/embeddings", input="a")
     assert status == 500
     assert "Computing an embedding of up to 512 tokens needs 0.00 GiB more" in error["message"]

@@ -5,9 +5,9 @@ import json
 import pytest
 
 import octavo
+from octavo.prompts.call_grammar import calls_grammar, schema_grammar
 from octavo.serve.engine.grammar import Grammars
-from octavo.serve.http.api_error import RequestError
-from octavo.serve.prompt.call_grammar import calls_grammar, schema_grammar
+from octavo.serve.request_error import RequestError
 
 NODE = {
     "type": "object",
@@ -124,7 +124,7 @@ def test_a_schema_that_ends_a_process_does_not_end_the_servers(grammars):
 
 def test_references_of_parameters_mean_their_schema(grammars):
     """They do although the parameters are a part of what the model writes."""
-    from octavo.runtime.call_form import HERMES, CallForm, Style
+    from octavo.prompts.call_form import HERMES, CallForm, Style
 
     tools = [{"type": "function", "function": {"name": "put", "parameters": LIST}}]
     value = '{"head": {"value": 1, "next": {"value": 2}}}'

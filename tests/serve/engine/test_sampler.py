@@ -7,7 +7,7 @@ import octavo
 from octavo.serve.engine.grammar import Grammars
 from octavo.serve.engine.request import Request
 from octavo.serve.engine.sampler import TokenSampler, check_bias, token_logprob
-from octavo.serve.http.api_error import RequestError
+from octavo.serve.request_error import RequestError
 from octavo.settings import Sampling
 
 TOKENS = [5, 6, 7, 8]

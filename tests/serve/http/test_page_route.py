@@ -34,8 +34,8 @@ def test_the_files_come_with_their_headers():
 def test_the_real_server_has_the_page_and_asks_no_key_for_it():
     from starlette.testclient import TestClient
 
-    from octavo.serve.http.app import application
-    from octavo.serve.http.server_pool import Choice, ServerPool, _Loaded
+    from octavo.serve.app import application
+    from octavo.serve.server_pool import Choice, ServerPool, _Loaded
 
     pool = ServerPool({"none": Choice(Path("none.gguf"), lambda turns: None)})
     pool._loaded["none"] = _Loaded(None)  # no request of this test needs more of the model

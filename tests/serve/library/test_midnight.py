@@ -18,7 +18,7 @@ def test_documents_outlive_the_day(tmp_path, monkeypatch):
         return served.post("/v1/chat/completions", **body)["usage"]
 
     for time in (datetime(2001, 5, 31), datetime(2001, 9, 30)):
-        monkeypatch.setattr("octavo.runtime.chat_template.now", lambda time=time: time)
+        monkeypatch.setattr("octavo.prompts.chat_template.now", lambda time=time: time)
         with serving(model, tmp_path / "library") as served:
             known = [file["id"] for file in served.client.get("/v1/files").json()["data"]]
             file = served.read(f"{time.month}.txt", TEXT + str(time).encode())
@@ -26,6 +26,6 @@ def test_documents_outlive_the_day(tmp_path, monkeypatch):
             for each in (*known, file["id"]):
                 usage = answered(served, each)
                 assert usage["prompt_tokens_details"]["cached_tokens"] >= file["tokens"] - 9
-            monkeypatch.setattr("octavo.runtime.chat_template.now", lambda: datetime(2001, 10, 1))
+            monkeypatch.setattr("octavo.prompts.chat_template.now", lambda: datetime(2001, 10, 1))
             assert answered(served, file["id"])["prompt_tokens_details"]["cached_tokens"] >= file["tokens"] - 9
     assert len(known) == 1

@@ -118,7 +118,7 @@ def test_an_answer_has_sources_and_a_basis(tools):
 
 def test_sources_name_the_document_and_the_page(tools, monkeypatch):
     from octavo.ask.collection import Collection
-    from octavo.ask.passages import Passage
+    from octavo.ask.sources.find_sources import Passage
 
     def sources(session):
         return [Passage("Its keeper was Agnes Moir.", 0.5, 28, 54, 3, "2", None, str(session.path))]
@@ -139,7 +139,7 @@ def test_sources_name_the_document_and_the_page(tools, monkeypatch):
 
 def test_sources_of_a_part_stand_in_the_whole_document(folder, tiny_model, tmp_path, monkeypatch):
     from octavo.ask.collection import Collection
-    from octavo.ask.passages import Passage
+    from octavo.ask.sources.find_sources import Passage
 
     text = "".join(f"The keeper wrote line {i} of the log.\n" for i in range(400))
     (folder / "long.txt").write_text(text)
@@ -163,7 +163,7 @@ def test_sources_of_a_part_stand_in_the_whole_document(folder, tiny_model, tmp_p
 
 def test_a_part_whose_name_two_documents_share_keeps_it(folder, tiny_model, tmp_path, monkeypatch):
     from octavo.ask.collection import Collection
-    from octavo.ask.passages import Passage
+    from octavo.ask.sources.find_sources import Passage
 
     for name, n_lines in (("a", 400), ("b", 404)):
         (folder / name).mkdir()
@@ -196,8 +196,8 @@ def test_an_answer_from_passages_tells_how_little_was_read(folder, talking_file,
 
 def test_the_model_is_loaded_for_the_first_question_only(tools, monkeypatch):
     loaded = []
-    load = "octavo.runtime.models.load_model.load"
-    from octavo.runtime.models import load_model
+    load = "octavo.runtime.load_model.load"
+    from octavo.runtime import load_model
 
     before = load_model.load
     monkeypatch.setattr(load, lambda *arguments: loaded.append(arguments) or before(*arguments))

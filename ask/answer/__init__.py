@@ -1,0 +1,1 @@
+"""An answer as it is drawn: tokens in, text, thoughts and figures out."""

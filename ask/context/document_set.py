@@ -1,0 +1,258 @@
+"""Open many indexed documents, and find the one that a question is about.
+
+Documents are ranked in two steps; the second covers fewer documents:
+
+1. Count the words that documents share with the question (word_scores.py).
+2. Let the question's words attend to all keys of the best of these documents, by the retrieval heads
+   (question_queries.py).
+
+Both scores count in the end, each in standard deviations among the documents of the second step.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...errors import OctavoError
+from ...library.bm25 import BEFORE
+from ...library.document_file import DocumentFile, HashedDocument, hash_document
+from ...library.function_words import says_something, with_subject
+from ...library.indexed_document import IndexedDocument
+from ...library.open_index import Indexer
+from ...progress import LeftOut, ProgressOfMany, Silent, before_many
+from ...runtime.document.index import Index
+from ...runtime.llama import Llama
+from ...runtime.query_recorder import QueryHead
+from ...runtime.store.index_files import open_index, read_keys, read_tokens
+from ...runtime.store.model_library import Library, known_manifest
+from ...system.files import DamagedError
+from ...system.threads import one_thread
+from ..search.question_queries import HeadQueries, question_queries
+from ..search.ranking import PIECE, Ranking
+from ..search.word_scores import WordScores, folding
+
+_Read = TypeVar("_Read")
+
+#: Number of documents to rank by their keys.
+_RANKED = 32
+
+#: Number of indexes to keep open.
+_KEPT_OPEN = 4
+
+
+class DocumentSet:
+    """Indexed documents.
+
+    Parameters
+    ----------
+    llama : Llama
+        The model that has read them.
+    documents : sequence of IndexedDocument
+        The documents, at least one.
+    heads : sequence of QueryHead
+        Retrieval heads (retrieval_heads.py).
+    heal : callable
+        Makes a damaged index again.
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        library: Library,
+        documents: Sequence[IndexedDocument],
+        heads: Sequence[QueryHead],
+        heal: Callable[[IndexedDocument], None],
+    ) -> None:
+        self.documents = list(documents)
+        self._llama, self._library, self._heads, self._heal = llama, library, heads, heal
+        self._open: OrderedDict[Path, tuple[Index, dict[str, Any]]] = OrderedDict()
+
+    @cached_property
+    def texts(self) -> dict[IndexedDocument, np.ndarray]:
+        """Return the tokens of the documents, without the prompt's head."""
+        return {document: self.tokens(document)[self.n_prefix(document) :] for document in self.documents}
+
+    def tokens(self, document: IndexedDocument) -> np.ndarray:
+        """Return the tokens of a document, the prompt's head included."""
+        return self._read(document, lambda whole: read_tokens(whole.folder))
+
+    def n_prefix(self, document: IndexedDocument) -> int:
+        """Return the number of tokens of the head that a document was read with: dates in it may differ."""
+        return self._read(document, lambda whole: len(known_manifest(whole.folder)["head"]))
+
+    @cached_property
+    def words(self) -> WordScores:
+        """Return the scorer of the words that documents share with a question."""
+        return WordScores([self._folded[document] for document in self.documents])
+
+    def open(self, document: IndexedDocument) -> tuple[Index, dict[str, Any]]:
+        """Open the index of a document; return it with the manifest's description of the document.
+
+        Raise OctavoError if the index can neither be opened nor made again.
+        """
+        opened = self._open.pop(document.folder, None)
+        if opened is None:
+            index, manifest = self._read(document, lambda damaged: open_index(damaged.folder, self._library.model_hash))
+            opened = index, manifest["document"]
+        opened[0].check()
+        self._open[document.folder] = opened
+        while len(self._open) > _KEPT_OPEN:
+            self._open.popitem(last=False)
+        return opened
+
+    def rank(self, question: str, before: str = "") -> Ranking:
+        """Rank the documents that share most words with a question. The model is empty afterwards.
+
+        Parameters
+        ----------
+        before : str
+            The question before, whose words count less.
+
+        Raises
+        ------
+        OctavoError
+            An index can neither be opened nor made again.
+        """
+        llama = self._llama
+        question, before = with_subject(question, before)
+        tokens = dict.fromkeys(self._subject(before), BEFORE) | dict.fromkeys(self._subject(question), 1.0)
+        words = self.words.of(tokens)
+        near = np.argsort(-words, kind="stable")[:_RANKED]
+        documents = [self.documents[i] for i in near]
+        queries = question_queries(llama, self._heads, question, before)
+        with one_thread():
+            pieces = [self._read(document, partial(self._best_scores, queries)) for document in documents]
+        return Ranking(documents, [self._folded[document] for document in documents], tokens, words[near], pieces)
+
+    @cached_property
+    def _folded(self) -> dict[IndexedDocument, np.ndarray]:
+        """Return the tokens of the documents, without case and blanks."""
+        table = folding(self._llama)
+        return {document: table[tokens] for document, tokens in self.texts.items()}
+
+    def _subject(self, question: str) -> list[int]:
+        """Return the tokens of a question, without case, that say something about its subject; all if none does."""
+        if not question:
+            return []
+        tokens = self._llama.prompt().question(f" {question}")
+        subject = [token for token in tokens if says_something(self._llama.piece(token).decode(errors="replace"))]
+        return list(map(int, folding(self._llama)[subject or tokens]))
+
+    def _best_scores(self, queries: Sequence[HeadQueries], document: IndexedDocument) -> np.ndarray:
+        """Return the highest score of a key of each piece of a document, for each head and word of a question."""
+        n_words, n_pieces = len(queries[0].queries) if queries else 0, max(-(-len(self.texts[document]) // PIECE), 1)
+        n_prefix = self.n_prefix(document)
+        scores = np.full((len(queries), n_words, n_pieces), -np.inf, np.float32)
+        for head, query in enumerate(queries):
+            stored = read_keys(document.folder, query.layer, query.head.kv_head)
+            if stored is not None:
+                keys, order = stored
+                scores[head] = query.best(keys, order, len(keys), n_prefix, PIECE)
+        return scores
+
+    def _read(self, document: IndexedDocument, read: Callable[[IndexedDocument], _Read]) -> _Read:
+        """Read from an index; make the index again if it is damaged."""
+        try:
+            return read(document)
+        except DamagedError:
+            self._heal(document)
+            return read(document)
+
+
+def open_document_set(
+    indexer: Indexer,
+    files: Sequence[DocumentFile | HashedDocument],
+    heads: Sequence[QueryHead],
+    progress: ProgressOfMany,
+) -> DocumentSet:
+    """Index the documents that lack an index, and open all. Leave out those that fail, with a notice.
+
+    Parameters
+    ----------
+    files : sequence of DocumentFile or HashedDocument
+        The documents. Parts stand for a document longer than the context.
+    heads : sequence of QueryHead
+        Retrieval heads (retrieval_heads.py).
+
+    Returns
+    -------
+    DocumentSet
+        The documents, without duplicates of the same text.
+
+    Raises
+    ------
+    OctavoError
+        No document can be used; of a single one, the reason.
+    """
+    documents: list[HashedDocument] = []
+    problems: list[str] = []
+    for file in files:
+        try:
+            if isinstance(file, DocumentFile):
+                file = hash_document(file, indexer.snapshot, before_many(progress))
+            documents += indexer.fit(file)
+        except OctavoError as problem:
+            problems.append(str(problem))
+    return index_set(indexer, documents, heads, progress, problems)
+
+
+def index_set(
+    indexer: Indexer,
+    documents: Sequence[HashedDocument],
+    heads: Sequence[QueryHead],
+    progress: ProgressOfMany,
+    problems: Sequence[str] = (),
+) -> DocumentSet:
+    """Index the documents that lack an index, and open all, as `open_document_set` does.
+
+    Parameters
+    ----------
+    documents : sequence of HashedDocument
+        The documents, each of which fits the context.
+    problems : sequence of str
+        Reasons why other documents cannot be used.
+
+    Raises
+    ------
+    OctavoError
+        No document can be used; of a single one, the reason.
+    """
+    problems = list(problems)
+    indexed: dict[Path, HashedDocument] = {}
+    missing = []
+    for document in documents:
+        folder = indexer.find(document)
+        if folder is not None:
+            indexed.setdefault(folder, document.without_text())
+        else:
+            missing.append(document)
+    if missing:
+        progress.begin(len(missing))
+    for document in missing:
+        of_document = progress.document(document.name)
+        try:
+            indexed.setdefault(indexer.index(document, of_document), document.without_text())
+        except OctavoError as problem:
+            problems.append(str(problem))
+        of_document.end()
+    check_problems(indexed, problems, indexer.notice)
+
+    def heal(document: IndexedDocument) -> None:
+        indexer.index(indexed[document.folder], Silent())
+
+    in_order = [IndexedDocument(document.name, document.path, folder) for folder, document in indexed.items()]
+    return DocumentSet(indexer.llama, indexer.library, in_order, heads, heal)
+
+
+def check_problems(usable: Collection[Any], problems: Sequence[str], notice: Callable[[str], None]) -> None:
+    """Print why documents are left out. Raise OctavoError if none is usable."""
+    if not usable:
+        raise OctavoError(problems[0] if len(problems) == 1 else "\n- ".join(["No document can be used:", *problems]))
+    for sentence in problems:
+        notice(LeftOut(f"Left out: {sentence}"))

@@ -1,0 +1,1 @@
+"""Rank documents and their pieces for a question."""

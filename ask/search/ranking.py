@@ -1,0 +1,130 @@
+"""Rank documents and excerpts for a question by BM25 and by the attention of retrieval heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...library.indexed_document import IndexedDocument
+from .question_queries import attention_shares
+from .word_scores import WordScores
+
+#: Tokens of a piece: excerpts begin and end between two.
+PIECE = 128
+
+#: Weight of attention beside the words.
+_ATTENTION = 0.5
+
+#: What a document's highest score loses for each e-fold of its pieces: of more pieces the highest one is higher by
+#: chance.
+_LENGTH = 0.5
+
+
+class Candidate(NamedTuple):
+    """A document that a question may be about.
+
+    Parameters
+    ----------
+    document : IndexedDocument or UnreadDocument
+        The document.
+    share : float
+        Share of the attention of the question's words among the ranked documents; of documents that were not read,
+        share of the words' scores.
+    score : float
+        Score by words and attention, in standard deviations; of documents that were not read, by words.
+    """
+
+    document: Any
+    share: float
+    score: float
+
+
+class Excerpt(NamedTuple):
+    """Tokens of the text of a document, an IndexedDocument or UnreadDocument, from `start` up to `stop`.
+
+    The prompt's head before the text does not count.
+    """
+
+    document: Any
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Documents ranked for a question.
+
+    Parameters
+    ----------
+    question : mapping of int to float
+        The weight of each token of the question.
+    words : float64 array, shape (n_documents,)
+        Score of each document by the words that it shares with the question (word_scores.py).
+    pieces : sequence of float32 arrays, shape (n_heads, n_words, n_pieces)
+        For each document, the highest score of the question's words with a key of each piece of its text.
+    """
+
+    documents: Sequence[IndexedDocument]
+    texts: Sequence[np.ndarray]
+    question: Mapping[int, float]
+    words: np.ndarray
+    pieces: Sequence[np.ndarray]
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """Return the documents, the likeliest first."""
+        best = [scores.max(axis=2) - _LENGTH * np.log(scores.shape[2]) for scores in self.pieces]
+        shares = attention_shares(np.stack(best, axis=2))
+        scores = _standing_out(self.words) + _ATTENTION * _standing_out(shares)
+        candidates = map(Candidate, self.documents, shares.tolist(), scores.tolist())
+        return sorted(candidates, key=lambda candidate: -candidate.score)
+
+    def excerpts(self, n_tokens: int) -> list[Excerpt]:
+        """Choose the likeliest excerpts of all documents: pieces and the ones after them.
+
+        They have n_tokens tokens or more, unless all documents together have fewer. The likeliest come last, next to
+        the question.
+        """
+        of_pieces = [(number, i) for number, pieces in enumerate(self.pieces) for i in range(pieces.shape[2])]
+        words = np.concatenate(WordScores(self.texts, PIECE).of_pieces(self.question))
+        shares = attention_shares(np.concatenate(self.pieces, axis=2))
+        scores = _standing_out(words) + _ATTENTION * _standing_out(shares)
+        chosen: dict[tuple[int, int], float] = {}
+        n_chosen = 0
+        for at in np.argsort(-scores, kind="stable").tolist():
+            number, first = of_pieces[at]
+            for piece in (first, first + 1):
+                left = len(self.texts[number]) - piece * PIECE
+                if left > 0 and (number, piece) not in chosen:
+                    chosen[number, piece] = float(scores[at])
+                    n_chosen += min(left, PIECE)
+            if n_chosen >= n_tokens:
+                break
+        runs = sorted(_runs(chosen), key=lambda run: max(chosen[piece] for piece in run))
+        return [
+            Excerpt(
+                self.documents[number],
+                first * PIECE,
+                min((run[-1][1] + 1) * PIECE, len(self.texts[number])),
+            )
+            for run in runs
+            for number, first in run[:1]
+        ]
+
+
+def _runs(pieces: dict[tuple[int, int], float]) -> Iterator[list[tuple[int, int]]]:
+    """Yield runs of pieces that follow one another in a document."""
+    numbered = enumerate(sorted(pieces))
+    for _, run in groupby(numbered, lambda each: (each[1][0], each[1][1] - each[0])):
+        yield [piece for _, piece in run]
+
+
+def _standing_out(values: np.ndarray) -> np.ndarray:
+    """Return the distance of each value from the mean, in standard deviations."""
+    above: np.ndarray = (values - values.mean()) / max(float(values.std()), 1e-9)
+    return above

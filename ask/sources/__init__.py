@@ -1,0 +1,1 @@
+"""Find the sources of an answer by the attention of retrieval heads."""

@@ -1,0 +1,187 @@
+"""Turn the attention to a document into passages that one can read and check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...documents.document import Place, place_at
+from ...documents.sentences import sentences
+from ...runtime.llama import Llama
+from ...runtime.store.model_library import hash_text
+from ...settings import check_whole
+
+#: Least share of the attention that a source has: this, and in a short text, of whose sentences each gets much, so
+#: many times their mean share, but no more than the third. A sentence beside another needs half of it.
+_LEAST, _TIMES, _MOST = 0.04, 2, 0.25
+
+#: Sentences of a quote.
+_QUOTED = 2
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage of a document that an answer comes from.
+
+    Parameters
+    ----------
+    quote : str
+        The one or two sentences with most attention.
+    share : float
+        Its share of the attention to the document, beyond the attention of any text, in the part of the answer with
+        most attention to it: the mean over the retrieval heads.
+    start, stop : int
+        Characters of the document's text where the quote starts and stops.
+    line : int
+        Line in which the quote starts, from 1, in the whole file, even if the document is a part of it.
+    page : str or None
+        Label of the page, in a document that has pages.
+    heading : str or None
+        Headings above the passage, from the outermost one on: "Methods > Data".
+    document : str or None
+        The document's file, if there are several.
+    """
+
+    quote: str
+    share: float
+    start: int
+    stop: int
+    line: int
+    page: str | None
+    heading: str | None
+    document: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        known = {**asdict(self), "share": round(self.share, 4)}
+        return {name: value for name, value in known.items() if name != "document" or value is not None}
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """The text of some tokens.
+
+    Parameters
+    ----------
+    starts : int64 array, shape (n_tokens,)
+        Offset of the character in which each token begins.
+    first_line : int
+        Number of the text's first line.
+    """
+
+    text: str
+    starts: np.ndarray
+    first_line: int = 1
+
+    @classmethod
+    def of(cls, pieces: Sequence[bytes], sha256: str = "", first_line: int = 1) -> TokenText:
+        """Join the pieces of a text.
+
+        Parameters
+        ----------
+        pieces : sequence of bytes
+            Text of each token.
+        sha256 : str
+            Hash of the tokenized text, in hexadecimal digits: some tokenizers put a blank before it.
+        first_line : int
+            Number of the text's first line.
+        """
+        content = b"".join(pieces)
+        begins = (np.frombuffer(content + b" ", np.uint8) & 0xC0) != 0x80  # bytes that begin a character
+        starts = (np.cumsum(begins) - 1)[np.cumsum([0, *map(len, pieces)])[:-1]]
+        text = content.decode("utf-8", "replace")
+        if text.startswith(" ") and hash_text(text[1:]) == sha256:
+            return cls(text[1:], np.maximum(starts - 1, 0), first_line)
+        return cls(text, starts, first_line)
+
+    @classmethod
+    def of_document(cls, llama: Llama, tokens: np.ndarray, described: dict[str, Any]) -> TokenText:
+        """Join the pieces of a document's tokens.
+
+        Parameters
+        ----------
+        tokens : int32 array, shape (n_tokens,)
+            The document's tokens, without the head of the prompt.
+        """
+        return cls.of(_pieces(llama, tokens), described["sha256"], described.get("first_line", 1))
+
+    @classmethod
+    def of_beginning(cls, llama: Llama, tokens: np.ndarray, text: str) -> TokenText:
+        """Join the pieces of the first tokens of a text."""
+        made = cls.of(_pieces(llama, tokens))
+        has_blank = made.text.startswith(" ") and not text.startswith(made.text[:2])
+        return cls(made.text[1:], np.maximum(made.starts - 1, 0)) if has_blank else made
+
+    @cached_property
+    def borders(self) -> np.ndarray:
+        """Return the beginnings of the text's sentences, and its end."""
+        return np.array(sentences(self.text))
+
+    @cached_property
+    def sentence_of(self) -> np.ndarray:
+        """Return the number of the sentence that each token begins in."""
+        return np.clip(np.searchsorted(self.borders, self.starts, side="right") - 1, 0, len(self.borders) - 2)
+
+
+def _pieces(llama: Llama, tokens: np.ndarray) -> list[bytes]:
+    """Return the text of each token."""
+    unique, numbers = np.unique(tokens, return_inverse=True)
+    pieces = [llama.piece(token) for token in unique.tolist()]
+    return [pieces[number] for number in numbers.tolist()]
+
+
+def text_and_places(llama: Llama, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
+    """Return text and places of a document, from the tokens of its text and its index's description."""
+    text = TokenText.of_document(llama, tokens, described)
+    return text, [Place(*place) for place in described.get("places", ())]
+
+
+def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, most: int) -> list[Passage]:
+    """Find the passages with most attention. Neighbouring sentences with attention form one passage.
+
+    Parameters
+    ----------
+    places : sequence of Place
+        Where its pages and headings begin, by rising offset.
+    attended : float32 array, shape (n_parts, n_tokens)
+        Attention of each part of an answer to the tokens, beyond the attention of any text (`Recorder.attended`).
+
+    Returns
+    -------
+    list of Passage
+        At most `most`, the largest shares first; none if no sentence stands out.
+    """
+    check_whole("most", most, 1)
+    borders, n_sentences = text.borders, len(text.borders) - 1
+    shares = np.stack([np.bincount(text.sentence_of, part, n_sentences) for part in attended])
+    best = shares.max(axis=0)
+    least = max(_LEAST, min(_TIMES / n_sentences, _MOST))
+    marked = np.flatnonzero(best >= least / 2)
+    runs = np.split(marked, np.flatnonzero(np.diff(marked) > 1) + 1)
+    found = [(float(shares[:, run].sum(axis=1).max()), run) for run in runs if len(run)]
+    found = sorted((candidate for candidate in found if candidate[0] >= least), key=lambda candidate: -candidate[0])
+    made = []
+    for share, run in found[:most]:
+        start, stop = _quoted(run, best, borders)
+        quote = text.text[start:stop]
+        start += len(quote) - len(quote.lstrip())
+        place = place_at(places, start)
+        page, heading = (place.page, place.heading) if place else (None, None)
+        line = text.text.count("\n", 0, start) + text.first_line
+        made.append(Passage(" ".join(quote.split()), share, start, stop, line, page, heading))
+    return made
+
+
+def _quoted(run: np.ndarray, best: np.ndarray, borders: np.ndarray) -> tuple[int, int]:
+    """Return the bounds of a quote: the sentence of a run with most attention, and its better neighbour."""
+    first = stop = int(run[best[run].argmax()])
+    stop += 1
+    while stop - first < min(_QUOTED, len(run)):
+        before = best[first - 1] if first > run[0] else -1.0
+        after = best[stop] if stop <= run[-1] else -1.0
+        first, stop = (first - 1, stop) if before > after else (first, stop + 1)
+    return int(borders[first]), int(borders[stop])

@@ -1,0 +1,1 @@
+"""HTML, and the kinds that become HTML on the way: EPUB and FictionBook."""

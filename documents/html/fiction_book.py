@@ -1,0 +1,71 @@
+"""Read FictionBook (FB2), also zipped: title and authors, chapters, and notes."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from html import escape
+from xml.etree.ElementTree import Element
+
+from ...errors import OctavoError
+from ..archive import Archive
+from ..document import Document
+from ..markdown import document_of
+from ..text.xml_text import attribute, element_name, inner_html, words
+from .html import parse, to_markdown, too_deep
+
+#: What becomes of elements; the text of those that are absent stays.
+_TAGS = {"p": "p", "table": "table", "tr": "tr", "td": "td", "th": "th", "v": "p", "text-author": "p", "stanza": "p"}
+_TAGS |= {"cite": "blockquote", "epigraph": "blockquote", "poem": "blockquote", "section": "div", "body": "div"}
+_TAGS |= {"emphasis": "em", "strong": "b"}
+
+_BEGINNING = re.compile(rb"<(?:\w+:)?FictionBook\b")
+
+
+def is_fiction_book(content: bytes, name: str) -> bool:
+    """Return whether a file is a FictionBook."""
+    return _BEGINNING.search(content[:2048]) is not None and content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<")
+
+
+def read_zipped_book(archive: Archive) -> Document:
+    """Read a FictionBook that is the only file of an archive."""
+    return read_fiction_book(archive.read(archive.names[0]), archive.name)
+
+
+def read_fiction_book(content: bytes, name: str) -> Document:
+    """Read a FictionBook.
+
+    Raises
+    ------
+    OctavoError
+        The file is damaged, or its elements are nested too deeply.
+    """
+    try:
+        root = ElementTree.fromstring(content)
+    except (ElementTree.ParseError, ValueError, LookupError) as problem:
+        raise OctavoError(f"{name} is damaged: download or save it again.") from problem
+    written = ""
+    for about in (node for node in root.iter() if element_name(node) == "title-info"):
+        title = next((words(node) for node in about if element_name(node) == "book-title"), "")
+        authors = " / ".join(words(node) for node in about if element_name(node) == "author")
+        written += f"<h1>{escape(title)}</h1><p>{escape(authors)}</p>"
+    try:
+        written += "".join(_as_html(node, 1) for node in root if element_name(node) == "body")
+    except RecursionError as problem:
+        raise too_deep(name) from problem
+    return document_of(*to_markdown(parse(written, name), is_site=False))
+
+
+def _as_html(node: Element, depth: int) -> str:
+    """Return an element as HTML."""
+    name = element_name(node)
+    if name in ("binary", "image", ""):
+        return ""
+    if name in ("title", "subtitle"):
+        level = min(depth + (name == "subtitle"), 6)
+        return f"<h{level}>{escape(words(node))}</h{level}>"
+    inner = inner_html(node, lambda child: _as_html(child, depth + (name == "section")))
+    if name == "a" and attribute(node, "type") == "note":
+        return inner if inner.startswith("[") else f"[{inner}]"
+    tag = _TAGS.get(name)
+    return f"<{tag}>{inner}</{tag}>" if tag else inner

@@ -1,0 +1,147 @@
+"""Read HTML as Markdown, without scripts, styles and navigation."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from contextlib import suppress
+from typing import Any
+
+from ...errors import OctavoError
+from ..document import Document
+from ..markdown import document_of, headings
+from ..text.encodings import decode, decode_as, is_damaged_utf_8, loses_little
+from .html_elements import HTMLElements
+
+#: The beginning of HTML, the tags that any HTML has, and the file names of partial pages.
+_BEGINNING = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+_TAG, _NAMES = re.compile(r"<[a-z][a-z1-6]*(\s[^<>]*)?>", re.IGNORECASE), (".html", ".htm", ".xhtml")
+
+#: Encodings that browsers use in place of those that pages name.
+_WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "shift_jis": "cp932"}
+_WIDER |= {"gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "big5": "big5hkscs"}
+
+#: Where XML and HTML name their encoding, and bytes within which browsers look for it.
+_NAMED = re.compile(
+    rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([^"'>]+)|<\s*meta[^>]+charset\s*=\s*["']?([^>"'\s/;]+)""", re.IGNORECASE
+)
+_WHERE_NAMED = 4096
+
+#: Most nested elements of an HTML file: text needs a tenth.
+_MOST_NESTED = 300
+
+
+def read_html(content: bytes, name: str) -> Document:
+    """Read an HTML file.
+
+    Parameters
+    ----------
+    content : bytes
+        The file, in the encoding that it names, or in one that can be determined.
+
+    Raises
+    ------
+    OctavoError
+        The file's elements are nested too deeply.
+    """
+    written, notices = decode_html(content, name)
+    page = parse(written, name)
+    titles = (title for title in page.iter("title") if title.getparent().tag != "svg")
+    title = " ".join("".join(next((each.itertext() for each in titles), ())).split())
+    text, pages = to_markdown(page)
+    if title and not re.search(r"^# ", text, re.MULTILINE):
+        head = f"# {title}\n\n"
+        text, pages = head + text, [(offset + len(head), label) for offset, label in pages]
+    return document_of(text, pages, notices)
+
+
+def markdown_of_html(text: str, name: str) -> str:
+    """Return a part of a document that is HTML as Markdown, with its headings below those of the document."""
+    written = to_markdown(parse(text, name), is_site=False)[0] if text.strip() else ""
+    starts = [start for start, level, _ in headings(written) if level < 6 and written.startswith("#", start)]
+    return "#".join(written[start:stop] for start, stop in zip([0, *starts], [*starts, None], strict=True))
+
+
+def is_html(content: bytes, name: str) -> bool:
+    """Return whether a file is HTML: by its beginning, or by its name if it has any tags."""
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = content[:8192].decode("utf-16" if is_wide else "utf-8", errors="ignore").lstrip("\ufeff \t\r\n")
+    if name.lower().endswith(_NAMES) and _TAG.search(text):
+        return True
+    while text.startswith(("<!--", "<?")):
+        text = text.partition("-->" if text.startswith("<!--") else ">")[2].lstrip()
+    return _BEGINNING.match(text) is not None
+
+
+def decode_html(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+    """Decode a page by the encoding that it names, or one that can be determined, or as browsers do: windows-1252.
+
+    Returns
+    -------
+    text : str
+        The page.
+    notices : tuple of str
+        The encoding, if the page does not name it, and whether bytes are lost.
+
+    Raises
+    ------
+    OctavoError
+        The file is not text.
+    """
+    found = _NAMED.search(content[:_WHERE_NAMED])
+    named = (found[1] or found[2]).decode("latin-1").lower() if found else ""
+    has_mark = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    with suppress(LookupError, UnicodeError):
+        if named and not has_mark and not named.startswith("utf-16"):  # an ASCII name rules out UTF-16
+            encoding = codecs.lookup(named).name
+            encoding = _WIDER.get(encoding, encoding)
+            if is_damaged_utf_8(content) if encoding == "utf-8" else loses_little(content, encoding):
+                return decode_as(encoding, content, name)
+    return decode(content, name, last="cp1252")
+
+
+def parse(text: str, name: str) -> Any:
+    """Parse HTML or XHTML, however broken.
+
+    Raises
+    ------
+    OctavoError
+        The elements are nested too deeply.
+    """
+    from lxml import etree
+
+    parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True)
+    content = text.replace("\0", "").encode("utf-8", errors="replace")
+    try:
+        root = etree.fromstring(content, parser) if content.strip() else None
+    except (etree.LxmlError, ValueError) as problem:
+        raise OctavoError(f"{name} cannot be read as HTML: save its text in another format.") from problem
+    root = etree.Element("html") if root is None else root
+    depth = 0
+    for event, _ in etree.iterwalk(root, events=("start", "end")):
+        depth += 1 if event == "start" else -1
+        if depth > _MOST_NESTED:
+            raise too_deep(name)
+    return root
+
+
+def too_deep(name: str) -> OctavoError:
+    """Return the error about elements within elements without end."""
+    return OctavoError(f"The elements of {name} are nested too deeply: save its text in another format.")
+
+
+def to_markdown(root: Any, is_site: bool = True) -> tuple[str, list[tuple[int, str]]]:
+    """Convert parsed HTML to Markdown, and return the starts of its pages, if it marks them.
+
+    Parameters
+    ----------
+    is_site : bool
+        Whether it is a page of a site, whose header, footer and margins belong to the site.
+    """
+    has_styles = any(True for _ in root.iter("style", "link"))
+    elements = HTMLElements(is_site, has_styles, labels=[])
+    elements.walk(root)
+    if is_site and not elements.out.text():  # all that there is stands in what looks like margins
+        return to_markdown(root, is_site=False)
+    elements.out.begin_pages()
+    return elements.out.text() + "\n", elements.out.pages

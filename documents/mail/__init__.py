@@ -1,0 +1,1 @@
+"""Mail, and files of Outlook."""

@@ -1,0 +1,96 @@
+"""Read mail (EML) and saved pages (MHTML): headers, the body, and the names of attachments."""
+
+from __future__ import annotations
+
+import re
+from email import message_from_bytes, policy
+from typing import Any
+
+from ...errors import OctavoError
+from ..document import Document
+from ..html.html import markdown_of_html
+from ..markdown import document_of
+from ..text.encodings import decode, decode_as
+
+#: Headers that a reader sees, in this order.
+SHOWN = ("From", "To", "Cc", "Date")
+
+#: A header, and those of which every mail has one.
+_HEADER = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)+", re.ASCII)
+_OF_MAIL = re.compile(
+    rb"^(?:MIME-Version|Message-ID|Received|Snapshot-Content-Location):", re.IGNORECASE | re.MULTILINE
+)
+
+#: The names of files of mail, and the line before each mail of a mailbox.
+_NAMES = (".eml", ".mht", ".mhtml", ".mbox")
+_ENVELOPE = re.compile(rb"(?:\A|(?<=\n\n))From [^\n:]+[^\n]*\n(?=[!-9;-~]+:)", re.ASCII)
+
+#: Most messages within each other.
+_MOST_NESTED = 9
+
+
+def is_mail(content: bytes, name: str) -> bool:
+    """Return whether a file begins with the headers of a mail, after the line that mailboxes put before each."""
+    beginning = content[: 1 << 16].replace(b"\r\n", b"\n").lstrip()
+    head = _HEADER.match(_ENVELOPE.sub(b"", beginning, count=1))
+    if head is None or b"from:" not in head[0].lower():
+        return False
+    return name.lower().endswith(_NAMES) or _OF_MAIL.search(head[0]) is not None
+
+
+def read_mail(content: bytes, name: str) -> Document:
+    """Read a mail, a mailbox, or a page that a browser saved as MHTML."""
+    texts, notices = [], list[str]()
+    for mail in filter(None, map(bytes.strip, _ENVELOPE.split(content.replace(b"\r\n", b"\n").lstrip()))):
+        message: Any = message_from_bytes(mail + b"\n", policy=policy.default)
+        text, own = _read(message, name, 1)
+        texts.append(text)
+        notices += own
+    return document_of("\n".join(texts), notices=list(dict.fromkeys(notices)))
+
+
+def mail_text(subject: str, headers: dict[str, str], attachments: list[str], body: str) -> str:
+    """Return a mail as text: its subject as a heading, its headers, and its body."""
+    lines = [f"{header}: {' '.join(text.split())}" for header, text in headers.items() if text.strip()]
+    lines += [f"Attachments: {', '.join(attachments)}"] if attachments else []
+    title = f"# {' '.join(subject.split())}\n\n" if subject.strip() else ""
+    return title + "\n\n".join(filter(None, ("\n".join(lines), body.strip()))) + "\n"
+
+
+def _read(message: Any, name: str, depth: int) -> tuple[str, list[str]]:
+    """Return the text of a message, and notices."""
+    attachments: list[str] = []
+    messages: list[str] = []
+    notices: list[str] = []
+    part = message.get_body(("related", "plain", "html"))
+    body = "" if part is None else _body(part, name, notices)
+    if not body.strip() and (part := message.get_body(("html",))) is not None:  # the plain part may be empty
+        body = _body(part, name, notices)
+    others = list(message.iter_attachments()) if message.is_multipart() else [message] if part is None else []
+    for other in others:
+        kind, filename = other.get_content_type(), other.get_filename()
+        if kind == "message/rfc822" and other.is_multipart() and depth < _MOST_NESTED:
+            text, own = _read(other.get_payload(0), name, depth + 1)
+            messages.append("\n" + text)
+            notices += own
+        elif kind in ("text/plain", "text/html") and not filename and not other.is_attachment():
+            body += "\n\n" + _body(other, name, notices)  # a reader sees it below the first
+        elif filename or not other.is_multipart():
+            attachments.append(filename or kind)
+    headers = {header: str(message.get(header, "")) for header in SHOWN}
+    text = mail_text(str(message.get("Subject", "")), headers, attachments, body)
+    return text + "".join(messages), notices
+
+
+def _body(part: Any, name: str, notices: list[str]) -> str:
+    """Return the text of a part; add notices."""
+    content = part.get_payload(decode=True) or b""
+    charset = str(part.get_content_charset() or "us-ascii")
+    try:
+        is_named = charset != "us-ascii"
+        text, own = decode_as(charset, content, name) if is_named else decode(content, name, last="cp1252")
+    except (LookupError, OctavoError):  # an encoding that does not exist, or bytes that are not text
+        text, own = decode_as("cp1252", content, name)
+    notices += own
+    text = text.replace("\r\n", "\n")
+    return markdown_of_html(text, name) if part.get_content_type() == "text/html" else text

@@ -1,0 +1,1 @@
+"""Scans and pictures, which tesseract recognises."""

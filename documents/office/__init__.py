@@ -1,0 +1,1 @@
+"""Files of Word, Excel, PowerPoint and OpenDocument, old and new, and RTF."""

@@ -1,0 +1,264 @@
+"""Read PDF with PDFium: text with headings, lists and tables, without headers and footers."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from ...errors import OctavoError
+from ..document import Document
+from ..markdown import document_of
+from ..ocr.recognition import Recognition, picture_of, remedy
+from .pdf_blocks import Block, Line
+from .pdf_hyphens import count_words, joined
+from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
+from .pdf_pieces import PageText, page_text
+from .pdf_repeats import usual_size, without_repeats
+from .pdf_tables import table_rows
+
+#: Most pages of a document; models read a few thousand.
+_MOST_PAGES = 20_000
+
+#: Largest size of foot notes, in sizes of the text; and what they begin with.
+_NOTE_SIZE, _NOTE = 0.92, re.compile(r"[\^\[(]?(\d{1,3}|[*\u2020\u2021\u00a7])")
+
+#: What a remark of the page's readers begins with.
+_REMARK = "[Remark: "
+
+
+def read_pdf(content: bytes, name: str, recognition: Recognition | None = None) -> Document:
+    """Read a PDF.
+
+    Parameters
+    ----------
+    recognition : Recognition, optional
+        Has the password, and recognises pages that are only pictures.
+
+    Raises
+    ------
+    OctavoError
+        The file is damaged, or encrypted, or has no text.
+    """
+    import pypdfium2
+
+    recognition = recognition or Recognition(content, name)
+    password = recognition.extraction.password
+    try:
+        with _without_warnings(), pypdfium2.PdfDocument(content, password=password) as pdf:
+            if len(pdf) > _MOST_PAGES:
+                raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
+            pdf.init_forms()
+            texts, labels = [], []
+            for number in range(len(pdf)):
+                page = pdf[number]
+                labels.append(pdf.get_page_label(number) or str(number + 1))
+                texts.append(page_text(page))
+                page.close()
+            unread = [number for number, text in enumerate(texts) if text.is_picture or text.is_unclear]
+            for number, made in recognition.pages(unread, lambda number: picture_of(pdf[number])).items():
+                with pypdfium2.PdfDocument(made) as recognised:
+                    texts[number] = page_text(recognised[0])
+            outline = _outline(pdf)
+    except pypdfium2.PdfiumError as problem:
+        is_encrypted = b"/Encrypt" in content  # PDFium's error may be that of an earlier file
+        if problem.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD and is_encrypted:
+            wrong = "is encrypted, and the password is wrong" if password else "is encrypted: give its `password`"
+            raise OctavoError(f"{name} {wrong}.") from problem
+        raise OctavoError(f"{name} is damaged, and PDFium cannot open it: download or save it again.") from problem
+    pages = [[line for part in text.parts for line in lines_in_order(part)] for text in texts]
+    notices = list(_notices(name, texts, labels))
+    if not any(pages):
+        raise OctavoError(notices[0] if notices else f"{name} is blank: there is nothing to read in it.")
+    notices += filter(None, [recognition.notice])
+    heights = [text.height for text in texts]
+    pages = without_repeats(_with_normal_weight(pages), heights, labels)
+    text, offsets = _written(pages, outline, [text.remarks for text in texts])
+    document = document_of(text, list(zip(offsets, labels, strict=True)), notices)
+    return replace(document, needed_password=password is not None and _needs_password(content))
+
+
+def _needs_password(content: bytes) -> bool:
+    """Return whether a PDF that opens with a password does not open without."""
+    import pypdfium2
+
+    if b"/Encrypt" not in content:
+        return False
+    try:
+        with _without_warnings(), pypdfium2.PdfDocument(content):
+            return False
+    except pypdfium2.PdfiumError:
+        return True
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Leave out pypdfium2's warnings: of circular outlines, and of forms in XFA, whose other half octavo reads."""
+
+    def is_error(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    logger = logging.getLogger("pypdfium2._helpers.document")
+    logger.addFilter(is_error)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_error)
+
+
+def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each way in which text of a file was not read."""
+    missing = set().union(*(text.missing_fonts for text in texts)) - set().union(*(text.fonts for text in texts))
+    if missing:
+        shown = ", ".join(sorted(missing)[:5])
+        yield f"{name} has text in fonts that are neither in it nor here ({shown}): install them, or fonts-noto-cjk."
+    unclear = [label for label, text in zip(labels, texts, strict=True) if text.is_unclear]
+    if unclear:
+        yield f"{name} does not tell which letters it has {_shown(unclear, len(texts))}: {remedy()}."
+    pictures = [label for label, text in zip(labels, texts, strict=True) if text.is_picture]
+    if pictures:
+        yield f"{name} has only pictures or drawings {_shown(pictures, len(texts))}: {remedy()}."
+    hidden = [label for label, text in zip(labels, texts, strict=True) if text.has_hidden]
+    if hidden:
+        yield f"{name} has invisible text {_shown(hidden, len(texts))}: octavo leaves it out."
+
+
+def _shown(labels: Sequence[str], n_pages: int) -> str:
+    """Return which pages, in words."""
+    if len(labels) == n_pages:
+        return f"on its {n_pages} pages" if n_pages > 1 else "on its page"
+    names = ", ".join(labels[:10]) + (" and others" if len(labels) > 10 else "")
+    return f"on {len(labels)} of {n_pages} pages ({names})"
+
+
+def _outline(pdf: Any) -> dict[tuple[int, str], int]:
+    """Return the level of each heading in the outline, from 1 on, by its page and its words."""
+    levels: dict[tuple[int, str], int] = {}
+    for bookmark in pdf.get_toc(max_depth=6):
+        target = bookmark.get_dest()
+        page = target.get_index() if target else None
+        if page is not None:
+            levels[page, plain(bookmark.get_title())] = bookmark.level + 1
+    return levels
+
+
+def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
+    """Treat text as normal if most of it is bold: some files declare all of their text bold."""
+    pieces = [piece for page in pages for line in page for piece in line.pieces]
+    if 2 * sum(len(piece.text) for piece in pieces if piece.bold) <= sum(len(piece.text) for piece in pieces):
+        return pages
+    return [
+        [replace(line, pieces=tuple(replace(piece, bold=False) for piece in line.pieces)) for line in page]
+        for page in pages
+    ]
+
+
+def _written(
+    pages: list[list[Line]], outline: dict[tuple[int, str], int], remarks: Sequence[Sequence[str]]
+) -> tuple[str, list[int]]:
+    """Write pages as Markdown, and their remarks; return the text, and the start of each page."""
+    body_size = usual_size(pages)
+    titles: dict[int, set[str]] = defaultdict(set)
+    for number, title in outline:
+        titles[number].add(title)
+    blocks_of_pages = [blocks(page, body_size, titles[number]) for number, page in enumerate(pages)]
+    _move_notes(blocks_of_pages, body_size)
+    words = count_words("\n".join(line.text for page in pages for line in page))
+    levels = _heading_levels(blocks_of_pages, outline)
+    parts: list[str] = []
+    offsets, length = [], 0
+    for number, page in enumerate(blocks_of_pages):
+        offsets.append(length)
+        for position, block in enumerate(page):
+            written = _block(block, words, levels.get(id(block)))
+            joins = position == 0 and block.kind == "text" and parts and _is_open(parts[-1]) and written[:1].islower()
+            if joins:  # a paragraph continues on the next page
+                before = parts.pop()
+                length -= len(before)
+                start = joined([before.rstrip("\n")], words)
+                written = joined([start, written.rstrip("\n")], words) + "\n\n"
+                offsets[number] = length + len(start)
+                offsets = [min(offset, offsets[number]) for offset in offsets]  # empty pages before it begin there too
+            elif position and block.kind in ("item", "entry") and page[position - 1].kind == block.kind:
+                parts[-1], length = parts[-1][:-1], length - 1  # keep items of a list together
+            parts.append(written)
+            length += len(written)
+        parts += (f"{_REMARK}{remark}]\n\n" for remark in remarks[number])
+        length = sum(map(len, parts)) if remarks[number] else length
+    return "".join(parts).rstrip("\n") + "\n", [min(offset, max(length - 1, 0)) for offset in offsets]
+
+
+def _move_notes(pages: Sequence[list[Block]], body_size: float) -> None:
+    """Put foot notes before the paragraph that they interrupt, as it continues in the next column or page."""
+    for page in pages:
+        first = len(page) - 1
+        while first > 0:
+            last = first
+            while first > 0 and _is_note(page[first], body_size):
+                first -= 1
+            notes, after = page[first + 1 : last + 1], page[last + 1] if last + 1 < len(page) else None
+            is_higher = after and after.lines[0].y > page[last].lines[-1].y
+            if notes and after and is_higher and _continues(page[first], after):
+                whole = replace(page[first], lines=page[first].lines + after.lines)
+                page[first : last + 2] = [*notes, whole]
+            first -= 1
+    for page, following in pairwise(pages):
+        n_notes = 0
+        while n_notes < len(page) and _is_note(page[-1 - n_notes], body_size):
+            n_notes += 1
+        if 0 < n_notes < len(page) and following and _continues(page[-1 - n_notes], following[0]):
+            page[-1 - n_notes :] = [*page[-n_notes:], page[-1 - n_notes]]
+
+
+def _continues(block: Block, after: Block) -> bool:
+    """Return whether a paragraph seems to continue in another block."""
+    are_text = block.kind == after.kind == "text"
+    return are_text and _is_open(block.lines[-1].text) and after.lines[0].text[:1].islower()
+
+
+def _is_note(block: Block, body_size: float) -> bool:
+    """Return whether a block is a foot note: smaller than the text, and it begins with a number or a mark."""
+    first = block.lines[0]
+    return block.kind != "table" and first.size < _NOTE_SIZE * body_size and bool(_NOTE.match(first.text))
+
+
+def _is_open(written: str) -> bool:
+    """Return whether a paragraph seems unfinished."""
+    text = written.rstrip()
+    return bool(text) and not text.startswith(("#", "|", _REMARK)) and text[-1] not in ".!?:"
+
+
+def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]) -> dict[int, int]:
+    """Return the level of each heading: from the outline, or else by font size, largest first."""
+    headings = [(number, block) for number, page in enumerate(made) for block in page if block.kind == "heading"]
+    sizes = sorted({(round(block.lines[0].size), block.lines[0].bold) for _, block in headings}, reverse=True)
+    levels = {}
+    for number, block in headings:
+        listed = outline.get((number, plain(" ".join(line.text for line in block.lines))))
+        by_size = sizes.index((round(block.lines[0].size), block.lines[0].bold)) + 1
+        levels[id(block)] = min(listed or by_size, 6)
+    return levels
+
+
+def _block(block: Block, words: Counter[str], level: int | None) -> str:
+    """Write a block as Markdown."""
+    if block.kind == "table":
+        table = block.lines[0].table
+        cells = [[joined(cell or [""], words) for cell in row] for row in table.rows] if table else table_rows(block)
+        rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+        return "\n".join([rows[0], "|" + " --- |" * len(cells[0]), *rows[1:]]) + "\n\n"
+    if block.kind == "rows":
+        return "\n".join(line.text for line in block.lines) + "\n\n"
+    if block.kind == "code":
+        return code(block.lines) + "\n\n"
+    text = joined([line.text for line in block.lines], words)
+    if block.kind == "entry":
+        return LEADER.sub(" ... ", text) + "\n\n"
+    if block.kind == "item":
+        return list_item(text) + "\n\n"
+    return f"{'#' * level} {text}\n\n" if level else text + "\n\n"

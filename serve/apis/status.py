@@ -1,0 +1,139 @@
+"""Report on the server: models, tokens, health and figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from ...prompts.chat_template import TEMPLATE_NAME, special_tokens
+from ...runtime.llama import Llama
+from ..http.requests import parsed
+from ..request_error import RequestError
+from ..server_pool import pool_of
+from ..services import server_of
+from .model_card import ModelCard
+
+
+async def models(request: Request) -> Response:
+    """Answer GET /v1/models."""
+    return JSONResponse({"object": "list", "data": _described(request)})
+
+
+async def model(request: Request) -> Response:
+    """Answer GET /v1/models/ID."""
+    for described in _described(request):
+        if request.path_params["id"] == described["id"]:
+            return JSONResponse(described)
+    raise RequestError(f"There is no model {request.path_params['id']}.", 404, "model_not_found")
+
+
+def _described(request: Request) -> list[dict[str, Any]]:
+    """Describe each model, those that are not loaded in short."""
+    pool = pool_of(request)
+    loaded = {server.engine.name: ModelCard.of(server).as_openai() for server in pool.loaded}
+    started = min(described["created"] for described in loaded.values())
+    unloaded = {"object": "model", "created": started, "owned_by": "octavo", "state": "not-loaded"}
+    return [loaded.get(name) or {"id": name, **unloaded} for name in pool.choices]
+
+
+class TokenizeBody(BaseModel):
+    """A text, in the form of llama.cpp's server, or of vLLM's: as `prompt`."""
+
+    content: str = Field(validation_alias=AliasChoices("content", "prompt"))
+    add_special: bool = Field(False, validation_alias=AliasChoices("add_special", "add_special_tokens"))
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+async def tokenize(request: Request) -> Response:
+    """Answer POST /tokenize."""
+    body, llama = await parsed(request, TokenizeBody), server_of(request).engine.llama
+    how = {"add_bos": body.add_special, "special": body.parse_special}
+    tokens = await server_of(request).tokenized(lambda: llama.tokenize(body.content.encode(), **how), len(body.content))
+    told = [{"id": token, "piece": _piece(llama, token)} for token in tokens] if body.with_pieces else list(tokens)
+    return JSONResponse({"tokens": told, "count": len(tokens)})
+
+
+def _piece(llama: Llama, token: int) -> str | list[int]:
+    """Return a token's text; bytes where it is a part of a character."""
+    piece = llama.piece(token, special=True)
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return list(piece)
+
+
+class DetokenizeBody(BaseModel):
+    """Tokens, in the form of llama.cpp's server."""
+
+    tokens: list[int]
+
+
+async def detokenize(request: Request) -> Response:
+    """Answer POST /detokenize."""
+    body, llama = await parsed(request, DetokenizeBody), server_of(request).engine.llama
+    if any(not 0 <= token < llama.n_vocab() for token in body.tokens):
+        raise RequestError(f"There are only tokens from 0 to {llama.n_vocab() - 1}.", param="tokens")
+    text = b"".join(llama.piece(token) for token in body.tokens).decode(errors="replace")
+    return JSONResponse({"content": text, "prompt": text})
+
+
+async def tokenizer_info(request: Request) -> Response:
+    """Answer GET /tokenizer_info, as vLLM's server does, so that lm-eval needs no tokenizer of its own."""
+    llama = server_of(request).engine.llama
+    names = {name: text or None for name, text in special_tokens(llama._model).items()}
+    return JSONResponse({**names, "chat_template": llama.metadata.get(TEMPLATE_NAME)})
+
+
+async def health(request: Request) -> Response:
+    """Answer GET /health."""
+    return JSONResponse({"status": "ok"})
+
+
+#: Help text of each figure of /metrics.
+_HELP = {
+    "requests": "Requests that were begun",
+    "failed": "Requests that failed",
+    "cancelled": "Requests whose clients hung up",
+    "prompt_tokens": "Tokens of prompts, those of documents included",
+    "cached_tokens": "Tokens of prompts that were not computed, as they were known",
+    "answer_tokens": "Tokens of answers",
+    "prompt_seconds": "Seconds from the beginning of requests to their first tokens",
+    "answer_seconds": "Seconds from the first tokens of answers to the last",
+}
+
+
+async def metrics(request: Request) -> Response:
+    """Answer GET /metrics, in the form of Prometheus."""
+    server = server_of(request)
+    engine, lines = server.engine, list[str]()
+    for name, value in asdict(engine.totals).items():
+        full = f"octavo_{name}_total"
+        lines += [f"# HELP {full} {_HELP[name]}.", f"# TYPE {full} counter", f"{full} {value}"]
+    gauges = {
+        "requests_running": (engine.n_running, "Requests that are worked on"),
+        "requests_waiting": (engine.n_waiting, "Requests that wait"),
+        "held_tokens": (engine.sequences.n_tokens, "Tokens of conversations in memory, without documents"),
+        "kept_prompts_bytes": (server.prompt_cache.n_bytes, "Prompts on disk, in bytes"),
+        "documents": (len(server.documents.list()), "Documents that are read, or being read"),
+    }
+    for name, (number, text) in gauges.items():
+        full = f"octavo_{name}"
+        lines += [f"# HELP {full} {text}.", f"# TYPE {full} gauge", f"{full} {number}"]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+routes = [
+    Route("/v1/models", models, methods=["GET"]),
+    Route("/v1/models/{id:path}", model, methods=["GET"]),
+    Route("/tokenize", tokenize, methods=["POST"]),
+    Route("/detokenize", detokenize, methods=["POST"]),
+    Route("/tokenizer_info", tokenizer_info, methods=["GET"]),
+    Route("/health", health, methods=["GET"]),
+    Route("/metrics", metrics, methods=["GET"]),
+]

@@ -1,0 +1,291 @@
+"""A turn of a conversation, for all APIs: messages in; text, calls and sources out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ..ask.answer.grounding import unfounded
+from ..prompts.call_grammar import calls_grammar, schema_grammar
+from ..prompts.message_formatter import Message
+from ..prompts.thinking import Thinking
+from ..prompts.thought_form import Stage
+from ..prompts.thought_splitter import Part
+from ..prompts.tools import AnswerReader, ToolCall
+from ..settings import BY_QUESTION
+from .engine.grammar import Grammar
+from .engine.request import End, Generation, Reading, Request, TokenLogprob
+from .engine.tasks import Report
+from .library.open_document import Opened
+from .request_error import RequestError
+from .services import Server
+
+
+@dataclass(frozen=True)
+class ChatTurn:
+    """A conversation up to a question, and settings of the answer.
+
+    Parameters
+    ----------
+    messages : sequence of messages
+        The conversation, in OpenAI's form, with contents as text.
+    generation : Generation
+        Settings of the answer.
+    documents : sequence of str
+        Ids, names or patterns of the conversation's documents.
+    reads : str
+        What to read of several documents, one of READS (settings.py). While one is still being read, that is passages.
+    tools : sequence of dict
+        Tools in OpenAI's form.
+    choice : str
+        "none", "auto", "required", or the name of the function to call.
+    parallel : bool
+        Whether an answer may have several calls.
+    schema : dict or bool, optional
+        JSON schema of the answer.
+    grammar : str, optional
+        GBNF grammar of the answer, as of llama.cpp's server.
+    options : mapping
+        Further variables of the chat template.
+    """
+
+    messages: Sequence[Message]
+    generation: Generation
+    documents: Sequence[str] = ()
+    reads: str = BY_QUESTION
+    tools: Sequence[dict[str, Any]] = ()
+    choice: str = "auto"
+    parallel: bool = True
+    schema: dict[str, Any] | bool | None = None
+    grammar: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of an answer's text; before the answer, an empty one may tell how far the prompt is read."""
+
+    text: str
+    logprobs: Sequence[TokenLogprob] = ()
+    reading: Reading | None = None
+
+
+@dataclass(frozen=True)
+class Thought:
+    """A piece of a thought before the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end of an answer: `reason` is "stop", "length" or "tool_calls"."""
+
+    reason: str
+    end: End
+
+
+Event = Text | Thought | ToolCall | Finished
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An answer as a whole."""
+
+    text: str
+    thought: str
+    calls: Sequence[ToolCall]
+    logprobs: Sequence[TokenLogprob]
+    finished: Finished
+
+
+async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report: Report | None = None) -> Request:
+    """Return a turn's request to the engine.
+
+    Parameters
+    ----------
+    checked : bool
+        Whether to check that the engine accepts the request now.
+    report : callable, optional
+        Receives how far passages of documents are read, in another thread.
+
+    Raises
+    ------
+    RequestError
+        The document is unknown, excerpts cannot be laid out, the template refuses the messages, a form of the answer
+        cannot be used, or the engine would refuse the request.
+    """
+    if not turn.messages:
+        raise RequestError("There are no messages.", param="messages")
+    tools = turn.tools if turn.choice != "none" else ()
+    grammar = await grammar_of(server, turn)
+    generation = turn.generation.settled(bool(turn.documents))
+    thinking = Thinking(server.thoughts, generation.sampling.think, generation.sampling.think_budget)
+    options = {**thinking.options, **turn.options}
+    document = None
+    if turn.documents:
+        document = await server.finder.open(turn.documents, turn.reads, *_questions(turn.messages), report=report)
+    n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
+    tokens = await server.tokenized(partial(_tokens, server, turn, options, n_characters), n_characters)
+    stage = _stage(server, turn, tokens)
+    if stage is Stage.THOUGHT and thinking.is_off and server.thoughts is not None:
+        tokens = [*tokens, *server.thoughts.closing]
+        stage = _stage(server, turn, tokens)
+    request = Request(
+        **vars(replace(generation, stop=[*generation.stop, *server.messages.stops])),
+        tokens=tokens,
+        document=document,
+        grammar=grammar,
+        thinking=thinking,
+        stage=stage,
+        marks=server.messages.marks if tools else {},
+        asked=_questions(turn.messages)[0] if grammar is None else None,
+    )
+    if checked:
+        server.engine.check(request)
+    return request
+
+
+async def preparing(server: Server, turn: ChatTurn) -> AsyncGenerator[Reading | Request, None]:
+    """Yield how far passages of documents are read for a turn's request, and the request. See `prepared`."""
+    reports, loop = asyncio.Queue[Reading | None](), asyncio.get_running_loop()
+
+    def report(reading: Reading) -> None:
+        loop.call_soon_threadsafe(reports.put_nowait, reading)
+
+    work = asyncio.create_task(prepared(server, turn, report=report))
+    work.add_done_callback(lambda task: reports.put_nowait(None))
+    try:
+        while (reading := await reports.get()) is not None:
+            yield reading
+        yield await work
+    finally:
+        work.cancel()
+
+
+async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGenerator[Event, None]:
+    """Generate an answer. Closing the generator stops the work.
+
+    Yields
+    ------
+    Text, Thought, ToolCall or Finished
+        The parts of the answer in order, and its end.
+
+    Raises
+    ------
+    OctavoError
+        The engine refuses the request, or fails.
+    """
+    reader = None
+    if turn.tools and turn.choice != "none":
+        reader = AnswerReader(turn.tools, server.messages.forms, _forces(turn), server.messages.marks.values())
+    called, written = False, ""
+    async with aclosing(server.engine.stream(request)) as events:
+        async for event in events:
+            if not isinstance(event, End):
+                if event.reading is not None:
+                    yield Text("", reading=event.reading)
+                    continue
+                written += "" if event.is_thought else event.text
+                if reader is None:
+                    yield Thought(event.text) if event.is_thought else Text(event.text, event.logprobs)
+                    continue
+                found = reader.add(event.text, event.is_thought)
+                if event.logprobs:
+                    yield Text("", event.logprobs)
+            else:
+                found = reader.end() if reader else []
+            for part in found:
+                if isinstance(part, Part):
+                    yield Thought(part.text) if part.is_thought else Text(part.text)
+                elif turn.parallel or not called:
+                    called = True
+                    yield part
+            if isinstance(event, End):
+                reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
+                if request.document is not None and not called:
+                    event = replace(event, unfounded=await _unfounded(server, turn, request.document, written))
+                yield Finished(reason, event)
+
+
+async def _unfounded(server: Server, turn: ChatTurn, document: Opened, written: str) -> list[str]:
+    """Return the names and numbers of an answer that are not in the text that the model read for it."""
+
+    def find() -> list[str]:
+        read = b"".join(map(server.engine.llama.piece, document.index.tokens.tolist())).decode(errors="replace")
+        others = [str(message["content"]) for message in turn.messages if message["role"] != "assistant"]
+        return unfounded(written, [read, *others])
+
+    return await asyncio.to_thread(find)
+
+
+async def gathered(events: AsyncGenerator[Event, None]) -> Whole:
+    """Return an answer as a whole, and close its generator."""
+    text, thought, calls, logprobs = "", "", list[ToolCall](), list[TokenLogprob]()
+    finished: Finished | None = None
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Text):
+                text += event.text
+                logprobs += event.logprobs
+            elif isinstance(event, Thought):
+                thought += event.text
+            elif isinstance(event, ToolCall):
+                calls.append(event)
+            else:
+                finished = event
+    assert finished is not None
+    return Whole(text, thought, calls, logprobs, finished)
+
+
+def _tokens(server: Server, turn: ChatTurn, options: Mapping[str, Any], n_characters: int) -> list[int]:
+    """Return the tokens of a turn's prompt, after its documents."""
+    server.engine.limits.check_length(n_characters)
+    tools = turn.tools if turn.choice != "none" else ()
+    if turn.documents:
+        return server.messages.after_document(turn.messages, tools, options)
+    return server.messages.tokens(turn.messages, tools, options)
+
+
+async def grammar_of(server: Server, turn: ChatTurn) -> Grammar | None:
+    """Return the grammar of a call that the model must make, or the turn's own, or that of its schema.
+
+    Raise RequestError if it cannot be used.
+    """
+    if not _forces(turn) and turn.grammar is None and turn.schema is None:
+        return None
+    return await asyncio.to_thread(_grammar, server, turn)
+
+
+def _grammar(server: Server, turn: ChatTurn) -> Grammar:
+    if not _forces(turn):
+        if turn.grammar is not None:
+            return server.grammars.of_gbnf(turn.grammar)
+        return server.grammars.made(schema_grammar(turn.schema, "response_format"), "response_format")
+    name = None if turn.choice == "required" else turn.choice
+    return server.grammars.made(
+        calls_grammar(turn.tools, name, server.messages.forms[0], server.grammars.pattern), "tools"
+    )
+
+
+def _stage(server: Server, turn: ChatTurn, tokens: Sequence[int]) -> Stage:
+    """Return where in its answer the model begins: an answer that a message has begun continues."""
+    if server.thoughts is None or (turn.messages[-1]["role"] == "assistant" and turn.messages[-1]["content"]):
+        return Stage.ANSWER
+    return server.thoughts.stage_after(server.engine.llama, tokens)
+
+
+def _questions(messages: Sequence[Message]) -> list[str]:
+    """Return the last question, and the one before it, which it may refer to."""
+    asked = [str(message["content"]) for message in messages if message["role"] == "user"] or [""]
+    return asked[:-3:-1]
+
+
+def _forces(turn: ChatTurn) -> bool:
+    """Return whether the model must call a function."""
+    return bool(turn.tools) and turn.choice not in ("none", "auto")

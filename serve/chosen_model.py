@@ -1,0 +1,85 @@
+"""Have each request answered by the model that it names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from starlette.datastructures import Headers, QueryParams
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import OctavoError
+from .request_error import RequestError, refusal_of
+from .server_pool import ServerPool
+from .services import SERVER
+
+#: What the path of a document begins with.
+_FILES = "/v1/files/"
+
+
+class ChosenModel:
+    """Hold the model that a request names until it is answered: in its body, or as the parameter `model` of its path.
+
+    A request about a document that names no model gets one that knows the document.
+
+    Parameters
+    ----------
+    refuse : callable
+        Returns the response for a path and a reason.
+    """
+
+    def __init__(self, app: ASGIApp, pool: ServerPool, refuse: Callable[[str, RequestError], ASGIApp]) -> None:
+        self._app, self._pool, self._refuse = app, pool, refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        async with AsyncExitStack() as stack:
+            try:
+                asked = None
+                if len(self._pool.choices) > 1:
+                    asked, receive = await _asked(scope, receive)
+                    asked = asked or next(iter(self._pool.holding(_document_in(scope["path"]))), None)
+                server = await stack.enter_async_context(self._pool.use(asked))
+            except OctavoError as problem:
+                error = refusal_of(problem)
+                await self._refuse(scope["path"], error)(scope, receive, send)
+                return
+            scope[SERVER] = server
+            await self._app(scope, receive, send)
+
+
+def _document_in(path: str) -> str:
+    """Return the id of the document that a path names; "" without one."""
+    return path.removeprefix(_FILES).partition("/")[0] if path.startswith(_FILES) else ""
+
+
+async def _asked(scope: Scope, receive: Receive) -> tuple[str | None, Receive]:
+    """Return the name of the model in a request, and what receives the request again; None without a name."""
+    named = QueryParams(scope["query_string"]).get("model")
+    if named or scope["method"] != "POST" or "multipart" in Headers(scope=scope).get("content-type", ""):
+        return named, receive
+    messages: list[Message] = []
+    while not messages or (messages[-1]["type"] == "http.request" and messages[-1].get("more_body")):
+        messages.append(await receive())
+    body = b"".join(message.get("body", b"") for message in messages)
+    coming = iter(messages)
+
+    async def again() -> Message:
+        return next(coming, None) or await receive()
+
+    return _model_in(body), again
+
+
+def _model_in(body: bytes) -> str | None:
+    """Return the model that a body names."""
+    if b'"model"' not in body:
+        return None
+    try:
+        named = json.loads(body)["model"]
+    except (ValueError, TypeError, KeyError, RecursionError):  # the handler tells what is wrong
+        return None
+    return named if isinstance(named, str) and named else None

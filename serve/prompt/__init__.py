@@ -1,1 +1,0 @@
-"""Turn conversations into prompts."""

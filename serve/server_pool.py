@@ -1,0 +1,202 @@
+"""The models of a server: each is loaded when it is asked for, and put away when another one needs its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.requests import Request
+
+from ..errors import OctavoError
+from ..runtime.store.model_library import Library
+from ..system.free_memory import free_memory
+from .engine.turns import Turns
+from .request_error import RequestError
+from .services import Server
+
+#: Memory that a model needs, in sizes of its file: weights, keys and values, and what computing takes.
+_NEEDS = 1.5
+
+
+class Choice(NamedTuple):
+    """A model that may be loaded: its library, which knows its file, and the function that opens a server on it."""
+
+    library: Library
+    open: Callable[[Turns], Server]
+
+    @property
+    def path(self) -> Path:
+        """Return the model's file."""
+        return Path(self.library.model_path)
+
+
+@dataclass
+class _Loaded:
+    """A loaded model, how many requests use it, and when it was last asked for."""
+
+    server: Server
+    n_uses: int = 0
+    used: float = field(default_factory=time.monotonic)
+
+
+def names_of(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return files of models by name: that of the file, after as many folders as tell it from others of that name."""
+    files = list(dict.fromkeys(paths))
+
+    def end(path: Path, n_parts: int) -> str:
+        return "/".join(path.with_suffix("").parts[-n_parts:])
+
+    names = {}
+    for path in files:
+        others = [other for other in files if other != path]
+        lengths = range(1, len(path.parts))
+        told = (n for n in lengths if all(end(path, n).lower() != end(other, n).lower() for other in others))
+        names[end(path, n) if (n := next(told, 0)) else str(path)] = path
+    return names
+
+
+class ServerPool:
+    """The models that a server may load, by name, and those that are loaded.
+
+    Parameters
+    ----------
+    choices : mapping of str to Choice
+        The models by name. The first one answers requests that name none of them.
+    """
+
+    def __init__(self, choices: Mapping[str, Choice]) -> None:
+        self.choices = dict(choices)
+        self._turns = Turns(len(choices) > 1)
+        self._loaded: dict[str, _Loaded] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self._is_closing = False
+
+    @classmethod
+    def of(cls, server: Server) -> ServerPool:
+        """Return the pool of one model, which is loaded."""
+        name = server.engine.name
+        pool = cls({name: Choice(server.library, lambda turns: server)})
+        pool._loaded[name] = _Loaded(server)
+        return pool
+
+    @property
+    def loaded(self) -> list[Server]:
+        """Return the servers of the loaded models."""
+        return [loaded.server for loaded in self._loaded.values()]
+
+    def name_of(self, asked: str | None) -> str:
+        """Return the name of the model that a request means, whatever its case and tag.
+
+        Of a name with folders the last part suffices. A name that is not known means the first model. Without one, a
+        loaded model is meant: the last that was used.
+        """
+        if asked is None and self._loaded:
+            return max(self._loaded, key=lambda name: (self._loaded[name].n_uses, self._loaded[name].used))
+        plain = (asked or "").lower()
+        wanted = (plain, plain.partition(":")[0])
+        whole = [name for name in self.choices if name.lower() in wanted]
+        in_part = [name for name in self.choices if name.lower().rpartition("/")[2] in wanted]
+        return next(iter([*whole, *in_part]), self.first)
+
+    def holding(self, document_id: str) -> list[str]:
+        """Return the loaded models that know a document, the last that was used first."""
+        knowing = [name for name, loaded in self._loaded.items() if loaded.server.documents.knows(document_id)]
+        return sorted(knowing, key=lambda name: -self._loaded[name].used)
+
+    def server(self, name: str) -> Server:
+        """Return the server of a loaded model."""
+        return self._loaded[name].server
+
+    @property
+    def unloaded(self) -> list[Choice]:
+        """Return the models that are not loaded."""
+        return [choice for name, choice in self.choices.items() if name not in self._loaded]
+
+    @property
+    def first(self) -> str:
+        """Return the name of the first model."""
+        return next(iter(self.choices))
+
+    def load_first(self) -> None:
+        """Load the first model, before the server answers."""
+        self._hold(self.first, self.choices[self.first].open(self._turns))
+
+    @asynccontextmanager
+    async def use(self, asked: str | None) -> AsyncIterator[Server]:
+        """Hold the model that a request asks for, as long as it needs it; load it before, if that is needed.
+
+        Raises
+        ------
+        RequestError
+            The server is stopping.
+        OctavoError
+            The model cannot be loaded.
+        """
+        name = self.name_of(asked)
+        if name in self._loaded:
+            loaded = self._loaded[name]
+            loaded.n_uses += 1
+        else:
+            async with self._one_at_a_time:
+                loaded = self._loaded.get(name) or await self._load(name)
+                loaded.n_uses += 1
+        try:
+            yield loaded.server
+        finally:
+            loaded.n_uses -= 1
+            loaded.used = time.monotonic()
+
+    async def _load(self, name: str) -> _Loaded:
+        """Load a model, after those are put away that leave it no room, the longest unused first."""
+        if self._is_closing:
+            raise RequestError("The server is stopping.", 503)
+        choice = self.choices[name]
+        try:
+            needed = int(_NEEDS * choice.path.stat().st_size)
+        except OSError as problem:
+            raise OctavoError(f"{choice.path} cannot be read: {problem.strerror}.") from problem
+        while free_memory().n_bytes < needed and (idle := self._idle()):
+            await self._put_away(idle)
+        server = await asyncio.to_thread(choice.open, self._turns)
+        await server.documents.resume()
+        return self._hold(name, server)
+
+    def _hold(self, name: str, server: Server) -> _Loaded:
+        """Hold a loaded model, which learns of the libraries of the others."""
+        server.documents.others = [choice.library for other, choice in self.choices.items() if other != name]
+        self._loaded[name] = _Loaded(server)
+        return self._loaded[name]
+
+    def _idle(self) -> str | None:
+        """Return the idle model that was unused for longest."""
+        idle = [(each.used, name) for name, each in self._loaded.items() if not each.n_uses and not each.server.is_busy]
+        return min(idle)[1] if idle else None
+
+    async def _put_away(self, name: str) -> None:
+        """Free a model. Its documents and conversations are on disk."""
+        loaded = self._loaded.pop(name)
+        await loaded.server.documents.close()
+        await asyncio.to_thread(loaded.server.close)
+
+    def stop(self) -> None:
+        """Fail all running requests, and accept no more."""
+        self._is_closing = True
+        for server in self.loaded:
+            server.engine.stop()
+
+    async def close(self) -> None:
+        """Free all models."""
+        self._is_closing = True
+        for name in list(self._loaded):
+            await self._put_away(name)
+
+
+def pool_of(request: Request) -> ServerPool:
+    """Return the models of the server that a request came to."""
+    pool: ServerPool = request.app.state.pool
+    return pool

@@ -1,0 +1,353 @@
+"""Answers come at once from passages, from more as more is read, and from the whole once all is read."""
+
+import time
+
+import numpy as np
+import pytest
+
+import octavo
+from octavo.ask.context.answer_context import WholeText
+from octavo.ask.document_session import Document
+from octavo.library.background.reading_queue import ReadingQueue
+from octavo.library.reading_speed import ReadingSpeed
+from octavo.library.text_store import TEXTS
+from octavo.runtime.document.stored_rows import as_floats
+from octavo.runtime.store.index_files import open_index
+from octavo.runtime.store.library_snapshot import LibrarySnapshot
+from octavo.runtime.store.model_library import Library
+
+QUESTION = "Who painted the lighthouse of Skerry?"
+FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
+
+#: Tokens that a model reads in a second: a minute is enough for 600, of which 420 are passages.
+SPEED = 10.0
+
+
+def filler(first, last):
+    return "".join(f"On day {day} the committee talked about the price of bread.\n\n" for day in range(first, last))
+
+
+@pytest.fixture(autouse=True)
+def started(monkeypatch, tmp_path):
+    """How often a reader would have been started; and a queue and a speed of the test's own."""
+    calls = []
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("octavo.ask.context.context_chooser.start_reader", lambda: calls.append(1))
+    monkeypatch.setattr(ReadingSpeed, "tokens_per_s", lambda self, text: SPEED)
+    return calls
+
+
+@pytest.fixture
+def book(tmp_path):
+    path = tmp_path / "book.md"
+    path.write_text("# Roads\n\n" + filler(0, 60) + "# Coast\n\n## Lights\n\n" + FACT + "# Bread\n\n" + filler(60, 120))
+    return path
+
+
+@pytest.fixture
+def how(tiny_model, tmp_path):
+    settings = octavo.ModelSettings(tiny_model, n_threads=2, n_ctx=16384, index_dir=tmp_path / "indexes")
+    sampling, reading = octavo.Sampling(max_tokens=6, temperature=0), octavo.ReadSettings(first_answer=60)
+    return {"model": settings, "sampling": sampling, "reading": reading}
+
+
+@pytest.fixture
+def library(how):
+    return Library.of(how["model"].model, how["model"].index_dir)
+
+
+def index(how, *paths):
+    octavo.index_documents(paths, how["model"])
+
+
+class Notices(octavo.Progress):
+    def __init__(self):
+        self.sentences = []
+
+    def notice(self, sentence):
+        self.sentences.append(sentence)
+
+
+def text_before(session):
+    llama = session.llama
+    return llama.detokenize(llama.sequence.tokens[: session.n_document].tolist()).decode("utf-8", "replace")
+
+
+def interrupted(how, path, n_pieces):
+    """Read the first pieces of a document, as a background reader that was stopped."""
+
+    class Stop(octavo.Progress):
+        def __init__(self):
+            self.n_left = n_pieces * 1024
+
+        def advance(self, amount):
+            self.n_left -= amount
+            if self.n_left < -1024:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        octavo.index_documents([path], how["model"], progress=Stop())
+
+
+def test_what_can_be_read_in_time_is_read_and_no_text_is_kept(tmp_path, how, library, started):
+    path = tmp_path / "short.txt"
+    path.write_text(FACT * 5)
+    with octavo.open_document(path, **how) as session:
+        assert isinstance(session, Document)
+        assert session.ask(QUESTION).read.kind == "document"
+    assert (started, (library.folder / TEXTS).exists()) == ([], False)
+
+
+def test_a_long_document_is_answered_from_passages_and_read_in_the_background(book, how, library, started):
+    with octavo.open_document(book, sources=True, **how) as session:
+        answer = session.ask(QUESTION)
+        assert answer.read.kind == "excerpts"
+        assert 0 < answer.read.share < 0.2
+        assert session.rest == "being read"
+        assert session.n_document <= 600
+        assert "[Coast > Lights]" in text_before(session)
+        assert "Tobias Quill" in text_before(session)
+    [queued] = ReadingQueue().documents()
+    assert (queued.path, queued.library) == (str(book), str(library.folder))
+    assert started == [1]
+
+
+def test_the_queued_job_makes_the_index_that_the_conversation_moves_over_to(book, how):
+    from octavo.library.background.background_reader import BackgroundReader
+
+    notices = Notices()
+    with octavo.open_document(book, progress=notices, **how) as session:
+        session.ask(QUESTION)
+        before = session.n_tokens - session.n_document
+        BackgroundReader(ReadingQueue()).run()
+        answer = session.ask("What did the committee talk about?")
+        assert (answer.read.kind, answer.read.share, session.rest) == ("document", 1.0, "indexed")
+        assert session.n_tokens - session.n_document > before  # the conversation continues
+        session.ask("And then?")
+        assert isinstance(session._current, WholeText)
+        assert notices.sentences.count("book.md is read now: answers come from the whole text.") == 1
+        whole = session.llama.input_ids[: session.n_document].copy()
+    with octavo.open_document(book, **{**how, "reading": octavo.ReadSettings()}) as session:
+        assert session.llama.input_ids[: session.n_document].tolist() == whole.tolist()
+
+
+def test_a_read_document_is_opened_as_ever_even_under_another_name(book, how, tmp_path, started):
+    index(how, book)
+    with octavo.open_document(book, **{**how, "reading": octavo.ReadSettings()}) as session:
+        expected = session.ask(QUESTION)
+    copy = tmp_path / "copy.md"
+    copy.write_text(book.read_text())
+    for path in (book, copy):
+        with octavo.open_document(path, **how) as session:
+            answer = session.ask(QUESTION)
+            assert isinstance(session, Document)
+            assert (answer.text, answer.read) == (expected.text, expected.read)
+    assert started == []
+
+
+def test_passages_follow_the_part_that_is_read(book, how, library):
+    interrupted(how, book, 2)
+    with octavo.open_document(book, sources=True, **how) as session:
+        answer = session.ask(QUESTION)
+        part, layers = session._current.part, session._current.index.layers
+        tokens = session._current.index.tokens
+        text = text_before(session)
+        session.sources()
+        assert answer.read.kind == "part"
+        assert answer.read.is_begun
+        assert len(part.tokens) in (2048, 3072)
+        assert len(part.text.text) / len(book.read_text()) <= answer.read.share <= 1
+        assert part.text.text == book.read_text()[: part.n_characters]
+        assert text.index("On day 0 ") < text.index("On day 10 ") < text.index("[Coast > Lights]")
+        assert text.index("[Coast > Lights]") < text.rindex("Tobias Quill")
+    index(how, book)
+    [(folder, _)] = LibrarySnapshot(library).indexes
+    whole, _ = open_index(folder, library.model_hash)
+    n_part = len(part.tokens)
+    assert whole.tokens[:n_part].tolist() == tokens[:n_part].tolist()
+    for read, known in zip(layers, whole.layers, strict=True):
+        order = known.order[0] if known.order.shape[1] else np.arange(known.keys.shape[1])
+        for place in range(len(read.keys)):
+            order = known.order[place] if known.order.shape[1] else order
+            np.testing.assert_array_equal(read.keys[place, :n_part], known.keys[place][np.argsort(order)][:n_part])
+            np.testing.assert_array_equal(read.values[place, :n_part], known.values[place][np.argsort(order)][:n_part])
+
+
+def test_passages_act_as_if_they_were_read_behind_the_part(book, how):
+    """Their keys are those of a reading at their own positions."""
+    interrupted(how, book, 2)
+    with octavo.open_document(book, **how) as session:
+        session.ask(QUESTION)
+        text, llama = session._current, session.llama
+        n_part, n_head = len(text.part.tokens), text.part.n_head
+        passages = text.index.tokens[n_part:].tolist()
+        with llama.attending(octavo.Attention.parse("dense")):
+            llama.read(text.index.tokens[:n_head].tolist() + passages)
+            alone = [llama.context.cache.rows(i, n_head) for i in range(len(text.index.layers))]
+        for layer, stored, (keys, values) in zip(llama.context.cache.layers, text.index.layers, alone, strict=True):
+            turned = layer.rope.turned(as_floats(keys), n_part - n_head)
+            np.testing.assert_allclose(as_floats(stored.keys[:, n_part:]), turned, atol=2e-2)
+            np.testing.assert_array_equal(stored.values[:, n_part:], values)
+
+
+def test_a_part_is_taken_anew_when_half_more_is_read(book, how):
+    interrupted(how, book, 1)
+    with octavo.open_document(book, **how) as session:
+        session.ask(QUESTION)
+        first = session._current
+        session.ask(QUESTION)
+        assert session._current is first
+        interrupted(how, book, 1)
+        session.ask(QUESTION)
+        assert len(session._current.part.tokens) > len(first.part.tokens)
+
+
+def test_of_several_documents_the_read_one_is_answered_whole_and_the_likeliest_is_read_first(book, tmp_path, how):
+    how["reading"] = octavo.ReadSettings(first_answer=60, read="document")
+    mill, short = tmp_path / "mill.md", tmp_path / "short.md"
+    mill.write_text("# Mills\n\n" + filler(200, 300) + "A windmill stands in Osterby.\n\n")
+    short.write_text("Sheep graze on the isle of Fenn.\n")
+    index(how, mill)
+    notices = Notices()
+    with octavo.open_documents([book, mill, short], progress=notices, **how) as session:
+        answer = session.ask("What stands in Osterby, a windmill?")
+        assert (answer.read.kind, session.path) == ("document", mill)
+        session.clear()
+        answer = session.ask("Which sheep graze on the isle of Fenn?")
+        assert (answer.read.kind, session.path) == ("excerpts", short)
+        assert [document.name for document in ReadingQueue().documents()][:2] == ["short.md", "book.md"]
+        session.clear()
+        session.ask(QUESTION)
+        assert ReadingQueue().next().name == "book.md"
+        index(how, book, short)
+        session.clear()
+        session.ask(QUESTION)
+        assert session.rest == "indexed"
+        assert "All 3 documents are read now: answers come from the whole text." in notices.sentences
+
+
+def test_of_a_read_document_among_others_a_question_about_the_whole_gets_the_whole(book, tmp_path, how):
+    mill = tmp_path / "mill.md"
+    mill.write_text("# Mills\n\n" + filler(200, 300) + "A windmill stands in Osterby.\n\n")
+    index(how, mill)
+    with octavo.open_documents([book, mill], **how) as session:
+        assert session.ask("What stands in Osterby, a windmill?").read.kind == "excerpts"
+        session.clear()
+        answer = session.ask("Summarise what is said of the windmill in Osterby.")
+        assert (answer.read.kind, session.path) == ("document", mill)
+
+
+def test_a_document_in_parts_is_answered_from_passages_then_from_the_part_of_the_best_one(book, how):
+    how["reading"] = octavo.ReadSettings(first_answer=60, read="document")
+    how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=4096, index_dir=how["model"].index_dir)
+    with octavo.open_document(book, **how) as session:
+        assert session.ask(QUESTION).read.kind == "excerpts"
+        index(how, book)
+        session.clear()
+        answer = session.ask(QUESTION)
+        assert answer.read.kind == "part"
+        assert not answer.read.is_begun
+        assert 0 < answer.read.share < 1
+        assert session.rest == "indexed"
+
+
+def test_of_a_document_in_parts_those_that_are_read_serve_at_once(book, how, monkeypatch):
+    how["reading"] = octavo.ReadSettings(first_answer=60, read="document")
+    how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=4096, index_dir=how["model"].index_dir)
+    index(how, book)
+    library = Library.of(how["model"].model, how["model"].index_dir)
+    for folder, manifest in LibrarySnapshot(library).indexes:
+        name = manifest["document"]["name"]
+        if not name.startswith("book.md, part 1 of"):
+            folder.rename(folder.with_name(f"away-{folder.name}.partial"))
+    with octavo.open_document(book, **how) as session:
+        answer = session.ask("What was talked about on day 3?")
+        assert (answer.read.kind, str(session.path).startswith("book.md, part 1 of")) == ("part", True)
+        session.clear()
+        assert session.ask("What was talked about on day 119?").read.kind == "excerpts"
+
+
+def test_the_damaged_index_of_a_part_is_made_again_alone(book, how):
+    how["reading"] = octavo.ReadSettings(first_answer=60, read="document")
+    how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=4096, index_dir=how["model"].index_dir)
+    index(how, book)
+    library = Library.of(how["model"].model, how["model"].index_dir)
+    for folder, manifest in LibrarySnapshot(library).indexes:
+        if manifest["document"]["name"].startswith("book.md, part 1 of"):
+            (folder / "layer-000.safetensors").unlink()
+        else:
+            folder.rename(folder.with_name(f"away-{folder.name}.partial"))
+    with octavo.open_document(book, **how) as session:
+        answer = session.ask("What was talked about on day 3?")
+        assert (answer.read.kind, str(session.path).startswith("book.md, part 1 of")) == ("part", True)
+    [(_, manifest)] = LibrarySnapshot(library).indexes
+    assert manifest["document"]["name"].startswith("book.md, part 1 of")
+
+
+def test_what_failed_in_the_background_is_told_once_and_not_tried_again(book, how, started):
+    notices = Notices()
+    with octavo.open_document(book, progress=notices, **how) as session:
+        session.ask(QUESTION)
+        queue = ReadingQueue()
+        queue.fail(queue.next(), "The disk is full.")
+        session.ask(QUESTION)
+        session.ask(QUESTION)
+    assert notices.sentences.count("book.md could not be read in the background: The disk is full.") == 1
+    assert ReadingQueue().next() is None
+    assert started == [1]
+
+
+@pytest.mark.parametrize("reading", [{"background": False}, {"password": "secret"}, {"encoding": "utf-8"}], ids=str)
+def test_without_a_background_nothing_is_queued(book, how, reading, started):
+    how["reading"] = octavo.ReadSettings(first_answer=60, **reading)
+    with octavo.open_document(book, **how) as session:
+        assert session.ask(QUESTION).read.kind == "excerpts"
+    assert (ReadingQueue().documents(), started) == ([], [])
+
+
+def test_the_time_to_the_first_answer_limits_the_passages(book, how, monkeypatch):
+    monkeypatch.setattr(ReadingSpeed, "tokens_per_s", lambda self, text: 10 * SPEED)
+    n_tokens = []
+    for seconds in (15, 60):
+        how["reading"] = octavo.ReadSettings(first_answer=seconds)
+        with octavo.open_document(book, **how) as session:
+            session.ask("What was talked about on day 3?")
+            n_tokens.append(session.n_document)
+    assert n_tokens[0] < 0.7 * n_tokens[1]
+
+
+def test_the_speed_of_a_model_is_measured_and_kept(book, how, library, monkeypatch):
+    monkeypatch.undo()
+    llama = octavo.Llama(how["model"].model, n_ctx=4096, n_threads=2)
+    library.make_folder()
+    speed = ReadingSpeed(llama, library)
+    measured = speed.tokens_per_s(book.read_text())
+    assert measured > 0
+    assert ReadingSpeed(llama, library).tokens_per_s("another") == pytest.approx(measured, abs=0.1)
+    speed.note(1000, 4.0)
+    assert speed.tokens_per_s("") == 250.0
+    speed.note(1000, 4.1)  # about the same
+    speed.note(10, 1.0)  # too short to tell
+    assert speed.tokens_per_s("") == 250.0
+
+
+def test_a_first_answer_takes_no_less_than_nothing():
+    with pytest.raises(octavo.OctavoError, match=r"0 seconds or more: not -1"):
+        octavo.ReadSettings(first_answer=-1)
+    with pytest.raises(octavo.OctavoError, match=r"One file or more is read at once: not 0"):
+        octavo.ReadSettings(n_jobs=0)
+
+
+def test_many_texts_are_extracted_by_several_processes(tmp_path, how):
+    paths = [tmp_path / f"{number}.md" for number in range(12)]
+    for number, path in enumerate(paths):
+        path.write_text(f"# Isle {number}\n\n{filler(number, number + 20)}")
+    (tmp_path / "bad.pdf").write_bytes(b"%PDF-1.4 nothing")
+    how["reading"] = octavo.ReadSettings(first_answer=60, n_jobs=2)
+    notices, began = Notices(), time.monotonic()
+    with octavo.open_documents([*paths, tmp_path / "bad.pdf"], progress=notices, **how) as session:
+        assert session.documents == paths
+        session.ask("What is written of Isle 7?")
+        assert session.path == paths[7]
+    assert any(sentence.startswith("Left out: bad.pdf") for sentence in notices.sentences)
+    assert time.monotonic() > began

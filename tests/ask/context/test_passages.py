@@ -1,0 +1,147 @@
+"""Documents that were not read are answered from passages that words find, and stay unread."""
+
+from pathlib import Path
+
+import pytest
+
+import octavo
+from octavo.ask.context.passages import PASSAGE_TOKENS
+from octavo.errors import OctavoError
+
+EXCERPTS = octavo.ReadSettings(read="excerpts")
+FILLER = "The committee met again and talked about the weather and the price of bread.\n\n"
+FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
+
+
+@pytest.fixture
+def book(tmp_path):
+    path = tmp_path / "book.md"
+    path.write_text("# Roads\n\n" + FILLER * 100 + "# Coast\n\n## Lights\n\n" + FACT + "# Bread\n\n" + FILLER * 100)
+    return path
+
+
+@pytest.fixture
+def how(tiny_model, tmp_path):
+    settings = octavo.ModelSettings(tiny_model, n_threads=2, index_dir=tmp_path / "indexes")
+    return {"model": settings, "sampling": octavo.Sampling(max_tokens=6, temperature=0), "reading": EXCERPTS}
+
+
+def text_before(session):
+    llama = session.llama
+    return llama.detokenize(llama.sequence.tokens[: session.n_document].tolist()).decode("utf-8", "replace")
+
+
+def indexes(how):
+    return [path for path in Path(how["model"].index_dir).rglob("*") if path.name.startswith("document")]
+
+
+def test_a_long_document_is_answered_from_the_passages_that_words_find(book, how):
+    with octavo.open_documents([book], sources=True, **how) as session:
+        answer = session.ask("Who painted the lighthouse of Skerry?")
+        assert "[Coast > Lights]" in text_before(session)
+        assert "Tobias Quill" in text_before(session)
+        assert session.n_document <= 1.5 * PASSAGE_TOKENS
+        assert answer.read.kind == "excerpts"
+        assert answer.read.n_passages >= 1
+        assert 0 < answer.read.share < 1
+        assert session.rest == "unread"
+        assert session.read_from == [book]
+        for passage in session.sources():
+            text = book.read_text()
+            assert " ".join(text[passage.start : passage.stop].split()) == passage.quote
+            assert text.count("\n", 0, passage.start) + 1 == passage.line
+    assert indexes(how) == []  # nothing was indexed
+
+
+def test_each_token_of_a_passage_knows_its_place_in_the_text(tmp_path, how):
+    path = tmp_path / "blanks.txt"
+    path.write_text("\n\n   \n" + FACT + FILLER * 60)
+    with octavo.open_documents([path], **how) as session:
+        session.ask("Who painted the lighthouse of Skerry?")
+        [(text, _)], llama = session._current.texts.values(), session.llama
+        tokens = llama.sequence.tokens[session._current.index.n_prefix : session.n_document].tolist()
+        shown = [llama.piece(token).decode() for token in tokens]
+    assert len(shown) == len(text.starts) > 50
+    for start, piece in zip(text.starts, shown, strict=True):
+        assert text.text.startswith(piece, start) or not piece.strip()
+
+
+def test_the_likeliest_passage_stands_last_next_to_the_question(tmp_path, how):
+    path = tmp_path / "order.txt"
+    path.write_text(FILLER * 150 + FACT + FILLER * 150 + "The lighthouse had two keepers.\n\n" + FILLER * 20)
+    with octavo.open_documents([path], **how) as session:
+        session.ask("Who painted the lighthouse of Skerry green?")
+        before = text_before(session)
+    assert before.index("two keepers") < before.index("painted green")
+
+
+def test_the_same_passages_are_not_read_twice_and_the_conversation_goes_on(book, how, monkeypatch):
+    read = []
+    with octavo.open_documents([book], **how) as session:
+        session.ask("Who painted the lighthouse of Skerry?")
+        monkeypatch.setattr("octavo.ask.context.passages.read_as_text", lambda *arguments: read.append(arguments))
+        session.ask("Who painted the lighthouse of Skerry?")
+        assert read == []
+        assert session.n_tokens > session.n_document
+
+
+def test_a_question_without_a_word_of_the_text_is_answered_from_its_beginning(book, how):
+    with octavo.open_documents([book], **how) as session:
+        session.ask("Zyxwv?")
+        assert "Roads" in text_before(session)
+
+
+def test_several_documents_are_named_before_their_passages_the_likeliest_first(book, tmp_path, how):
+    other = tmp_path / "other.txt"
+    other.write_text(FILLER + "Skerry has no lighthouse keeper any more.\n\n")
+    with octavo.open_documents([other, book], **how) as session:
+        session.ask("Which lighthouse of Skerry did Tobias Quill paint green?")
+        assert session.read_from[0] == book
+        assert "[book.md, Coast > Lights]" in text_before(session)
+
+
+def test_what_is_indexed_is_answered_from_its_index(book, how):
+    book.write_text(FACT * 5)
+    with octavo.open_documents([book], **{**how, "reading": octavo.ReadSettings()}):
+        pass
+    with octavo.open_documents([book], **how) as session:
+        assert session.ask("Who painted the lighthouse?").read.kind == "excerpts"
+        assert session.rest == "indexed"
+
+
+def test_a_file_that_changed_is_read_again_and_one_that_cannot_be_read_is_left_out(book, tmp_path, how):
+    (tmp_path / "bad.pdf").write_bytes(b"%PDF-1.4 nothing")
+    notices = []
+
+    class Notices:
+        def notice(self, sentence):
+            notices.append(sentence)
+
+        def start(self, task, total, unit, done=0): ...
+
+        def advance(self, amount): ...
+
+    with octavo.open_documents([book, tmp_path / "bad.pdf"], progress=Notices(), **how) as session:
+        session.ask("Who painted the lighthouse?")
+    assert any(sentence.startswith("Left out: bad.pdf") for sentence in notices)
+    book.write_text("A windmill stands in Skerry.\n")
+    with octavo.open_documents([book], **how) as session:
+        session.ask("What stands in Skerry?")
+        assert "windmill" in text_before(session)
+        assert "lighthouse" not in text_before(session)
+    with pytest.raises(OctavoError, match=r"bad\.pdf"):
+        octavo.open_documents([tmp_path / "bad.pdf"], **how)
+
+
+def test_a_document_in_parts_that_changed_is_not_indexed_again(book, how):
+    """Its parts are answered from as long as the file stays the same."""
+    how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=2048, index_dir=how["model"].index_dir)
+    book.write_text("".join(f"On day {day} {FILLER}" for day in range(100)))
+    octavo.open_documents([book], **{**how, "reading": octavo.ReadSettings()}).close()
+    with octavo.open_documents([book], **how) as session:
+        assert session.ask("Who painted the lighthouse?").read.kind == "excerpts"
+        assert session.rest == "indexed"
+    book.write_text(book.read_text() + FACT)
+    with octavo.open_documents([book], **how) as session:
+        assert session.ask("Who painted the lighthouse?").read.kind == "excerpts"
+        assert session.rest == "unread"

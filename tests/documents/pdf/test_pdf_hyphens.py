@@ -1,0 +1,37 @@
+"""Test which hyphens of PDFs belong to words."""
+
+import pytest
+from helpers.pdf_files import PdfWriter, lines, read
+
+from octavo.documents.pdf.pdf.pdf_hyphens import count_words, joined
+
+
+@pytest.mark.parametrize(
+    ("parted", "rest", "expected"),
+    [
+        ("exam- ple", "", "example"),
+        ("over- turned", "They turned over.", "overturned"),
+        ("co- operate", "We cooperate.", "cooperate"),
+        ("co- operate", "We co-operate.", "co-operate"),
+        ("well- known", "", "well-known"),
+        ("long- term", "", "long-term"),
+        ("har- bour", "", "harbour"),
+        ("price- determining", "", "price-determining"),
+        ("story- telling", "A story.", "story-telling"),
+        ("sto- rytelling", "A story.", "storytelling"),
+        ("cloud- free", "A cloud is sugar-free.", "cloud-free"),
+        ("agree- ment", "We agree.", "agreement"),
+        ("un-im-por-tant,", "", "unimportant,"),
+        ("state-of-the-art", "the state of art", "state-of-the-art"),
+        ("Aux-Loss-Free", "", "Aux-Loss-Free"),
+        ("self-", "", "self-"),
+    ],
+)
+def test_hyphens(parted, rest, expected):
+    text = parted.replace(" ", "\n")
+    assert joined(text.split("\n"), count_words(f"{text}\n{rest}")) == expected
+
+
+def test_the_words_of_all_pages_tell():
+    writer = PdfWriter().page(*lines(["A treaty- ", "maker signs."])).page(*lines(["The Treaty-maker and the maker."]))
+    assert read(writer).text.startswith("A treaty-maker signs.")
