@@ -13,9 +13,9 @@ from octavo.ask.search.question_queries import attention_shares, question_querie
 from octavo.ask.search.ranking import PIECE
 from octavo.ask.search.word_scores import WordScores, folding
 from octavo.errors import OctavoError
-from octavo.library.document_file import DocumentFile
 from octavo.library.function_words import says_something
 from octavo.library.open_index import Indexer
+from octavo.library.source_text import SourceFile
 from octavo.progress import of_many
 from octavo.runtime.document.index import StreamingRows
 from octavo.runtime.document.stored_rows import as_floats
@@ -24,6 +24,7 @@ from octavo.runtime.query_recorder import QueryHead
 from octavo.runtime.store.index_files import read_layer, write_layer
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library
+from octavo.settings import ReadSettings
 
 QUESTION = "Which ship passed the island?"
 HEADS = [QueryHead(0, 0, 0), QueryHead(1, 1, 1), QueryHead(2, 0, 1)]
@@ -53,8 +54,8 @@ def open_on(llama, library, tmp_path):
             if name in TEXTS:
                 (tmp_path / name).write_text(TEXTS[name])
         said = []
-        indexer = Indexer(llama, LibrarySnapshot(library), said.append, "dense")
-        files = [DocumentFile(tmp_path / name) for name in names]
+        indexer = Indexer(llama, LibrarySnapshot(library), ReadSettings(prefill="dense"), said.append)
+        files = [SourceFile(tmp_path / name) for name in names]
         document_set = open_document_set(indexer, files, HEADS, of_many(Recorded(), 1))
         return document_set, said
 
