@@ -99,8 +99,10 @@ class Indexer:
 
     def parts(self, version: FileVersion | None) -> list[dict[str, Any]]:
         """Return the manifests' entries of the parts of a file, unchanged, that have indexes."""
-        texts = [text for text in self.snapshot.texts_of(version.path) if "part" in text] if version else []
-        return [part for part in texts if (version.path, part.get("mtime_ns"), part.get("bytes")) == version]
+        if version is None:
+            return []
+        parts = [text for text in self.snapshot.texts_of(version.path) if "part" in text]
+        return [part for part in parts if (part.get("mtime_ns"), part.get("bytes")) == version[1:]]
 
     def begun(self, document: SourceText) -> Path | None:
         """Return the folder of a document's unfinished index; None without one."""

@@ -233,7 +233,7 @@ def open_growing(
         return [identified[file] for file in files if file in identified]
     kept = texts.keep(chain(found, new, texts.of(read)))
     check_problems(kept, texts.problems, progress.notice)
-    documents = sorted(kept, key=lambda text: order.get(text.file, 0))
+    documents = sorted(kept, key=lambda text: order[text.file] if text.file else 0)
     n_passages = min(PASSAGE_TOKENS, int(first_answer * _FOR_PASSAGES * per_s))
     finder = PassageFinder(llama, texts.store, documents, n_passages, speed.note)
     return GrowingFinder(indexer, texts.store, finder, reading.read, job, progress)

@@ -235,7 +235,7 @@ class PassageFinder:
             parts.append(np.array(tokens, np.int32))
             excerpts.append(Excerpt(self._by_number[number], n_before, n_before + len(tokens)))
         index = yield from read_as_text(llama, np.concatenate(parts), len(head), room)
-        if part is not None:
+        if part is not None and begun is not None:
             excerpts.insert(0, Excerpt(begun, 0, len(part.starts)))
             index = after(llama, part, index)
         texts = {

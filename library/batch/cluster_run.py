@@ -132,7 +132,7 @@ class _Documents:
         """Return the message from which a worker reads a document; None if it cannot be read."""
         file = self._files[number]
         try:
-            message = as_text_message(file.read())
+            message = as_text_message(file.extract())
         except OctavoError as problem:
             self._finish(number, IndexResult(file.name, (), str(problem)))
             return None

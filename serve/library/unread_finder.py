@@ -142,4 +142,5 @@ class UnreadFinder:
             return store.add(Document(text, tuple(opened.places), (), opened.name, *version))
 
         async with self._adding:
-            return store.find(version) or await asyncio.to_thread(keep)
+            kept = store.find(version)
+            return await asyncio.to_thread(keep) if kept is None else kept

@@ -123,10 +123,10 @@ def test_a_head_that_streamed_while_documents_were_read_does_not_count(open_on):
     document_set, _ = open_on(TEXTS)
     before = document_set.rank(QUESTION).pieces
     for document in document_set.documents:
-        layer = read_layer(document.folder, 1)
+        layer = read_layer(document_set.folders[document], 1)
         streaming = StreamingRows((1,), 1, layer.keys[1:, :2], layer.values[1:, :2])
         seen = {name: getattr(layer, name)[:1] for name in ("keys", "values", "order")}
-        write_layer(document.folder, 1, replace(layer, **seen, streaming=streaming))
+        write_layer(document_set.folders[document], 1, replace(layer, **seen, streaming=streaming))
     after = document_set.rank(QUESTION).pieces
     for scores, expected in zip(after, before, strict=True):
         assert (scores[1] == -np.inf).all()
@@ -144,8 +144,8 @@ def test_a_damaged_index_is_made_again(llama, open_on):
     document_set, said = open_on(TEXTS)
     before = document_set.rank(QUESTION).candidates
     document_set, said = open_on(TEXTS)
-    for document in document_set.documents:
-        (document.folder / "layer-001.safetensors").write_bytes(b"damaged")
+    for folder in document_set.folders.values():
+        (folder / "layer-001.safetensors").write_bytes(b"damaged")
     after = document_set.rank(QUESTION).candidates
     assert [(each.document.name, each.share, each.score) for each in after] == [
         (each.document.name, each.share, each.score) for each in before
@@ -160,6 +160,6 @@ def test_a_document_that_cannot_be_read_is_left_out(open_on, tmp_path):
     (tmp_path / "copy.txt").write_text(TEXTS["short.txt"])
     document_set, _ = open_on(["short.txt", "copy.txt"])
     assert len(document_set.documents) == 1  # the same text is one document
-    shutil.rmtree(document_set.documents[0].folder)
+    shutil.rmtree(document_set.folders[document_set.documents[0]])
     with pytest.raises(OctavoError, match="No document can be used"):
         open_on(["gone.txt", "gone too.txt"])
