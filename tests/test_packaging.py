@@ -109,5 +109,11 @@ def test_readme_shows_the_help_as_it_is(monkeypatch):
     assert f"```\n$ octavo --help\n{shown}\n```" in (ROOT / "README.md").read_text("utf-8")
 
 
+def test_release_workflow_finds_the_version():
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8")
+    [line] = [line.strip() for line in workflow.splitlines() if "__version__ =" in line]
+    subprocess.run(["bash", "-c", line], cwd=ROOT, env={**os.environ, "version": octavo.__version__}, check=True)
+
+
 def test_changelog_has_the_version():
     assert f"\n## [{octavo.__version__}] - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
