@@ -34,7 +34,7 @@ def with_reminders(messages: Sequence[Message], template: ChatTemplate | None) -
     Parameters
     ----------
     template : ChatTemplate or None
-        None if reminders become text in any case.
+        None if reminders always become text.
     """
     n_first = next((n for n, message in enumerate(messages) if message["role"] != "system"), len(messages))
     written = merged(messages[:n_first])
