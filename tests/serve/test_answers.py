@@ -7,8 +7,8 @@ from helpers import talking_model
 from helpers.served import SAMPLING, serving
 from helpers.talking_model import ANSWER, LOOP
 
-from octavo.ask.answer.repeats import REPEATED
-
+#: The notice about an answer that was stopped.
+REPEATED = "The answer was stopped: the model repeated itself."
 HELLO = [{"role": "user", "content": "Hello?"}]
 
 
