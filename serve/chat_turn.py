@@ -210,8 +210,8 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 if request.document is not None and not called:
-                    found = await asyncio.to_thread(_unfounded, server, turn, request.document, written)
-                    event = replace(event, notices={**event.notices, **notices_of_unfounded(found)})
+                    missing = await asyncio.to_thread(_unfounded, server, turn, request.document, written)
+                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing)})
                 yield Finished(reason, event)
 
 

@@ -13,7 +13,7 @@ from ...prompts.thought_form import Stage, Thoughts
 from ...prompts.thought_splitter import Part, ThoughtSplitter, n_begun
 from ...system.working_time import working_time
 from .answer import FinishReason
-from .repetition import LoopWatch
+from .repeats import LoopWatch
 
 
 @dataclass(frozen=True)

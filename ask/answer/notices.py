@@ -1,18 +1,18 @@
-"""Say what a user should know about an answer, in one wording behind every door."""
+"""Say what a user should know about an answer, in one wording behind every door.
+
+Sentences have kinds: a door may leave some out, or add which option changes a limit. The kinds are thought_cut,
+no_answer, length, loop, context and unfounded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from .answer_stream import AnswerStream
 from .grounding import sentence_about
 
-#: Kinds of notices: a door may leave some out, or add which option changes a limit.
-Kind = Literal["thought_cut", "no_answer", "length", "loop", "context", "unfounded"]
 
-
-def notices_of_end(stream: AnswerStream, n_ctx: int, thinks: bool) -> dict[Kind, str]:
+def notices_of_end(stream: AnswerStream, n_ctx: int, thinks: bool) -> dict[str, str]:
     """Return sentences about how an answer ended, by kind.
 
     Parameters
@@ -20,9 +20,9 @@ def notices_of_end(stream: AnswerStream, n_ctx: int, thinks: bool) -> dict[Kind,
     n_ctx : int
         Largest number of tokens in the context.
     thinks : bool
-        Whether the model may think: if not, the end of a thought is no news.
+        Whether the model may think. If not, cutting its thoughts needs no notice.
     """
-    notices: dict[Kind, str] = {}
+    notices: dict[str, str] = {}
     if stream.thought_cut and thinks:
         notices["thought_cut"] = f"The thought was ended after {stream.n_thought:,} tokens."
     if stream.reason == "stop" and stream.reasoning and not stream.text:
@@ -37,6 +37,6 @@ def notices_of_end(stream: AnswerStream, n_ctx: int, thinks: bool) -> dict[Kind,
     return notices
 
 
-def notices_of_unfounded(found: Sequence[str]) -> dict[Kind, str]:
+def notices_of_unfounded(found: Sequence[str]) -> dict[str, str]:
     """Return a sentence about names and numbers that are not in the text of the documents (grounding.py), if any."""
     return {"unfounded": sentence_about(found)} if found else {}

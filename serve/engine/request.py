@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from ...ask.answer.answer import FinishReason
-from ...ask.answer.notices import Kind
 from ...prompts.thinking import Thinking
 from ...prompts.thought_form import Stage
 from ...settings import Sampling
@@ -86,7 +85,7 @@ class Request(Generation):
     marks : mapping of int to str
         Texts of control tokens that are part of the answer's text; other control tokens have none.
     asked : str, optional
-        The question, if the answer ends when the model repeats itself without end (ask/answer/repetition.py).
+        The question, if the answer ends when the model repeats itself without end (ask/answer/repeats.py).
     """
 
     tokens: Sequence[int]
@@ -211,4 +210,4 @@ class End:
     prompt_logprobs: Sequence[TokenLogprob] = ()
     stopped_by: str | None = None
     thought_cut: bool = False
-    notices: Mapping[Kind, str] = field(default_factory=dict)
+    notices: Mapping[str, str] = field(default_factory=dict)

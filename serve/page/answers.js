@@ -82,7 +82,7 @@ function makeAnswer(conversation, turn, answer, compared) {
     if (answer.reading) bar.show("Reading the prompt", answer.reading);
     element.classList.toggle("streaming", !answer.done && answer.text !== "");
     if (answer.done && answer.stopped) showProblem(problem, "Stopped.", again);
-    else if (answer.finish === "length" && !answer.cutBy) {
+    else if (answer.done && answer.finish === "length" && !answer.cutBy) {
       showProblem(problem, "Cut off: the answer has as many tokens as it may.");
     } else showProblem(problem, answer.error ?? "", again);
     problem.classList.toggle("soft", !answer.error);

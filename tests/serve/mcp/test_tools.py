@@ -116,6 +116,11 @@ def test_an_answer_has_sources_and_a_basis(tools):
     assert (again["answer"], again["notices"]) == (talking_model.ANSWER, [])
 
 
+def test_an_answer_has_the_notices_of_the_command_line(tools):
+    given = tools("ask", question="What was built?", documents=["log.md"])
+    assert "90 is not in the text that was read." in given["notices"]
+
+
 def test_sources_name_the_document_and_the_page(tools, monkeypatch):
     from octavo.ask.collection import Collection
     from octavo.ask.sources.find_sources import Passage
