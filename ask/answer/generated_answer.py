@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import closing
 
-from ...prompts.prompt import Prompt
+from ...prompts.conversation_tokens import ConversationTokens
 from ...prompts.thinking import Thinking
 from ...prompts.thought_form import Stage
 from ...prompts.thought_splitter import Part
@@ -46,7 +46,7 @@ class GeneratedAnswer:
         self,
         llama: Llama,
         sampling: Sampling,
-        prompt: Prompt,
+        prompt: ConversationTokens,
         thinking: Thinking,
         tokens: Sequence[int],
         recorder: Recorder | None,
