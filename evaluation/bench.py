@@ -32,9 +32,9 @@ from ..runtime.load_model import note_compiling
 from ..runtime.methods import DENSE
 from ..runtime.methods.attention import Attention, Clustering
 from ..runtime.methods.auto import SHORT
-from ..runtime.models.find_model import default_threads
 from ..runtime.models.llama_arguments import GGML_TYPES
 from ..settings import ModelSettings
+from ..system.usable_cpus import default_threads
 from ..system.working_time import working_time
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows

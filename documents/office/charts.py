@@ -1,4 +1,4 @@
-"""Read the numbers of charts of Word and PowerPoint (DrawingML), of ElementTree or of lxml."""
+"""Extract the numbers of charts of Word and PowerPoint (DrawingML), of ElementTree or of lxml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read sheets of Excel (XLSX): a table for each sheet, under its name."""
+"""Extract sheets of Excel (XLSX): a table for each sheet, under its name."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .sheet_notes import sheet_notes
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell [^>]*?ref="([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"')
 
 
-def read_sheets(archive: Archive) -> Document:
-    """Read the values of sheets; a formula whose value the file lacks stays a formula.
+def extract_sheets(archive: Archive) -> Document:
+    """Extract the values of sheets; a formula whose value the file lacks stays a formula.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Read slides of PowerPoint (PPTX): texts, tables, numbers of charts, and notes, under a heading for each slide."""
+"""Extract slides of PowerPoint (PPTX): texts, tables, numbers of charts, and notes, under a heading for each slide."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .charts import chart_rows, chart_title
 from .sheet_notes import remark
 
 
-def read_slides(archive: Archive) -> Document:
-    """Read slides.
+def extract_slides(archive: Archive) -> Document:
+    """Extract slides.
 
     Raises
     ------

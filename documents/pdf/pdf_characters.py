@@ -1,4 +1,4 @@
-"""Read the characters of a PDF's page with PDFium, line by line."""
+"""Extract the characters of a PDF's page with PDFium, line by line."""
 
 from __future__ import annotations
 

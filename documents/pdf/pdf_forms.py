@@ -1,4 +1,4 @@
-"""Read what was filled in on a PDF's page: values of fields, ticked boxes, and typed remarks."""
+"""Extract the entries on a PDF's page: values of fields, ticked boxes, and typed remarks."""
 
 from __future__ import annotations
 
