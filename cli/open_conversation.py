@@ -88,7 +88,6 @@ def is_collection(documents: Sequence[str]) -> bool:
 
 
 def _opening(documents: Sequence[str]) -> AbstractContextManager[Any]:
-    """Show that documents are being opened."""
     from ..documents.extract import document_name
 
     what = document_name(documents[0]) if len(documents) == 1 else f"{len(documents)} documents"

@@ -163,7 +163,6 @@ class _Rest(io.BufferedReader):
 
 
 def _all_of(file: object, name: str) -> bytes:
-    """Read a file to its end."""
     content: bytes = file.read(MOST_BYTES + 1)  # type: ignore[attr-defined]
     if len(content) > MOST_BYTES:
         raise OctavoError(f"{name} has more than {MOST_BYTES >> 20} MiB: no model reads so much. Split it.")

@@ -263,7 +263,6 @@ class Bench:
             self.progress.advance(1)
 
     def _rows(self, depth: int, engines: list[Engine]) -> list[dict[str, Any]]:
-        """Return one result for each attention of the settings."""
         layers = self.dense.llama.context.cache.layers
         widths = [n for layer in layers for n in (layer.head_dim, 0 if layer.latent else layer.shape.value_dim)]
         heads = [layer.n_kv_head for layer in layers for _ in range(2)]

@@ -134,7 +134,6 @@ class Measurer:
         return dict(zip(clusterings, indexes, strict=True))
 
     def _clustering_of(self, run: Run, depth: int) -> Clustering:
-        """Return the clustering that a run needs of a text of `depth` tokens."""
         return run.attention.clustering_key(depth, self._llama.on_metal)
 
     def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:
@@ -153,7 +152,6 @@ class Measurer:
         return outcomes
 
     def _record(self, run: Run, numbered: NumberedText, i: int, outcome: Outcome, dense: Outcome) -> dict[str, Any]:
-        """Return the record of one sample."""
         sample = numbered.text.samples[i]
         steps = outcome.comparable(dense, forced=bool(sample.continuation))
         n_read = min(len(outcome.bytes_read), len(dense.bytes_read))

@@ -49,7 +49,6 @@ def extract_fiction_book(content: bytes, name: str) -> Document:
 
 
 def _as_html(node: Element, depth: int) -> str:
-    """Return an element as HTML."""
     name = element_name(node)
     if name in ("binary", "image", ""):
         return ""

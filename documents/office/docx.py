@@ -132,7 +132,6 @@ def _simplify(root: ElementTree.Element, styles: ElementTree.Element) -> None:
 
 
 def _text(element: ElementTree.Element, part: str) -> str:
-    """Return the text in a part of an element."""
     found = element.find(f"{_WORD}{part}")
     return "" if found is None else "".join(node.text or "" for node in found.iter(f"{_WORD}t"))
 

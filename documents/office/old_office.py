@@ -65,7 +65,6 @@ def _by_office(content: bytes, name: str, old: str, new: str) -> Archive | None:
 
 
 def _run(command: list[str], name: str, other: str) -> str:
-    """Return what a program prints."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError) as problem:

@@ -46,7 +46,6 @@ def _sheet(book: Any, sheet: Any) -> str:
 
 
 def _cell(book: Any, cell: Any) -> str:
-    """Return what a cell shows."""
     import xlrd
 
     if cell.ctype == xlrd.XL_CELL_DATE:

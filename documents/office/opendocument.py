@@ -62,7 +62,6 @@ class _OpenDocument:
         self.opened: set[str] = set()
 
     def html(self) -> str:
-        """Return the document as HTML."""
         return self._html(_body(self.content), "", 0)
 
     def _html(self, node: Element, style: str, depth: int, is_sheet: bool = False) -> str:
@@ -144,7 +143,6 @@ def _note_or_cell(node: Element, name: str, inner: str) -> str:
 
 
 def _copies(text: str, number: int) -> str:
-    """Return copies of a cell or row."""
     if number > _MOST_COPIES:
         raise OctavoError(f"A table repeats a cell or row {number:,} times: delete the copies.")
     return text * number

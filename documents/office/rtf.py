@@ -87,7 +87,6 @@ class _Parser:
         self._merged, self._merges = list[str](), ""
 
     def html(self) -> str:
-        """Return the document as HTML."""
         if self._is_html:
             return "".join(self._text)
         self._end_paragraph()
@@ -148,7 +147,6 @@ class _Parser:
         self._groups[-1] = replace(self._groups[-1], **changes)  # type: ignore[arg-type]
 
     def _control(self, word: str, number: int | None) -> None:
-        """Do what a control says."""
         group = self._groups[-1]
         if word in _SILENT or (self._is_optional and word not in _SHOWN):
             self._change(is_silent=True)

@@ -47,7 +47,6 @@ def _remarks(root: Element) -> Iterator[str]:
 
 
 def _boxes(root: Element) -> Iterator[str]:
-    """Yield the paragraphs in the shapes of a drawing."""
     for node in root.iter():
         if element_name(node) == "p":
             text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")

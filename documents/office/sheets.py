@@ -45,7 +45,6 @@ def extract_sheets(archive: Archive) -> Document:
 
 
 def _sheet(archive: Archive, values: Any, formulas: Any) -> str:
-    """Return a sheet as Markdown."""
     for sheet in (values, formulas):
         sheet.reset_dimensions()  # they may be wrong
     pairs = enumerate(zip(values.iter_rows(), formulas.iter_rows(), strict=True))
@@ -94,7 +93,6 @@ def _column(letters: bytes) -> int:
 
 
 def _cell(cell: Any, formula: Any) -> str:
-    """Return what a cell shows."""
     return shown(formula.value, "") if cell.value is None else shown(cell.value, cell.number_format)
 
 

@@ -37,7 +37,6 @@ def extract_slides(archive: Archive) -> Document:
 
 
 def _slide(number: int, slide: Any) -> str:
-    """Return a slide as Markdown."""
     title = slide.shapes.title
     words = " ".join(title.text_frame.text.split()) if title is not None else ""
     own = None if title is None else title.shape_id
@@ -52,7 +51,6 @@ def _slide(number: int, slide: Any) -> str:
 
 
 def _shape(shape: Any) -> Iterator[str]:
-    """Yield the texts of a shape and of those in it."""
     if hasattr(shape, "shapes"):
         for inner in shape.shapes:
             yield from _shape(inner)

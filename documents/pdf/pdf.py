@@ -143,7 +143,6 @@ def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Ite
 
 
 def _shown(labels: Sequence[str], n_pages: int) -> str:
-    """Return which pages, in words."""
     if len(labels) == n_pages:
         return f"on its {n_pages} pages" if n_pages > 1 else "on its page"
     names = ", ".join(labels[:10]) + (" and others" if len(labels) > 10 else "")
@@ -260,7 +259,6 @@ def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]
 
 
 def _block(block: Block, words: Counter[str], level: int | None) -> str:
-    """Write a block as Markdown."""
     if block.kind == "table":
         table = block.lines[0].table
         cells = [[joined(cell or [""], words) for cell in row] for row in table.rows] if table else table_rows(block)

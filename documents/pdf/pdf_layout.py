@@ -283,7 +283,6 @@ def _leading(lines: Sequence[Line]) -> float:
 
 
 def _kind(line: Line, body_size: float) -> str:
-    """Return the kind of block that a line would begin."""
     text = line.text
     if line.fixed:
         return "code"
@@ -300,7 +299,6 @@ def _kind(line: Line, body_size: float) -> str:
 
 
 def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
-    """Return whether a line belongs to the block before it."""
     last = block.lines[-1]
     if kind == "entry" or block.kind == "entry":
         return False

@@ -214,7 +214,6 @@ def _whole_lines(lines: Iterable[list[Character]]) -> list[list[Character]]:
 
 
 def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
-    """Yield the angles and the pieces of a line."""
     words: list[Character] = []
     for character in line:
         if words and character.text != " " and not _continues(words, character):
@@ -263,7 +262,6 @@ def _is_mark(letter: str, before: str, after: str) -> bool:
 
 
 def _piece(words: Sequence[Character], text: str) -> Iterator[tuple[int, Piece]]:
-    """Yield the angle and the piece of characters, if there are any."""
     text = re.sub(r"(?<=[a-z])\u00ad(?=[a-z])", "", re.sub(r"\s+", " ", text).strip()).replace("\u00ad", "-")
     styles = [character.style for character in words if character.text != " "]
     if text:

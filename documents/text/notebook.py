@@ -38,7 +38,6 @@ def notebook_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _cell(cell: dict[str, Any], language: str, name: str) -> str:
-    """Return a cell as Markdown."""
     kind, text = cell.get("cell_type"), _joined(cell.get("source", cell.get("input", ""))).strip("\n")
     if kind == "heading":
         return f"{'#' * int(cell.get('level', 1))} {text}"

@@ -66,7 +66,6 @@ def _asked(given: str, label: str, how: str, n_tokens: int, asks: str = "Questio
 
 
 def _summarised(given: str, label: str, what: str) -> Dataset:
-    """Return a dataset that asks for a summary."""
     how = f"Write a one-page summary of {what}."
     return Dataset(f"{given} {how}\n\n{label}:\n", f"\n\nNow: {how}\n\nSummary:", 512, rouge_l)
 

@@ -111,7 +111,6 @@ class QA(Task):
         n_samples: int,
         rng: np.random.Generator,
     ) -> Text:
-        """Make one text and its questions."""
         haystack, prompt = Haystack(llama, ""), DirectPrompt(llama)
         tokens = prompt.head() if self.chat else haystack.head()
         chosen: list[tuple[int, Paragraph]] = []  # start token, paragraph
