@@ -22,8 +22,7 @@ from ..direct_prompt import DirectPrompt
 from ..prose import Prose
 from ..samples import Outcome, Sample, Text
 from .longbench_scores import classification, code_similarity, count, first_line, qa_f1, retrieval, rouge_l
-from .task import Task
-from .task_data import answers_of
+from .task import Task, answers_of
 
 
 @dataclass(frozen=True)
