@@ -13,7 +13,7 @@ import octavo
 from octavo import api
 from octavo.documents.document import Document, Place
 from octavo.errors import OctavoError
-from octavo.library import document_file
+from octavo.library import source_text
 from octavo.library.document_parts import parts_of
 
 
@@ -121,7 +121,7 @@ def counted(monkeypatch):
         monkeypatch.setattr(module, name, call)
 
     count(api, "load")
-    count(document_file, "extract_document")
+    count(source_text, "extract_document")
     return counted
 
 
