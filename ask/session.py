@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
-from ..documents.read import STANDARD_INPUT
+from ..documents.extract import STANDARD_INPUT
 from ..errors import OctavoError, PromptError
 from ..library.background.computing import computing
 from ..prompts.thinking import Thinking

@@ -105,7 +105,6 @@ def chat(
 
 
 def _about(session: Session, document: Path | None) -> str:
-    """Return the subject of a conversation, as a sentence."""
     if len(session.documents) > 1:
         return f"{len(session.documents):,} documents. "
     n_tokens = f"{session.n_tokens:,} tokens" if session.n_tokens else "answered from passages"

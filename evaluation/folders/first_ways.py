@@ -86,7 +86,6 @@ class FirstReading(Reading):
         return self.read(self.best_chunks(WordScores(tokens), tokens, asked, PASSAGE_TOKENS), asked)
 
     def _whole(self, name: str) -> Context:
-        """Return a whole document as a context."""
         assert self._read_set is not None
         return self._read_set.whole(next(one for one in self._read_set.documents if one.name == name))
 
