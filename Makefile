@@ -47,7 +47,7 @@ test-cpus: $(VENV)/dev
 
 # Emulated, and as each of these CPUs: the oldest with NEON, one with products of bytes, and Apple's first.
 ARM_CPUS := generic cortex-a76 apple-m1
-ARM_TEST = PYTHONPATH=$(CURDIR)/$(VENV)/arm/site:$(CURDIR)/src:$(CURDIR)/tests PYTHONDONTWRITEBYTECODE=1 \
+ARM_TEST = PYTHONPATH=$(CURDIR)/$(VENV)/arm/site:$(CURDIR)/$(VENV)/src:$(CURDIR)/tests PYTHONDONTWRITEBYTECODE=1 \
 	NUMBA_CPU_FEATURES= qemu-aarch64-static -L $(VENV)/arm/sysroot $(VENV)/arm/sysroot/usr/bin/python3 -m pytest -q -p arm.one_case \
 	-p no:cacheprovider
 
@@ -117,7 +117,7 @@ PIP_INSTALL := $(BIN)/pip install --verbose
 
 # llama.cpp is built for this CPU, which takes minutes. A wheel that pip kept may come from another CPU, or lack the
 # flags above: if it crashes, llama.cpp is built again, and if that crashes too, for any CPU (on x86-64: AVX2, no AMX).
-$(VENV)/ready: pyproject.toml Makefile
+$(VENV)/ready: pyproject.toml setup.py Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "octavo needs Python 3.11 or newer")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --upgrade pip
@@ -130,9 +130,11 @@ $(VENV)/ready: pyproject.toml Makefile
 		$(BIN)/python -m octavo.runtime.compile_kernels
 	@touch $@
 
-# What tests and linters need besides: a third of a GB.
+# What tests and linters need besides: a third of a GB, and a path to octavo that has its name, for mypy and emulated CPUs.
 $(VENV)/dev: $(VENV)/ready
 	@$(INSTALL) "Installing the tools of tests" $(PIP_INSTALL) --editable ".[demo,dev]"
+	@mkdir -p $(VENV)/src
+	@ln -sfn ../.. $(VENV)/src/octavo
 	@touch $@
 
 rebuild-llama.cpp:

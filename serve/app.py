@@ -17,7 +17,6 @@ from ..ask.sources.retrieval_heads import source_heads
 from ..errors import OctavoError
 from ..library.background.computing import Computing
 from ..library.batch.job import Job
-from ..prompts.message_formatter import MessageFormatter
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
@@ -138,7 +137,6 @@ def open_server(
         library=library,
         documents=documents,
         finder=DocumentFinder(engine, documents, library, heads),
-        messages=MessageFormatter(llama),
         embeddings=TextEmbeddings(engine),
         prompt_cache=prompt_cache,
         sampling=sampling,
