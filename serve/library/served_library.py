@@ -24,7 +24,7 @@ from ...errors import OctavoError
 from ...library import catalogue
 from ...library.background.background_reader import start_reader
 from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue
-from ...library.batch.job import Job
+from ...library.batch.job import ReadingJob
 from ...library.file_texts import forget_texts
 from ...library.text_store import is_gone
 from ...runtime.llama import Llama
@@ -67,9 +67,9 @@ class ServedLibrary:
         Libraries of the server's other models. Their uploads are read for this model once a request names them.
     """
 
-    def __init__(self, llama: Llama, library: Library, job: Job) -> None:
+    def __init__(self, llama: Llama, library: Library, job: ReadingJob) -> None:
         self._llama, self._library, self._job, self._queue = llama, library, job, ReadingQueue()
-        self.extraction = job.extraction
+        self.extraction = job.reading.extraction
         covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
         self._identities = [
             identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(covers)
