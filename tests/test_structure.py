@@ -54,10 +54,8 @@ INNER_ORDER = {
         "request_error",
     ),
     "ask": (
-        "opening",
-        "collection",
-        "document_session",
         "session",
+        "one_thread",
         "context",
         "chats",
         "search",
@@ -89,7 +87,6 @@ INNER_ORDER = {
 }
 #: Arrows that still run up inside rooms.
 UP = {
-    "ask.chats.saved_chats -> ask.session",
     "cpu_kernels.numba_support.background_compile -> cpu_kernels.layout.hooks",
     "cpu_kernels.rows.columns -> cpu_kernels.layout.head",
     "runtime.sequences.pool -> runtime.llama",
