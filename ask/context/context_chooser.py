@@ -119,7 +119,7 @@ class ContextChooser:
     ) -> Steps[Context]:
         """Choose the likeliest excerpts, or the likeliest document, from the indexes of all documents."""
         ranking = indexes.rank(question, before)
-        yield
+        yield None
         candidates = ranking.candidates
         if not reads_whole(self._read, question):
             spans = ranking.excerpts(n_excerpt_tokens(self._llama))

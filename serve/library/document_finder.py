@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from ...ask.context.context import Context, Steps
+from ...ask.context.context import Context
 from ...ask.context.context_chooser import ContextChooser
 from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import CannotLayOut
@@ -83,7 +83,7 @@ class DocumentFinder:
         if len(found) == 1 and reads != EXCERPTS:
             return await self._documents.open_at(found[0])
 
-        def choose() -> Steps[Context]:
+        def choose() -> Generator[None, None, Context]:
             chooser, engine = ContextChooser(self._engine.llama, self._set_of(found), reads), self._engine
             steps = reported(chooser.choose(question, before, None, lambda: engine.room), report)
             return (yield from engine.sequences.aside(steps))
