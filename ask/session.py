@@ -67,10 +67,6 @@ class Session:
 
     Attributes
     ----------
-    llama : Llama
-        The model.
-    sampling : Sampling
-        How to draw answers.
     n_document : int
         Tokens of the context, the prompt's head included; 0 without one.
     answer : Answer or None
@@ -141,9 +137,9 @@ class Session:
         return [] if self._context is None else [document.path for document in self._context.documents]
 
     @property
-    def found(self) -> Sequence[Candidate]:
+    def found(self) -> list[Candidate]:
         """Return the documents that the last question may be about, the likeliest first; none if there is no choice."""
-        return [] if self._context is None else self._context.candidates
+        return [] if self._context is None else list(self._context.candidates)
 
     @property
     def rest(self) -> Rest:
@@ -199,11 +195,6 @@ class Session:
         After the last piece, `answer` holds the whole answer. If the caller stops earlier, the pieces that it took
         stay in the conversation.
 
-        Parameters
-        ----------
-        question : str
-            The question. The model remembers the questions and answers before it.
-
         Yields
         ------
         str
@@ -227,7 +218,6 @@ class Session:
         return self._thread.drawn(self._answer(question))
 
     def _answer(self, question: str, is_again: bool = False) -> Generator[Part, None, None]:
-        """Choose the context of a question, unless it is asked again, and yield the parts of the answer."""
         with computing():
             began = working_time()
             if not is_again and not self._closed and question.strip():
@@ -254,10 +244,8 @@ class Session:
         llama = self.llama
         llama.attach(context.index)
         if llama.n_tokens + len(tokens) >= llama.longest:
-            name = context.documents[0].name
-            raise OctavoError(
-                f"The conversation does not fit after {name}, which the question is about: /clear forgets it."
-            )
+            likeliest = f"{context.documents[0].name}, which the question is about"
+            raise OctavoError(f"The conversation does not fit after {likeliest}: /clear forgets it.")
         self.n_document, self._context = llama.n_tokens, context
         self._warn_of_budget(llama.n_tokens)
         llama.read(tokens)
@@ -272,7 +260,6 @@ class Session:
             self._warn = None
 
     def _drawn(self, question: str, began: float) -> Generator[Part, None, None]:
-        """Evaluate a question that was asked at a time, and yield the parts of its answer."""
         self._check_document()
         unread, tokens = self._unread, self._question_tokens(question)
         llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
@@ -309,7 +296,6 @@ class Session:
             release_threads()
 
     def _unfounded(self, answer: str, question: str) -> list[str]:
-        """Return the names and numbers of an answer that are not in the document, nor in a question."""
         if not self.n_document:
             return []
         messages = self._history.messages if self._history else []
@@ -376,12 +362,10 @@ class Session:
         return [replace(passage, document=str(document.path)) for document, passage in found]
 
     def _check_document(self) -> None:
-        """Raise OctavoError if the document's index changed while it was open."""
         if not self._closed and (document := self.llama.context.cache.document) is not None:
             document.check()
 
     def _question_tokens(self, question: str) -> list[int]:
-        """Return the tokens that the model has to read before it answers."""
         if self._closed:
             raise OctavoError("This conversation is closed: open it again.")
         if not question.strip():
@@ -447,7 +431,7 @@ class Session:
 
     @contextmanager
     def _restoring(self) -> Iterator[Conversation]:
-        """Return to the conversation as it is now, which is yielded, if the block fails."""
+        """Yield the conversation, and return to it if the block fails."""
         llama, document, n_document = self.llama, self.llama.context.cache.document, self.n_document
         before, history, context = self.conversation(), self._history, self._context
         try:
@@ -534,7 +518,7 @@ class Session:
             conversation = self.conversation()
         if kind == "question" or self.rest != "indexed":  # passages depend on the question, so rows are of no use
             conversation = replace(conversation, rows=[], states=())
-        return self._chats.save(name, conversation, self.about, kind)
+        return ChatFiles(self.llama, self.library).save(name, conversation, self.about, kind)
 
     def keep(self, name: str | None = None, kind: Kind = "chat") -> str | None:
         """Save the conversation as the last one about its documents, if it can be continued. Return its name.
@@ -582,7 +566,7 @@ class Session:
             The name is unknown, or the conversation was over another document or with another model.
         """
         with self._thread.held():
-            conversation, documents = self._chats.load(name)
+            conversation, documents = ChatFiles(self.llama, self.library).load(name)
             try:
                 self.resume(conversation)
             except OtherText:
@@ -596,10 +580,6 @@ class Session:
                 self._history, self.answer = history.copy(), None
                 return False
         return True
-
-    @property
-    def _chats(self) -> ChatFiles:
-        return ChatFiles(self.llama, self.library)
 
     def close(self) -> None:
         """Free the model. A closed session answers no more questions."""
@@ -615,7 +595,6 @@ class Session:
 
 
 def _without_thoughts(parts: Generator[Part, None, None]) -> Generator[str, None, None]:
-    """Yield the texts of an answer's parts; an empty one for each part of a thought."""
     with closing(parts):
         for part in parts:
             yield "" if part.is_thought else part.text

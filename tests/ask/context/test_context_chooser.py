@@ -147,8 +147,8 @@ def test_passages_follow_the_part_that_is_read(book, how, library):
     interrupted(how, book, 2)
     with octavo.open_document(book, sources=True, **how) as session:
         answer = session.ask(QUESTION)
-        (_, part), index = session._context.key, session._context.index
-        layers, tokens = index.layers, index.tokens
+        (_, part), context = session._context.key, session._context
+        layers, tokens = context.index.layers, context.index.tokens
         text = text_before(session)
         session.sources()
         assert answer.read.kind == "part"
