@@ -146,7 +146,7 @@ class Meter:
         n_steps = max(self.n_tokens - 1, 1)
         decode_s, n_thought = self._last_token_s - self._first_token_s, min(text.n_thought, self.n_tokens)
         timing = Timing(self._n_prompt, self.n_tokens - n_thought, self._first_token_s, decode_s, n_thought)
-        kv_share = self._counted_bytes / n_steps / (cache.n_tokens * cache.counted_row_bytes)
+        kv_share = self._counted_bytes / n_steps / (cache.n_tokens * cache.table.counted_row_bytes)
         n_covered, covered = (after - before for before, after in zip(*self._coverage, strict=True))
         share = covered / n_covered if n_covered else None
         read = self._bytes_read / n_steps

@@ -11,17 +11,18 @@ import llama_cpp
 import numpy as np
 
 from ...cpu_kernels.layer import WORK, choose_in_layer, scratch_bytes, step_alone
-from ...cpu_kernels.layout.head import CHUNK_ROWS, HEAD
-from ...cpu_kernels.layout.hooks import native
+from ...cpu_kernels.layout.head import HEAD
 from ...cpu_kernels.layout.partials import partial_size
 from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support import background_compile
+from ...cpu_kernels.numba_support.compile import native
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.attend_batch import attend_tile
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.prefill.strips import load_keys, load_queries, load_values
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
 from ...cpu_kernels.prefill.word_strips import WORD_STAGES
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory, Memory
 from ..cache.kv_cache import KVCache
@@ -139,8 +140,8 @@ class CpuExecutor:
 
     def _first_heads(self, cache: KVCache) -> np.ndarray:
         """Return the addresses of each node's first HEAD record."""
-        first = cache.first_heads[[node.kv_layer for node in self._nodes]]
-        addresses: np.ndarray = cache.address + first * HEAD.itemsize
+        first = cache.table.first_heads[[node.kv_layer for node in self._nodes]]
+        addresses: np.ndarray = cache.table.address + first * HEAD.itemsize
         return addresses
 
     def rearrange(self) -> None:
@@ -213,7 +214,7 @@ class CpuExecutor:
         node, n_tokens = self._nodes[number], queries.shape[1]
         self._buffers["queries"][: queries.size] = queries.reshape(-1)
         out = np.empty((n_tokens, node.n_head, self._shapes[number].value_dim), np.float32)
-        heads = self._cache.layer_heads(node.kv_layer).ctypes.data
+        heads = self._cache.table.layer_heads(node.kv_layer).ctypes.data
         step_alone(
             self._shapes[number],
             heads,

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ...metal.attention import LayerStep, Work, attend
 from ...metal.gpu import Gpu, open_gpu
@@ -153,7 +153,7 @@ class MetalExecutor:
             memory = cache.memory
             assert isinstance(memory, SharedMemory)
             work = Work(memory, self._shapes, [node.n_kv_head for node in self._nodes], self._n_ubatch)
-            heads, scratch = GpuHeads(memory, *cache.tables.shape[:2]), Scratch(memory, self._nodes)
+            heads, scratch = GpuHeads(memory, *cache.table.tables.shape[:2]), Scratch(memory, self._nodes)
             self._places[cache] = memory, heads, work, scratch
         self.memory, self._heads, self.work, self._scratch = self._places[cache]
         self._generation = -1
@@ -177,10 +177,10 @@ class MetalExecutor:
         self.memory.tidy()
         if self._scratch.make_room(cache):
             self.work.make_room(self._scratch.n_spans)
-        if cache.generation != self._generation:
+        if cache.table.generation != self._generation:
             self._follow_methods()
-        heads, first = cache.heads, cache.first_heads
-        self._heads.update(heads, cache.tables[:, :, 0], self._selecting, self._appending)
+        heads, first = cache.table.heads, cache.table.first_heads
+        self._heads.update(heads, cache.table.tables[:, :, 0], self._selecting, self._appending)
         # for the dispatches: chunks that the new rows lie in, and stored rows, of all layers at once
         pieces = -(-heads["n_tail"] // CHUNK_ROWS) - (heads["n_tail"] - n_tokens) // CHUNK_ROWS
         self._n_pieces = np.maximum.reduceat(pieces, first).tolist()
@@ -192,23 +192,22 @@ class MetalExecutor:
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
-        self._heads.take_back(self._cache.heads)
+        self._heads.take_back(self._cache.table.heads)
 
     def _follow_methods(self) -> None:
         """Find each head's methods, and the layers with methods that score or narrow."""
-        cache, names = self._cache, method_names()
-        self._generation = cache.generation
-        self._selecting, self._appending = np.zeros((2, len(cache.heads)), np.int64)
-        for i, served in enumerate(cache.served):
+        table, names = self._cache.table, method_names()
+        self._generation = table.generation
+        self._selecting, self._appending = np.zeros((2, len(table.heads)), np.int64)
+        for i, served in enumerate(table.served):
             self._selecting[served.heads.numbers] = names.index(served.method.name)
-            if i < len(cache.assignments):  # a temporary method leaves the heads' extras to the first one
+            if i < len(table.assignments):  # a temporary method leaves the heads' extras to the first one
                 self._appending[served.heads.numbers] = names.index(served.method.name)
-        states = [
-            State(served.heads.numbers, served.heads.state, served.method.document_arrays) for served in cache.served
-        ]
-        self._heads.serve(states)
+        self._heads.serve(
+            [State(served.heads.numbers, served.heads.state, served.method.document_arrays) for served in table.served]
+        )
         self._scores, self._narrows = (
-            np.logical_or.reduceat([defines(names[number], function) for number in self._selecting], cache.first_heads)
+            np.logical_or.reduceat([defines(names[number], function) for number in self._selecting], table.first_heads)
             for function in ("score", "narrow")
         )
 
@@ -250,7 +249,7 @@ class MetalExecutor:
     def layer_step(self, number: int, n_tokens: int, has_sinks: bool) -> LayerStep:
         """Describe a node's computation in the step that `start` began."""
         node = self._nodes[number]
-        first = self._cache.first_heads[node.kv_layer]
+        first = self._cache.table.first_heads[node.kv_layer]
         return LayerStep(
             shape=self._shapes[number],
             heads=self._heads.records[first : first + node.n_kv_head],

@@ -114,7 +114,7 @@ def _share_codes(layer: CacheLayer, document: Index, method: Method) -> None:
     """Have all layers of a document take the extras of its first layer: to make them for each takes too long."""
     heads = np.arange(layer.n_kv_head)
     cache = KVCache([layer], len(document.tokens), [Assignment(method, heads, np.ones(len(heads)))])
-    cache.connect()
+    cache.table.connect()
     cache.attach(first := Index(document.tokens, document.layers[:1]))
     for name, kept in first.extras.items():
         document.extras[name] = dict.fromkeys(range(len(document.layers)), kept[0])

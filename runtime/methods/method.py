@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
 from ...cpu_kernels.layout.hooks import Hooks
 from ...cpu_kernels.numba_support.shape import Shape
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.index import Index
 from ..document.rotation_angles import Rope
 from .parameters import Parameters, parameter

@@ -171,12 +171,12 @@ class RunningRequest:
         """Return the bytes that the sequence's attention has read, without sliding layers."""
         assert self.sequence is not None
         cache = self.sequence.cache
-        return int(cache.heads["bytes_read"][cache.counted].sum())
+        return int(cache.table.heads["bytes_read"][cache.table.counted].sum())
 
     def _usage(self) -> Usage:
         assert self.sequence is not None
         cache, n_steps = self.sequence.cache, max(self._n_drawn - 1, 1)
-        stored = n_steps * cache.n_tokens * cache.counted_row_bytes
+        stored = n_steps * cache.n_tokens * cache.table.counted_row_bytes
         return Usage(
             prompt_tokens=self.request.n_prompt,
             cached_tokens=self.n_cached,
