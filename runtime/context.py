@@ -18,7 +18,7 @@ from ..settings import LONGEST
 from ..system.threads import waiting
 from .cache.cache_layers import cache_layers, check_methods
 from .cache.kv_cache import KVCache
-from .devices.protocol import Device
+from .devices.protocol import Device, ExecutorArguments
 from .document.cache_layer import Rows
 from .document.index import Index, KeptState
 from .graph import ggml, hook
@@ -70,18 +70,12 @@ class Context(internals.LlamaContext):
         device.check_nodes(nodes)
         assignments = assign(sequence.resolved_attention, layers)
         check_methods(assignments, layers)
-        memory = device.new_memory()
-        sequence.cache = KVCache(layers, n_ctx, device.fit_assignments(assignments), memory)
+        sequence.cache = KVCache(layers, n_ctx, device.fit_assignments(assignments), device.new_memory())
         self.sequence = sequence
         self._interruption = Interruption()
+        n_threads = max(params.n_threads, params.n_threads_batch)
         self._executor = device.new_executor(
-            self.cache,
-            memory,
-            nodes,
-            kv_type,
-            params.n_ubatch,
-            max(params.n_threads, params.n_threads_batch),
-            self._interruption,
+            ExecutorArguments(self.cache, nodes, kv_type, params.n_ubatch, n_threads, self._interruption)
         )
         params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(hook.replace_attention.address)
         params.cb_eval_user_data = self._executor.step.ctypes.data

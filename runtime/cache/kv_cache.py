@@ -90,6 +90,7 @@ class KVCache:
         self.table = HeadTable(layers, n_ctx)
         self.document: Index | None = None
         self.n_tail = self.origin = 0
+        self.n_chunks = self.dropped = self.n_shared = np.zeros(0, np.int64)
         self._n_unfinished = 0  # tokens of the current step
         self.shared: dict[int, IndexLayer] = {}
         self.arrange(assignments)

@@ -25,14 +25,12 @@ from ...metal.records import GpuHeads, State
 from ...metal.shader_library import LONGEST_HEAD, library
 from ...metal.shader_parts import defines, has_method, method_names
 from ...metal.shared_memory import SharedMemory
-from ..cache.cache_memory import Memory
 from ..cache.kv_cache import KVCache
 from ..graph import ggml, hook
 from ..graph.attention_nodes import AttentionNode
 from ..methods.method import Assignment
-from ..process.interruption import Interruption
 from . import METAL
-from .protocol import UnsupportedModel
+from .protocol import ExecutorArguments, UnsupportedModel
 from .selection_scratch import Scratch
 
 #: llama.cpp's number for all layers of a model.
@@ -85,30 +83,15 @@ class MetalDevice:
         """Return memory for one context, shared by CPU and GPU."""
         return SharedMemory(self.gpu)
 
-    def new_executor(
-        self,
-        cache: KVCache,
-        memory: Memory,
-        nodes: Sequence[AttentionNode],
-        kv_type: str,
-        n_ubatch: int,
-        n_threads: int,
-        interruption: Interruption,
-    ) -> MetalExecutor:
+    def new_executor(self, arguments: ExecutorArguments) -> MetalExecutor:
         """Return the executor of a context. Raise OctavoError if a kernel cannot be compiled."""
-        assert isinstance(memory, SharedMemory)
-        return MetalExecutor(self.gpu, cache, memory, nodes, kv_type, n_ubatch, interruption)
+        return MetalExecutor(self.gpu, arguments)
 
 
 class MetalExecutor:
     """The GPU's part of one context; llama.cpp calls it at each attention node.
 
     Python runs once for each layer and step. An exception abandons the graph, and `finish` raises it again.
-
-    Parameters
-    ----------
-    cache : KVCache
-        The context's cache, in `memory`.
 
     Attributes
     ----------
@@ -123,28 +106,18 @@ class MetalExecutor:
 
     interruptible, together = 1, False
 
-    def __init__(
-        self,
-        gpu: Gpu,
-        cache: KVCache,
-        memory: SharedMemory,
-        nodes: Sequence[AttentionNode],
-        kv_type: str,
-        n_ubatch: int,
-        interruption: Interruption,
-    ) -> None:
-        self._gpu, self._nodes, self._n_ubatch = gpu, nodes, n_ubatch
-        self._interruption = interruption
-        self._shapes = [node.shape(kv_type) for node in nodes]
+    def __init__(self, gpu: Gpu, arguments: ExecutorArguments) -> None:
+        self._gpu, self._nodes, self._n_ubatch = gpu, arguments.nodes, arguments.n_ubatch
+        self._interruption, self._shapes = arguments.interruption, arguments.shapes
         for shape in self._shapes:
             library(gpu, shape)
         self._places: WeakKeyDictionary[KVCache, tuple[SharedMemory, GpuHeads, Work, Scratch]] = WeakKeyDictionary()
         self._captured: Sequence[np.ndarray | None] = ()
         self._problem: BaseException | None = None
         self._callback = _callback(weakref.ref(self))
-        self.step = hook.new_step(len(nodes))
+        self.step = hook.new_step(len(self._nodes))
         self.step["attend"] = ctypes.cast(self._callback, ctypes.c_void_p).value
-        self.follow(cache)
+        self.follow(arguments.cache)
 
     def follow(self, cache: KVCache) -> None:
         """Work in the memory of another cache, so that the GPU finds everything that a step reads in one place."""

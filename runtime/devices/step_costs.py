@@ -24,9 +24,8 @@ from ...system.other_work import look
 from ...version import __version__
 from ..cache.kv_cache import KVCache
 from ..document.cache_layer import CacheLayer
-from ..document.index import Index
+from ..document.index import Index, whole_layer
 from ..document.stored_rows import rows_format
-from ..document.whole_layer import whole_layer
 from ..methods import DEFAULT_BUDGET
 from ..methods.attention import DENSE_ATTENTION, Attention
 from ..methods.auto import SHORT, Auto

@@ -67,23 +67,23 @@ class MappedPages:
         if (n_waits := _waits()) != self._n_waits:
             self._n_waits, self._n_asking = n_waits, _ASKING
         if n_tokens > 1 or not self._n_asking:
-            cache.table.heads["document_pages"] = 0
+            cache.heads["document_pages"] = 0
             self._advise(np.zeros_like(self._is_random))
             return
         generation, addresses, selects = self._of_caches.get(cache, (-1, _NONE, _NONE))
-        if generation != cache.table.generation:
+        if generation != cache.generation:
             addresses, selects = self._heads_that_select(cache)
-            self._of_caches[cache] = cache.table.generation, addresses, selects
+            self._of_caches[cache] = cache.generation, addresses, selects
         self._n_asking -= 1
         self._records["step"] += 1
-        cache.table.heads["document_pages"] = addresses
+        cache.heads["document_pages"] = addresses
         self._advise(selects)
 
     def _heads_that_select(self, cache: HeadRecords) -> tuple[np.ndarray, np.ndarray]:
         """Return the address of each head's PAGES, 0 for one that reads all; and which layers' heads all select."""
-        selects = (cache.table.heads["n_document"] == 0) | cache.table.selecting()
-        in_layers = np.logical_and.reduceat(selects, cache.table.first_heads) & (self._records["n_pages"] > 0)
-        n_heads = np.diff([*cache.table.first_heads, len(selects)])
+        selects = (cache.heads["n_document"] == 0) | cache.selecting()
+        in_layers = np.logical_and.reduceat(selects, cache.first_heads) & (self._records["n_pages"] > 0)
+        n_heads = np.diff([*cache.first_heads, len(selects)])
         of_layers = self._records.ctypes.data + np.arange(len(n_heads)) * PAGES.itemsize
         return np.repeat(np.where(in_layers, of_layers, 0), n_heads), in_layers
 

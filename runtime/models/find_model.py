@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import OctavoError
-from ...system.other_work import cores_of_others
-from ...system.usable_cpus import cpu_quota, usable_cpus
+from ...system.other_work import cores_of_others, cpu_quota, usable_cpus
 
 
 def default_model() -> Path:

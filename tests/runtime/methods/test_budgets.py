@@ -19,6 +19,7 @@ from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.devices.cpu_device import CpuDevice
+from octavo.runtime.devices.protocol import ExecutorArguments
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Index, IndexLayer, LastQueries
 from octavo.runtime.document.stored_rows import row_format
@@ -26,7 +27,6 @@ from octavo.runtime.graph.attention_nodes import AttentionNode
 from octavo.runtime.methods.assignment import assign
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.budgets import scaled
-from octavo.runtime.process.interruption import Interruption
 from octavo.runtime.store.plan import Plan
 
 pytestmark = pytest.mark.sampled
@@ -83,16 +83,15 @@ class Model:
         windows = [*[32] * n_sliding, *[0] * (N_LAYERS - n_sliding)]
         layers = [CacheLayer(1, head_dim, window, kv_type, GROUP) for window in windows]
         device = CpuDevice()
-        memory = device.new_memory()
         self.cache = KVCache(
-            layers, 2 * depth, assign(Attention.parse(attention, budget=budget, plan=plan), layers), memory
+            layers, 2 * depth, assign(Attention.parse(attention, budget=budget, plan=plan), layers), device.new_memory()
         )
         if document is None:
             self.cache.append_rows([(stored.keys, stored.values) for stored in rows(head_dim, kv_type, depth).layers])
         else:
             self.cache.attach(document(head_dim, kv_type, depth))
         nodes = [AttentionNode(head_dim, GROUP, 1, window, 1.0, 0.0, i, True) for i, window in enumerate(windows)]
-        self.executor = device.new_executor(self.cache, memory, nodes, kv_type, 400, 1, Interruption())
+        self.executor = device.new_executor(ExecutorArguments(self.cache, nodes, kv_type, 400))
         self.rng, self.head_dim = np.random.default_rng(1), head_dim
 
     def share_read(self, n_steps=3, spread=0.1):

@@ -9,13 +9,13 @@ import pytest
 from octavo.runtime import load_model
 from octavo.runtime.models import find_model
 from octavo.settings import ModelSettings
-from octavo.system import usable_cpus
+from octavo.system import other_work
 
 
 @pytest.fixture(autouse=True)
 def _groups(monkeypatch, tmp_path):
     """Control groups without a quota: those of the test."""
-    monkeypatch.setattr(usable_cpus, "_GROUPS", (tmp_path, tmp_path / "cpu"))
+    monkeypatch.setattr(other_work, "_GROUPS", (tmp_path, tmp_path / "cpu"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from helpers.kernel_inputs import EACH, QUANTISED, ROTATED, SHAPE, Room, address
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.attend.append_rows import append_rows
+from octavo.cpu_kernels.layer import append_rows
 from octavo.cpu_kernels.layout.head import HEAD, chunk_bytes
 from octavo.cpu_kernels.methods import quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
