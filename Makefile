@@ -16,7 +16,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := examples/encyclopedia.md
 
-.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-templates test-llama-server test-lm-eval test-clients test-reliability try-readme bench compile-times man lint rebuild-llama.cpp clean
+.PHONY: demo test test-all test-plain test-cpus test-arm test-arm-short test-drop-in test-templates test-llama-server test-lm-eval test-clients test-reliability try-readme bench compile-times man lint rebuild-llama.cpp clean
 
 QUESTION ?= What is the name of the latest epoch?
 
@@ -41,13 +41,17 @@ test: $(VENV)/dev
 test-all: $(VENV)/dev
 	$(PYTEST)
 
+# Kernels by plain njit, without the private parts of Numba: see docs/numba.md.
+test-plain: $(VENV)/dev
+	OCTAVO_PLAIN_NUMBA=1 $(PYTEST) -m "not slow" --cases=$(CASES) --case-seed=$(SEED) tests/cpu_kernels
+
 test-cpus: $(VENV)/dev
 	for cpu in baseline avx2 alderlake skylake; do \
 		OCTAVO_TEST_CPU=$$cpu $(PYTEST) -m "not slow" tests/cpu_kernels || exit 1; done
 
 # Emulated, and as each of these CPUs: the oldest with NEON, one with products of bytes, and Apple's first.
 ARM_CPUS := generic cortex-a76 apple-m1
-ARM_TEST = PYTHONPATH=$(CURDIR)/$(VENV)/arm/site:$(CURDIR)/src:$(CURDIR)/tests PYTHONDONTWRITEBYTECODE=1 \
+ARM_TEST = PYTHONPATH=$(CURDIR)/$(VENV)/arm/site:$(CURDIR)/$(VENV)/src:$(CURDIR)/tests PYTHONDONTWRITEBYTECODE=1 \
 	NUMBA_CPU_FEATURES= qemu-aarch64-static -L $(VENV)/arm/sysroot $(VENV)/arm/sysroot/usr/bin/python3 -m pytest -q -p arm.one_case \
 	-p no:cacheprovider
 
@@ -117,7 +121,7 @@ PIP_INSTALL := $(BIN)/pip install --verbose
 
 # llama.cpp is built for this CPU, which takes minutes. A wheel that pip kept may come from another CPU, or lack the
 # flags above: if it crashes, llama.cpp is built again, and if that crashes too, for any CPU (on x86-64: AVX2, no AMX).
-$(VENV)/ready: pyproject.toml Makefile
+$(VENV)/ready: pyproject.toml setup.py Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "octavo needs Python 3.11 or newer")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --upgrade pip
@@ -130,9 +134,11 @@ $(VENV)/ready: pyproject.toml Makefile
 		$(BIN)/python -m octavo.runtime.compile_kernels
 	@touch $@
 
-# What tests and linters need besides: a third of a GB.
+# What tests and linters need besides: a third of a GB, and a path to octavo that has its name, for mypy and emulated CPUs.
 $(VENV)/dev: $(VENV)/ready
 	@$(INSTALL) "Installing the tools of tests" $(PIP_INSTALL) --editable ".[demo,dev]"
+	@mkdir -p $(VENV)/src
+	@ln -sfn ../.. $(VENV)/src/octavo
 	@touch $@
 
 rebuild-llama.cpp:

@@ -26,7 +26,7 @@ from typing import Any
 
 import octavo
 from octavo.cli.render import markdown_table
-from octavo.documents.text.text.plain_text import SHIPPED_NOVEL
+from octavo.documents.text.plain_text import SHIPPED_NOVEL
 from octavo.runtime.models.find_model import default_threads
 from octavo.settings import ModelSettings
 

@@ -5,7 +5,7 @@ from helpers import tiny_models
 from helpers.slow_compiling import SECONDS, compile_slowly
 
 import octavo
-from octavo.ask.answer.answer.answer import Text
+from octavo.ask.answer.answer import Text
 from octavo.ask.session import Session
 from octavo.settings import Sampling
 

@@ -7,8 +7,8 @@ from helpers.document_files import BOOK, PACKAGE, PAGE, word_file, word_parts, z
 
 from octavo.documents.archive import Archive
 from octavo.documents.document import Document
-from octavo.documents.html.html.epub import read_epub
-from octavo.documents.html.html.html import read_html
+from octavo.documents.html.epub import read_epub
+from octavo.documents.html.html import read_html
 from octavo.documents.office.docx import read_docx
 from octavo.errors import OctavoError
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.pdf_files import HELPS, WIDE, PdfWriter, lines, read
 
 from octavo.documents.document import Document
-from octavo.documents.pdf.pdf.pdf import read_pdf
+from octavo.documents.pdf.pdf import read_pdf
 from octavo.errors import OctavoError
 
 

@@ -6,7 +6,7 @@ import pytest
 from helpers.document_files import word_parts, zipped
 
 from octavo.documents.archive import Archive
-from octavo.documents.html.html.formulas import formula
+from octavo.documents.html.formulas import formula
 from octavo.documents.office.docx import read_docx
 
 SPACES = """xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"

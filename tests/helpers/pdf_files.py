@@ -5,7 +5,7 @@ import math
 import zlib
 
 from octavo.documents.ocr.recognition import Recognition
-from octavo.documents.pdf.pdf.pdf import read_pdf
+from octavo.documents.pdf.pdf import read_pdf
 from octavo.settings import Extraction
 
 #: Lines of a column of 240 points, and of a page of 480, in 10-point letters.

@@ -6,12 +6,14 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-#: pyproject.toml, read.
+#: pyproject.toml, parsed.
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-#: The top-level folders that are packages. tests/ and benchmarks/ are none: they have no __init__.py.
+#: The top-level folders that are packages. tests/ and benchmarks/ have no __init__.py.
 FOLDERS = sorted(path.parent for path in ROOT.glob("*/__init__.py"))
 #: Every Python file of the product.
-MODULES = sorted([*ROOT.glob("*.py"), *(path for folder in FOLDERS for path in folder.rglob("*.py"))])
+MODULES = sorted(
+    {*ROOT.glob("*.py"), *(path for folder in FOLDERS for path in folder.rglob("*.py"))} - {ROOT / "setup.py"}
+)
 
 
 def name(path: Path) -> str:

@@ -7,7 +7,7 @@ from helpers import talking_model
 from helpers.served import SAMPLING, serving
 from helpers.talking_model import ANSWER, LOOP
 
-from octavo.ask.answer.answer.repetition import REPEATED
+from octavo.ask.answer.repeats import REPEATED
 
 HELLO = [{"role": "user", "content": "Hello?"}]
 

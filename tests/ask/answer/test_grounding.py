@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.ask.answer.answer.grounding import sentence_about, unfounded
+from octavo.ask.answer.grounding import sentence_about, unfounded
 
 TEXT = """James Hutton is viewed as the first modern geologist. In 1785 he presented a paper to the Royal Society.
 It cost 1,260 pounds, or 64.5 a page, and took ten weeks; the bus 07:12 was late. The Huguenots left."""

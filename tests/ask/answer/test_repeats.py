@@ -7,7 +7,7 @@ from helpers.product import ROOT
 from helpers.talking_model import LOOP, write_model
 
 import octavo
-from octavo.ask.answer.answer.repetition import LoopWatch
+from octavo.ask.answer.repeats import LoopWatch
 
 #: Loops that small models wrote: the text before, and what comes again and again.
 LOOPS = [

@@ -9,7 +9,7 @@ import octavo
 from octavo.convert.plan.allocation import Check, Checker, Kept, factors, layer_budgets, layer_change, prose_text
 from octavo.convert.plan.heads import HIDDEN, recall
 from octavo.convert.plan.recall_texts import Haystack
-from octavo.documents.text.text.plain_text import SHIPPED_NOVEL
+from octavo.documents.text.plain_text import SHIPPED_NOVEL
 from octavo.progress import Silent
 
 SENSITIVITY = [0.1, None, 0.4, 0.5, 0.0]

@@ -18,7 +18,7 @@ from octavo.convert.plan.heads import (
 )
 from octavo.convert.plan.layer_importance import ResidualChange
 from octavo.convert.plan.recall_texts import PASSKEYS, Haystack, recall_text
-from octavo.documents.text.text.plain_text import SHIPPED_NOVEL
+from octavo.documents.text.plain_text import SHIPPED_NOVEL
 from octavo.runtime.methods.layer_budgets import budget_scales, importance_groups
 
 

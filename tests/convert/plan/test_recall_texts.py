@@ -9,7 +9,7 @@ from helpers import tiny_models
 import octavo
 from octavo import OctavoError
 from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION, Haystack, passkey_text, recall_text, repetition_text
-from octavo.documents.text.text.plain_text import SHIPPED_NOVEL
+from octavo.documents.text.plain_text import SHIPPED_NOVEL
 
 
 @pytest.fixture(scope="module")

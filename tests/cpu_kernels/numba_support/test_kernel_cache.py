@@ -172,9 +172,8 @@ def test_kernels_of_a_users_own_file_are_of_all_kernels_however_it_imports_them(
 def test_two_installs_of_one_version_share_kernels(compiled, tmp_path):
     """Another copy of the package, whose files are of another time, finds what the first one compiled."""
     copy = tmp_path / "octavo"
-    shutil.copytree(
-        PACKAGE, copy, ignore=shutil.ignore_patterns(".*", "src", "tests", "docs", "build"), copy_function=shutil.copy
-    )
+    ignored = shutil.ignore_patterns(".*", "tests", "docs", "build")
+    shutil.copytree(PACKAGE, copy, ignore=ignored, copy_function=shutil.copy)
     for path in copy.rglob("*.py"):
         os.utime(path, (1, 1))
     assert run(compiled, PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)])) == (1, True)

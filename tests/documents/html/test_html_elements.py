@@ -4,7 +4,7 @@ import pytest
 from helpers.document_files import word_parts, zipped
 
 from octavo.documents.archive import Archive
-from octavo.documents.html.html.html import read_html
+from octavo.documents.html.html import read_html
 from octavo.documents.office.docx import read_docx
 from octavo.documents.read import read_document
 

@@ -6,8 +6,8 @@ import re
 import pytest
 from helpers.pdf_files import HELPS, WIDE, PdfWriter, lines, read, seen
 
-from octavo.documents.pdf.pdf.pdf import read_pdf
-from octavo.documents.pdf.pdf.pdf_legible import is_legible
+from octavo.documents.pdf.pdf import read_pdf
+from octavo.documents.pdf.pdf_legible import is_legible
 from octavo.errors import OctavoError
 
 

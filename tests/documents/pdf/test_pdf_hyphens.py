@@ -3,7 +3,7 @@
 import pytest
 from helpers.pdf_files import PdfWriter, lines, read
 
-from octavo.documents.pdf.pdf.pdf_hyphens import count_words, joined
+from octavo.documents.pdf.pdf_hyphens import count_words, joined
 
 
 @pytest.mark.parametrize(

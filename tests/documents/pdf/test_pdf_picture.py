@@ -6,7 +6,7 @@ import pytest
 from helpers.pdf_files import PdfWriter, lines
 from PIL import Image, ImageChops
 
-from octavo.documents.pdf.pdf.pdf_picture import draw_page
+from octavo.documents.pdf.pdf_picture import draw_page
 from octavo.errors import OctavoError
 
 TEXTS = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.documents.pdf.pdf.right_to_left import is_right_to_left, logical_text
+from octavo.documents.pdf.right_to_left import is_right_to_left, logical_text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import codecs
 import pytest
 
 from octavo.documents.markdown import document_of
-from octavo.documents.text.text.text import read_text
+from octavo.documents.text.text import read_text
 from octavo.errors import OctavoError
 
 RUSSIAN = "Смотритель маяка записывал каждый корабль, что проходил мимо. " * 20

@@ -5,7 +5,7 @@ import re
 import pytest
 from helpers.evaluation_runs import PROSE, WRITTEN, decoded, documents_of, fact, write_json
 
-from octavo.documents.text.text.plain_text import read_utf8
+from octavo.documents.text.plain_text import read_utf8
 from octavo.errors import OctavoError
 from octavo.evaluation.prose import BORDER
 from octavo.evaluation.tasks.agreement import Agreement
