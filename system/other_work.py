@@ -1,16 +1,10 @@
-"""Tell how many cores this process may use, and how many other programs use.
-
-A process is limited by its affinity, and by the quota of its container. Programs of low priority do not count:
-they make room.
-"""
+"""Tell how many cores other programs use. Programs of low priority do not count: they make room."""
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -20,10 +14,6 @@ _BUSY = ("user", "system", "irq", "softirq", "steal")
 
 #: Shortest and longest time, in seconds, that tells what others do now.
 _SHORTEST, _LONGEST = 0.1, 3.0
-
-
-#: Where containers find their own control group: that of version 2, and that of version 1.
-_GROUPS = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")
 
 
 class Look(NamedTuple):
@@ -69,20 +59,3 @@ def cores_of_others() -> float:
         time.sleep(_SHORTEST)
         now = look()
     return first.cores_of_others(now)
-
-
-def usable_cpus() -> int:
-    """Return the number of processors that the system may run this process on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cpu_quota() -> int | None:
-    """Return how many processors' time a container may take, rounded up; None without a quota."""
-    new, old = _GROUPS
-    with suppress(OSError, ValueError):
-        quota, period = (new / "cpu.max").read_text("utf-8").split()
-        return None if quota == "max" else math.ceil(int(quota) / int(period))
-    with suppress(OSError, ValueError):
-        quota, period = ((old / f"cpu.cfs_{name}_us").read_text("utf-8") for name in ("quota", "period"))
-        return None if int(quota) < 0 else math.ceil(int(quota) / int(period))
-    return None

@@ -16,7 +16,8 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
-from .other_work import Look, look, usable_cpus
+from .other_work import Look, look
+from .usable_cpus import usable_cpus
 
 #: omp_pause_soft: OpenMP keeps its state, and its threads end.
 _SOFT = 1
