@@ -278,5 +278,4 @@ def _questions(messages: Sequence[Message]) -> list[str]:
 
 
 def _forces(turn: ChatTurn) -> bool:
-    """Return whether the model must call a function."""
     return bool(turn.tools) and turn.choice not in ("none", "auto")

@@ -75,7 +75,6 @@ async def _asked(scope: Scope, receive: Receive) -> tuple[str | None, Receive]:
 
 
 def _model_in(body: bytes) -> str | None:
-    """Return the model that a body names."""
     if b'"model"' not in body:
         return None
     try:

@@ -112,7 +112,6 @@ class _Writer:
         }
 
     def _probabilities(self, tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
-        """Return the log probabilities of tokens, if the request asks for them."""
         if not self._body.n_probs:
             return {}
         return {"completion_probabilities": [_with_ids(token) for token in tokens]}
@@ -129,7 +128,6 @@ class _Writer:
         return selected if self._body.response_fields else told
 
     async def _end(self, end: End) -> dict[str, Any]:
-        """Return the figures of the answer, and why it ended."""
         llama, request, usage = self._server.engine.llama, self._request, end.usage
         stopped = "eos" if end.stopped_by is None else "word"
         return {

@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from ...settings import Sampling
 from ..chat_turn import ChatTurn
-from ..engine.request import Request
+from ..engine.request import Generation, Request
 from ..raw_prompt import Gap, RawPrompt
 from ..services import Server
 from .api_body import RANDOM, ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, LogitBias, Seed, Stop, bias_of
@@ -38,7 +38,6 @@ def _prompt(value: Any) -> RawPrompt:
 
 
 def _not_negative(value: Any) -> Any:
-    """Return a temperature; below 0 it is that of the likeliest tokens."""
     return max(value, 0) if isinstance(value, int | float) else value
 
 
@@ -73,13 +72,15 @@ class AnswerBody(ApiBody, DrawnBody, DocumentBody):
         generation = self.generation(
             server,
             self.n_predict,
-            logit_bias=bias,
-            stop=self.stop or (),
-            n_logprobs=self.n_probs if self.n_probs or self.return_tokens or self.stream else None,
-            attention=server.attention_of(self.attention),
-            sources=self.sources,
-            client=client,
-            reports_progress=self.stream and self.return_progress,
+            Generation(
+                logit_bias=bias,
+                stop=self.stop or (),
+                n_logprobs=self.n_probs if self.n_probs or self.return_tokens or self.stream else None,
+                attention=server.attention_of(self.attention),
+                sources=self.sources,
+                client=client,
+                reports_progress=self.stream and self.return_progress,
+            ),
         )
         schema, grammar = self.json_schema, self.grammar or None
         return ChatTurn([], generation, self.documents, self.reads, schema=schema, grammar=grammar)

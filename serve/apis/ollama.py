@@ -69,7 +69,6 @@ def _turn(
     client: str,
     tools: Sequence[dict[str, Any]] = (),
 ) -> ChatTurn:
-    """Return the turn of a body."""
     think, options = body.thinking(server)
     return ChatTurn(
         messages=messages,
@@ -114,7 +113,6 @@ async def _response(
 async def _lines(
     server: Server, request: Request, events: AsyncGenerator[Event, None], form: _Form, started: float
 ) -> AsyncGenerator[str, None]:
-    """Yield the parts of an answer, in JSON."""
     n_calls = 0
     async with aclosing(events):
         async for event in events:

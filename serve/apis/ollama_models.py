@@ -119,7 +119,6 @@ async def embed_prompt(request: Request) -> Response:
 
 
 def _listed(name: str, card: ModelCard) -> dict[str, Any]:
-    """Return a model as lists have it."""
     named = {"name": tagged(name), "model": tagged(name), "modified_at": _modified(card.path)}
     return {**named, "size": card.n_bytes, "digest": card.sha256, "details": _details(card)}
 
@@ -134,13 +133,11 @@ def _not_loaded(name: str, choice: Choice) -> dict[str, Any]:
 
 
 def _modified(path: Path) -> str:
-    """Return when a model's file changed."""
     changed = path.stat().st_mtime if path.exists() else 0
     return datetime.fromtimestamp(changed, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _details(card: ModelCard) -> dict[str, Any]:
-    """Return the family and the sizes of the model."""
     size = next(
         (f"{card.n_params / unit:.1f}{letter}" for unit, letter in ((1e9, "B"), (1e6, "M")) if card.n_params >= unit),
         f"{card.n_params / 1e3:.0f}K",

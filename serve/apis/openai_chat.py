@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
 from ..chat_turn import ChatTurn, Text, Thought, answer, gathered, prepared, preparing
-from ..engine.request import End, Reading, Request
+from ..engine.request import End, Generation, Reading, Request
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..request_error import RequestError
 from ..services import Server, server_of
@@ -159,16 +159,18 @@ async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> 
     generation = body.generation(
         server,
         max_tokens,
+        Generation(
+            logit_bias=bias_of(body.logit_bias, server.tokens_of),
+            stop=body.stop or (),
+            n_logprobs=n_logprobs,
+            attention=server.attention_of(body.attention),
+            sources=body.sources,
+            limits_thoughts=max_tokens is not None,
+            client=client,
+            reports_progress=body.stream and body.return_progress,
+        ),
         think=think,
         think_budget=body.reasoning_budget_tokens,
-        logit_bias=bias_of(body.logit_bias, server.tokens_of),
-        stop=body.stop or (),
-        n_logprobs=n_logprobs,
-        attention=server.attention_of(body.attention),
-        sources=body.sources,
-        limits_thoughts=max_tokens is not None,
-        client=client,
-        reports_progress=body.stream and body.return_progress,
     )
     return ChatTurn(
         messages=messages,
@@ -199,7 +201,6 @@ async def _message(message: Message, attachments: Attachments) -> Mapping[str, A
 
 
 async def _part(part: Mapping[str, Any], attachments: Attachments) -> str:
-    """Return the text of a part of a message."""
     kind = part.get("type")
     if kind in ("text", "refusal") and isinstance(text := part.get("text", part.get("refusal")), str):
         return text
@@ -217,7 +218,6 @@ async def _part(part: Mapping[str, Any], attachments: Attachments) -> str:
 
 
 def _schema(form: ResponseFormat | None) -> dict[str, Any] | bool | None:
-    """Return the JSON schema of an answer's form."""
     if form is None or form.type == "text":
         return None
     if form.json_schema is not None and form.type == "json_schema":
@@ -228,7 +228,6 @@ def _schema(form: ResponseFormat | None) -> dict[str, Any] | bool | None:
 async def _choice(
     http_request: HttpRequest, server: Server, turn: ChatTurn, request: Request
 ) -> tuple[dict[str, Any], End]:
-    """Return an answer as a whole, and its end."""
     whole = await gathered(connected(http_request, answer(server, turn, request)))
     end, content = whole.finished.end, whole.text if whole.text or not whole.calls else None
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
@@ -278,7 +277,6 @@ async def _prepared_stream(
 async def _stream(
     server: Server, turn: ChatTurn, requests: Sequence[Request], head: dict[str, Any], with_usage: bool
 ) -> AsyncGenerator[str, None]:
-    """Yield the chunks of all answers, one answer after another."""
     ends = []
     head = {**head, "object": "chat.completion.chunk"}
 

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
 from ..chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
-from ..engine.request import End, Request
+from ..engine.request import End, Generation, Request
 from ..http.requests import client_of, connected, note_ignored, openai_error, parsed, sse, while_connected
 from ..kept_responses import KeptResponse
 from ..request_error import RequestError
@@ -96,12 +96,14 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
         generation=body.generation(
             server,
             body.max_output_tokens,
+            Generation(
+                n_logprobs=body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None,
+                attention=server.attention_of(body.attention),
+                sources=body.sources,
+                limits_thoughts=body.max_output_tokens is not None,
+                client=client_of(http_request),
+            ),
             think=think,
-            n_logprobs=body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None,
-            attention=server.attention_of(body.attention),
-            sources=body.sources,
-            limits_thoughts=body.max_output_tokens is not None,
-            client=client_of(http_request),
         ),
         documents=attachments.documents,
         reads=body.reads,
@@ -115,7 +117,6 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
 
 
 def _keep(server: Server, asked: _Asked, response: dict[str, Any]) -> None:
-    """Keep a response and the conversation up to its end."""
     server.responses.keep(KeptResponse(response, [*asked.items, *response["output"]], asked.turn.documents))
 
 
@@ -254,12 +255,10 @@ class _Writer:
         ]
 
     def _place(self) -> dict[str, Any]:
-        """Return the place of the current text."""
         assert self._open is not None
         return {"item_id": self._open["id"], "output_index": len(self._output) - 1, "content_index": 0}
 
     def _line(self, kind: str, **values: Any) -> str:
-        """Return an event as a line."""
         event = {"type": kind, "sequence_number": self._n_events, **values}
         self._n_events += 1
         return f"event: {kind}\ndata: {json.dumps(event)}"

@@ -30,5 +30,4 @@ class TolerantPaths:
         await self._app(scope, receive, send)
 
     def _has(self, scope: Scope, path: str) -> bool:
-        """Return whether the server has a path."""
         return any(route.matches({**scope, "path": path})[0] is not Match.NONE for route in self._routes)
