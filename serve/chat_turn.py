@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..ask.answer.grounding import unfounded
+from ..ask.answer.notices import notices_of_unfounded
 from ..prompts.call_grammar import calls_grammar, schema_grammar
 from ..prompts.message_forms import Message
 from ..prompts.thinking import Thinking
@@ -211,19 +212,15 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 if request.document is not None and not called:
-                    event = replace(event, unfounded=await _unfounded(server, turn, request.document, written))
+                    missing = await asyncio.to_thread(_unfounded, server, turn, request.document, written)
+                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing)})
                 yield Finished(reason, event)
 
 
-async def _unfounded(server: Server, turn: ChatTurn, document: Opened, written: str) -> list[str]:
+def _unfounded(server: Server, turn: ChatTurn, document: Opened, written: str) -> list[str]:
     """Return the names and numbers of an answer that are not in the text that the model read for it."""
-
-    def find() -> list[str]:
-        read = b"".join(map(server.engine.llama.piece, document.index.tokens.tolist())).decode(errors="replace")
-        others = [str(message["content"]) for message in turn.messages if message["role"] != "assistant"]
-        return unfounded(written, [read, *others])
-
-    return await asyncio.to_thread(find)
+    others = [str(message["content"]) for message in turn.messages if message["role"] != "assistant"]
+    return unfounded(written, others, map(server.engine.llama.piece, document.index.tokens.tolist()))
 
 
 async def gathered(events: AsyncGenerator[Event, None]) -> Whole:

@@ -64,10 +64,12 @@ def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
 
 
 def extensions_of(request: Request, end: End) -> dict[str, Any]:
-    """Return octavo's own fields of an answer: timings, what the model read of documents for it, and notices."""
+    """Return octavo's own fields of an answer: timings, its share of documents, notices, and a finer reason if any."""
     basis = {"basis": request.document.basis.as_json()} if request.document else {}
-    notices = {"notices": end.notices} if end.notices else {}
-    return {"timings": _timings(end.usage), **basis, **notices}
+    said = [sentence for kind, sentence in end.notices.items() if kind != "length"]  # which every API has a reason for
+    notices = {"notices": said} if said else {}
+    reason = {"cut_by": end.reason} if end.reason in ("loop", "context") else {}
+    return {"timings": _timings(end.usage), **basis, **notices, **reason}
 
 
 def _timings(usage: Usage) -> dict[str, Any]:

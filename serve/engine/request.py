@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
-from ...ask.answer.grounding import sentence_about
-from ...ask.answer.repeats import REPEATED
+from ...ask.answer.answer import FinishReason
 from ...prompts.thinking import Thinking
 from ...prompts.thought_form import Stage
 from ...settings import Sampling
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
     from ...runtime.methods.attention import Attention
     from ..library.open_document import Opened, Source
     from .grammar import Grammar
-
-#: Why an answer ended: the model or a stop text ended it, it reached its limit of tokens, the context is full, or the
-#: model repeated itself without end.
-Reason = Literal["stop", "length", "context", "loop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,19 +198,16 @@ class End:
     ----------
     stopped_by : str, optional
         The stop text that ended it, if one did.
-    unfounded : sequence of str
-        Names and numbers of it that are not in the text that the model read (ask/answer/grounding.py).
+    thought_cut : bool
+        Whether a thought was ended at its limit.
+    notices : mapping of str to str
+        What a user should know about it, as sentences, by kind (ask/answer/notices.py).
     """
 
-    reason: Reason
+    reason: FinishReason
     usage: Usage
     sources: Sequence[Source] = ()
     prompt_logprobs: Sequence[TokenLogprob] = ()
     stopped_by: str | None = None
-    unfounded: Sequence[str] = ()
-
-    @property
-    def notices(self) -> list[str]:
-        """Return what a user should know of it, as sentences."""
-        repeated = [REPEATED] if self.reason == "loop" else []
-        return [*repeated, *filter(None, [sentence_about(self.unfounded)])]
+    thought_cut: bool = False
+    notices: Mapping[str, str] = field(default_factory=dict)
