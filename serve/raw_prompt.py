@@ -43,7 +43,7 @@ async def raw_request(server: Server, turn: ChatTurn, prompt: RawPrompt) -> Requ
         question = server.engine.llama.detokenize(tokens).decode(errors="replace")
         document = await server.finder.open(turn.documents, turn.reads, question)
     generation = turn.generation.settled(document is not None)
-    return Request(**vars(generation), tokens=tokens, document=document, grammar=grammar)
+    return Request(tokens=tokens, generation=generation, document=document, grammar=grammar)
 
 
 async def text_of(server: Server, tokens: Sequence[int]) -> str:

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..chat_turn import ChatTurn
-from ..engine.request import End, Generation, Piece, Request, TokenLogprob
+from ..engine.request import AnswerPart, End, Generation, Request, TokenLogprob
 from ..http.requests import client_of, connected, parsed, sse
 from ..raw_prompt import raw_request
 from ..request_error import RequestError
@@ -90,7 +90,7 @@ async def complete(http_request: HttpRequest) -> Response:
         end: End | None = None
         async with aclosing(connected(http_request, server.engine.stream(request))) as events:
             async for event in events:
-                if isinstance(event, Piece):
+                if isinstance(event, AnswerPart):
                     text += event.text
                     logprobs += event.logprobs
                 else:

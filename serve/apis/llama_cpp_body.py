@@ -117,15 +117,15 @@ class InfillBody(AnswerBody):
 def settings_as_json(request: Request, body: AnswerBody) -> dict[str, Any]:
     """Return the settings of an answer."""
     return {
-        **sampling_as_json(request.sampling),
-        "frequency_penalty": request.frequency_penalty,
-        "presence_penalty": request.presence_penalty,
+        **sampling_as_json(request.generation.sampling),
+        "frequency_penalty": request.generation.frequency_penalty,
+        "presence_penalty": request.generation.presence_penalty,
         "logit_bias": [
             {"token": token, "bias": value if math.isfinite(value) else None}
-            for token, value in request.logit_bias.items()
+            for token, value in request.generation.logit_bias.items()
         ],
         "ignore_eos": body.ignore_eos,
-        "stop": list(request.stop),
+        "stop": list(request.generation.stop),
         "n_probs": body.n_probs,
         "grammar": body.grammar,
         "stream": body.stream,

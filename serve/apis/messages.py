@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
+from ..chat_turn import ChatTurn, Event, Finished, answer, prepared
 from ..engine.prompt_limits import PromptTooLong
-from ..engine.request import End, Generation, Request, Usage
+from ..engine.request import AnswerPart, End, Generation, Request, Usage
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..request_error import RequestError
 from ..services import Server, server_of
@@ -271,11 +271,11 @@ class _Writer:
 
     def add(self, event: Event) -> list[str]:
         """Add a part of the answer, and return its events."""
-        if isinstance(event, Thought):
+        if isinstance(event, AnswerPart) and event.is_thought:
             lines = self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
             self._blocks[-1]["thinking"] += event.text
             return [*lines, self._delta({"type": "thinking_delta", "thinking": event.text})]
-        if isinstance(event, Text):
+        if isinstance(event, AnswerPart):
             if not event.text:
                 return []
             lines = self._open("text", {"type": "text", "text": "", "citations": []})

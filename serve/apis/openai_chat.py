@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, Text, Thought, answer, gathered, prepared, preparing
-from ..engine.request import End, Generation, Reading, Request
+from ..chat_turn import ChatTurn, answer, gathered, prepared, preparing
+from ..engine.request import AnswerPart, End, Generation, PromptProgress, Request
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..request_error import RequestError
 from ..services import Server, server_of
@@ -237,12 +237,12 @@ async def _choice(
     if whole.calls:
         message["tool_calls"] = list(map(_call_as_json, whole.calls))
     logprobs = None
-    if request.n_logprobs is not None:
+    if request.generation.n_logprobs is not None:
         logprobs = {"content": list(map(logprob_as_json, whole.logprobs)), "refusal": None}
     return {"message": message, "logprobs": logprobs, "finish_reason": whole.finished.reason}, end
 
 
-async def _next(steps: AsyncGenerator[Reading | Request, None]) -> Reading | Request:
+async def _next(steps: AsyncGenerator[PromptProgress | Request, None]) -> PromptProgress | Request:
     """Return the first step; an error comes before the response begins, with its status."""
     return await anext(steps)
 
@@ -256,14 +256,14 @@ async def _prepared_stream(
     server: Server,
     turn: ChatTurn,
     n: int,
-    step: Reading | Request,
-    steps: AsyncGenerator[Reading | Request, None],
+    step: PromptProgress | Request,
+    steps: AsyncGenerator[PromptProgress | Request, None],
     head: dict[str, Any],
     with_usage: bool,
 ) -> AsyncGenerator[str, None]:
     """Yield chunks that tell how far passages are read, and then the chunks of all answers."""
     async with aclosing(steps):
-        while isinstance(step, Reading):
+        while isinstance(step, PromptProgress):
             choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
             told = {"choices": [choice], "prompt_progress": progress_as_json(step)}
             yield json.dumps({**head, "object": "chat.completion.chunk", **told})
@@ -289,18 +289,18 @@ async def _stream(
         yield chunk(index, {"role": "assistant", "content": ""})
         async with aclosing(answer(server, turn, request)) as events:
             async for event in events:
-                if isinstance(event, Text) and event.reading is not None:
-                    yield chunk(index, {}, prompt_progress=progress_as_json(event.reading))
-                elif isinstance(event, Text):
+                if isinstance(event, AnswerPart) and event.progress is not None:
+                    yield chunk(index, {}, prompt_progress=progress_as_json(event.progress))
+                elif isinstance(event, AnswerPart) and event.is_thought:
+                    yield chunk(index, {"reasoning_content": event.text})
+                elif isinstance(event, AnswerPart):
                     logprobs = [logprob_as_json(token) for token in event.logprobs]
                     yield chunk(index, {"content": event.text}, logprobs={"content": logprobs} if logprobs else None)
-                elif isinstance(event, Thought):
-                    yield chunk(index, {"reasoning_content": event.text})
                 elif isinstance(event, ToolCall):
                     yield chunk(index, {"tool_calls": [{"index": n_calls, **_call_as_json(event)}]})
                     n_calls += 1
                 else:
-                    if request.sources:
+                    if request.generation.sources:
                         yield chunk(index, {"annotations": annotations_of(event.end)})
                     ends.append(event.end)
                     more = {} if with_usage else extensions_of(request, event.end)
