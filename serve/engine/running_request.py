@@ -103,9 +103,7 @@ class RunningRequest:
         """Send parts; log probabilities go with the answer's last one."""
         logprobs, self._logprobs = self._logprobs, []
         for part in parts:
-            self.tell(
-                AnswerPart(part.text, (), part.is_thought) if part.is_thought else AnswerPart(part.text, logprobs)
-            )
+            self.tell(AnswerPart(part.text, () if part.is_thought else logprobs, part.is_thought))
             logprobs = logprobs if part.is_thought else []
         if logprobs:
             self.tell(AnswerPart("", logprobs))
