@@ -17,8 +17,7 @@ from ...convert.pipeline import keep_whole
 from ...convert.prefix_reuse import KnownRows, keep_all_rows
 from ...errors import OctavoError
 from ...runtime.document.cache_layer import Rows
-from ...runtime.document.index import Index
-from ...runtime.document.whole_layer import whole_layer
+from ...runtime.document.index import Index, whole_layer
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import DENSE_ATTENTION
 from ..answer.answer import Basis
