@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..engine.request import End, Reading, Request, TokenLogprob, Usage
+from ..engine.request import End, PromptProgress, Request, TokenLogprob, Usage
 from ..library.open_document import Opened, OpenExcerpts
 
 
@@ -47,10 +47,10 @@ def usage_of(ends: Sequence[End]) -> dict[str, Any]:
     }
 
 
-def progress_as_json(reading: Reading) -> dict[str, Any]:
+def progress_as_json(progress: PromptProgress) -> dict[str, Any]:
     """Return how far a prompt is read, as llama.cpp's server tells it."""
-    times = {"time_ms": round(1000 * reading.seconds)}
-    return {"total": reading.total, "cache": reading.cached, "processed": reading.done, **times}
+    times = {"time_ms": round(1000 * progress.seconds)}
+    return {"total": progress.total, "cache": progress.cached, "processed": progress.done, **times}
 
 
 def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:

@@ -12,7 +12,7 @@ from ...ask.answer.notices import notices_of_end
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import TokenSequence
 from ...system.working_time import working_time
-from .request import End, Piece, Reading, Request, TokenLogprob, Usage
+from .request import AnswerPart, End, PromptProgress, Request, TokenLogprob, Usage
 from .sampler import TokenSampler
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class RunningRequest:
     Parameters
     ----------
     tell : callable
-        Receives each `Piece`, and the `End` or an exception.
+        Receives each `AnswerPart`, and the `End` or an exception.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class RunningRequest:
         Times of its arrival and of its beginning, by `working_time`.
     """
 
-    def __init__(self, request: Request, tell: Callable[[Piece | End | BaseException], None]) -> None:
+    def __init__(self, request: Request, tell: Callable[[AnswerPart | End | BaseException], None]) -> None:
         self.request, self.tell = request, tell
         self.sequence: TokenSequence | None = None
         self.unread: list[int] = []
@@ -67,14 +67,14 @@ class RunningRequest:
 
     def start(self, llama: Llama, sequence: TokenSequence, unread: list[int], longest: int) -> None:
         """Begin on a sequence that holds the prompt except `unread`, and may grow to `longest` tokens."""
-        request = self.request
+        request, asked = self.request, self.request.generation
         self._sampler = TokenSampler(llama, request)
         self.sequence, self.unread, self._n_ctx = sequence, unread, llama.n_ctx()
         self.n_cached = request.n_prompt - len(unread)
-        room, most = longest - request.n_prompt, request.sampling.max_tokens
+        room, most = longest - request.n_prompt, asked.sampling.max_tokens
         self._stream = AnswerStream(
-            Limits(room, most, request.thinking.budget(room, most), request.limits_thoughts),
-            request.stop,
+            Limits(room, most, request.thinking.budget(room, most), asked.limits_thoughts),
+            asked.stop,
             thoughts=request.thinking.thoughts,
             stage=request.stage,
             question=request.asked,
@@ -89,11 +89,12 @@ class RunningRequest:
         else:
             token, logprob = self._sampler.draw(number, lambda token: stream.may_think(token, llama.piece(token)))
         self._meter.count(self._bytes_read())
-        self.next_token, mark = token, self.request.marks.get(token)
+        self.next_token, mark = token, self.request.call_texts.get(token)
         parts = stream.feed(token, llama.piece(token) if mark is None else mark.encode(), llama.ends(token))
         if stream.turned and self.sequence is not None and self.sequence.recorder is not None:
             self.sequence.recorder.forget_question()  # and the thoughts: sources are those of the answer
-        if logprob is not None and stream.in_answer and (not stream.ended_by_model or self.request.of_prompt):
+        of_prompt = self.request.generation.of_prompt
+        if logprob is not None and stream.in_answer and (not stream.ended_by_model or of_prompt):
             self._logprobs.append(logprob)  # lm-eval expects them all
         self._tell(parts)
         self.ended = stream.ended
@@ -102,15 +103,17 @@ class RunningRequest:
         """Send parts; log probabilities go with the answer's last one."""
         logprobs, self._logprobs = self._logprobs, []
         for part in parts:
-            self.tell(Piece(part.text, (), part.is_thought) if part.is_thought else Piece(part.text, logprobs))
+            self.tell(AnswerPart(part.text, () if part.is_thought else logprobs, part.is_thought))
             logprobs = logprobs if part.is_thought else []
         if logprobs:
-            self.tell(Piece("", logprobs))
+            self.tell(AnswerPart("", logprobs))
 
     def report(self) -> None:
         """Send how far the prompt is read."""
         n_prompt, seconds = self.request.n_prompt, working_time() - self.started
-        self.tell(Piece("", reading=Reading(n_prompt, self.n_cached, n_prompt - len(self.unread), seconds)))
+        self.tell(
+            AnswerPart("", progress=PromptProgress(n_prompt, self.n_cached, n_prompt - len(self.unread), seconds))
+        )
 
     def end_at_once(self) -> None:
         """End without an answer, as requested."""
@@ -145,12 +148,12 @@ class RunningRequest:
         """Return the bytes that the sequence's attention has read, without sliding layers."""
         assert self.sequence is not None
         cache = self.sequence.cache
-        return int(cache.heads["bytes_read"][cache.counted].sum())
+        return int(cache.table.heads["bytes_read"][cache.table.counted].sum())
 
     def _usage(self) -> Usage:
         assert self.sequence is not None
         cache, stream, meter = self.sequence.cache, self._stream, self._meter
-        stored = max(stream.n_tokens - 1, 1) * cache.n_tokens * cache.counted_row_bytes
+        stored = max(stream.n_tokens - 1, 1) * cache.n_tokens * cache.table.counted_row_bytes
         return Usage(
             prompt_tokens=self.request.n_prompt,
             cached_tokens=self.n_cached,
