@@ -40,7 +40,7 @@ INNER_ORDER = {
     "serve": (
         "run",
         "app",
-        "chosen_model",
+        "request_target",
         "apis",
         "raw_prompt",
         "chat_turn",

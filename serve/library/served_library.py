@@ -34,7 +34,7 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
 from ...settings import PREFILLS
 from ...system.files import PARTIAL
-from ..engine.request import Reading
+from ..engine.request import PromptProgress
 from ..engine.tasks import Report
 from ..request_error import RequestError
 from .file_json import document_as_json, upload_as_json
@@ -359,7 +359,7 @@ class ServedLibrary:
             self._queue.await_document(upload)
             self._watch()
             if report is not None and upload.total:
-                report(Reading(upload.total, upload.before, upload.done, time.time() - upload.began))
+                report(PromptProgress(upload.total, upload.before, upload.done, time.time() - upload.began))
             await asyncio.sleep(_LOOK)
 
     def list(self) -> list[dict[str, Any]]:
