@@ -13,7 +13,7 @@ from . import options
 from .batch_progress import ManyProgress
 from .option_types import Seconds
 from .render import TaskProgress, is_quiet, resumable, spinning
-from .told_before import ToldBefore
+from .shown_notices import ShownNotices
 
 if TYPE_CHECKING:
     from ..ask.session import Session
@@ -115,12 +115,12 @@ def open_session(
             return api.open_session(
                 settings, attention=attention, sampling=sampling, system_prompt=system_prompt, progress=TaskProgress()
             )
-    told, asking = ToldBefore(documents), api.Asking(sampling, reading, system_prompt, sources)
-    with resumable(), _opening(documents), ManyProgress(told) as progress:
+    shown, asking = ShownNotices(documents), api.Asking(sampling, reading, system_prompt, sources)
+    with resumable(), _opening(documents), ManyProgress(shown) as progress:
         opening = api.Opening(documents, asking, progress, is_one=not is_collection(documents))
         session = api.load_and_open(opening, settings, attention, progress.notice)
     if not is_quiet():
-        told.keep()
+        shown.keep()
     return session
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -173,11 +174,7 @@ def start_reader() -> None:
     with (queue.folder / "reading.log").open("wb") as log:
         command, null = [sys.executable, "-P", "-m", __name__], subprocess.DEVNULL
         process = subprocess.Popen(command, stdin=null, stdout=null, stderr=log, start_new_session=True)
-    _started[:] = [process, *(other for other in _started if other.poll() is None)]
-
-
-#: Processes that were started, which Python would wait for otherwise.
-_started: list[subprocess.Popen[bytes]] = []
+    threading.Thread(target=process.wait, daemon=True).start()  # a server must not keep it as a zombie
 
 
 def main() -> None:

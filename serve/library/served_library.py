@@ -300,6 +300,8 @@ class ServedLibrary:
         if is_read or (upload is not None and not upload.problem):
             self._later_names[file_name(name)] = document_id
         else:
+            if upload is not None:
+                self._queue.remove(upload)
             document_id = f"file-{hashlib.sha256(data).hexdigest()[:24]}"
             file = await asyncio.to_thread(self._folder.store, document_id, name, data)
             self._queue_upload(file)
@@ -326,30 +328,28 @@ class ServedLibrary:
     async def _until_read(self) -> None:
         started, pending = -_START, True
         while pending or self._has_taken:
-            uploads = list(self._uploads().values())
+            uploads = self._uploads()
+            failed = [name for name, upload in uploads.items() if upload.problem not in ("", STOPPED)]
+            failed = [name for name in failed if uploads[name].file.exists()]
+            for name in failed:  # at once: a client may upload it again
+                self._folder.remove(name)
             if self._has_taken:
                 self._has_taken = False
                 await asyncio.to_thread(self.open_all)
-            for upload in uploads:
-                if upload.problem and upload.problem != STOPPED and upload.file.exists():
-                    await self._give_up(upload)
-            pending = any(not upload.problem for upload in uploads)
+            with suppress(OctavoError):
+                for name in failed:
+                    await self._remove_indexes(name)  # of its first parts
+                if failed:
+                    await self._forget_texts()
+            pending = any(not upload.problem for upload in uploads.values())
             if pending and time.monotonic() > started + _START:
                 started = time.monotonic()
                 try:
                     start_reader()
                 except OSError as problem:
-                    for upload in uploads:
+                    for upload in uploads.values():
                         self._queue.fail(upload, upload.problem or f"It cannot be read: {problem.strerror}.")
             await asyncio.sleep(_LOOK if pending else 0)
-
-    async def _give_up(self, upload: QueuedDocument) -> None:
-        """Remove the file of an upload that cannot be read, and what was read of it. The queue keeps why."""
-        with suppress(OctavoError):
-            await self._remove_indexes(upload.file.parent.name)
-        self._folder.remove(upload.file.parent.name)
-        with suppress(OctavoError):
-            await self._forget_texts()
 
     async def wait(self, document_id: str, report: Report | None = None) -> None:
         """Wait until a document is read; `report` receives how far it is. Raise RequestError if it cannot be read."""

@@ -157,15 +157,18 @@ def test_a_document_whose_process_dies_twice_is_left_with_the_reason(documents, 
     assert queue.documents()[0].problem == "The process that reads it ended 2 times, lastly with code -6."
 
 
-def test_only_one_process_reads_and_it_outlives_the_one_that_started_it(documents, library, job):
+def test_only_one_process_reads_and_it_outlives_the_one_that_started_it(documents, library, job, monkeypatch):
     queue = ReadingQueue()
     add(queue, documents, library, job)
     program = "from octavo.library.background.background_reader import start_reader; start_reader()"
     with computing():
         subprocess.run([sys.executable, "-P", "-c", program], check=True, start_new_session=True)
         wait_until(lambda: queue.has_reader)
-        start_reader()
-        assert background_reader._started == []
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                background_reader.subprocess, "Popen", lambda *arguments, **more: pytest.fail("Another one.")
+            )
+            start_reader()
     wait_until(lambda: not queue.documents())
     wait_until(lambda: not queue.has_reader)
     assert len(indexed(library)) == 3
