@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from ...ask.context.context import Context
+from ...ask.context.answer_context import Context
 from ...ask.context.context_chooser import ContextChooser
 from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import CannotLayOut

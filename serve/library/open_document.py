@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...ask.answer.answer import Basis
-from ...ask.context.context import Context
+from ...ask.context.answer_context import Context
 from ...ask.sources.find_sources import Passage, TokenText, passages
 from ...library.source_text import SourceText
 from ...runtime.document.index import Index
