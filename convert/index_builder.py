@@ -105,10 +105,10 @@ class IndexBuilder:
         self.llama, self.path, self.document = llama, path, document
         self.snapshot, self.library = snapshot, snapshot.library
         self.settings, self.progress, self.n_jobs = settings, progress, n_jobs
-        self.covers, self._state_every = reading.covers, reading.state_every
+        self.attention_share, self._state_every = reading.attention_share, reading.state_every
         self.folder = path.with_name(path.name + PARTIAL)
         self.tokens = document_tokens(llama, document.name, document.text)
-        self._identity = identity(llama, settings, reading.covers)
+        self._identity = identity(llama, settings, reading.attention_share)
         self._head = llama.prompt().head()
         self._text = self.tokens[len(self._head) :]
         if llama.n_batch < settings.exact_last:
@@ -267,7 +267,7 @@ class IndexBuilder:
         self.progress.start(f"Reading {self.document.name}", n_tokens, "tokens", done)
         for end in ends[ends.index(done) + 1 if done else 0 :]:
             n_queries = end - done if end == n_tokens else 0
-            queries = read(llama, self.tokens[done:end], self.progress, n_queries, self.covers)
+            queries = read(llama, self.tokens[done:end], self.progress, n_queries, self.attention_share)
             self._pieces.write(done, end, queries)
             done = end
         return self._pieces.queries()
@@ -292,7 +292,7 @@ class IndexBuilder:
         if self._pieces.arrays(n_tokens) is None:
             llama.reset()
             self.progress.start(f"Reading {self.document.name}", n_tokens, "tokens")
-            queries = read(llama, self.tokens, self.progress, self.settings.n_queries(n_tokens), self.covers)
+            queries = read(llama, self.tokens, self.progress, self.settings.n_queries(n_tokens), self.attention_share)
             arrays = {f"queries.{i}": array for i, array in enumerate(queries)}
             for i in range(len(cache.layers)):
                 (keys, values), streaming = cache.document_rows(i)

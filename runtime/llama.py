@@ -38,8 +38,8 @@ from .sequences.sequence import TokenSequence
 from .store.index_check import check_fits
 from .store.plan import Plan
 
-#: Tokens at the end of a prompt that a template may write in another way in the next turn.
-_OPENING = 32
+#: Tokens at the end of a prompt that may change in the next turn, so that the state before them is kept.
+_MAY_CHANGE = 32
 
 
 class Llama(DropIn):
@@ -351,7 +351,7 @@ class Llama(DropIn):
         if not isinstance(self._ctx, Context) or not self._ctx.is_hybrid:
             return tokens
         self._ctx.check_room(len(tokens))
-        n_read = max(len(tokens) - _OPENING, 0)
+        n_read = max(len(tokens) - _MAY_CHANGE, 0)
         if n_read:
             self.read(tokens[:n_read])
         self._ctx.keep_state()
@@ -377,7 +377,6 @@ class Llama(DropIn):
         return np.array(logits)
 
     def _evaluate(self, tokens: Sequence[int], n_predicting: int) -> None:
-        """Evaluate tokens, and predict from the last n_predicting ones."""
         if self.model_params.vocab_only:
             raise OctavoError("The model was loaded with vocab_only=True, without its weights: leave that out.")
         if isinstance(self._ctx, Context):

@@ -238,7 +238,6 @@ class Checker:
         return [base, other] if loses else [other, base]
 
     def _check(self, method: str, power: float, budget: float) -> Check:
-        """Check budgets on all texts."""
         results = []
         for i in range(len(self.texts)):
             name = f"{method}, power {power:.2f}, budget {budget:g}, text {i}"
@@ -247,7 +246,6 @@ class Checker:
         return Check(power, divergences, float(np.mean(shares)))
 
     def _run(self, number: int, method: str, power: float, budget: float) -> tuple[float, float]:
-        """Run a method on a text."""
         if number not in self._read:
             self._read[number] = CheckedText(self.llama, self.texts[number])
         scale = tuple(factors(self.sensitivity, power, method_class(method).dense_layers))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...convert.identity import find_index, identity, usable_settings
-from ...convert.pipeline import covers_by
+from ...convert.pipeline import prefill_attention_share
 from ...errors import OctavoError
 from ...library import catalogue
 from ...library.batch.job import ReadingJob
@@ -68,9 +68,9 @@ class ServedLibrary:
 
     def __init__(self, llama: Llama, library: Library, job: ReadingJob) -> None:
         self._llama, self._library, self._job = llama, library, job
-        covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
+        shares = {0.0, *(prefill_attention_share(prefill, llama) for prefill in PREFILLS)}
         self._identities = [
-            identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(covers)
+            identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(shares)
         ]
         self._uploads: dict[str, Upload] = {}
         self._folder = UploadFolder(uploads_of(library))
