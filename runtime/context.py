@@ -409,7 +409,7 @@ class Context(internals.LlamaContext):
 
     @property
     def attention_shares(self) -> tuple[int, float]:
-        """Return how many steps of heads reported the share of their attention that they read exactly, and the shares' sum.
+        """Return how many steps of heads reported the share of their attention that they read exactly, and their sum.
 
         Heads of sliding layers do not count.
         """
