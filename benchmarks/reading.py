@@ -15,7 +15,7 @@ from pathlib import Path
 
 from octavo.cli.render import markdown_table
 from octavo.convert.clusters import settings_for
-from octavo.convert.pipeline import cluster, prefill_attention_share, read
+from octavo.convert.pipeline import cluster, prefill, prefill_attention_share
 from octavo.cpu_kernels.numba_support.machine import cpu_name
 from octavo.progress import Silent
 from octavo.runtime.llama import Llama
@@ -60,11 +60,11 @@ def read_apart(llama: Llama, tokens: Sequence[int]) -> float:
     return seconds
 
 
-def figures(llama: Llama, tokens: Sequence[int], prefill: str, weights_s: float, n_jobs: int) -> list[str]:
+def figures(llama: Llama, tokens: Sequence[int], kind: str, weights_s: float, n_jobs: int) -> list[str]:
     """Return the rest of a row."""
     llama.reset()
     start = time.perf_counter()
-    read(llama, tokens, Silent(), attention_share=prefill_attention_share(prefill, llama))
+    prefill(llama, tokens, Silent(), attention_share=prefill_attention_share(kind, llama))
     reading_s = time.perf_counter() - start
     start = time.perf_counter()
     for layer in cluster(llama.context.cache, settings_for(llama.context.kv_type), Silent(), n_jobs):

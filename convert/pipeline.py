@@ -31,7 +31,7 @@ _SURELY_READ, _N_SAMPLES, _SAMPLE = 8, 16, 2000
 ATTENTION_SHARE = 0.99
 
 
-class Reading(NamedTuple):
+class PrefillSettings(NamedTuple):
     """How a text is read.
 
     Parameters
@@ -47,7 +47,7 @@ class Reading(NamedTuple):
 
 
 #: Each batch reads everything, and states are kept as often as by default.
-WHOLE = Reading()
+WHOLE = PrefillSettings()
 
 
 class TooLongError(OctavoError):
@@ -118,7 +118,7 @@ def prefill_attention_share(prefill: str, llama: Llama) -> float:
     return ATTENTION_SHARE if prefill == PREFILL_SPARSE and llama.context.device.name == CPU else 0.0
 
 
-def read(
+def prefill(
     llama: Llama, tokens: Sequence[int], progress: Progress, n_queries: int = 0, attention_share: float = 0.0
 ) -> list[np.ndarray]:
     """Evaluate tokens that follow what the model holds, and capture the queries of the last ones.

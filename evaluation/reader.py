@@ -18,7 +18,7 @@ from ..convert.calibrate import calibrate
 from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
 from ..convert.index_builder import IndexBuilder
-from ..convert.pipeline import cluster, keep_whole, read
+from ..convert.pipeline import cluster, keep_whole, prefill
 from ..documents.document import Document
 from ..progress import Progress
 from ..runtime.cache.kv_cache import Checkpoint
@@ -79,7 +79,7 @@ class Reader:
         all_settings = [settings_for(llama.context.kv_type, clustering) for clustering in clusterings]
         usual = settings_for(llama.context.kv_type)
         n_queries = [settings.n_queries(len(tokens)) for settings in [*all_settings, usual]]
-        queries = read(llama, tokens, self.progress, max(n_queries), attention_share)
+        queries = prefill(llama, tokens, self.progress, max(n_queries), attention_share)
 
         def indexed(layers: Iterable[IndexLayer], settings: ClusterSettings) -> Index:
             last = [captured[:, -settings.n_queries(len(tokens)) :] for captured in queries]
@@ -126,7 +126,7 @@ class Reader:
         if llama.context.cache.evicts:
             tokens = document.tokens.tolist()
             self.progress.start(f"Reading {len(tokens):,} tokens by {attention}", len(tokens), "tokens")
-            read(llama, tokens, self.progress)
+            prefill(llama, tokens, self.progress)
             self._checkpoint = llama.context.cache.checkpoint()
             llama.context.keep_state()
         else:

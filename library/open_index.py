@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..convert.clusters import ClusterSettings
 from ..convert.identity import find_index, identity, new_settings, usable_settings
 from ..convert.index_builder import IndexBuilder
-from ..convert.pipeline import Reading, TooLongError, document_tokens, prefill_attention_share
+from ..convert.pipeline import PrefillSettings, TooLongError, document_tokens, prefill_attention_share
 from ..cpu_kernels.numba_support import background_compile
 from ..documents.document import Document
 from ..progress import Progress
@@ -211,7 +211,7 @@ class Indexer:
         self.snapshot.refresh()  # other processes may have indexed versions of the text
         path, kind = self._find(document) or self._new(text, document.sha256)
         name, attention, n_threads = text.name, llama.attention, llama.context_params.n_threads
-        reading = Reading(kind.attention_share, self._state_every)
+        reading = PrefillSettings(kind.attention_share, self._state_every)
         builder = IndexBuilder(llama, self.snapshot, path, text, kind.settings, progress, n_threads, reading)
         changed = self._has_changed(document.sha256, text)
         again = f"{name} has changed since it was indexed, so it is indexed again"

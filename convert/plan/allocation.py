@@ -27,7 +27,7 @@ from ...runtime.store.plan import Plan
 from ...system.files import DamagedError, read_json, write_json
 from ..calibrate import calibrate
 from ..clusters import settings_for
-from ..pipeline import cluster, read
+from ..pipeline import cluster, prefill
 from .heads import HIDDEN, Head, change, recall, streaming
 from .recall_texts import Haystack, RecallText
 
@@ -164,7 +164,7 @@ class CheckedText:
         document, settings = text.tokens[: text.n_read], settings_for(llama.context.kv_type)
         llama.reset()
         llama.set_attention(DENSE_ATTENTION)
-        queries = read(llama, document, Silent(), settings.n_queries(len(document)))
+        queries = prefill(llama, document, Silent(), settings.n_queries(len(document)))
         layers = list(cluster(llama.context.cache, settings, Silent(), llama.context_params.n_threads))
         self.index: Index = calibrate(llama, layers, queries, document)
         llama.reset()

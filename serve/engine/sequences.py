@@ -150,9 +150,9 @@ class Sequences:
         if recurrent is not None and llama.n_tokens - recurrent.last(llama.n_tokens).n_tokens >= KEPT_EVERY:
             llama.context.keep_state()
         if is_last:
-            llama.eval(llama.read_beginning(tokens))
+            llama.eval(llama.prefill_beginning(tokens))
         else:
-            llama.read(tokens)
+            llama.prefill(tokens)
 
     def step(self, sequences: list[TokenSequence], tokens: list[int]) -> None:
         """Read a token of each of several sequences, in one step."""
