@@ -37,15 +37,15 @@ def main() -> None:
     sizes = {"n_threads": arguments.threads, "n_threads_batch": arguments.threads, "n_ctx": max(*depths, _WARM_UP) + 1}
     llama = Llama(arguments.model or default_model(), attention="dense", **sizes)
     tokens = llama.tokenize(arguments.text.read_bytes())
-    for prefill in PREFILLS:
-        figures(llama, tokens[:_WARM_UP], prefill, 1.0, arguments.threads)
+    for kind in PREFILLS:
+        figures(llama, tokens[:_WARM_UP], kind, 1.0, arguments.threads)
     rows = []
     for depth in depths:
         weights_s = read_apart(llama, tokens[:depth])
-        for prefill in PREFILLS:
-            rows.append([f"{depth:,}", prefill, *figures(llama, tokens[:depth], prefill, weights_s, arguments.threads)])
+        for kind in PREFILLS:
+            rows.append([f"{depth:,}", kind, *figures(llama, tokens[:depth], kind, weights_s, arguments.threads)])
     print(f"{cpu_name()}, {arguments.threads} threads")
-    names = ["tokens", "prefill", "weights s", "attention s", "clustering s", "sum / weights", "tokens/s"]
+    names = ["tokens", "kind", "weights s", "attention s", "clustering s", "sum / weights", "tokens/s"]
     print(markdown_table(names, rows))
 
 
