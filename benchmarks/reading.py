@@ -45,7 +45,7 @@ def main() -> None:
         for kind in PREFILLS:
             rows.append([f"{depth:,}", kind, *figures(llama, tokens[:depth], kind, weights_s, arguments.threads)])
     print(f"{cpu_name()}, {arguments.threads} threads")
-    names = ["tokens", "kind", "weights s", "attention s", "clustering s", "sum / weights", "tokens/s"]
+    names = ["tokens", "prefill", "weights s", "attention s", "clustering s", "sum / weights", "tokens/s"]
     print(markdown_table(names, rows))
 
 
