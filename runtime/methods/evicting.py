@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
 from ...cpu_kernels.numba_support.shape import Shape
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from . import DEFAULT_BUDGET
 from .method import Heads, Method, Storage
 from .parameters import parameter
