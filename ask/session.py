@@ -10,9 +10,8 @@ from typing import Self, cast
 
 import numpy as np
 
-from ..errors import OctavoError
+from ..errors import OctavoError, PromptError
 from ..library.background.computing import computing
-from ..prompts.chat_template import TemplateError
 from ..prompts.thinking import Thinking
 from ..prompts.thought_form import Thoughts
 from ..prompts.thought_splitter import Part
@@ -44,7 +43,7 @@ class Session(KeptOnDisk):
     sampling : Sampling
         How to draw answers.
     system : str
-        Read before the first question (see `Prompt`).
+        Read before the first question (see `ConversationTokens`).
     recorder : Recorder, optional
         Storage queries of the last answer's steps, for its sources.
     library : Library, optional
@@ -298,7 +297,7 @@ class Session(KeptOnDisk):
         if self._history is not None:
             self._history.ask(question)
         if self._history is not None and self.prompt.has_template:
-            with suppress(TemplateError):
+            with suppress(PromptError):
                 tokens = self._history.tokens(self.prompt)
                 n_same = n_common(llama.sequence.tokens[self.n_document :], tokens[:-1])
                 return tokens[n_same:], self.n_document + n_same

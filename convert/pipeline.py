@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import OctavoError
 from ..progress import Progress
-from ..prompts.prompt import Prompt
+from ..prompts.conversation_tokens import ConversationTokens
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.devices import CPU
 from ..runtime.document.cache_layer import Rows
@@ -85,7 +85,7 @@ def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
     return tokens
 
 
-def _refuse_far_too_long(llama: Llama, prompt: Prompt, name: str, text: str) -> None:
+def _refuse_far_too_long(llama: Llama, prompt: ConversationTokens, name: str, text: str) -> None:
     """Refuse a text whose samples exceed the context by far: to tokenize all of it may take minutes."""
     if len(text) <= _SURELY_READ * llama.n_ctx():
         return

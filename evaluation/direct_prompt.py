@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..prompts.prompt import Prompt
+from ..prompts.conversation_tokens import ConversationTokens
 from ..prompts.thinking import Thinking
 from ..prompts.thought_form import Stage, Thoughts
 from ..runtime.llama import Llama
 
 
-class DirectPrompt(Prompt):
+class DirectPrompt(ConversationTokens):
     """A prompt whose answers come without a thought: the template's own switch is off, or each thought is empty."""
 
     def __init__(self, llama: Any, has_document: bool = True) -> None:
@@ -31,7 +31,7 @@ class DirectPrompt(Prompt):
         thoughts = self._thinking.thoughts
         if thoughts is None or not self._thinking.has_no_switch:
             return tokens
-        stage = thoughts.stage_after(self._llama, tokens)
+        stage = thoughts.stage_after(self._model, tokens)
         start = self._tokenize(thoughts.plain.start, special=True) if stage is Stage.BEFORE else []
         return [*tokens, *start, *thoughts.closing] if stage in (Stage.BEFORE, Stage.THOUGHT) else tokens
 

@@ -15,6 +15,7 @@ from enum import Enum, auto
 from typing import Any
 
 from .chat_template import ChatTemplate, TemplateError
+from .model import PromptModel
 
 #: An empty thought that a template writes before a call.
 _THOUGHTS = re.compile(r"^\s*(<\|START_THINKING\|>)?(<\|END_THINKING\|>|</think>)\s*")
@@ -157,14 +158,14 @@ def shown_form(template: ChatTemplate) -> CallForm | None:
     return form and form.with_text(_TAG_MARK, mark[1])
 
 
-def shows_calls(template: ChatTemplate) -> bool:
-    """Return whether a template writes earlier calls, rather than leave them out."""
-    result = {"role": "tool", "tool_call_id": _IDS[0], "name": _NAMES[0], "content": "?"}
-    asked: list[dict[str, Any]] = [{"role": "user", "content": "?"}]
-    call = {"role": "assistant", "content": "", "tool_calls": [_call(0, {_KEYS[0]: _VALUES[0]})]}
-    with suppress(TemplateError):
-        return _VALUES[0] in template.render([*asked, call, result])
-    return False
+def control_texts(model: PromptModel, forms: Sequence[CallForm]) -> dict[int, str]:
+    """Return the texts of the control tokens in forms."""
+    texts = {}
+    for literal in {literal for form in forms for literal in form.literals}:
+        for token in model.tokenize(literal.encode(), add_bos=False, special=True):
+            if not model.piece(token):
+                texts[token] = model.piece(token, special=True).decode(errors="replace")
+    return texts
 
 
 def _call(number: int, arguments: Mapping[str, Any]) -> dict[str, Any]:

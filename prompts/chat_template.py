@@ -50,6 +50,9 @@ _TIME: ContextVar[datetime | None] = ContextVar("_TIME", default=None)
 #: The variable with words for a template to find after the last question, such as "/no_think".
 LAST_WORDS = "octavo_last_words"
 
+#: The value of an argument in a call that a template may write.
+_CALLED = "octavo value"
+
 #: Largest number of characters that a template may make of a conversation of three short messages.
 _MOST_CHARACTERS = 1 << 20
 
@@ -193,6 +196,35 @@ class ChatTemplate:
     def _thoughts(self) -> str:
         """Return the field in which the template looks for thoughts."""
         return next((name for name in _THOUGHTS if name in self._strings), _THOUGHTS[0])
+
+    @cached_property
+    def shows_calls(self) -> bool:
+        """Return whether the template writes earlier calls, rather than leave them out."""
+        function = {"name": "octavo_tool", "arguments": json.dumps({"octavo_key": _CALLED})}
+        call = {"id": "octavoid1", "type": "function", "function": function}
+        asked, called = {"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": "octavoid1", "name": "octavo_tool", "content": "?"}
+        with suppress(TemplateError):
+            return _CALLED in self.render([asked, called, result])
+        return False
+
+    @cached_property
+    def takes_reminders(self) -> bool:
+        """Return whether the template writes system messages between turns, in their places."""
+        texts = [f"text{number}" for number in range(6)]
+        roles = ["system", "user", "system", "assistant", "user", "system"]
+        with suppress(TemplateError):
+            rendered = self.render([{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)])
+            places = [rendered.find(text) for text in texts]
+            return -1 not in places and places == sorted(places)
+        return False
+
+    def describes(self, tools: Sequence[dict[str, Any]]) -> bool:
+        """Return whether the template describes tools to the model."""
+        question = [{"role": "user", "content": "?"}]
+        with suppress(TemplateError):
+            return self.render(question, list(tools)) != self.render(question)
+        return False
 
     def pieces(
         self,

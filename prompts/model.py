@@ -1,24 +1,26 @@
-"""What prompts need to know of a model."""
+"""The model, as prompts know it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from .chat_template import ChatTemplate
-from .prompt import Prompt
 
 
 class PromptModel(Protocol):
-    """A model that makes tokens of texts, such as `octavo.Llama`."""
+    """A model that turns texts into tokens and back, such as `octavo.Llama`.
+
+    Attributes
+    ----------
+    chat_template : ChatTemplate or None
+        None without a usable one.
+    """
+
+    _model: Any  # llama-cpp-python's, for the attributes of single tokens
 
     @property
     def chat_template(self) -> ChatTemplate | None: ...
 
-    def prompt(self, has_document: bool, system: str = "", options: Mapping[str, Any] | None = None) -> Prompt: ...
-
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]: ...
 
-    def detokenize(self, tokens: list[int], prev_tokens: list[int] | None = None, special: bool = False) -> bytes: ...
-
-    def piece(self, token: int) -> bytes: ...
+    def piece(self, token: int, special: bool = False) -> bytes: ...

@@ -38,6 +38,18 @@ def tool_description(
     return None
 
 
+def follows_document(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    tools: list[dict[str, Any]],
+    options: Mapping[str, Any],
+) -> bool:
+    """Return whether a template describes tools after the document by itself, as before the last question."""
+    plain, described = (template.render(messages, shown, options).partition(DOCUMENT)[2] for shown in (None, tools))
+    name = tools[0]["function"]["name"]
+    return described.count(name) > plain.count(name)
+
+
 def _added(plain: str, told: str) -> str | None:
     """Return what a text has more than another one; None if something is missing."""
     lines, more = plain.splitlines(keepends=True), told.splitlines(keepends=True)

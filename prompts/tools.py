@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .call_form import HERMES, CallForm, Style
 from .call_parser import CallParser, FoundCall
-from .thought_splitter import Part
-
-_OPENING, _CLOSING = HERMES.start, HERMES.end
-
-#: Length of calls' ids.
-_ID_LENGTH = 9
+from .message_forms import ID_LENGTH
+from .thought_splitter import Part, n_begun
 
 
 @dataclass(frozen=True)
@@ -34,46 +29,7 @@ class ToolCall:
 
     name: str
     arguments: str
-    id: str = field(default_factory=lambda: uuid.uuid4().hex[:_ID_LENGTH])
-
-
-def tools_text(tools: Sequence[dict[str, Any]]) -> str:
-    """Return the text that describes functions to a model whose template cannot: in the form of Hermes."""
-    described = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
-    return (
-        "You may call functions to help with the user's question. These are their signatures:\n"
-        f"<tools>\n{described}\n</tools>\n"
-        "To call one, write a JSON object with its name and arguments, in these tags:\n"
-        f'{_OPENING}\n{{"name": "...", "arguments": {{...}}}}\n{_CLOSING}'
-    )
-
-
-def call_text(call: dict[str, Any]) -> str:
-    """Return the text of an earlier call."""
-    function = call["function"]
-    return f'{_OPENING}\n{{"name": {json.dumps(function["name"])}, "arguments": {function["arguments"]}}}\n{_CLOSING}'
-
-
-def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages with ids of calls that every template accepts, whatever a client named them."""
-
-    def short(name: Any) -> str:
-        return hashlib.sha256(str(name).encode()).hexdigest()[:_ID_LENGTH]
-
-    changed = []
-    for message in messages:
-        more: dict[str, Any] = {}
-        if message.get("tool_calls"):
-            more["tool_calls"] = [{**call, "id": short(call.get("id"))} for call in message["tool_calls"]]
-        if message.get("tool_call_id"):
-            more["tool_call_id"] = short(message["tool_call_id"])
-        changed.append({**message, **more})
-    return changed
-
-
-def response_text(result: str) -> str:
-    """Return the text of a call's result."""
-    return f"<tool_response>\n{result}\n</tool_response>"
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:ID_LENGTH])
 
 
 class CallFinder:
@@ -145,7 +101,7 @@ class CallFinder:
                 break
             place = min((at for text, _ in self._triggers if (at := self._held.find(text)) >= 0), default=-1)
             if place < 0:
-                n_unsure = 0 if is_whole else max((_n_begun(self._held, text) for text, _ in self._triggers), default=0)
+                n_unsure = 0 if is_whole else n_begun(self._held, [text for text, _ in self._triggers])
                 found += self._text(len(self._held) - n_unsure)
                 break
             found += self._text(place)
@@ -240,8 +196,3 @@ def _parts(found: Sequence[str | ToolCall], is_thought: bool = False) -> list[Pa
 
 def _tool_call(call: FoundCall) -> ToolCall:
     return ToolCall(call.name, json.dumps(call.arguments, ensure_ascii=False))
-
-
-def _n_begun(text: str, mark: str) -> int:
-    """Return the number of characters at the end of a text that may begin a mark."""
-    return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if text.endswith(mark[:n])), 0)

@@ -17,7 +17,7 @@ import numpy as np
 from ..cpu_kernels.numba_support import compile as compiling
 from ..errors import OctavoError
 from ..prompts.chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
-from ..prompts.prompt import Prompt
+from ..prompts.conversation_tokens import ConversationTokens
 from ..settings import LONGEST, MOST_THREADS, ModelSettings, check_number, check_whole
 from .attending import Attending
 from .cache.cache_layers import cache_layers
@@ -159,9 +159,9 @@ class Llama(Attending):
         system: str = "",
         at: datetime | None = None,
         options: Mapping[str, Any] | None = None,
-    ) -> Prompt:
-        """Return the prompt of a conversation; see `Prompt`."""
-        return Prompt(self, has_document, system, options, at)
+    ) -> ConversationTokens:
+        """Return the tokens of conversations; see `ConversationTokens`."""
+        return ConversationTokens(self, has_document, system, options, at)
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""

@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse, Response
 from ..ask.sources.retrieval_heads import source_heads
 from ..errors import OctavoError
 from ..library.batch.job import Job
-from ..prompts.message_formatter import MessageFormatter
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
@@ -137,7 +136,6 @@ def open_server(
         library=library,
         documents=documents,
         finder=DocumentFinder(engine, documents, library, heads),
-        messages=MessageFormatter(llama),
         embeddings=TextEmbeddings(engine),
         prompt_cache=prompt_cache,
         sampling=sampling,

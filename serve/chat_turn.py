@@ -12,7 +12,7 @@ from typing import Any
 
 from ..ask.answer.grounding import unfounded
 from ..prompts.call_grammar import calls_grammar, schema_grammar
-from ..prompts.message_formatter import Message
+from ..prompts.message_forms import Message
 from ..prompts.thinking import Thinking
 from ..prompts.thought_form import Stage
 from ..prompts.thought_splitter import Part
@@ -131,19 +131,21 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     if turn.documents:
         document = await server.finder.open(turn.documents, turn.reads, *_questions(turn.messages), report=report)
     n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
-    tokens = await server.tokenized(partial(_tokens, server, turn, options, n_characters), n_characters)
+    server.engine.limits.check_length(n_characters)
+    prompt = server.engine.llama.prompt(bool(turn.documents), options=options)
+    tokens = await server.tokenized(partial(prompt.tokens, turn.messages, tools), n_characters)
     stage = _stage(server, turn, tokens)
     if stage is Stage.THOUGHT and thinking.is_off and server.thoughts is not None:
         tokens = [*tokens, *server.thoughts.closing]
         stage = _stage(server, turn, tokens)
     request = Request(
-        **vars(replace(generation, stop=[*generation.stop, *server.messages.stops])),
+        **vars(replace(generation, stop=[*generation.stop, *prompt.stops])),
         tokens=tokens,
         document=document,
         grammar=grammar,
         thinking=thinking,
         stage=stage,
-        marks=server.messages.marks if tools else {},
+        marks=server.call_texts if tools else {},
         asked=_questions(turn.messages)[0] if grammar is None else None,
     )
     if checked:
@@ -183,7 +185,7 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
     """
     reader = None
     if turn.tools and turn.choice != "none":
-        reader = AnswerReader(turn.tools, server.messages.forms, _forces(turn), server.messages.marks.values())
+        reader = AnswerReader(turn.tools, server.call_forms, _forces(turn), server.call_texts.values())
     called, written = False, ""
     async with aclosing(server.engine.stream(request)) as events:
         async for event in events:
@@ -243,15 +245,6 @@ async def gathered(events: AsyncGenerator[Event, None]) -> Whole:
     return Whole(text, thought, calls, logprobs, finished)
 
 
-def _tokens(server: Server, turn: ChatTurn, options: Mapping[str, Any], n_characters: int) -> list[int]:
-    """Return the tokens of a turn's prompt, after its documents."""
-    server.engine.limits.check_length(n_characters)
-    tools = turn.tools if turn.choice != "none" else ()
-    if turn.documents:
-        return server.messages.after_document(turn.messages, tools, options)
-    return server.messages.tokens(turn.messages, tools, options)
-
-
 async def grammar_of(server: Server, turn: ChatTurn) -> Grammar | None:
     """Return the grammar of a call that the model must make, or the turn's own, or that of its schema.
 
@@ -268,9 +261,7 @@ def _grammar(server: Server, turn: ChatTurn) -> Grammar:
             return server.grammars.of_gbnf(turn.grammar)
         return server.grammars.made(schema_grammar(turn.schema, "response_format"), "response_format")
     name = None if turn.choice == "required" else turn.choice
-    return server.grammars.made(
-        calls_grammar(turn.tools, name, server.messages.forms[0], server.grammars.pattern), "tools"
-    )
+    return server.grammars.made(calls_grammar(turn.tools, name, server.call_forms[0], server.grammars.pattern), "tools")
 
 
 def _stage(server: Server, turn: ChatTurn, tokens: Sequence[int]) -> Stage:

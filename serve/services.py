@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.requests import Request
 
 from ..errors import OctavoError
+from ..prompts.call_form import CallForm, control_texts, forms_of
 from ..prompts.thought_form import Thoughts
 from .engine.grammar import Grammars
 from .kept_responses import KeptResponses
 from .request_error import RequestError
 
 if TYPE_CHECKING:
-    from ..prompts.message_formatter import MessageFormatter
     from ..runtime.methods.attention import Attention
     from ..runtime.store.model_library import Library
     from ..settings import Sampling
@@ -57,7 +57,6 @@ class Server:
     library: Library
     documents: ServedLibrary
     finder: DocumentFinder
-    messages: MessageFormatter
     embeddings: TextEmbeddings
     prompt_cache: PromptCache
     sampling: Sampling
@@ -68,6 +67,16 @@ class Server:
     def thoughts(self) -> Thoughts | None:
         """Return how the model thinks; None if it does not."""
         return Thoughts.of(self.engine.llama)
+
+    @cached_property
+    def call_forms(self) -> list[CallForm]:
+        """Return the forms in which the model may write calls, the likeliest first."""
+        return forms_of(self.engine.llama.chat_template)
+
+    @cached_property
+    def call_texts(self) -> dict[int, str]:
+        """Return the texts of the control tokens in these forms."""
+        return control_texts(self.engine.llama, self.call_forms)
 
     def tokens_of(self, text: str) -> list[int]:
         """Return the tokens of a short text, which stands within others."""

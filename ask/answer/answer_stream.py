@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import closing
 
-from ...prompts.prompt import Prompt
+from ...prompts.conversation_tokens import ConversationTokens
 from ...prompts.thinking import Thinking
 from ...prompts.thought_form import Stage
 from ...prompts.thought_splitter import Part
@@ -64,7 +64,7 @@ class DrawnAnswer:
         The model, which holds what comes before the question.
     sampling : Sampling
         How to draw.
-    prompt : Prompt
+    prompt : ConversationTokens
         The form of the prompt.
     thinking : Thinking
         Settings of thoughts.
@@ -91,7 +91,7 @@ class DrawnAnswer:
         self,
         llama: Llama,
         sampling: Sampling,
-        prompt: Prompt,
+        prompt: ConversationTokens,
         thinking: Thinking,
         question: Sequence[int],
         recorder: Recorder | None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...prompts.prompt import Prompt
+from ...prompts.conversation_tokens import ConversationTokens
 
 #: A message in OpenAI's form.
 Message = dict[str, str]
@@ -38,12 +38,12 @@ class History:
             self.messages.pop()
         self.messages.append({"role": "user", "content": question})
 
-    def tokens(self, prompt: Prompt) -> list[int]:
+    def tokens(self, prompt: ConversationTokens) -> list[int]:
         """Return the tokens of the conversation up to the beginning of the answer.
 
-        Raise TemplateError if the template cannot render them.
+        Raise PromptError if the template refuses them.
         """
-        return prompt.tokens(prompt.pieces(self.messages), self.spoken)
+        return prompt.tokens(self.messages, written=self.spoken)
 
     def answer(self, answer: str, reasoning: str, drawn: Sequence[tuple[int, bytes]]) -> None:
         """Add the answer to the last question.

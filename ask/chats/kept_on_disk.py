@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import OctavoError
-from ...prompts.prompt import Prompt
+from ...prompts.conversation_tokens import ConversationTokens
 from ...runtime.llama import Llama
 from ...runtime.store.model_library import Library
 from ..answer.answer import Answer
@@ -28,7 +28,7 @@ class KeptOnDisk:
 
     llama: Llama
     library: Library | None
-    prompt: Prompt
+    prompt: ConversationTokens
     answer: Answer | None
     about: tuple[str, ...] = ()
     _history: History | None

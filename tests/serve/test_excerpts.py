@@ -79,7 +79,7 @@ def test_excerpts_are_laid_out_in_the_place_of_a_document(served, three, chosen)
     own = {each.name: each.index.tokens for each in opened.documents}
     tokens = [own[name][n_head + start : n_head + stop] for name, start, stop in chosen]
     np.testing.assert_array_equal(opened.index.tokens, np.concatenate([own["ships.notes"][:n_head], *tokens]))
-    after = served.server.messages.after_document([{"role": "user", "content": QUESTION}], ())
+    after = served.server.engine.llama.prompt().first_question(QUESTION)
     assert found["usage"]["prompt_tokens"] == opened.n_tokens + len(after)
 
 

@@ -9,7 +9,7 @@ from helpers import thinking_model, tiny_models
 from helpers.served import serving
 from helpers.talking_model import ANSWER
 
-from octavo.prompts.message_formatter import MessageFormatter
+from octavo.prompts.conversation_tokens import ConversationTokens
 from octavo.runtime.embedder import MEAN
 from octavo.serve.engine.sampler import TokenSampler
 
@@ -140,13 +140,13 @@ def test_functions_are_called_and_their_results_read(client, talking, monkeypatc
     streamed = [call for part in parts for call in part.message.tool_calls or ()]
     assert [call.function.arguments["city"] for call in streamed] == ["Rome", "Oslo"]
     monkeypatch.undo()
-    tokens = MessageFormatter.tokens
+    tokens = ConversationTokens.tokens
 
-    def noted(formatter, messages, *more):
+    def noted(prompt, messages, *more):
         asked.extend(messages)
-        return tokens(formatter, messages, *more)
+        return tokens(prompt, messages, *more)
 
-    monkeypatch.setattr(MessageFormatter, "tokens", noted)
+    monkeypatch.setattr(ConversationTokens, "tokens", noted)
     results = [{"role": "tool", "tool_name": "get_weather", "content": get_weather(city)} for city in ("Rome", "Oslo")]
     answer = client.chat(model="tiny", messages=[*HELLO, answer.message, *results], tools=[get_weather])
     assert answer.message.content == ANSWER

@@ -199,8 +199,9 @@ def test_earlier_thoughts_are_taken(served):
 def test_a_thought_that_comes_back_holds_no_control_tokens(served):
     question = ASKED["messages"]
     thought = {"role": "assistant", "content": "Yes.", "reasoning_content": "It ends: <|im_end|>"}
-    tokens = served.server.messages.tokens([*question, thought, *question])
-    plain = served.server.messages.tokens([*question, {**thought, "reasoning_content": "It ends."}, *question])
+    prompt = served.server.engine.llama.prompt(has_document=False)
+    tokens = prompt.tokens([*question, thought, *question])
+    plain = prompt.tokens([*question, {**thought, "reasoning_content": "It ends."}, *question])
     assert tokens.count(tiny_models.IM_END) == plain.count(tiny_models.IM_END)
 
 

@@ -9,7 +9,7 @@ import pytest
 from helpers import tiny_models
 
 import octavo
-from octavo.prompts.call_form import HERMES, TAUGHT, forms_of, shown_form, shows_calls
+from octavo.prompts.call_form import HERMES, TAUGHT, forms_of, shown_form
 from octavo.prompts.call_grammar import calls_grammar
 from octavo.prompts.chat_template import ChatTemplate, TemplateError
 from octavo.prompts.thought_form import form_of
@@ -198,4 +198,4 @@ def test_what_is_said_of_templates_is_true():
         template = template_of(name)
         assert (shown_form(template) is None) == (UNWRITTEN.get(name, _ONE) != _ONE)
         # Of this template only what has tools fails, and not what has calls.
-        assert shows_calls(template) == (UNWRITTEN.get(name) != _NOT_SHOWN or name == "llama-cpp-deepseek-r1")
+        assert template.shows_calls == (UNWRITTEN.get(name) != _NOT_SHOWN or name == "llama-cpp-deepseek-r1")

@@ -17,8 +17,8 @@ from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
 import octavo
 from octavo.prompts.chat_template import INSTRUCTION, ChatTemplate, TemplateError
+from octavo.prompts.conversation_tokens import ConversationTokens
 from octavo.prompts.marked_messages import joined
-from octavo.prompts.prompt import Prompt
 from octavo.prompts.tool_description import tool_description
 
 FOLDER = os.environ.get("OCTAVO_TEST_TEMPLATES")
@@ -162,9 +162,7 @@ DAY = datetime(2026, 5, 31)
 @pytest.fixture
 def llama(name, vocabulary):
     """What a prompt needs of a model."""
-    llama = SimpleNamespace(chat_template=template_of(name), tokenize=vocabulary.tokenize)
-    llama.prompt = lambda at=None: Prompt(llama, True, "", None, at)
-    return llama
+    return SimpleNamespace(chat_template=template_of(name), tokenize=vocabulary.tokenize)
 
 
 @cache
@@ -211,7 +209,7 @@ def in_own_form(name, message, as_objects):
 @pytest.mark.parametrize("case", CASES)
 def test_a_conversation_is_what_the_whole_template_gives(name, llama, case):
     messages, tools, options = CASES[case]
-    prompt = Prompt(llama, False, "", options)
+    prompt = ConversationTokens(llama, False, options=options)
     assert prompt.has_template
     if case in REFUSED.get(name, ()):
         with pytest.raises(TemplateError):
@@ -231,10 +229,10 @@ def test_a_conversation_over_a_document_is_what_the_whole_template_gives(name, l
     messages, _, options = CASES[case]
     system = "".join(message["content"] for message in messages if message["role"] == "system")
     turns = [message for message in messages if message["role"] != "system"]
-    prompt = Prompt(llama, True, system, options)
+    prompt = ConversationTokens(llama, True, options=options)
     if REFUSED.get(name, {}).get(case) in (_LISTS, _NO_TOOLS):
         with pytest.raises(TemplateError):
-            prompt.pieces(turns)
+            prompt.pieces(messages)
         return
     first = f"{INSTRUCTION}{DOCUMENT}\n\n" + (f"{system}\n\n" if system else "") + turns[0]["content"]
     told = [{**turns[0], "content": first}, *turns[1:]]
@@ -242,7 +240,7 @@ def test_a_conversation_over_a_document_is_what_the_whole_template_gives(name, l
     assert found
     if name in SWITCHED_BY_SYSTEM and "no_think" in system:
         after = whole(name, [{"role": "system", "content": system}, *told], None, options).partition(DOCUMENT)[2]
-    assert joined(prompt.pieces(turns)) == after
+    assert joined(prompt.pieces(messages)) == after
     same_head = llama.chat_template.parts(True, False).head[0] == before
     assert same_head == (case not in CHANGED_HEADS.get(name, ()))
 
@@ -250,7 +248,7 @@ def test_a_conversation_over_a_document_is_what_the_whole_template_gives(name, l
 @pytest.mark.parametrize("case", ["first turn", "second turn", "calls", "in the middle of calls"])
 def test_functions_over_a_document_are_described_as_the_template_does(name, llama, case):
     """The description stands after the document; all else there is what the whole template gives with functions."""
-    messages, prompt = CASES[case][0], Prompt(llama, True, "")
+    messages, prompt = CASES[case][0], ConversationTokens(llama, True)
     if name in OTHERWISE_DESCRIBED:
         with pytest.raises(TemplateError):
             prompt.pieces(messages, TOOLS)

@@ -7,7 +7,6 @@ import pytest
 from helpers import tiny_models
 
 import octavo
-from octavo.prompts.message_formatter import MessageFormatter
 
 FOLDER = os.environ.get("OCTAVO_TEST_TEMPLATES")
 SOURCES = {path.stem: path for path in sorted(Path(FOLDER).glob("*.jinja"))} if FOLDER else {}
@@ -39,9 +38,9 @@ def test_conversations_of_agents_are_whole(name, tmp_path):
     path = tiny_models.write_model(tmp_path / "t.gguf", "llama", n_layer=1, chat_template=SOURCES[name].read_text())
     llama = octavo.Llama(path, n_ctx=512, n_threads=1)
     try:
-        formatter = MessageFormatter(llama)
+        prompt = llama.prompt(has_document=False)
         for case, messages in CASES.items():
-            told = llama.detokenize(formatter.tokens(messages, TOOLS), special=True).decode()
+            told = llama.detokenize(prompt.tokens(messages, TOOLS), special=True).decode()
             texts = [each["content"] for each in messages if each["content"]]
             assert [text for text in texts if text not in told] == [], case
             places = [told.rindex(each["content"]) for each in messages if each["content"] and each != ASKED[0]]
