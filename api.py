@@ -20,9 +20,9 @@ from .ask.session import Session
 from .library.background.computing import computing
 from .library.batch.index_documents import index_collection
 from .library.batch.index_result import folders_of
-from .library.batch.job import Job
-from .library.document_file import DocumentFile
+from .library.batch.job import ReadingJob
 from .library.expand_paths import absolute, check_existence, documents_of, names_many
+from .library.source_text import SourceFile
 from .progress import Progress, ProgressOfMany, Silent
 from .runtime.load_model import load, locate_model
 from .runtime.methods import DEFAULT_ATTENTION
@@ -90,7 +90,7 @@ def open_document(
     settings, library = locate_model(ModelSettings.of(model), notice)
     snapshot = LibrarySnapshot(library)
     attention = Attention.of(attention)
-    file = OneFile(library, snapshot, DocumentFile(path, reading.extraction), reading, progress)
+    file = OneFile(library, snapshot, SourceFile(path, reading.extraction), reading, progress)
     llama = load(settings, library, attention, notice)
     try:
         session = file.open(llama, sampling, system_prompt, sources)
@@ -142,7 +142,7 @@ def open_documents(
     progress = progress or Silent()
     notice = progress.notice
     check_existence(paths := list(paths))
-    files = [DocumentFile(path, reading.extraction) for path in documents_of(paths, notice)]
+    files = [SourceFile(path, reading.extraction) for path in documents_of(paths, notice)]
     settings, library = locate_model(ModelSettings.of(model), notice)
     llama = load(settings, library, Attention.of(attention), notice)
     try:
@@ -188,12 +188,12 @@ def open_next(
     snapshot = LibrarySnapshot(library)
     if len(paths) > 1 or any(map(names_many, paths)):
         check_existence(paths)
-        files = [DocumentFile(path, reading.extraction) for path in documents_of(paths, progress.notice)]
+        files = [SourceFile(path, reading.extraction) for path in documents_of(paths, progress.notice)]
         with session.suspended():
             several = open_files(llama, snapshot, files, reading, progress, session.sampling, session.system, sources)
             several.about = absolute(paths)
             return several
-    file = OneFile(library, snapshot, DocumentFile(paths[0], reading.extraction), reading, progress)
+    file = OneFile(library, snapshot, SourceFile(paths[0], reading.extraction), reading, progress)
     with session.suspended():
         opened = file.open(llama, session.sampling, session.system, sources)
         opened.about = absolute(paths)
@@ -279,13 +279,7 @@ def index_documents(
     progress = progress or Silent()
     outcomes = index_collection(
         paths,
-        Job(
-            ModelSettings.of(model),
-            Attention.of(attention),
-            reading.prefill,
-            reading.state_every,
-            extraction=reading.extraction,
-        ),
+        ReadingJob(ModelSettings.of(model), Attention.of(attention), reading),
         progress,
         progress.notice,
         n_jobs=n_jobs,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..library.batch.job import Job
-from ..library.document_file import DocumentFile, HashedDocument, hash_document
+from ..library.batch.job import ReadingJob
 from ..library.file_texts import FileTexts
 from ..library.open_index import Indexer
+from ..library.source_text import SourceFile, SourceText, identify
 from ..progress import Progress, ProgressOfMany, before_many, of_many
 from ..runtime.llama import Llama
 from ..runtime.store.library_snapshot import LibrarySnapshot
@@ -35,7 +35,7 @@ class OneFile:
         self,
         library: Library,
         snapshot: LibrarySnapshot,
-        file: DocumentFile,
+        file: SourceFile,
         reading: ReadSettings,
         progress: Progress | ProgressOfMany,
     ) -> None:
@@ -43,10 +43,10 @@ class OneFile:
         self._progress = of_many(progress, 1)
         before = before_many(self._progress)
         self._texts = FileTexts(library, before)
-        self._hashed: HashedDocument | None = None
+        self._hashed: SourceText | None = None
         if reading.first_answer is None:
-            self._hashed = hash_document(file, snapshot, before)
-        elif (version := file.version) is None or snapshot.text_hash(*version) is None:
+            self._hashed = identify(file, snapshot, before)
+        elif (version := file.version) is None or snapshot.text_hash(version) is None:
             self._texts.check(file)
 
     def open(self, llama: Llama, sampling: Sampling, system: str, sources: bool) -> Document | Collection:
@@ -68,7 +68,7 @@ class OneFile:
             The document cannot be used, or disk or memory do not suffice.
         """
         reading, many, library = self._reading, self._progress, self._snapshot.library
-        indexer = Indexer(llama, self._snapshot, many.notice, reading.prefill, (), reading.state_every)
+        indexer = Indexer(llama, self._snapshot, reading, many.notice)
         hashed = self._hashed
         if reading.first_answer is not None:
             found = _growing(indexer, self._texts, [self._file], reading, many)
@@ -94,7 +94,7 @@ class OneFile:
 def open_files(
     llama: Llama,
     snapshot: LibrarySnapshot,
-    files: Sequence[DocumentFile],
+    files: Sequence[SourceFile],
     reading: ReadSettings,
     progress: Progress | ProgressOfMany,
     sampling: Sampling,
@@ -109,7 +109,7 @@ def open_files(
         No document can be used, or disk or memory do not suffice.
     """
     notice, library = progress.notice, snapshot.library
-    indexer = Indexer(llama, snapshot, notice, reading.prefill, (), reading.state_every)
+    indexer = Indexer(llama, snapshot, reading, notice)
     finder = finder_of(indexer, files, reading, of_many(progress, 1))
     heads = source_heads(llama, library, notice) if sources else None
     return Collection(llama, sampling, finder, system, heads, library)
@@ -117,7 +117,7 @@ def open_files(
 
 def finder_of(
     indexer: Indexer,
-    files: Sequence[DocumentFile],
+    files: Sequence[SourceFile],
     reading: ReadSettings,
     progress: ProgressOfMany,
 ) -> Finder:
@@ -129,7 +129,7 @@ def finder_of(
         No document can be used, or disk or memory do not suffice.
     """
     llama, library = indexer.llama, indexer.library
-    documents: Sequence[DocumentFile | HashedDocument] = files
+    documents: Sequence[SourceFile | SourceText] = files
     if reading.read == EXCERPTS and not all(map(indexer.has, files)):
         return open_unread(llama, library, files, reading.n_jobs, progress)
     if reading.read != EXCERPTS and reading.first_answer is not None:
@@ -147,12 +147,12 @@ def finder_of(
 def _growing(
     indexer: Indexer,
     texts: FileTexts,
-    files: Sequence[DocumentFile],
+    files: Sequence[SourceFile],
     reading: ReadSettings,
     progress: ProgressOfMany,
-) -> GrowingFinder | list[HashedDocument]:
+) -> GrowingFinder | list[SourceText]:
     """Open documents as `open_growing` does."""
     llama, job = indexer.llama, None
     if reading.background and llama.settings is not None:
-        job = Job(llama.settings, llama.attention, reading.prefill, reading.state_every).anywhere(indexer.library)
+        job = ReadingJob(llama.settings, llama.attention, reading).anywhere(indexer.library)
     return open_growing(indexer, texts, files, reading, None if job is None else job.as_json(), progress)

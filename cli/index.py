@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import spoken
-from ..settings import Extraction, ModelSettings, ReadSettings
+from ..settings import ModelSettings, ReadSettings
 from . import options
 from .batch_progress import ManyProgress
 from .render import notice, print_json, resumable, spinning
 
 if TYPE_CHECKING:
     from ..library.batch.index_result import IndexResult
-    from ..library.batch.job import Job
+    from ..library.batch.job import ReadingJob
     from ..runtime.methods.attention import Attention
 
 
@@ -29,19 +29,15 @@ if TYPE_CHECKING:
 @options.attention
 @options.plan
 @options.retrieval_heads
-@options.prefill
-@options.state_every
-@options.extraction_options
+@options.index_options
 @options.model_options
 @options.as_attention
-@options.as_reading
 def index(
     documents: tuple[str, ...],
     output: str,
     settings: ModelSettings,
     attention: Attention,
     reading: ReadSettings,
-    extraction: Extraction,
     scheduler: str | None,
     watch: bool,
 ) -> None:
@@ -56,9 +52,9 @@ def index(
         raise click.UsageError("--watch tells what it does in lines, and on this machine: no -o json, no --scheduler.")
     from ..library.batch.index_documents import index_collection
     from ..library.batch.index_result import folders_of
-    from ..library.batch.job import Job
+    from ..library.batch.job import ReadingJob
 
-    job = Job(settings, attention, reading.prefill, reading.state_every, extraction=extraction)
+    job = ReadingJob(settings, attention, reading)
     if watch:
         _watch([Path(document) for document in documents], job, reading.n_jobs)
         return
@@ -76,7 +72,7 @@ def index(
     folders_of(outcomes)
 
 
-def _watch(folders: list[Path], job: Job, n_jobs: int) -> None:
+def _watch(folders: list[Path], job: ReadingJob, n_jobs: int) -> None:
     """Keep the indexes of folders current until Ctrl-C."""
     from ..library.watch import Watch
 

@@ -287,9 +287,6 @@ as_settings = gathered("settings", _model_settings)
 #: Pass a command's options among --attention, --budget, --quality, --plan and --retrieval-heads as one `attention`.
 as_attention = gathered("attention", _attention)
 
-#: Pass a command's options among --prefill, --state-every and --jobs as one `reading`.
-as_reading = gathered("reading", ReadSettings)
-
 _OCR = (
     option(
         "--ocr",
@@ -305,10 +302,8 @@ _OCR = (
     ),
 )
 
-#: Add the options that say how texts are taken from files, as one `extraction`; and those of them for uploads.
-extraction_options = gathered(
-    "extraction",
-    Extraction,
+#: Options that say how texts are taken from files.
+_EXTRACTION = (
     option(
         "--password", env="PASSWORD", help="Opens an encrypted PDF.  A variable keeps it out of the shell's history."
     ),
@@ -320,7 +315,13 @@ extraction_options = gathered(
     ),
     *_OCR,
 )
-ocr_options = gathered("extraction", Extraction, *_OCR)
+
+#: Add the options that say how texts are taken from files, as one `extraction`.
+extraction_options = gathered("extraction", Extraction, *_EXTRACTION)
+
+#: Add the options about indexing, as one `reading`, which --jobs enters, too; and those of them for a server.
+index_options = gathered("reading", ReadSettings, prefill, state_every, *_EXTRACTION)
+serve_options = gathered("reading", ReadSettings, *_OCR, prefill, state_every)
 
 _MODEL = (model, hf_repo, threads, ctx_size, cache_type, device, index_dir, rope_scaling, rope_scale)
 

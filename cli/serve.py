@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..settings import Extraction, ModelSettings, ReadSettings, Sampling
+from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
 from .access_options import access_options
 from .option_types import Number
@@ -77,11 +77,8 @@ if TYPE_CHECKING:
 )
 @sampling_options
 @options.attention_options
-@options.ocr_options
-@options.prefill
-@options.state_every
+@options.serve_options
 @options.models_options
-@options.as_reading
 def serve(
     models: tuple[Path, ...],
     all_models: bool,
@@ -89,7 +86,6 @@ def serve(
     attention: Attention,
     sampling: Sampling,
     reading: ReadSettings,
-    extraction: Extraction,
     access: Access,
     n_parallel: int,
     n_waiting: int,
@@ -103,7 +99,7 @@ def serve(
     drawn; the options here hold where they do not. Of several models, the field `model` of a request names one; those
     that were unused for longest leave memory when another one needs it, and documents are read for each of them.
     """
-    from ..library.batch.job import Job
+    from ..library.batch.job import ReadingJob
     from ..serve.app import Limits
     from ..serve.run import serve
 
@@ -113,7 +109,7 @@ def serve(
     if all_models:
         chosen += [replace(settings, model=model) for model in _local_models()]
     serve(
-        Job(chosen[0], attention, reading.prefill, reading.state_every, extraction=extraction),
+        ReadingJob(chosen[0], attention, reading),
         chosen,
         sampling,
         access,

@@ -80,8 +80,7 @@ def read_document(
     recognition.note(path)
     version = file_version(path)
     assert version is not None
-    where, mtime_ns, n_bytes = version
-    return replace(document, name=name, path=where, mtime_ns=mtime_ns, n_bytes=n_bytes)
+    return replace(document, name=name, path=version.path, mtime_ns=version.mtime_ns, n_bytes=version.n_bytes)
 
 
 def document_name(path: str | os.PathLike[str]) -> str:

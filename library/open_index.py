@@ -20,12 +20,12 @@ from ..runtime.llama import Llama
 from ..runtime.methods.auto import SHORT
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
-from ..settings import PREFILL_SPARSE, STATE_EVERY
-from ..system.files import PARTIAL, DamagedError
+from ..settings import ReadSettings
+from ..system.files import PARTIAL, DamagedError, FileVersion
 from .background.reading_queue import ReadingQueue
 from .catalogue import folder_bytes, note_use
-from .document_file import DocumentFile, HashedDocument
 from .document_parts import is_last_part, parts_of
+from .source_text import SourceFile, SourceText
 
 #: Bytes of an index for each byte of keys and values, clusters and measurements included.
 _MORE_THAN_ROWS = 1.1
@@ -55,25 +55,22 @@ class Indexer:
     ----------
     llama : Llama
         The model that reads documents.
-    prefill : str
-        How to read documents, one of PREFILLS (settings.py). An index of a dense reading serves any.
+    reading : ReadSettings
+        How the model reads them. An index of a dense prefill serves any.
     known : collection of str
         Names of indexes in another library, which are not made.
-    state_every : int
-        Tokens after each of which an index keeps the recurrent state of a hybrid model.
     """
 
     def __init__(
         self,
         llama: Llama,
         snapshot: LibrarySnapshot,
+        reading: ReadSettings,
         notice: Callable[[str], None],
-        prefill: str = PREFILL_SPARSE,
         known: Collection[str] = (),
-        state_every: int = STATE_EVERY,
     ) -> None:
         self.llama, self.snapshot, self.library, self.notice = llama, snapshot, snapshot.library, notice
-        self._covers, self._state_every = covers_by(prefill, llama), state_every
+        self._covers, self._state_every = covers_by(reading.prefill, llama), reading.state_every
         self._known = {name.rpartition("-")[2]: name for name in known}
 
     @cached_property
@@ -82,31 +79,37 @@ class Indexer:
         kinds = [(settings, covers) for settings in usable_settings(self.llama) for covers in (0.0, self._covers)]
         return [_Kind(settings, covers, identity(self.llama, settings, covers)) for settings, covers in kinds]
 
-    def find(self, document: HashedDocument) -> Path | None:
+    def find(self, document: SourceText) -> Path | None:
         """Return the folder of a document's index; None without one."""
         return found[0] if (found := self._find(document)) else None
 
-    def has(self, file: DocumentFile) -> bool:
+    def has(self, file: SourceFile) -> bool:
         """Return whether a file, unchanged, has an index, or indexes of its parts, of which the last is made last."""
         if (version := file.version) is None:
             return False
-        sha256 = self.snapshot.text_hash(*version)
-        if sha256 is not None:
-            return self.find(HashedDocument(sha256, file)) is not None
-        last = next((part for part in self.parts(*version) if is_last_part(part["name"])), None)
-        return last is not None and self.find(HashedDocument(last["sha256"], file)) is not None
+        sha256 = self.snapshot.text_hash(version)
+        last = (part["sha256"] for part in self.parts(version) if is_last_part(part["name"]))
+        sha256 = sha256 or next(last, None)
+        return sha256 is not None and self.find(SourceText.of_file(file, sha256)) is not None
 
-    def parts(self, path: str, mtime_ns: int, n_bytes: int) -> list[dict[str, Any]]:
+    def is_read(self, text: SourceText) -> bool:
+        """Return whether a document, or another copy of its text, has an index."""
+        is_known = bool(self.snapshot.indexes_of(text.sha256)) and self.find(text) is not None
+        return is_known or (text.file is not None and self.has(text.file))
+
+    def parts(self, version: FileVersion | None) -> list[dict[str, Any]]:
         """Return the manifests' entries of the parts of a file, unchanged, that have indexes."""
-        texts = [text for text in self.snapshot.texts_of(path) if "part" in text]
-        return [part for part in texts if (part.get("mtime_ns"), part.get("bytes")) == (mtime_ns, n_bytes)]
+        if version is None:
+            return []
+        parts = [text for text in self.snapshot.texts_of(version.path) if "part" in text]
+        return [part for part in parts if (part.get("mtime_ns"), part.get("bytes")) == version[1:]]
 
-    def begun(self, document: HashedDocument) -> Path | None:
+    def begun(self, document: SourceText) -> Path | None:
         """Return the folder of a document's unfinished index; None without one."""
         paths = (self.library.index_path(document.name, document.sha256, kind.identity) for kind in self._usable)
         return next((partial for path in paths if (partial := path.with_name(path.name + PARTIAL)).exists()), None)
 
-    def _find(self, document: HashedDocument) -> tuple[Path, _Kind] | None:
+    def _find(self, document: SourceText) -> tuple[Path, _Kind] | None:
         """Return the folder of a document's index, and its kind. One that has clusters if they are wanted is better."""
         usable = self._usable
         known = (find_index(self.llama, self.snapshot, document.sha256, kind.identity) for kind in usable)
@@ -126,7 +129,7 @@ class Indexer:
         kind = _Kind(settings, self._covers, identity(self.llama, settings, self._covers))
         return self.library.index_path(document.name, sha256, kind.identity), kind
 
-    def fit(self, document: HashedDocument) -> list[HashedDocument]:
+    def fit(self, document: SourceText) -> list[SourceText]:
         """Split a document that exceeds the context, and print a notice.
 
         Raises
@@ -138,9 +141,7 @@ class Indexer:
         """
         if self.find(document) is not None:
             return [document]
-        document, llama, prompt = document.with_text(), self.llama, self.llama.prompt()
-        text = document.document
-        assert text is not None
+        (document, text), llama, prompt = document.extracted(), self.llama, self.llama.prompt()
         most = llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4) - len(prompt.head())
         try:
             document_tokens(llama, text.name, text.text)
@@ -154,9 +155,9 @@ class Indexer:
                 f"is read in {len(parts)} parts, and each question is answered from excerpts of them: a long-context "
                 "model (`model`) reads it whole."
             )
-            return [HashedDocument.of(part) for part in parts]
+            return [SourceText.of(part) for part in parts]
 
-    def index(self, document: HashedDocument, progress: Progress) -> Path:
+    def index(self, document: SourceText, progress: Progress) -> Path:
         """Make the index of a document, with everything that the model's attention needs, unless it exists.
 
         The model is empty afterwards, and attends as before. Raise OctavoError if the document cannot be read or is too
@@ -176,7 +177,7 @@ class Indexer:
             assignment.method.measure(index)
         return path
 
-    def attach(self, document: HashedDocument, progress: Progress) -> dict[str, Any]:
+    def attach(self, document: SourceText, progress: Progress) -> dict[str, Any]:
         """Attach a document's index to the model; make the index first if it is missing. Return its description.
 
         Raise OctavoError if the index cannot be made or opened.
@@ -202,17 +203,15 @@ class Indexer:
             self.notice(f"Checked the index of {name}, {_size(folder_bytes(path))}, in {seconds:.1f} s.")
         return opened
 
-    def _build(self, document: HashedDocument, progress: Progress) -> tuple[Path, tuple[Index, dict[str, Any]]]:
+    def _build(self, document: SourceText, progress: Progress) -> tuple[Path, tuple[Index, dict[str, Any]]]:
         """Make an index, and open it. Meanwhile all heads attend densely, except those that stream by `duo`."""
-        document = document.with_text()  # the file may have changed since it was hashed
-        text, llama, notice = document.document, self.llama, self.notice
-        assert text is not None
+        (document, text), llama, notice = document.extracted(), self.llama, self.notice
         self.snapshot.refresh()  # other processes may have indexed versions of the text
         path, kind = self._find(document) or self._new(text, document.sha256)
         name, attention, n_threads = text.name, llama.attention, llama.context_params.n_threads
         reading = Reading(kind.covers, self._state_every)
         builder = IndexBuilder(llama, self.snapshot, path, text, kind.settings, progress, n_threads, reading)
-        changed = self._has_changed(document)
+        changed = self._has_changed(document.sha256, text)
         again = f"{name} has changed since it was indexed, so it is indexed again"
         what = again if changed else f"Indexing {name}, once"
         began: list[float] = []
@@ -243,10 +242,9 @@ class Indexer:
         else:
             self.notice(f"Another octavo is indexing {text.name}: waiting for it.")
 
-    def _has_changed(self, document: HashedDocument) -> bool:
+    def _has_changed(self, sha256: str, text: Document) -> bool:
         """Return whether an index has another text of the same file, or of the same part of it."""
-        text = document.document
-        if text is None or text.path is None:
+        if text.path is None:
             return False
         part = text.name if text.part else None
         indexed = {
@@ -254,7 +252,7 @@ class Indexer:
             for described in self.snapshot.texts_of(text.path)
             if (described["name"] if "part" in described else None) == part
         }
-        return bool(indexed) and document.sha256 not in indexed
+        return bool(indexed) and sha256 not in indexed
 
 
 def _expected(builder: IndexBuilder) -> str:

@@ -22,10 +22,12 @@ from ..documents.document import Document, Place
 from ..documents.sentences import sentences
 from ..errors import OctavoError
 from ..runtime.store.model_library import hash_text
+from ..system.files import FileVersion
 from ..system.sqlite_file import SqliteFile
 from .bm25 import BEFORE, rarity, relative_lengths, saturated
 from .document_parts import heading_offsets, ranges_of
 from .function_words import subject_words, with_subject
+from .source_text import SourceText
 
 #: File of a library with its texts.
 TEXTS = "texts.sqlite"
@@ -69,14 +71,6 @@ PRAGMA user_version = {_VERSION};
 """
 
 
-class KeptText(NamedTuple):
-    """A text that is kept: its number, its hash (`hash_text`), and its length in characters."""
-
-    number: int
-    sha256: str
-    length: int
-
-
 class Piece(NamedTuple):
     """Some sentences of a text, from character `start` up to `stop`, and how well they match a question."""
 
@@ -112,24 +106,18 @@ class TextStore(SqliteFile):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def find(self, source: str, mtime_ns: int, n_bytes: int) -> KeptText | None:
-        """Return a file's text, if it was kept and the file has not changed since.
-
-        Parameters
-        ----------
-        source : str
-            Path of the file.
-        mtime_ns, n_bytes : int
-            Time of its last change, and its size.
-        """
+    def find(self, version: FileVersion) -> SourceText | None:
+        """Return the text of this version of a file, if it is kept."""
         with self._reporting():
             kept = self._db.execute(
-                "SELECT number, sha256, length FROM texts WHERE (source, mtime_ns, n_bytes) = (?, ?, ?)",
-                (source, mtime_ns, n_bytes),
+                "SELECT sha256, name, number, length FROM texts WHERE (source, mtime_ns, n_bytes) = (?, ?, ?)", version
             ).fetchone()
-        return kept and KeptText(*kept)
+        if kept is None:
+            return None
+        sha256, name, number, length = kept
+        return SourceText(sha256, name, Path(version.path), number=number, length=length)
 
-    def add(self, document: Document) -> KeptText:
+    def add(self, document: Document) -> SourceText:
         """Keep a document's text, in place of the text that its file had before."""
         source, sha256 = document.path or document.name, hash_text(document.text)
         places, content = json.dumps(document.places), zlib.compress(document.text.encode("utf-8", "surrogatepass"), 1)
@@ -157,7 +145,7 @@ class TextStore(SqliteFile):
                 block_number = self._db.execute(block, (number, start, stop)).lastrowid
                 words = "INSERT INTO words (rowid, text) VALUES (?, ?)"
                 self._db.execute(words, (block_number, _split_characters(text[start:stop])))
-        return KeptText(number, sha256, len(text))
+        return SourceText(sha256, document.name, Path(source), number=number, length=len(text))
 
     def _remove(self, source: str) -> None:
         """Forget a text, inside a transaction."""

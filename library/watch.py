@@ -13,10 +13,10 @@ from ..documents.read import may_be_document
 from ..errors import OctavoError
 from ..progress import ProgressOfMany
 from .batch.index_result import IndexResult
-from .batch.job import Job, Reader
+from .batch.job import Reader, ReadingJob
 from .batch.local_run import index_all, index_one
-from .document_file import DocumentFile
 from .expand_paths import files_in
+from .source_text import SourceFile
 
 #: Seconds without changes before a file is read, as it may still be written.
 QUIET = 2.0
@@ -52,7 +52,7 @@ class Watch:
     def __init__(
         self,
         folders: Sequence[Path],
-        job: Job,
+        job: ReadingJob,
         progress: ProgressOfMany,
         notice: Callable[[str], None],
     ) -> None:
@@ -167,5 +167,5 @@ class Watch:
         if result.problem:
             self._notice(result.problem)
 
-    def _file(self, path: Path) -> DocumentFile:
-        return DocumentFile(path, self._job.extraction)
+    def _file(self, path: Path) -> SourceFile:
+        return SourceFile(path, self._job.reading.extraction)

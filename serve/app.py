@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from ..ask.sources.retrieval_heads import source_heads
 from ..errors import OctavoError
-from ..library.batch.job import Job
+from ..library.batch.job import ReadingJob
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
@@ -97,7 +97,7 @@ class Limits:
 def open_server(
     llama: Llama,
     library: Library,
-    job: Job,
+    job: ReadingJob,
     limits: Limits,
     sampling: Sampling,
     *,

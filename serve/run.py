@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..library.batch.job import Job
+from ..library.batch.job import ReadingJob
 from ..runtime.load_model import load, locate_model
 from ..runtime.store.model_library import Library
 from ..settings import ModelSettings, Sampling
@@ -21,7 +21,7 @@ from .services import Server
 
 
 def serve(
-    job: Job,
+    job: ReadingJob,
     models: Sequence[ModelSettings],
     sampling: Sampling,
     access: Access,
@@ -32,7 +32,7 @@ def serve(
 
     Parameters
     ----------
-    job : Job
+    job : ReadingJob
         How documents are read, with the first model.
     models : sequence of ModelSettings
         The models. The first one is loaded now, the others when they are asked for.
@@ -71,7 +71,7 @@ def serve(
 
 
 def _open(
-    job: Job,
+    job: ReadingJob,
     library: Library,
     name: str,
     limits: Limits,

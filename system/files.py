@@ -25,6 +25,25 @@ from blake3 import blake3
 
 from ..errors import OctavoError
 
+
+class FileVersion(NamedTuple):
+    """Which version of a file a text was taken from.
+
+    Parameters
+    ----------
+    path : str
+        The file's real path.
+    mtime_ns : int
+        Time of its last change.
+    n_bytes : int
+        Its size, to which a checksum of its recognised pages is added.
+    """
+
+    path: str
+    mtime_ns: int
+    n_bytes: int
+
+
 _DTYPES = {
     "F16": np.float16,
     "F32": np.float32,

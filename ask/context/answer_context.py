@@ -11,7 +11,7 @@ import numpy as np
 
 from ...documents.document import Place
 from ...library.document_parts import n_parts_of
-from ...library.indexed_document import IndexedDocument
+from ...library.source_text import SourceText
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ...settings import BY_QUESTION, EXCERPTS, WHOLE
@@ -100,10 +100,10 @@ class WholeText:
     """A whole document, from its index."""
 
     finder: IndexFinder
-    document: IndexedDocument
+    document: SourceText
 
     @property
-    def documents(self) -> list[IndexedDocument]:
+    def documents(self) -> list[SourceText]:
         """Return the document."""
         return [self.document]
 
@@ -118,7 +118,7 @@ class WholeText:
         n_parts = n_parts_of(self.document.name)
         return Basis("document") if n_parts == 1 else Basis("part", share=1 / n_parts)
 
-    def passages(self, attended: np.ndarray, most: int) -> list[tuple[IndexedDocument, Passage]]:
+    def passages(self, attended: np.ndarray, most: int) -> list[tuple[SourceText, Passage]]:
         """Find the passages with most attention. See `LaidOut.passages`."""
         text, places = self.finder.text(self.document)
         of_text = attended[:, self.finder.document_set.n_prefix(self.document) :]
@@ -133,7 +133,7 @@ class Excerpts:
     laid_out: LaidOut
 
     @property
-    def documents(self) -> list[IndexedDocument]:
+    def documents(self) -> list[SourceText]:
         """Return their documents, the likeliest first."""
         return self.laid_out.documents
 
@@ -149,7 +149,7 @@ class Excerpts:
         n_read = sum(excerpt.stop - excerpt.start for excerpt in excerpts)
         return Basis("excerpts", len(excerpts), n_read / sum(len(texts[document]) for document in self.documents))
 
-    def passages(self, attended: np.ndarray, most: int) -> list[tuple[IndexedDocument, Passage]]:
+    def passages(self, attended: np.ndarray, most: int) -> list[tuple[SourceText, Passage]]:
         """Find the passages with most attention. See `LaidOut.passages`."""
         return self.laid_out.passages(attended, self.finder.text, most)
 
@@ -175,10 +175,10 @@ class IndexFinder:
     def __init__(self, llama: Llama, document_set: DocumentSet, reads: str = BY_QUESTION) -> None:
         self.document_set = document_set
         self._llama, self._reads = llama, reads
-        self._texts: dict[IndexedDocument, tuple[TokenText, list[Place]]] = {}
+        self._texts: dict[SourceText, tuple[TokenText, list[Place]]] = {}
 
     @property
-    def documents(self) -> list[IndexedDocument]:
+    def documents(self) -> list[SourceText]:
         """Return all documents."""
         return self.document_set.documents
 
@@ -209,7 +209,7 @@ class IndexFinder:
                 return WholeText(self, document)
         return None
 
-    def text(self, document: IndexedDocument) -> tuple[TokenText, list[Place]]:
+    def text(self, document: SourceText) -> tuple[TokenText, list[Place]]:
         """Return the text of a document, and the places of its pages and headings. The last ones are kept."""
         if document not in self._texts:
             index, described = self.document_set.open(document)

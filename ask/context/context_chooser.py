@@ -14,11 +14,10 @@ from typing import Any
 
 from ...library.background.background_reader import start_reader
 from ...library.background.reading_queue import ReadingQueue
-from ...library.document_file import DocumentFile, HashedDocument, hash_document
-from ...library.file_texts import FileText, FileTexts
-from ...library.indexed_document import IndexedDocument
+from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.reading_speed import ReadingSpeed, characters_per_token
+from ...library.source_text import SourceFile, SourceText, identify
 from ...library.text_store import Piece, TextStore
 from ...progress import ProgressOfMany, Silent, before_many
 from ...settings import ReadSettings
@@ -27,7 +26,7 @@ from ..sources.retrieval_heads import source_heads
 from .answer_context import FoundText, IndexFinder, Rest, WholeText, reads_whole
 from .document_set import DocumentSet, check_problems, open_document_set
 from .partial_index import ReadPart, UnfinishedIndex
-from .passages import PASSAGE_TOKENS, PassageFinder, UnreadDocument
+from .passages import PASSAGE_TOKENS, PassageFinder
 
 #: Growth of the part that is read from which on it is taken anew: to attach it takes seconds.
 _GROWTH = 1.5
@@ -47,8 +46,6 @@ class GrowingFinder:
         Their texts.
     passages : PassageFinder
         Finds passages of all documents.
-    texts : dict
-        The text of each of these documents.
     reads : str
         What is read for an answer, one of READS (settings.py).
     job : dict, optional
@@ -60,16 +57,15 @@ class GrowingFinder:
         indexer: Indexer,
         store: TextStore,
         passages: PassageFinder,
-        texts: dict[UnreadDocument, FileText],
         reads: str,
         job: dict[str, Any] | None,
         progress: ProgressOfMany,
     ) -> None:
-        self._indexer, self._store, self._passages, self._texts = indexer, store, passages, texts
+        self._indexer, self._store, self._passages = indexer, store, passages
         self._reads, self._job, self._progress = reads, job, progress
         self._whole: IndexFinder | None = None
         self._read: dict[Path, IndexFinder] = {}
-        self._part: tuple[UnreadDocument, ReadPart] | None = None
+        self._part: tuple[SourceText, ReadPart] | None = None
         self._told: set[str] = set()
         self._is_queued = False
 
@@ -94,7 +90,7 @@ class GrowingFinder:
         """Find the best text that there is now. See `Finder.find`."""
         if self._whole is None:
             self._indexer.snapshot.refresh()
-            unread = [document for document, text in self._texts.items() if not is_read(self._indexer, text)]
+            unread = [document for document in self._passages.documents if not self._indexer.is_read(document)]
             if unread:
                 return self._find(question, current, before, unread)
             self._whole = self._move_over()
@@ -111,11 +107,10 @@ class GrowingFinder:
         self._progress.notice(f"{what} read now: answers come from the whole text.")
         indexer, several = self._indexer, len(documents) > 1
         heads = source_heads(indexer.llama, indexer.library, indexer.notice) if several else []
-        hashed = [text.hashed for text in self._texts.values()]
-        return IndexFinder(indexer.llama, open_document_set(indexer, hashed, heads, self._progress), self._reads)
+        return IndexFinder(indexer.llama, open_document_set(indexer, documents, heads, self._progress), self._reads)
 
     def _find(
-        self, question: str, current: FoundText | None, before: str, unread: Sequence[UnreadDocument]
+        self, question: str, current: FoundText | None, before: str, unread: Sequence[SourceText]
     ) -> tuple[FoundText, list[Candidate]]:
         """Find the text for a question while some documents are not read."""
         candidates, found = self._passages.search(question, before)
@@ -130,32 +125,30 @@ class GrowingFinder:
         choice = self._passages.choose(candidates, found, part)
         return self._passages.passages(choice, current), choice.candidates
 
-    def _whole_of(self, document: UnreadDocument, piece: Piece) -> WholeText | None:
+    def _whole_of(self, document: SourceText, piece: Piece) -> WholeText | None:
         """Return a document, or the part of it with a piece, from its index; None if that is not read."""
-        indexer, file, sha256 = self._indexer, self._texts[document].file, self._texts[document].hashed.sha256
-        name, path, version = document.name, document.path, file.version
-        for part in indexer.parts(*version) if version else ():
+        indexer, text = self._indexer, document
+        for part in indexer.parts(document.version):
             start, stop = part["part"]
             if start <= piece.start < stop:
-                name, path, sha256 = part["name"], Path(part["name"]), part["sha256"]
-        folder = indexer.find(HashedDocument(sha256, file)) if indexer.snapshot.indexes_of(sha256) else None
+                text = SourceText(part["sha256"], part["name"], Path(part["name"]), document.file)
+        folder = indexer.find(text) if indexer.snapshot.indexes_of(text.sha256) else None
         if folder is None:
             return None
 
-        def heal(damaged: IndexedDocument) -> None:
-            for part in indexer.fit(HashedDocument.of(file.read(), file)):
-                if part.sha256 == sha256:  # the others may not be read yet
+        def heal(damaged: SourceText) -> None:
+            for part in indexer.fit(document.extracted()[0]):
+                if part.sha256 == damaged.sha256:  # the others may not be read yet
                     indexer.index(part, Silent())
 
         if folder not in self._read:
-            indexed = IndexedDocument(name, path, folder)
-            document_set = DocumentSet(indexer.llama, indexer.library, [indexed], [], heal)
+            document_set = DocumentSet(indexer.llama, indexer.library, {text: folder}, [], heal)
             self._read[folder] = IndexFinder(indexer.llama, document_set)
         return self._read[folder].only
 
-    def _part_of(self, document: UnreadDocument) -> ReadPart | None:
+    def _part_of(self, document: SourceText) -> ReadPart | None:
         """Return the part of a document that is read so far; None if there is none, or if it cannot be used."""
-        unfinished = UnfinishedIndex.of(self._indexer, self._texts[document].hashed)
+        unfinished = UnfinishedIndex.of(self._indexer, document)
         if unfinished is None:
             return None
         before = self._part[1] if self._part is not None and self._part[0] == document else None
@@ -165,7 +158,7 @@ class GrowingFinder:
             self._part = None if part is None else (document, part)
         return None if self._part is None else self._part[1]
 
-    def _read_on(self, likeliest: Sequence[UnreadDocument], unread: Sequence[UnreadDocument]) -> None:
+    def _read_on(self, likeliest: Sequence[SourceText], unread: Sequence[SourceText]) -> None:
         """Have the documents read in the background, the likeliest first."""
         if self._job is None:
             return
@@ -173,13 +166,12 @@ class GrowingFinder:
         failed = {document.path: document for document in queue.documents() if document.problem}
         waiting = []
         for document in dict.fromkeys(chain((each for each in likeliest if each in unread), unread)):
-            file = self._texts[document].file
-            version = file.version
-            if version is not None and (problem := failed.get(version[0])) is not None:
+            file, version = document.file, document.version
+            if version is not None and (problem := failed.get(version.path)) is not None:
                 if document.name not in self._told:
                     self._progress.notice(f"{document.name} could not be read in the background: {problem.problem}")
                     self._told.add(document.name)
-            elif version is not None and file.extraction.password is None:
+            elif version is not None and file is not None and file.extraction.password is None:
                 waiting.append(document.path)
         queue.add(waiting, library, self._job)
         self._is_queued = bool(waiting)
@@ -187,22 +179,14 @@ class GrowingFinder:
             start_reader()
 
 
-def is_read(indexer: Indexer, text: FileText) -> bool:
-    """Return whether a document, or another copy of its text, has an index."""
-    hashed = text.hashed
-    return indexer.has(text.file) or (
-        bool(indexer.snapshot.indexes_of(hashed.sha256)) and indexer.find(hashed) is not None
-    )
-
-
 def open_growing(
     indexer: Indexer,
     texts: FileTexts,
-    files: Sequence[DocumentFile],
+    files: Sequence[SourceFile],
     reading: ReadSettings,
     job: dict[str, Any] | None,
     progress: ProgressOfMany,
-) -> GrowingFinder | list[HashedDocument]:
+) -> GrowingFinder | list[SourceText]:
     """Find out whether documents can be read in time; if not, return the finder of what there is.
 
     Parameters
@@ -216,7 +200,7 @@ def open_growing(
 
     Returns
     -------
-    GrowingFinder or list of HashedDocument
+    GrowingFinder or list of SourceText
         The finder; or the documents, if they can be read in time or are read.
 
     Raises
@@ -227,29 +211,29 @@ def open_growing(
     llama, first_answer = indexer.llama, reading.first_answer or 0.0
     read, order = {file for file in files if indexer.has(file)}, {file: i for i, file in enumerate(files)}
     speed = ReadingSpeed(llama, indexer.library)
-    found: list[FileText] = []
+    found: list[SourceText] = []
     n_left, most, per_s, per_token = 0.0, 0.0, 0.0, 1.0
     new = texts.of([file for file in files if file not in read])
     for text in new:
         found.append(text)
-        if is_read(indexer, text):
+        if indexer.is_read(text):
             continue
         if not per_s:
-            sample = texts.text(text)
+            sample = texts.load(text).text
             per_s, per_token = speed.tokens_per_s(sample), characters_per_token(llama, sample)
             most = first_answer * per_s
-        unfinished = UnfinishedIndex.of(indexer, text.hashed)
+        unfinished = UnfinishedIndex.of(indexer, text)
         n_left += text.length / per_token - (unfinished.n_tokens if unfinished else 0)
         if n_left > most:
             break
     else:
         check_problems([*read, *found], texts.problems, progress.notice)
-        hashed = {file: hash_document(file, indexer.snapshot, before_many(progress)) for file in read}
-        hashed |= {text.file: text.hashed for text in found}
-        return [hashed[file] for file in files if file in hashed]
+        identified = {file: identify(file, indexer.snapshot, before_many(progress)) for file in read}
+        identified |= {text.file: text for text in found if text.file}
+        return [identified[file] for file in files if file in identified]
     kept = texts.keep(chain(found, new, texts.of(read)))
     check_problems(kept, texts.problems, progress.notice)
-    documents = {UnreadDocument.of(text): text for text in sorted(kept, key=lambda text: order[text.file])}
+    documents = sorted(kept, key=lambda text: order[text.file] if text.file else 0)
     n_passages = min(PASSAGE_TOKENS, int(first_answer * _FOR_PASSAGES * per_s))
-    finder = PassageFinder(llama, texts.store, list(documents), n_passages, speed.note)
-    return GrowingFinder(indexer, texts.store, finder, documents, reading.read, job, progress)
+    finder = PassageFinder(llama, texts.store, documents, n_passages, speed.note)
+    return GrowingFinder(indexer, texts.store, finder, reading.read, job, progress)

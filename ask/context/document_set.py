@@ -12,7 +12,7 @@ Both scores count in the end, each in standard deviations among the documents of
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,10 +21,9 @@ import numpy as np
 
 from ...errors import OctavoError
 from ...library.bm25 import BEFORE
-from ...library.document_file import DocumentFile, HashedDocument, hash_document
 from ...library.function_words import says_something, with_subject
-from ...library.indexed_document import IndexedDocument
 from ...library.open_index import Indexer
+from ...library.source_text import SourceFile, SourceText, identify
 from ...progress import LeftOut, ProgressOfMany, Silent, before_many
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama
@@ -37,7 +36,7 @@ from ..search.question_queries import HeadQueries, question_queries
 from ..search.ranking import PIECE, Ranking
 from ..search.word_scores import WordScores, folding
 
-_Read = TypeVar("_Read")
+_Loaded = TypeVar("_Loaded")
 
 #: Number of documents to rank by their keys.
 _RANKED = 32
@@ -53,8 +52,8 @@ class DocumentSet:
     ----------
     llama : Llama
         The model that has read them.
-    documents : sequence of IndexedDocument
-        The documents, at least one.
+    folders : mapping of SourceText to Path
+        The documents, at least one, with the folders of their indexes.
     heads : sequence of QueryHead
         Retrieval heads (retrieval_heads.py).
     heal : callable
@@ -65,43 +64,43 @@ class DocumentSet:
         self,
         llama: Llama,
         library: Library,
-        documents: Sequence[IndexedDocument],
+        folders: Mapping[SourceText, Path],
         heads: Sequence[QueryHead],
-        heal: Callable[[IndexedDocument], None],
+        heal: Callable[[SourceText], object],
     ) -> None:
-        self.documents = list(documents)
+        self.documents, self.folders = list(folders), folders
         self._llama, self._library, self._heads, self._heal = llama, library, heads, heal
-        self._open: OrderedDict[Path, tuple[Index, dict[str, Any]]] = OrderedDict()
+        self._open: OrderedDict[SourceText, tuple[Index, dict[str, Any]]] = OrderedDict()
 
     @cached_property
-    def texts(self) -> dict[IndexedDocument, np.ndarray]:
+    def texts(self) -> dict[SourceText, np.ndarray]:
         """Return the tokens of the documents, without the prompt's head."""
         return {document: self.tokens(document)[self.n_prefix(document) :] for document in self.documents}
 
-    def tokens(self, document: IndexedDocument) -> np.ndarray:
+    def tokens(self, document: SourceText) -> np.ndarray:
         """Return the tokens of a document, the prompt's head included."""
-        return self._read(document, lambda whole: read_tokens(whole.folder))
+        return self._load(document, read_tokens)
 
-    def n_prefix(self, document: IndexedDocument) -> int:
+    def n_prefix(self, document: SourceText) -> int:
         """Return the number of tokens of the head that a document was read with: dates in it may differ."""
-        return self._read(document, lambda whole: len(known_manifest(whole.folder)["head"]))
+        return self._load(document, lambda folder: len(known_manifest(folder)["head"]))
 
     @cached_property
     def words(self) -> WordScores:
         """Return the scorer of the words that documents share with a question."""
         return WordScores([self._folded[document] for document in self.documents])
 
-    def open(self, document: IndexedDocument) -> tuple[Index, dict[str, Any]]:
+    def open(self, document: SourceText) -> tuple[Index, dict[str, Any]]:
         """Open the index of a document; return it with the manifest's description of the document.
 
         Raise OctavoError if the index can neither be opened nor made again.
         """
-        opened = self._open.pop(document.folder, None)
+        opened = self._open.pop(document, None)
         if opened is None:
-            index, manifest = self._read(document, lambda damaged: open_index(damaged.folder, self._library.model_hash))
+            index, manifest = self._load(document, lambda folder: open_index(folder, self._library.model_hash))
             opened = index, manifest["document"]
         opened[0].check()
-        self._open[document.folder] = opened
+        self._open[document] = opened
         while len(self._open) > _KEPT_OPEN:
             self._open.popitem(last=False)
         return opened
@@ -127,11 +126,11 @@ class DocumentSet:
         documents = [self.documents[i] for i in near]
         queries = question_queries(llama, self._heads, question, before)
         with one_thread():
-            pieces = [self._read(document, partial(self._best_scores, queries)) for document in documents]
+            pieces = [self._load(document, partial(self._best_scores, queries, document)) for document in documents]
         return Ranking(documents, [self._folded[document] for document in documents], tokens, words[near], pieces)
 
     @cached_property
-    def _folded(self) -> dict[IndexedDocument, np.ndarray]:
+    def _folded(self) -> dict[SourceText, np.ndarray]:
         """Return the tokens of the documents, without case and blanks."""
         table = folding(self._llama)
         return {document: table[tokens] for document, tokens in self.texts.items()}
@@ -144,30 +143,30 @@ class DocumentSet:
         subject = [token for token in tokens if says_something(self._llama.piece(token).decode(errors="replace"))]
         return list(map(int, folding(self._llama)[subject or tokens]))
 
-    def _best_scores(self, queries: Sequence[HeadQueries], document: IndexedDocument) -> np.ndarray:
+    def _best_scores(self, queries: Sequence[HeadQueries], document: SourceText, folder: Path) -> np.ndarray:
         """Return the highest score of a key of each piece of a document, for each head and word of a question."""
         n_words, n_pieces = len(queries[0].queries) if queries else 0, max(-(-len(self.texts[document]) // PIECE), 1)
         n_prefix = self.n_prefix(document)
         scores = np.full((len(queries), n_words, n_pieces), -np.inf, np.float32)
         for head, query in enumerate(queries):
-            stored = read_keys(document.folder, query.layer, query.head.kv_head)
+            stored = read_keys(folder, query.layer, query.head.kv_head)
             if stored is not None:
                 keys, order = stored
                 scores[head] = query.best(keys, order, len(keys), n_prefix, PIECE)
         return scores
 
-    def _read(self, document: IndexedDocument, read: Callable[[IndexedDocument], _Read]) -> _Read:
-        """Read from an index; make the index again if it is damaged."""
+    def _load(self, document: SourceText, load: Callable[[Path], _Loaded]) -> _Loaded:
+        """Load something from the folder of an index; make the index again if it is damaged."""
         try:
-            return read(document)
+            return load(self.folders[document])
         except DamagedError:
             self._heal(document)
-            return read(document)
+            return load(self.folders[document])
 
 
 def open_document_set(
     indexer: Indexer,
-    files: Sequence[DocumentFile | HashedDocument],
+    files: Sequence[SourceFile | SourceText],
     heads: Sequence[QueryHead],
     progress: ProgressOfMany,
 ) -> DocumentSet:
@@ -175,7 +174,7 @@ def open_document_set(
 
     Parameters
     ----------
-    files : sequence of DocumentFile or HashedDocument
+    files : sequence of SourceFile or SourceText
         The documents. Parts stand for a document longer than the context.
     heads : sequence of QueryHead
         Retrieval heads (retrieval_heads.py).
@@ -190,12 +189,12 @@ def open_document_set(
     OctavoError
         No document can be used; of a single one, the reason.
     """
-    documents: list[HashedDocument] = []
+    documents: list[SourceText] = []
     problems: list[str] = []
     for file in files:
         try:
-            if isinstance(file, DocumentFile):
-                file = hash_document(file, indexer.snapshot, before_many(progress))
+            if isinstance(file, SourceFile):
+                file = identify(file, indexer.snapshot, before_many(progress))
             documents += indexer.fit(file)
         except OctavoError as problem:
             problems.append(str(problem))
@@ -204,7 +203,7 @@ def open_document_set(
 
 def index_set(
     indexer: Indexer,
-    documents: Sequence[HashedDocument],
+    documents: Sequence[SourceText],
     heads: Sequence[QueryHead],
     progress: ProgressOfMany,
     problems: Sequence[str] = (),
@@ -213,7 +212,7 @@ def index_set(
 
     Parameters
     ----------
-    documents : sequence of HashedDocument
+    documents : sequence of SourceText
         The documents, each of which fits the context.
     problems : sequence of str
         Reasons why other documents cannot be used.
@@ -224,12 +223,12 @@ def index_set(
         No document can be used; of a single one, the reason.
     """
     problems = list(problems)
-    indexed: dict[Path, HashedDocument] = {}
+    indexed: dict[Path, SourceText] = {}
     missing = []
     for document in documents:
         folder = indexer.find(document)
         if folder is not None:
-            indexed.setdefault(folder, document.without_text())
+            indexed.setdefault(folder, document.without_document())
         else:
             missing.append(document)
     if missing:
@@ -237,17 +236,15 @@ def index_set(
     for document in missing:
         of_document = progress.document(document.name)
         try:
-            indexed.setdefault(indexer.index(document, of_document), document.without_text())
+            indexed.setdefault(indexer.index(document, of_document), document.without_document())
         except OctavoError as problem:
             problems.append(str(problem))
         of_document.end()
     check_problems(indexed, problems, indexer.notice)
-
-    def heal(document: IndexedDocument) -> None:
-        indexer.index(indexed[document.folder], Silent())
-
-    in_order = [IndexedDocument(document.name, document.path, folder) for folder, document in indexed.items()]
-    return DocumentSet(indexer.llama, indexer.library, in_order, heads, heal)
+    folders = {document: folder for folder, document in indexed.items()}
+    return DocumentSet(
+        indexer.llama, indexer.library, folders, heads, lambda document: indexer.index(document, Silent())
+    )
 
 
 def check_problems(usable: Collection[Any], problems: Sequence[str], notice: Callable[[str], None]) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...convert.build_pieces import HEAD, PIECE, Pieces
 from ...errors import OctavoError
-from ...library.document_file import HashedDocument
 from ...library.open_index import Indexer
+from ...library.source_text import SourceText
 from ...runtime.document.cache_layer import Rows
 from ...runtime.document.index import Index
 from ...runtime.document.whole_layer import whole_layer
@@ -66,7 +66,7 @@ class UnfinishedIndex:
         self._llama, self._folder = llama, folder
 
     @classmethod
-    def of(cls, indexer: Indexer, document: HashedDocument) -> UnfinishedIndex | None:
+    def of(cls, indexer: Indexer, document: SourceText) -> UnfinishedIndex | None:
         """Return the unfinished index of a document; None without one, or if its rows do not stand alone."""
         folder = indexer.begun(document)
         return cls(indexer.llama, folder) if folder is not None and rows_stand_alone(indexer.llama) else None

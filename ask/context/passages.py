@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ...documents.document import Document, Place
-from ...library.document_file import DocumentFile
-from ...library.file_texts import FileText, FileTexts
+from ...library.file_texts import FileTexts
+from ...library.source_text import SourceFile, SourceText
 from ...library.text_store import Piece, TextStore
 from ...progress import ProgressOfMany, before_many
 from ...runtime.document.index import Index
@@ -34,36 +33,13 @@ from .partial_index import ReadPart, after
 PASSAGE_TOKENS, _OF_CONTEXT = 2000, 0.5
 
 
-@dataclass(frozen=True)
-class UnreadDocument:
-    """A document whose text is kept.
-
-    Parameters
-    ----------
-    path : Path
-        Its file.
-    number : int
-        Number of its text in the store.
-    """
-
-    name: str
-    path: Path
-    number: int
-
-    @classmethod
-    def of(cls, text: FileText) -> UnreadDocument:
-        """Return the document with a text that is kept."""
-        assert text.kept is not None
-        return cls(text.file.name, Path(text.file.path), text.kept.number)
-
-
 @dataclass(frozen=True, eq=False)
 class Passages:
     """Passages of documents that were read as one text, each after a line that says where it stands.
 
     Parameters
     ----------
-    documents : sequence of UnreadDocument
+    documents : sequence of SourceText
         Their documents, the likeliest first.
     pieces : sequence of Piece
         The pieces that they consist of.
@@ -75,10 +51,10 @@ class Passages:
         The part of the likeliest document that the model has read, before the passages.
     """
 
-    documents: Sequence[UnreadDocument]
+    documents: Sequence[SourceText]
     pieces: Sequence[Piece]
     laid_out: LaidOut
-    texts: dict[UnreadDocument, tuple[TokenText, list[Place]]]
+    texts: dict[SourceText, tuple[TokenText, list[Place]]]
     part: ReadPart | None = None
 
     @property
@@ -101,7 +77,7 @@ class Passages:
         n_passages = len(self.read_now)
         return Basis("part" if self.part else "excerpts", n_passages, share, is_begun=self.part is not None)
 
-    def passages(self, attended: np.ndarray, most: int) -> list[tuple[UnreadDocument, Passage]]:
+    def passages(self, attended: np.ndarray, most: int) -> list[tuple[SourceText, Passage]]:
         """Find the passages with most attention. See `LaidOut.passages`."""
         return self.laid_out.passages(attended, self.texts.__getitem__, most)
 
@@ -133,7 +109,7 @@ class PassageFinder:
         The model that reads the passages.
     store : TextStore
         The texts.
-    documents : sequence of UnreadDocument
+    documents : sequence of SourceText
         The documents, at least one.
     most : int
         Most tokens of the passages of an answer.
@@ -148,7 +124,7 @@ class PassageFinder:
         self,
         llama: Llama,
         store: TextStore,
-        documents: Sequence[UnreadDocument],
+        documents: Sequence[SourceText],
         most: int = PASSAGE_TOKENS,
         read: Callable[[int, float], None] = lambda n_tokens, seconds: None,
     ) -> None:
@@ -156,7 +132,7 @@ class PassageFinder:
         self._llama, self._store, self._most, self._has_read = llama, store, most, read
 
     @cached_property
-    def _by_number(self) -> dict[int, UnreadDocument]:
+    def _by_number(self) -> dict[int, SourceText]:
         return {document.number: document for document in self.documents}
 
     def find(self, question: str, current: object, before: str = "") -> tuple[Passages, list[Candidate]]:
@@ -259,7 +235,7 @@ class PassageFinder:
             parts.append(np.array(tokens, np.int32))
             excerpts.append(Excerpt(self._by_number[number], n_before, n_before + len(tokens)))
         index = yield from read_as_text(llama, np.concatenate(parts), len(head), room)
-        if part is not None:
+        if part is not None and begun is not None:
             excerpts.insert(0, Excerpt(begun, 0, len(part.starts)))
             index = after(llama, part, index)
         texts = {
@@ -291,7 +267,7 @@ def _joined(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def open_unread(
-    llama: Llama, library: Library, files: Sequence[DocumentFile], n_jobs: int, progress: ProgressOfMany
+    llama: Llama, library: Library, files: Sequence[SourceFile], n_jobs: int, progress: ProgressOfMany
 ) -> PassageFinder:
     """Keep the texts of documents, to find passages in them. Leave out those that cannot be read, with a notice.
 
@@ -308,4 +284,4 @@ def open_unread(
     texts = FileTexts(library, before_many(progress), n_jobs)
     kept = texts.keep(texts.of(files))
     check_problems(kept, texts.problems, progress.notice)
-    return PassageFinder(llama, texts.store, list(map(UnreadDocument.of, kept)))
+    return PassageFinder(llama, texts.store, kept)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ...library.indexed_document import IndexedDocument
+from ...library.source_text import SourceText
 from .question_queries import attention_shares
 from .word_scores import WordScores
 
@@ -30,8 +30,6 @@ class Candidate(NamedTuple):
 
     Parameters
     ----------
-    document : IndexedDocument or UnreadDocument
-        The document.
     share : float
         Share of the attention of the question's words among the ranked documents; of documents that were not read,
         share of the words' scores.
@@ -39,18 +37,15 @@ class Candidate(NamedTuple):
         Score by words and attention, in standard deviations; of documents that were not read, by words.
     """
 
-    document: Any
+    document: SourceText
     share: float
     score: float
 
 
 class Excerpt(NamedTuple):
-    """Tokens of the text of a document, an IndexedDocument or UnreadDocument, from `start` up to `stop`.
+    """Tokens of the text of a document, from `start` up to `stop`; the prompt's head before the text does not count."""
 
-    The prompt's head before the text does not count.
-    """
-
-    document: Any
+    document: SourceText
     start: int
     stop: int
 
@@ -69,7 +64,7 @@ class Ranking:
         For each document, the highest score of the question's words with a key of each piece of its text.
     """
 
-    documents: Sequence[IndexedDocument]
+    documents: Sequence[SourceText]
     texts: Sequence[np.ndarray]
     question: Mapping[int, float]
     words: np.ndarray

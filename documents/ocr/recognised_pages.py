@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...settings import DEFAULT_EXTRACTION, Extraction
+from ...system.files import FileVersion
 from ...system.sqlite_file import SqliteFile
 from ...system.state_folder import state_folder
 
@@ -118,17 +119,8 @@ def _opened(path: Path) -> RecognisedPages:
     return RecognisedPages(path)
 
 
-def file_version(
-    path: str | os.PathLike[str], extraction: Extraction = DEFAULT_EXTRACTION
-) -> tuple[str, int, int] | None:
-    """Return what tells whether a file's text is the same as before.
-
-    Returns
-    -------
-    (str, int, int) or None
-        The file's real path; the time of its last change; and its size, to which a checksum of its recognised pages is
-        added. None if pages are still to be recognised, or may be.
-    """
+def file_version(path: str | os.PathLike[str], extraction: Extraction = DEFAULT_EXTRACTION) -> FileVersion | None:
+    """Return the version of a file. None if pages are still to be recognised, or may be."""
     status, source = os.stat(path), os.path.realpath(path)
     store = recognised_pages()
     found = None if store is None else store.find(source, status.st_mtime_ns, status.st_size)
@@ -137,4 +129,4 @@ def file_version(
             return None
         if extraction.ocr_languages is not None and store.languages(found.content) - {extraction.ocr_languages}:
             return None
-    return source, status.st_mtime_ns, status.st_size + (found.checksum if found else 0)
+    return FileVersion(source, status.st_mtime_ns, status.st_size + (found.checksum if found else 0))

@@ -13,12 +13,13 @@ import numpy as np
 from ...ask.context.document_set import open_document_set
 from ...ask.context.passages import open_unread
 from ...ask.sources.retrieval_heads import source_heads
-from ...library.document_file import DocumentFile
 from ...library.open_index import Indexer
+from ...library.source_text import SourceFile
 from ...progress import Progress, of_many
 from ...runtime.llama import Llama
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
+from ...settings import ReadSettings
 from ...system.files import disk_errors
 from ...system.working_time import working_time
 from ..direct_prompt import say_that_it_does_not_think
@@ -109,8 +110,8 @@ class FolderEvaluation:
             for name, text in folder.documents.items():
                 (place / name).write_text(text, "utf-8")
         library = Library.of(self.library.model_path, place)
-        indexer = Indexer(self.llama, LibrarySnapshot(library), lambda sentence: None)
-        files = [DocumentFile(place / name) for name in folder.documents]
+        indexer = Indexer(self.llama, LibrarySnapshot(library), ReadSettings(), lambda sentence: None)
+        files = [SourceFile(place / name) for name in folder.documents]
         if self.task.is_alone:
             return FirstReading(indexer, files, self.progress)
         heads, progress = source_heads(self.llama, self.library, self.notice), of_many(self.progress, 1)

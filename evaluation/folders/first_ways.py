@@ -14,14 +14,14 @@ import numpy as np
 
 from ...ask.context.document_set import DocumentSet, open_document_set
 from ...ask.context.partial_index import ReadPart, rows_stand_alone
-from ...ask.context.passages import PASSAGE_TOKENS, PassageFinder, UnreadDocument
+from ...ask.context.passages import PASSAGE_TOKENS, PassageFinder
 from ...ask.search.ranking import Candidate
 from ...ask.search.word_scores import WordScores
 from ...ask.sources.find_sources import TokenText
 from ...convert.prefix_reuse import KnownRows
-from ...library.document_file import DocumentFile
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
+from ...library.source_text import SourceFile
 from ...progress import Progress, Silent, of_many
 from ...runtime.document.index import Index
 from .folder_task import Asked
@@ -38,18 +38,17 @@ class FirstReading(Reading):
     ----------
     indexer : Indexer
         Makes their indexes, and keeps their texts beside these.
-    files : sequence of DocumentFile
+    files : sequence of SourceFile
         The documents.
     """
 
-    def __init__(self, indexer: Indexer, files: Sequence[DocumentFile], progress: Progress) -> None:
+    def __init__(self, indexer: Indexer, files: Sequence[SourceFile], progress: Progress) -> None:
         super().__init__(indexer.llama)
         texts = FileTexts(indexer.library, Silent())
         prompt, self._texts, self._finders = self.llama.prompt(), dict[str, str](), dict[str, PassageFinder]()
         for kept in texts.keep(texts.of(files)):
-            unread = UnreadDocument.of(kept)
-            self._texts[unread.name] = texts.text(kept)
-            self._finders[unread.name] = PassageFinder(self.llama, texts.store, [unread])
+            self._texts[kept.name] = texts.load(kept).text
+            self._finders[kept.name] = PassageFinder(self.llama, texts.store, [kept])
         self._tokens = {name: np.array(prompt.document(text), np.int32) for name, text in self._texts.items()}
         longest = len(prompt.head()) + max(map(len, self._tokens.values())) + _QUESTION + ANSWER_TOKENS
         self._read_set: DocumentSet | None = None

@@ -12,7 +12,6 @@ from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import EXCERPT_TOKENS, lay_out, n_excerpt_tokens
 from ...ask.context.passages import PassageFinder
 from ...ask.search.word_scores import PART, WordScores
-from ...library.indexed_document import IndexedDocument
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ..direct_prompt import DirectPrompt
@@ -120,7 +119,7 @@ class FolderReading(Reading):
 
     def document(self, asked: Asked) -> bool:
         """Attach the document that the question is about, whole, as `--read document` does."""
-        best: IndexedDocument = self._document_set.rank(asked.question).candidates[0].document
+        best = self._document_set.rank(asked.question).candidates[0].document
         self.attach(self._document_set.open(best)[0])
         return best.name == asked.document
 

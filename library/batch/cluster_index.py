@@ -11,7 +11,7 @@ from typing import Any
 from ...runtime.store.model_library import LIBRARY
 from ...workers.cluster_worker import Order
 from ...workers.work import Sender
-from .job import Job, ReadDocuments
+from .job import ReadDocuments, ReadingJob
 
 
 class ReadForClient(ReadDocuments):
@@ -22,7 +22,7 @@ class ReadForClient(ReadDocuments):
     """
 
     def __init__(self, settings: dict[str, Any], sender: Sender) -> None:
-        job, folder = Job.of_json(settings["job"]), Path(settings["folder"])
+        job, folder = ReadingJob.of_json(settings["job"]), Path(settings["folder"])
         self._is_shared = is_shared(settings)
         model = replace(job.settings, model=settings["model"], n_threads=settings["n_threads"])
         library = str(folder / f"{Path(settings['model']).stem}{LIBRARY}")

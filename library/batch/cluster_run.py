@@ -19,10 +19,10 @@ from ...system.files import disk_errors, make_private, sync_folder
 from ...workers.cluster import Workers, order_for, workers_of
 from ...workers.work import Message, receive
 from ..catalogue import damage_of
-from ..document_file import DocumentFile
+from ..source_text import SourceFile
 from . import cluster_index
 from .index_result import IndexResult
-from .job import Job, as_text_message
+from .job import ReadingJob, as_text_message
 from .local_run import report
 
 #: Beginning of the name of the file by which workers recognise a library.
@@ -36,8 +36,8 @@ _ATTEMPTS = 3
 
 
 def index_on_cluster(
-    files: Sequence[DocumentFile],
-    job: Job,
+    files: Sequence[SourceFile],
+    job: ReadingJob,
     named: str | None,
     scheduler: str,
     progress: ProgressOfMany,
@@ -50,7 +50,7 @@ def index_on_cluster(
 
     Parameters
     ----------
-    job : Job
+    job : ReadingJob
         Settings without `n_threads` share the cores of each worker's machine among its documents.
     named : str, optional
         The model as the user named it: workers may have it at another path.
@@ -108,7 +108,7 @@ class _Documents:
 
     def __init__(
         self,
-        files: Sequence[DocumentFile],
+        files: Sequence[SourceFile],
         workers: Workers,
         library: Library,
         progress: ProgressOfMany,
@@ -132,7 +132,7 @@ class _Documents:
         """Return the message from which a worker reads a document; None if it cannot be read."""
         file = self._files[number]
         try:
-            message = as_text_message(file.read())
+            message = as_text_message(file.extract())
         except OctavoError as problem:
             self._finish(number, IndexResult(file.name, (), str(problem)))
             return None

@@ -10,16 +10,16 @@ from ...errors import OctavoError
 from ...progress import Progress, ProgressOfMany, of_many
 from ...runtime.load_model import locate_model
 from ...settings import check_whole
-from ..document_file import DocumentFile
 from ..expand_paths import documents_of
+from ..source_text import SourceFile
 from .index_result import IndexResult
-from .job import Job
+from .job import ReadingJob
 from .local_run import index_all
 
 
 def index_collection(
     paths: Iterable[str | os.PathLike[str]],
-    job: Job,
+    job: ReadingJob,
     progress: Progress | ProgressOfMany,
     notice: Callable[[str], None],
     *,
@@ -44,7 +44,7 @@ def index_collection(
     named = job.settings.model
     settings, _ = locate_model(job.settings, notice)
     job = replace(job, settings=settings)
-    files = [DocumentFile(path, job.extraction) for path in documents_of(paths, notice)]
+    files = [SourceFile(path, job.reading.extraction) for path in documents_of(paths, notice)]
     if scheduler is not None:
         if n_jobs != 1:
             raise OctavoError("A cluster's workers say how many documents are read at once: leave the jobs out.")

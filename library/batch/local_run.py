@@ -14,9 +14,9 @@ from ...runtime.models.find_model import default_threads
 from ...workers.work import CannotLoad, Message, name_of, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
 from ..background.computing import computing
-from ..document_file import DocumentFile
+from ..source_text import SourceFile
 from .index_result import IndexResult
-from .job import Job, ReadDocuments, Reader, as_message
+from .job import ReadDocuments, Reader, ReadingJob, as_message
 
 #: Attempts at a document whose process dies.
 _ATTEMPTS = 2
@@ -24,7 +24,11 @@ _ATTEMPTS = 2
 
 @computing()
 def index_all(
-    files: Sequence[DocumentFile], job: Job, progress: ProgressOfMany, notice: Callable[[str], None], n_jobs: int = 1
+    files: Sequence[SourceFile],
+    job: ReadingJob,
+    progress: ProgressOfMany,
+    notice: Callable[[str], None],
+    n_jobs: int = 1,
 ) -> list[IndexResult]:
     """Index documents. One that cannot be indexed does not stop the others.
 
@@ -59,9 +63,7 @@ def report(name: str, folders: Sequence[Path], notice: Callable[[str], None]) ->
 
 
 @computing()
-def index_one(
-    reader: Reader, file: DocumentFile, progress: ProgressOfMany, notice: Callable[[str], None]
-) -> IndexResult:
+def index_one(reader: Reader, file: SourceFile, progress: ProgressOfMany, notice: Callable[[str], None]) -> IndexResult:
     """Index a document in this process. Raise CannotLoad if the model cannot be used."""
     of_document = progress.document(file.name)
     try:
@@ -75,7 +77,7 @@ def index_one(
 
 
 def _one_after_another(
-    files: Sequence[DocumentFile], job: Job, progress: ProgressOfMany, notice: Callable[[str], None]
+    files: Sequence[SourceFile], job: ReadingJob, progress: ProgressOfMany, notice: Callable[[str], None]
 ) -> list[IndexResult]:
     """Index documents in this process."""
     reader = Reader(job, notice)
@@ -89,7 +91,7 @@ class _Jobs:
     """Documents that several processes read. A thread for each hands documents on; one thread receives."""
 
     def __init__(
-        self, files: Sequence[DocumentFile], job: Job, progress: ProgressOfMany, notice: Callable[[str], None]
+        self, files: Sequence[SourceFile], job: ReadingJob, progress: ProgressOfMany, notice: Callable[[str], None]
     ) -> None:
         self._files, self._job, self._progress, self._notice = files, job, progress, notice
         self._results: list[IndexResult | None] = [None] * len(files)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import OctavoError
+from ...system.files import FileVersion
 from .index_files import read_tokens
 from .model_library import Library
 
@@ -54,9 +55,9 @@ class LibrarySnapshot:
                 file = document.get("path"), document.get("mtime_ns"), document.get("bytes")
                 self._by_file.setdefault(file, document["sha256"])
 
-    def text_hash(self, path: str, mtime_ns: int, n_bytes: int) -> str | None:
-        """Return the hash of a file's text, if this file, unchanged, was indexed; `path` is its real path."""
-        return self._by_file.get((path, mtime_ns, n_bytes))
+    def text_hash(self, version: FileVersion) -> str | None:
+        """Return the hash of a file's text, if this version of the file was indexed."""
+        return self._by_file.get(version)
 
     def texts_of(self, path: str) -> list[dict[str, Any]]:
         """Return the manifests' entries of documents that were read from a file, or are parts of it."""

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ...library.draw_pages import DrawPages
+from ...library.document_work import DrawPages
 from ...workers.work import name_of
 from ...workers.worker_process import Died, WorkerProcess
 from ..library.other_libraries import forget_upload

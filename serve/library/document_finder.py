@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 from ...ask.context.answer_context import reads_whole
 from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import CannotLayOut, LaidOut, lay_out_in_batches, n_excerpt_tokens
-from ...library.indexed_document import IndexedDocument
+from ...library.source_text import SourceText
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS, WHOLE
@@ -110,9 +110,9 @@ class DocumentFinder:
         return text
 
     @staticmethod
-    def _of(found: Sequence[ReadDocument], indexed: IndexedDocument) -> ReadDocument:
-        """Return the document of an index."""
-        return next(document for document in found if document.folder == indexed.folder)
+    def _of(found: Sequence[ReadDocument], text: SourceText) -> ReadDocument:
+        """Return the document with a text."""
+        return next(document for document in found if document.described["sha256"] == text.sha256)
 
     async def _search(
         self,
@@ -129,14 +129,17 @@ class DocumentFinder:
 
     def _set_of(self, found: Sequence[ReadDocument]) -> DocumentSet:
         """Return the set of these documents: the last one, if it is equal."""
-        documents = [IndexedDocument(document.name, Path(document.name), document.folder) for document in found]
-        if self._last is None or self._last.documents != documents:
-            self._last = DocumentSet(self._engine.llama, self._library, documents, self._heads, lambda document: None)
+        folders = {
+            SourceText(document.described["sha256"], document.name, Path(document.name)): document.folder
+            for document in found
+        }
+        if self._last is None or list(self._last.folders.values()) != list(folders.values()):
+            self._last = DocumentSet(self._engine.llama, self._library, folders, self._heads, lambda document: None)
         return self._last
 
     def _lay_out(
         self, document_set: DocumentSet, reads: str, question: str, before: str
-    ) -> _Steps[LaidOut | IndexedDocument]:
+    ) -> _Steps[LaidOut | SourceText]:
         """Lay out the excerpts that a question is about, or return the document, if that is to be read."""
         ranking, engine = document_set.rank(question, before), self._engine
         yield None
@@ -147,5 +150,4 @@ class DocumentFinder:
             except CannotLayOut as problem:
                 if reads == EXCERPTS:
                     raise RequestError(str(problem), param="reads") from problem
-        document: IndexedDocument = ranking.candidates[0].document
-        return document
+        return ranking.candidates[0].document

@@ -21,7 +21,7 @@ from ...convert.identity import find_index, identity, usable_settings
 from ...convert.pipeline import covers_by
 from ...errors import OctavoError
 from ...library import catalogue
-from ...library.batch.job import Job
+from ...library.batch.job import ReadingJob
 from ...library.file_texts import forget_texts
 from ...library.text_store import is_gone
 from ...runtime.llama import Llama
@@ -66,7 +66,7 @@ class ServedLibrary:
         Libraries of the server's other models. Their uploads are read for this model once a request names them.
     """
 
-    def __init__(self, llama: Llama, library: Library, job: Job) -> None:
+    def __init__(self, llama: Llama, library: Library, job: ReadingJob) -> None:
         self._llama, self._library, self._job = llama, library, job
         covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
         self._identities = [
@@ -91,7 +91,7 @@ class ServedLibrary:
     @property
     def extraction(self) -> Extraction:
         """Return how texts are taken from uploaded files."""
-        return self._job.extraction
+        return self._job.reading.extraction
 
     def _indexes(self) -> Iterator[ReadDocument]:
         """Yield each document whose index fits the model's attention, the newest first."""

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from ...ask.context.passages import PassageFinder, UnreadDocument
+from ...ask.context.passages import PassageFinder
 from ...documents.document import Document
-from ...library.document_file import DocumentFile
-from ...library.keep_text import KeepText
-from ...library.text_store import TEXTS, KeptText, TextStore, is_gone
+from ...library.document_work import KeepText
+from ...library.source_text import SourceFile, SourceText
+from ...library.text_store import TEXTS, TextStore, is_gone
 from ...runtime.store.model_library import Library
+from ...system.files import FileVersion
 from ...workers.work import name_of
 from ...workers.worker_process import Died, WorkerProcess
 from ..engine.engine import Engine
@@ -84,7 +85,7 @@ class UnreadFinder:
     async def _find(
         self,
         finder: PassageFinder,
-        origins: Mapping[UnreadDocument, _Origin],
+        origins: Mapping[SourceText, _Origin],
         question: str,
         before: str,
         report: Report | None,
@@ -106,20 +107,21 @@ class UnreadFinder:
             opened = self._opened[key] = OpenExcerpts(passages.laid_out, texts, passages.basis.share)
         return opened
 
-    async def _kept(self, store: TextStore, upload: Upload) -> UnreadDocument:
+    async def _kept(self, store: TextStore, upload: Upload) -> SourceText:
         """Keep the text of an upload, unless that was done before."""
-        file = DocumentFile(upload.file, self._documents.extraction)
+        file = SourceFile(upload.file, self._documents.extraction)
         async with self._adding:
             version = file.version
-            kept = store.find(*version) if version else None
-            number = kept.number if kept else await self._keep(upload) if file.is_file else None
-            if number is None or not file.is_file:  # it was removed in the meantime, and its text with it
+            if version and store.find(version) is None and file.is_file:
+                await self._keep(upload)
+            kept = store.find(version) if version else None
+            if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
                 await asyncio.to_thread(store.forget, is_gone)
                 raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
-        return UnreadDocument(upload.name, upload.file, number)
+        return kept
 
-    async def _keep(self, upload: Upload) -> int:
-        """Keep the text of an upload, and return its number."""
+    async def _keep(self, upload: Upload) -> None:
+        """Keep the text of an upload."""
         settings = {"texts": str(self._texts), "extraction": vars(self._documents.extraction)}
         process = WorkerProcess(name_of(KeepText), settings)
         try:
@@ -130,18 +132,15 @@ class UnreadFinder:
             await asyncio.to_thread(process.end)
         if "error" in result:
             raise RequestError(f"{upload.name} could not be read: {result['error']}")
-        return int(result["result"]["number"])
 
-    async def _kept_of_index(self, store: TextStore, opened: OpenDocument) -> UnreadDocument:
+    async def _kept_of_index(self, store: TextStore, opened: OpenDocument) -> SourceText:
         """Keep the text that an index was made of, unless that was done before."""
-        version = str(opened.path), 0, opened.n_tokens
+        version = FileVersion(str(opened.path), 0, opened.n_tokens)
 
-        def keep() -> KeptText:
-            text, (path, mtime_ns, n_bytes) = opened.text(self._engine.llama).text, version
-            return store.add(Document(text, tuple(opened.places), (), opened.name, path, mtime_ns, n_bytes))
+        def keep() -> SourceText:
+            text = opened.text(self._engine.llama).text
+            return store.add(Document(text, tuple(opened.places), (), opened.name, *version))
 
         async with self._adding:
-            kept = store.find(*version)
-            if kept is None:
-                kept = await asyncio.to_thread(keep)
-        return UnreadDocument(opened.name, opened.path, kept.number)
+            kept = store.find(version)
+            return await asyncio.to_thread(keep) if kept is None else kept

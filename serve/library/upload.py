@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...library.batch.job import Job, ReadDocuments
+from ...library.batch.job import ReadDocuments, ReadingJob
 from ...workers.work import Message, name_of, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
 
@@ -64,7 +64,7 @@ class Upload:
         Time of the upload, in seconds since 1970.
     """
 
-    def __init__(self, file: Path, job: Job) -> None:
+    def __init__(self, file: Path, job: ReadingJob) -> None:
         self.file = file
         self.progress: Progress | None = None
         self.problem, self.finished, self.created = "", asyncio.Event(), time.time()

@@ -110,16 +110,16 @@ class DocumentAnswers:
         from ...ask.opening import finder_of
         from ...ask.sources.retrieval_heads import source_heads
         from ...library.background.computing import computing
-        from ...library.document_file import DocumentFile
         from ...library.open_index import Indexer
+        from ...library.source_text import SourceFile
         from ...progress import of_many
         from ...runtime.store.library_snapshot import LibrarySnapshot
 
         with computing():
             llama, reading = self._loaded(progress), self._reading
             snapshot, many = LibrarySnapshot(self._library), of_many(progress, 1)
-            indexer = Indexer(llama, snapshot, progress.notice, reading.prefill, (), reading.state_every)
-            finder = finder_of(indexer, [DocumentFile(path, reading.extraction) for path in paths], reading, many)
+            indexer = Indexer(llama, snapshot, reading, progress.notice)
+            finder = finder_of(indexer, [SourceFile(path, reading.extraction) for path in paths], reading, many)
             heads = source_heads(llama, self._library, progress.notice)
             return Collection(llama, self._sampling, finder, "", heads, self._library)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from ...documents.document import Document
 from ...documents.marked_text import marked_text
 from ...errors import OctavoError
-from ...library.document_file import DocumentFile
-from ...library.file_texts import FileText, FileTexts
+from ...library.file_texts import FileTexts
+from ...library.source_text import SourceFile, SourceText
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import Extraction
@@ -44,11 +44,11 @@ class ToolTexts:
         stop = min(start + MOST_LISTED, len(documents))
         for name, path in list(documents.items())[start:stop]:
             progress.check()
-            file = DocumentFile(path, self._extraction)
+            file = SourceFile(path, self._extraction)
             version = file.version
-            sha256 = snapshot.text_hash(*version) if version else None
+            sha256 = snapshot.text_hash(version) if version else None
             kept = texts.find(file)
-            pages = n_pages(texts.store.document(kept.number)) if kept else 0
+            pages = n_pages(texts.load(kept)) if kept else 0
             listed.append(
                 ListedDocument(
                     name=name,
@@ -69,14 +69,14 @@ class ToolTexts:
         if not 1 <= most <= MOST_PASSAGES:
             raise OctavoError(f"1 to {MOST_PASSAGES} passages are found: not {most}.")
         texts, names = FileTexts(self._library, progress), {str(path): name for name, path in documents.items()}
-        kept = {text.kept.number: text for text in self._kept(texts, documents.values(), progress) if text.kept}
+        kept = {text.number: text for text in self._kept(texts, documents.values(), progress)}
         passages = []
         for piece in texts.store.search(words, list(kept))[:most]:
             document = texts.store.document(piece.text)
             place = document.place(piece.start)
             passages.append(
                 FoundPassage(
-                    document=names[str(kept[piece.text].file.path)],
+                    document=names[str(kept[piece.text].path)],
                     page=place.page if place else None,
                     heading=place.heading if place else None,
                     start=piece.start,
@@ -100,8 +100,7 @@ class ToolTexts:
             raise OctavoError("Give pages, or start and stop in characters: not both.")
         texts = FileTexts(self._library, progress)
         [text] = self._kept(texts, [path], progress)
-        assert text.kept is not None
-        document = texts.store.document(text.kept.number)
+        document = texts.load(text)
         length = len(document.text)
         first, last = (start or 0, length if stop is None else min(stop, length)) if pages is None else (0, 0)
         if pages is not None:
@@ -114,12 +113,12 @@ class ToolTexts:
         told = f"--- {name}, characters {first} to {end} of {length}{left}\n"
         return f"{marked_text(document, first, end)}{notices}{told}"
 
-    def _kept(self, texts: FileTexts, paths: Iterable[Path], progress: CallProgress) -> list[FileText]:
+    def _kept(self, texts: FileTexts, paths: Iterable[Path], progress: CallProgress) -> list[SourceText]:
         """Return the texts of files, which are kept. Raise OctavoError if none can be read."""
-        files = [DocumentFile(path, self._extraction) for path in paths]
+        files = [SourceFile(path, self._extraction) for path in paths]
         progress.start("Taking texts from files", len(files), "files")
 
-        def counted(found: Iterable[FileText]) -> Iterator[FileText]:
+        def counted(found: Iterable[SourceText]) -> Iterator[SourceText]:
             for text in found:
                 progress.advance(1)
                 yield text

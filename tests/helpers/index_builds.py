@@ -9,11 +9,12 @@ from octavo.convert.clusters import ClusterSettings
 from octavo.convert.identity import identity
 from octavo.convert.index_builder import IndexBuilder
 from octavo.documents.document import Document
-from octavo.library.document_file import DocumentFile, hash_document
 from octavo.library.open_index import Indexer
+from octavo.library.source_text import SourceFile, identify
 from octavo.progress import Silent
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library, hash_text
+from octavo.settings import ReadSettings
 from octavo.system.files import map_arrays
 
 SAME = 0.01  # the same numbers in f16, added up in another order; logits have a standard deviation of about three
@@ -53,14 +54,14 @@ def build(llama, folder, text=TEXT, progress=None, settings=SETTINGS):
 
 def attach_document(llama, library, path, progress, notice, prefill="sparse"):
     """Attach a document's index, and make it first if there is none; returns what the manifest says of it."""
-    indexer = Indexer(llama, LibrarySnapshot(library), notice, prefill)
-    return indexer.attach(hash_document(DocumentFile(path), indexer.snapshot, progress), progress)
+    indexer = Indexer(llama, LibrarySnapshot(library), ReadSettings(prefill=prefill), notice)
+    return indexer.attach(identify(SourceFile(path), indexer.snapshot, progress), progress)
 
 
 def index_document(llama, library, path, progress, notice, prefill="sparse"):
     """Make a document's index unless it is there; returns its folder."""
-    indexer = Indexer(llama, LibrarySnapshot(library), notice, prefill)
-    return indexer.index(hash_document(DocumentFile(path), indexer.snapshot, progress), progress)
+    indexer = Indexer(llama, LibrarySnapshot(library), ReadSettings(prefill=prefill), notice)
+    return indexer.index(identify(SourceFile(path), indexer.snapshot, progress), progress)
 
 
 def thresholds_of(curve, budget):

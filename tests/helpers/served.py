@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from octavo.library.batch.job import Job
+from octavo.library.batch.job import ReadingJob
 from octavo.runtime.load_model import load
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.model_library import Library
@@ -126,7 +126,9 @@ def serving(
         Fields of `Limits`, in place of those of the tests.
     """
     most = Limits(**{"n_parallel": 4, "n_waiting": 64, "timeout": 120.0, "kept_bytes": 64 << 20, **limits})
-    job = Job(ModelSettings(model, n_ctx, n_threads=2, device="cpu", index_dir=folder), Attention.parse(attention))
+    job = ReadingJob(
+        ModelSettings(model, n_ctx, n_threads=2, device="cpu", index_dir=folder), Attention.parse(attention)
+    )
     library = Library.of(model, folder)
     llama = load(job.settings, library, job.attention, print, most.n_parallel)
     server = open_server(llama, library, job, most, sampling, name="tiny", notice=print)

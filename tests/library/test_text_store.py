@@ -11,6 +11,7 @@ from octavo.documents.document import Document, Place
 from octavo.errors import OctavoError
 from octavo.library.text_store import BLOCK, PIECE, TextStore, is_gone
 from octavo.runtime.store.model_library import hash_text
+from octavo.system.files import FileVersion
 
 FILLER = "The committee met again and talked about the weather, the roads and the price of bread.\n\n"
 FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
@@ -88,8 +89,9 @@ def test_a_text_is_kept_with_its_places_until_its_file_changes(tmp_path):
         kept = store.add(document)
     assert (kept.sha256, kept.length) == (hash_text(document.text), len(document.text))
     with TextStore(path) as store:
-        assert store.find("/there/a.pdf", 5, 7) == kept
-        assert store.find("/there/a.pdf", 6, 7) is None
+        found = store.find(FileVersion("/there/a.pdf", 5, 7))
+        assert (found.sha256, found.number, found.length) == (kept.sha256, kept.number, kept.length)
+        assert store.find(FileVersion("/there/a.pdf", 6, 7)) is None
         again = store.document(kept.number)
         assert (again.text, again.places, again.name) == (document.text, places, "a.pdf")
         changed = Document("A shorter text about a windmill.", name="a.pdf", path="/there/a.pdf", mtime_ns=6, n_bytes=7)
@@ -125,10 +127,10 @@ def test_texts_of_another_version_are_read_again(tmp_path):
         older.execute("CREATE TABLE texts (number INTEGER PRIMARY KEY, source TEXT UNIQUE, text BLOB)")
         older.execute("INSERT INTO texts (source, text) VALUES ('/there/a.pdf', 'x')")
     with TextStore(path) as store:
-        assert store.find("/there/a.pdf", 5, 7) is None
+        assert store.find(FileVersion("/there/a.pdf", 5, 7)) is None
         kept = store.add(Document(FACT, name="a.pdf", path="/there/a.pdf", mtime_ns=5, n_bytes=7))
     with TextStore(path) as store:
-        assert store.find("/there/a.pdf", 5, 7) == kept
+        assert store.find(FileVersion("/there/a.pdf", 5, 7)).number == kept.number
 
 
 def test_a_damaged_file_is_reported_in_a_sentence(tmp_path):

@@ -8,7 +8,7 @@ from helpers.command_line import SENTENCES
 
 from octavo import OctavoError
 from octavo.library import watch
-from octavo.library.batch.job import Job
+from octavo.library.batch.job import ReadingJob
 from octavo.library.watch import QUIET, Watch
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention
@@ -32,7 +32,7 @@ def folder(tmp_path):
 @pytest.fixture
 def watched(folder, tiny_model, tmp_path):
     notices = []
-    job = Job(ModelSettings(tiny_model, n_threads=2, index_dir=tmp_path / "indexes"), Attention.parse("auto"))
+    job = ReadingJob(ModelSettings(tiny_model, n_threads=2, index_dir=tmp_path / "indexes"), Attention.parse("auto"))
     made = Watch([folder], job, of_many(Silent(), 1), notices.append)
     made.notices = notices
     return made
@@ -71,7 +71,12 @@ def test_what_is_no_document_is_passed_by_and_what_is_gone_is_told_once(watched,
 
 def test_folders_only_are_watched(tmp_path):
     with pytest.raises(OctavoError, match="missing is not a folder: only folders can be watched"):
-        Watch([tmp_path / "missing"], Job(ModelSettings("model"), Attention.parse("auto")), of_many(Silent(), 1), print)
+        Watch(
+            [tmp_path / "missing"],
+            ReadingJob(ModelSettings("model"), Attention.parse("auto")),
+            of_many(Silent(), 1),
+            print,
+        )
 
 
 def test_systems_that_tell_of_no_changes(watched, folder, monkeypatch):

@@ -245,7 +245,7 @@ def test_what_is_not_text_is_refused_at_once(held):
 
 
 def test_a_process_that_dies_over_a_text_is_reported(held, monkeypatch):
-    monkeypatch.setattr(unread_finder, "name_of", lambda work: "octavo.library.keep_text:Gone")
+    monkeypatch.setattr(unread_finder, "name_of", lambda work: "octavo.library.document_work:Gone")
     file = held.upload("book.md", BOOK.encode())
     body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
     status, error = held.refused("/v1/chat/completions", **body)

@@ -11,7 +11,7 @@ from helpers import talking_model, tiny_models
 from helpers.served import SAMPLING, Served
 from helpers.waiting import wait_until
 
-from octavo.library.batch.job import Job
+from octavo.library.batch.job import ReadingJob
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.model_library import Library
 from octavo.serve import server_pool
@@ -37,7 +37,7 @@ def pool(tmp_path):
         else:
             talking_model.write_model(path)
         settings = ModelSettings(path, 1024, n_threads=2, device="cpu", index_dir=tmp_path)
-        job, limits = Job(settings, Attention.parse("auto")), Limits(4, 64, 120.0, 64 << 20)
+        job, limits = ReadingJob(settings, Attention.parse("auto")), Limits(4, 64, 120.0, 64 << 20)
         library = Library.of(path, tmp_path)
         choices[name] = Choice(library, partial(_open, job, library, name, limits, SAMPLING, print))
     made = ServerPool(choices)

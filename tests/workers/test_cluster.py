@@ -13,7 +13,7 @@ from octavo import OctavoError
 from octavo.library.batch import cluster_run as index_on_cluster
 from octavo.library.batch.index_documents import index_collection
 from octavo.library.batch.index_result import folders_of
-from octavo.library.batch.job import Job, ReadDocuments
+from octavo.library.batch.job import ReadDocuments, ReadingJob
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.model_library import Library
@@ -26,7 +26,7 @@ N_DOCUMENTS = 5
 
 def job_of(model, folder, n_ctx=20000, n_threads=1):
     """How documents are read."""
-    return Job(ModelSettings(model, n_ctx, n_threads, index_dir=folder), Attention.parse("auto"))
+    return ReadingJob(ModelSettings(model, n_ctx, n_threads, index_dir=folder), Attention.parse("auto"))
 
 
 @pytest.fixture(scope="module")

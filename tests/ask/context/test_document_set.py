@@ -13,9 +13,9 @@ from octavo.ask.search.question_queries import attention_shares, question_querie
 from octavo.ask.search.ranking import PIECE
 from octavo.ask.search.word_scores import WordScores, folding
 from octavo.errors import OctavoError
-from octavo.library.document_file import DocumentFile
 from octavo.library.function_words import says_something
 from octavo.library.open_index import Indexer
+from octavo.library.source_text import SourceFile
 from octavo.progress import of_many
 from octavo.runtime.document.index import StreamingRows
 from octavo.runtime.document.stored_rows import as_floats
@@ -24,6 +24,7 @@ from octavo.runtime.query_recorder import QueryHead
 from octavo.runtime.store.index_files import read_layer, write_layer
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library
+from octavo.settings import ReadSettings
 
 QUESTION = "Which ship passed the island?"
 HEADS = [QueryHead(0, 0, 0), QueryHead(1, 1, 1), QueryHead(2, 0, 1)]
@@ -53,8 +54,8 @@ def open_on(llama, library, tmp_path):
             if name in TEXTS:
                 (tmp_path / name).write_text(TEXTS[name])
         said = []
-        indexer = Indexer(llama, LibrarySnapshot(library), said.append, "dense")
-        files = [DocumentFile(tmp_path / name) for name in names]
+        indexer = Indexer(llama, LibrarySnapshot(library), ReadSettings(prefill="dense"), said.append)
+        files = [SourceFile(tmp_path / name) for name in names]
         document_set = open_document_set(indexer, files, HEADS, of_many(Recorded(), 1))
         return document_set, said
 
@@ -122,10 +123,10 @@ def test_a_head_that_streamed_while_documents_were_read_does_not_count(open_on):
     document_set, _ = open_on(TEXTS)
     before = document_set.rank(QUESTION).pieces
     for document in document_set.documents:
-        layer = read_layer(document.folder, 1)
+        layer = read_layer(document_set.folders[document], 1)
         streaming = StreamingRows((1,), 1, layer.keys[1:, :2], layer.values[1:, :2])
         seen = {name: getattr(layer, name)[:1] for name in ("keys", "values", "order")}
-        write_layer(document.folder, 1, replace(layer, **seen, streaming=streaming))
+        write_layer(document_set.folders[document], 1, replace(layer, **seen, streaming=streaming))
     after = document_set.rank(QUESTION).pieces
     for scores, expected in zip(after, before, strict=True):
         assert (scores[1] == -np.inf).all()
@@ -143,8 +144,8 @@ def test_a_damaged_index_is_made_again(llama, open_on):
     document_set, said = open_on(TEXTS)
     before = document_set.rank(QUESTION).candidates
     document_set, said = open_on(TEXTS)
-    for document in document_set.documents:
-        (document.folder / "layer-001.safetensors").write_bytes(b"damaged")
+    for folder in document_set.folders.values():
+        (folder / "layer-001.safetensors").write_bytes(b"damaged")
     after = document_set.rank(QUESTION).candidates
     assert [(each.document.name, each.share, each.score) for each in after] == [
         (each.document.name, each.share, each.score) for each in before
@@ -159,6 +160,6 @@ def test_a_document_that_cannot_be_read_is_left_out(open_on, tmp_path):
     (tmp_path / "copy.txt").write_text(TEXTS["short.txt"])
     document_set, _ = open_on(["short.txt", "copy.txt"])
     assert len(document_set.documents) == 1  # the same text is one document
-    shutil.rmtree(document_set.documents[0].folder)
+    shutil.rmtree(document_set.folders[document_set.documents[0]])
     with pytest.raises(OctavoError, match="No document can be used"):
         open_on(["gone.txt", "gone too.txt"])

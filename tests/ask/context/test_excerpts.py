@@ -8,14 +8,15 @@ from octavo.ask.context.document_set import open_document_set
 from octavo.ask.context.excerpts import CannotLayOut, lay_out
 from octavo.ask.search.ranking import Excerpt
 from octavo.ask.sources.find_sources import TokenText
-from octavo.library.document_file import DocumentFile
 from octavo.library.open_index import Indexer
+from octavo.library.source_text import SourceFile
 from octavo.progress import of_many
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.llama import Llama
 from octavo.runtime.query_recorder import QueryHead
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library
+from octavo.settings import ReadSettings
 
 TEXTS = {"a.txt": "The Petrel passed the island at noon. " * 30, "b.txt": "Nobody wrote down the ships. " * 20}
 
@@ -30,8 +31,10 @@ def opened(tiny_model, tmp_path):
         models.append(llama)
         for name, text in TEXTS.items():
             (tmp_path / name).write_text(text)
-        files = [DocumentFile(tmp_path / name) for name in TEXTS]
-        indexer = Indexer(llama, LibrarySnapshot(Library.of(tiny_model, tmp_path)), lambda said: None, "dense")
+        files = [SourceFile(tmp_path / name) for name in TEXTS]
+        indexer = Indexer(
+            llama, LibrarySnapshot(Library.of(tiny_model, tmp_path)), ReadSettings(prefill="dense"), lambda said: None
+        )
         document_set = open_document_set(indexer, files, [QueryHead(0, 0, 0)], of_many(Recorded(), 1))
         return llama, document_set
 

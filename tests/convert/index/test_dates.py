@@ -13,12 +13,13 @@ from octavo.ask.context.document_set import open_document_set
 from octavo.ask.context.excerpts import lay_out
 from octavo.ask.search.ranking import Excerpt
 from octavo.convert.identity import identity
-from octavo.library.document_file import DocumentFile, hash_document
 from octavo.library.open_index import Indexer
+from octavo.library.source_text import SourceFile, identify
 from octavo.progress import Silent, of_many
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.manifest import DATELESS_HEAD, read_manifest, save_manifest
+from octavo.settings import ReadSettings
 
 #: As Llama 3.2's: the head's number of tokens depends on the day, too.
 TEMPLATE = tiny_models.CHAT_TEMPLATE.replace(
@@ -54,8 +55,10 @@ def opens(llama, clock, tmp_path):
         clock(time)
         document.write_text(text)
         progress = Recorded(at)
-        indexer = Indexer(llama, LibrarySnapshot(library_of(llama, tmp_path)), progress.notice, "dense")
-        hashed = hash_document(DocumentFile(document), indexer.snapshot, progress)
+        indexer = Indexer(
+            llama, LibrarySnapshot(library_of(llama, tmp_path)), ReadSettings(prefill="dense"), progress.notice
+        )
+        hashed = identify(SourceFile(document), indexer.snapshot, progress)
         indexer.attach(hashed, progress)
         return indexer.find(hashed), progress
 
@@ -147,8 +150,8 @@ def test_documents_of_several_days_are_asked_together(llama, clock, tmp_path):
     for time, name, text in ((MAY, "a.txt", texts[0]), (SEPTEMBER, "b.txt", texts[1])):
         clock(time)
         (tmp_path / name).write_text(text)
-        indexer = Indexer(llama, LibrarySnapshot(library_of(llama, tmp_path)), lambda notice: None)
-        files = [DocumentFile(path) for path in sorted(tmp_path.glob("*.txt"))]
+        indexer = Indexer(llama, LibrarySnapshot(library_of(llama, tmp_path)), ReadSettings(), lambda notice: None)
+        files = [SourceFile(path) for path in sorted(tmp_path.glob("*.txt"))]
         document_set = open_document_set(indexer, files, [], of_many(Silent(), len(files)))
     a, b = document_set.documents
     assert document_set.n_prefix(a) != document_set.n_prefix(b)

@@ -11,8 +11,8 @@ from octavo.documents.ocr import recognition
 from octavo.documents.ocr.recognised_pages import file_version, recognised_pages
 from octavo.documents.read import read_document
 from octavo.errors import OctavoError
-from octavo.library.document_file import DocumentFile
 from octavo.library.file_texts import forget_texts, kept_texts
+from octavo.library.source_text import SourceFile
 from octavo.library.text_store import TextStore, is_gone
 from octavo.settings import Extraction
 
@@ -92,7 +92,7 @@ def test_what_was_recognised_is_read_from_then_on(tmp_path, monkeypatch):
     assert version[1:] != (first.mtime_ns, first.n_bytes)
     with TextStore(tmp_path / "texts.sqlite") as store:
         store.add(read_document(moved))
-        assert store.find(*DocumentFile(moved, OCR).version) is not None
+        assert store.find(SourceFile(moved, OCR).version) is not None
 
 
 @needs_tesseract

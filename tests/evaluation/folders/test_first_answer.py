@@ -8,12 +8,13 @@ from octavo.evaluation.folders.evaluate_folder import FolderEvaluation, FolderSe
 from octavo.evaluation.folders.first_answer import FirstAnswer, sentence_with
 from octavo.evaluation.folders.first_ways import FirstReading
 from octavo.evaluation.tasks.qa import read_articles
-from octavo.library.document_file import DocumentFile
 from octavo.library.open_index import Indexer
+from octavo.library.source_text import SourceFile
 from octavo.progress import Silent
 from octavo.runtime.llama import Llama
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library
+from octavo.settings import ReadSettings
 
 WAYS = ["passages", "half read, and passages", "the whole document", "BM25 chunks, read"]
 
@@ -37,8 +38,8 @@ def opened(reader, tiny_model, tmp_path):
     def open_all(folder):
         for name, text in folder.documents.items():
             (tmp_path / name).write_text(text)
-        indexer = Indexer(reader, LibrarySnapshot(Library.of(tiny_model, tmp_path)), lambda said: None)
-        return FirstReading(indexer, [DocumentFile(tmp_path / name) for name in folder.documents], Silent())
+        indexer = Indexer(reader, LibrarySnapshot(Library.of(tiny_model, tmp_path)), ReadSettings(), lambda said: None)
+        return FirstReading(indexer, [SourceFile(tmp_path / name) for name in folder.documents], Silent())
 
     return open_all
 
@@ -111,8 +112,8 @@ def test_the_half_is_left_out_where_passages_cannot_follow_it(llama, tmp_path):
     gemma, folder = Llama(model, n_ctx=8192, n_threads=2), FirstAnswer().folder(llama, FirstAnswer().data, 1500, 1, 0)
     for name, text in folder.documents.items():
         (tmp_path / name).write_text(text)
-    indexer = Indexer(gemma, LibrarySnapshot(Library.of(model, tmp_path)), lambda said: None)
-    reading = FirstReading(indexer, [DocumentFile(tmp_path / name) for name in folder.documents], Silent())
+    indexer = Indexer(gemma, LibrarySnapshot(Library.of(model, tmp_path)), ReadSettings(), lambda said: None)
+    reading = FirstReading(indexer, [SourceFile(tmp_path / name) for name in folder.documents], Silent())
     assert [way for way in WAYS if reading.can(way)] == [WAYS[0], WAYS[2], WAYS[3]]
 
 

@@ -19,9 +19,9 @@ from octavo.library.background import background_reader
 from octavo.library.background.background_reader import BackgroundReader, battery_is_low, start_reader
 from octavo.library.background.computing import computing, others_compute
 from octavo.library.background.reading_queue import ReadingQueue
-from octavo.library.batch.job import Job
+from octavo.library.batch.job import ReadingJob
 from octavo.library.batch.local_run import index_all
-from octavo.library.document_file import DocumentFile
+from octavo.library.source_text import SourceFile
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.model_library import Library
@@ -36,7 +36,7 @@ def _own_queue(monkeypatch, tmp_path):
 
 @pytest.fixture
 def job(tiny_model, tmp_path):
-    return Job(
+    return ReadingJob(
         ModelSettings(tiny_model, n_ctx=20000, n_threads=2, index_dir=tmp_path / "indexes"), Attention.parse("auto")
     )
 
@@ -109,8 +109,10 @@ def test_the_reader_makes_the_same_indexes_as_octavo_index(documents, library, j
     [failed] = queue.documents()
     assert (failed.name, bool(failed.problem)) == ("bad.pdf", True)
     alone = Library.of(library.model_path, tmp_path / "alone")
-    files = [DocumentFile(path) for path in documents[:2]]
-    index_all(files, Job(job.settings, job.attention, library=str(alone.folder)), of_many(Silent(), 1), [].append)
+    files = [SourceFile(path) for path in documents[:2]]
+    index_all(
+        files, ReadingJob(job.settings, job.attention, library=str(alone.folder)), of_many(Silent(), 1), [].append
+    )
     assert indexed(library) == indexed(alone) != []
     for name in indexed(library):
         assert_same_index(library.folder / name, alone.folder / name)
@@ -184,7 +186,7 @@ def test_a_process_that_a_killed_reader_left_behind_is_ended(documents, library,
 def test_kills_lose_nothing(documents, library, job, tmp_path, n_kills):
     text = "".join(f"{number}. {SENTENCES}" for number in range(40 * n_kills))
     documents[0].write_text(text)
-    job = Job(
+    job = ReadingJob(
         ModelSettings(job.settings.model, n_ctx=200_000, n_threads=1, index_dir=tmp_path / "indexes"), job.attention
     )
     queue, n_before = ReadingQueue(), 0
@@ -201,8 +203,8 @@ def test_kills_lose_nothing(documents, library, job, tmp_path, n_kills):
         assert queue.next().path == str(documents[0])
     BackgroundReader(queue).run()
     alone = Library.of(library.model_path, tmp_path / "alone")
-    whole = Job(job.settings, job.attention, library=str(alone.folder))
-    index_all([DocumentFile(documents[0])], whole, of_many(Silent(), 1), [].append)
+    whole = ReadingJob(job.settings, job.attention, library=str(alone.folder))
+    index_all([SourceFile(documents[0])], whole, of_many(Silent(), 1), [].append)
     assert indexed(library) == indexed(alone) != []
     assert_same_index(library.folder / indexed(library)[0], alone.folder / indexed(alone)[0])
 
@@ -217,7 +219,7 @@ def test_a_command_that_needs_a_document_takes_it_over(documents, library, job):
     add(queue, documents[:1], library, job)
     process = subprocess.Popen([sys.executable, "-P", "-m", background_reader.__name__], start_new_session=True)
     wait_until(lambda: pieces(library))
-    index_all([DocumentFile(documents[0])], job, of_many(Silent(), 1), notices.append)
+    index_all([SourceFile(documents[0])], job, of_many(Silent(), 1), notices.append)
     assert "a.txt was being read in the background: this command reads on." in notices
     assert process.wait(60) == 0
     assert queue.documents() == []

@@ -23,12 +23,12 @@ from octavo import OctavoError
 from octavo.cpu_kernels.numba_support.machine import cpu_name
 from octavo.documents.document import Document, Place
 from octavo.library.batch.index_result import IndexResult, NotIndexed, folders_of
-from octavo.library.batch.job import Job, ReadDocuments, Reader, as_message, as_text_message, document_of
+from octavo.library.batch.job import ReadDocuments, Reader, ReadingJob, as_message, as_text_message, document_of
 from octavo.library.batch.local_run import index_all
-from octavo.library.document_file import DocumentFile
+from octavo.library.source_text import SourceFile
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention
-from octavo.settings import Extraction, ModelSettings
+from octavo.settings import Extraction, ModelSettings, ReadSettings
 from octavo.workers.work import CannotLoad, first_line, name_of
 from octavo.workers.worker_process import COMMAND, Died, Ended, WorkerProcess
 
@@ -36,7 +36,7 @@ from octavo.workers.worker_process import COMMAND, Died, Ended, WorkerProcess
 @pytest.fixture
 def job(tiny_model, tmp_path):
     settings = ModelSettings(tiny_model, n_ctx=20000, n_threads=2, index_dir=tmp_path / "indexes")
-    return Job(settings, Attention.parse("auto"))
+    return ReadingJob(settings, Attention.parse("auto"))
 
 
 def of_model(job, **changes):
@@ -54,7 +54,7 @@ def documents(tmp_path):
 
 def run(documents, job, n_jobs):
     notices = []
-    return index_all([DocumentFile(path) for path in documents], job, of_many(Silent(), n_jobs), notices.append, n_jobs)
+    return index_all([SourceFile(path) for path in documents], job, of_many(Silent(), n_jobs), notices.append, n_jobs)
 
 
 def test_several_processes_make_the_same_indexes(documents, job, tmp_path):
@@ -81,7 +81,7 @@ def test_indexes_open_on_another_machine(documents, job, tmp_path):
     copied = made.rename(library / made.name)
     elsewhere = of_model(job, model=model, index_dir=library.parent, n_threads=1)
     notices = []
-    [outcome] = index_all([DocumentFile(document)], elsewhere, of_many(Silent(), 1), notices.append)
+    [outcome] = index_all([SourceFile(document)], elsewhere, of_many(Silent(), 1), notices.append)
     assert outcome.folders == [copied]
     assert f"a.txt is indexed already: {copied}" in notices
 
@@ -128,9 +128,9 @@ def test_what_was_ended_reads_no_more(documents, job):
         process.end()
 
     with pytest.raises(Ended):
-        process.do(as_message(DocumentFile(documents[0])), end)
+        process.do(as_message(SourceFile(documents[0])), end)
     with pytest.raises(Ended):
-        process.do(as_message(DocumentFile(documents[0])), heard.append)
+        process.do(as_message(SourceFile(documents[0])), heard.append)
 
 
 def test_a_process_ends_with_the_one_that_started_it(documents, job):
@@ -138,7 +138,7 @@ def test_a_process_ends_with_the_one_that_started_it(documents, job):
     long = documents[0]
     long.write_text(SENTENCES * 200)
     child.stdin.write(
-        f"{first_line(name_of(ReadDocuments), job.as_json())}\n{json.dumps(as_message(DocumentFile(long)))}\n"
+        f"{first_line(name_of(ReadDocuments), job.as_json())}\n{json.dumps(as_message(SourceFile(long)))}\n"
     )
     child.stdin.flush()
     child.stdout.readline()
@@ -157,7 +157,7 @@ def test_a_paused_process_halts_and_goes_on(documents, job):
             paused.set()
 
     with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(process.do, as_message(DocumentFile(documents[0])), receive)
+        result = pool.submit(process.do, as_message(SourceFile(documents[0])), receive)
         assert paused.wait(60)
         child = psutil.Process(process.pid)
         wait_until(lambda: child.status() == psutil.STATUS_STOPPED)
@@ -173,7 +173,7 @@ def test_a_paused_process_gets_moments_to_release_what_others_wait_for(documents
     monkeypatch.setattr("octavo.workers.worker_process._BREATHES_EVERY", 0.01)
     process = WorkerProcess(name_of(ReadDocuments), job.as_json())
     process.pause(True)
-    assert process.do(as_message(DocumentFile(documents[0])), lambda message: None)["result"]["folders"]
+    assert process.do(as_message(SourceFile(documents[0])), lambda message: None)["result"]["folders"]
     assert process._is_paused
     process.end()
 
@@ -187,12 +187,12 @@ def test_a_paused_process_can_be_ended(documents, job):
         process.end()
 
     with pytest.raises(Ended):
-        process.do(as_message(DocumentFile(documents[0])), end)
+        process.do(as_message(SourceFile(documents[0])), end)
 
 
 def test_a_paused_process_ends_with_the_one_that_started_it(documents, job, tmp_path):
     documents[0].write_text(SENTENCES * 200)
-    message = json.dumps(as_message(DocumentFile(documents[0])))
+    message = json.dumps(as_message(SourceFile(documents[0])))
     program = f"""
 import json, os, signal, time
 from octavo.workers.worker_process import WorkerProcess
@@ -223,10 +223,33 @@ def test_a_process_says_why_it_died(documents, job):
 )
 def test_a_job_survives_json(how):
     settings = ModelSettings("tiny.gguf", n_ctx=512, cache_type="q8_0", rope_scaling="yarn", rope_scale=2.0)
-    job = Job(settings, Attention.parse(**how, retrieval_heads=0.5), "dense", known=("a", "b"), nice=5)
-    sent = Job.of_json(json.loads(json.dumps(job.as_json())))
+    job = ReadingJob(
+        settings,
+        Attention.parse(**how, retrieval_heads=0.5),
+        ReadSettings(prefill="dense", password="p"),
+        known=("a", "b"),
+        nice=5,
+    )
+    sent = ReadingJob.of_json(json.loads(json.dumps(job.as_json())))
     assert sent == job
     assert sent.attention.plan_file == job.attention.plan_file
+
+
+def test_the_job_of_a_queue_from_before_is_parsed():
+    """Its fields were those of 0.3, and the first ones had no `extraction`."""
+    fields = {
+        "settings": ModelSettings("tiny.gguf").as_json(),
+        "attention": Attention.parse("auto").as_json(),
+        "prefill": "dense",
+        "state_every": 2048,
+        "library": "/there/tiny.octavo",
+        "known": [],
+        "nice": 0,
+    }
+    job = ReadingJob.of_json(fields)
+    assert job.reading == ReadSettings(prefill="dense", state_every=2048)
+    assert job.library == "/there/tiny.octavo"
+    assert ReadingJob.of_json({**fields, "extraction": {"ocr": True}}).reading.ocr
 
 
 def test_jobs_are_counted(documents, job):
@@ -238,7 +261,7 @@ def test_messages_name_files_or_hold_texts(tmp_path):
     extraction = Extraction("secret", "cp1252", ocr=True, ocr_languages="deu")
     path = tmp_path / "a.txt"
     path.write_text("# Heading\n\nText.\n")
-    file = document_of(json.loads(json.dumps(as_message(DocumentFile(path)))), extraction)
+    file = document_of(json.loads(json.dumps(as_message(SourceFile(path)))), extraction)
     assert (file.path, file.extraction) == (str(path), extraction)
     document = Document(
         "text", (Place(0, "1", None), Place(3, None, "A")), ("It is read as cp1252.",), "a.txt", "/a.txt", 5, 7
@@ -249,7 +272,7 @@ def test_messages_name_files_or_hold_texts(tmp_path):
 def test_a_model_that_cannot_be_loaded_is_no_documents_fault(documents, job):
     reader = Reader(replace(job, attention=Attention.parse("duo")), [].append)
     with pytest.raises(CannotLoad, match="`octavo profile` measures the model"):
-        reader.index(DocumentFile(documents[0]), Silent())
+        reader.index(SourceFile(documents[0]), Silent())
 
 
 def test_what_could_not_be_indexed_is_told_in_one_message(tmp_path):

@@ -10,14 +10,15 @@ from helpers.index_builds import build, library_of, new_llama, text_of
 import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.convert.identity import identity
-from octavo.library.document_file import DocumentFile, hash_document
 from octavo.library.open_index import Indexer
+from octavo.library.source_text import SourceFile, identify
 from octavo.progress import Silent
 from octavo.runtime.store import model_library
 from octavo.runtime.store.index_files import read_tokens
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library, hash_text
 from octavo.serve.library.served_library import ServedLibrary
+from octavo.settings import ReadSettings
 
 N_DOCUMENTS = 20
 
@@ -31,11 +32,11 @@ def llama(tiny_model):
 def made(llama, tmp_path_factory):
     """A folder of documents, and the folder of a library that has indexes of them."""
     documents, library = tmp_path_factory.mktemp("documents"), tmp_path_factory.mktemp("library")
-    indexer = Indexer(llama, LibrarySnapshot(library_of(llama, library)), [].append)
+    indexer = Indexer(llama, LibrarySnapshot(library_of(llama, library)), ReadSettings(), [].append)
     for number in range(N_DOCUMENTS):
         path = documents / f"{number:02d}.txt"
         path.write_text(text_of(150, seed=number))
-        indexer.index(hash_document(DocumentFile(path), indexer.snapshot, Silent()), Silent())
+        indexer.index(identify(SourceFile(path), indexer.snapshot, Silent()), Silent())
     return documents, library
 
 
@@ -67,18 +68,18 @@ def test_a_folder_is_opened_with_one_look_at_each_manifest(made, llama, read):
 def test_an_index_is_found_without_another_look_through_the_library(made, llama, monkeypatch):
     documents, library = made
     monkeypatch.setattr(Library, "index_path", None)  # it lists the library
-    indexer = Indexer(llama, LibrarySnapshot(library_of(llama, library)), [].append)
+    indexer = Indexer(llama, LibrarySnapshot(library_of(llama, library)), ReadSettings(), [].append)
     for path in documents.iterdir():
-        assert indexer.has(DocumentFile(path))
-        assert len(indexer.fit(hash_document(DocumentFile(path), indexer.snapshot, Silent()))) == 1
+        assert indexer.has(SourceFile(path))
+        assert len(indexer.fit(identify(SourceFile(path), indexer.snapshot, Silent()))) == 1
 
 
 def test_documents_are_indexed_with_one_look_at_each_manifest(llama, read, tmp_path):
-    indexer = Indexer(llama, LibrarySnapshot(library_of(llama, tmp_path / "library")), [].append)
+    indexer = Indexer(llama, LibrarySnapshot(library_of(llama, tmp_path / "library")), ReadSettings(), [].append)
     for number in range(N_DOCUMENTS):
         path = tmp_path / f"{number:02d}.txt"
         path.write_text(text_of(150, seed=number))
-        indexer.index(hash_document(DocumentFile(path), indexer.snapshot, Silent()), Silent())
+        indexer.index(identify(SourceFile(path), indexer.snapshot, Silent()), Silent())
     assert of_each(read)
 
 
@@ -97,7 +98,7 @@ def test_indexes_are_found_by_file_and_by_text(llama, tmp_path):
     document = manifest["document"]
     assert folder == path == snapshot.find(document["sha256"], settings)
     assert snapshot.find(hash_text("another"), settings) is None
-    assert snapshot.text_hash("/document.txt", 1, 2) is None  # it was made of no file
+    assert snapshot.text_hash(("/document.txt", 1, 2)) is None  # it was made of no file
     assert snapshot.indexes_of(document["sha256"]) == [(path, manifest)]
     assert snapshot.indexes_of(hash_text("another")) == []
     np.testing.assert_array_equal(snapshot.tokens_of(path), read_tokens(path))

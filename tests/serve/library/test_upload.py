@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.library.batch.job import Job
+from octavo.library.batch.job import ReadingJob
 from octavo.runtime.methods.attention import Attention
 from octavo.serve.library.upload import Upload
 from octavo.settings import ModelSettings
@@ -19,7 +19,7 @@ from octavo.settings import ModelSettings
     ],
 )
 def test_progress_names_the_task_and_the_part_but_not_the_file(task, shown):
-    upload = Upload(Path("file-1/a, part 1.txt"), Job(ModelSettings("model.gguf"), Attention.parse("auto")))
+    upload = Upload(Path("file-1/a, part 1.txt"), ReadingJob(ModelSettings("model.gguf"), Attention.parse("auto")))
     upload.start(task, 100, "tokens", 10)
     upload.advance(5)
     progress = upload.progress.as_json()

@@ -3,8 +3,8 @@
 import pytest
 
 from octavo.errors import OctavoError
-from octavo.library.document_file import DocumentFile
-from octavo.library.keep_text import KeepText
+from octavo.library.document_work import KeepText
+from octavo.library.source_text import SourceFile
 from octavo.library.text_store import TextStore
 from octavo.workers.work import name_of
 from octavo.workers.worker_process import WorkerProcess
@@ -17,7 +17,7 @@ def test_a_text_is_kept_under_the_version_of_its_file(tmp_path):
     number = process.do({"path": str(file)}, print)["result"]["number"]
     process.end()
     with TextStore(tmp_path / "texts.sqlite") as store:
-        assert store.find(*DocumentFile(file).version).number == number
+        assert store.find(SourceFile(file).version).number == number
         assert store.document(number).text == "The keeper saw a ship."
 
 

@@ -1,0 +1,133 @@
+"""A document as a file, and as a text that its hash identifies: indexes are found by it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..documents.document import Document
+from ..documents.ocr.recognised_pages import file_version
+from ..documents.read import document_name, read_document
+from ..progress import Progress
+from ..runtime.store.library_snapshot import LibrarySnapshot
+from ..runtime.store.model_library import hash_text
+from ..settings import DEFAULT_EXTRACTION, Extraction
+from ..system.files import FileVersion
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A document's file.
+
+    Parameters
+    ----------
+    path : path
+        The file; "-" is standard input.
+    extraction : Extraction
+        How to take the text from the file.
+    """
+
+    path: str | os.PathLike[str]
+    extraction: Extraction = DEFAULT_EXTRACTION
+
+    @property
+    def name(self) -> str:
+        """Return the document's name for messages."""
+        return document_name(self.path)
+
+    @property
+    def is_file(self) -> bool:
+        """Return whether the text can be extracted again: the file is not a pipe."""
+        return os.path.isfile(self.path)
+
+    @property
+    def version(self) -> FileVersion | None:
+        """Return the version of the file, which changes with its text.
+
+        None for a pipe, and with an encoding, as the text that is kept of the file may be of another.
+        """
+        if not self.is_file or self.extraction.encoding is not None:
+            return None
+        return file_version(self.path, self.extraction)
+
+    def extract(self, progress: Progress | None = None) -> Document:
+        """Extract the text. Raise OctavoError if that fails."""
+        return read_document(self.path, self.extraction, progress)
+
+
+@dataclass(frozen=True, eq=False)
+class SourceText:
+    """The text of a document, or of a part of one. The text itself is extracted, or loaded from a store, on demand.
+
+    Parameters
+    ----------
+    sha256 : str
+        Hash of the text.
+    name : str
+        Name for messages.
+    path : Path
+        Path for users: the file, or the name of a part.
+    file : SourceFile or None
+        None for a part of a document, and for a text that another machine extracted.
+    document : Document or None
+        The text; None if it is still to be extracted.
+    number : int
+        Its number in the library's `TextStore`; 0 if it is not there.
+    length : int
+        Its characters; 0 if unknown.
+    """
+
+    sha256: str
+    name: str
+    path: Path
+    file: SourceFile | None = None
+    document: Document | None = None
+    number: int = 0
+    length: int = 0
+
+    @classmethod
+    def of(cls, document: Document, file: SourceFile | None = None) -> SourceText:
+        """Return the text of a document."""
+        path = Path(document.name if file is None else file.path)
+        return cls(hash_text(document.text), document.name, path, file, document, length=len(document.text))
+
+    @classmethod
+    def of_file(cls, file: SourceFile, sha256: str, number: int = 0, length: int = 0) -> SourceText:
+        """Return the text of a file whose hash is known."""
+        return cls(sha256, file.name, Path(file.path), file, None, number, length)
+
+    @property
+    def version(self) -> FileVersion | None:
+        """Return the version of its file (`SourceFile.version`); None without a file."""
+        return None if self.file is None else self.file.version
+
+    def extracted(self) -> tuple[SourceText, Document]:
+        """Return the text as it is now, and its document, which is extracted if necessary. Raise OctavoError if not."""
+        if self.document is not None:
+            return self, self.document
+        if self.file is None:
+            raise ValueError(f"{self.name} has neither a document nor a file.")
+        document = self.file.extract()
+        return SourceText.of(document, self.file), document
+
+    def without_document(self) -> SourceText:
+        """Return the text without its document, if that can be extracted again."""
+        return replace(self, document=None) if self.file is not None and self.file.is_file else self
+
+
+def identify(source: SourceFile | Document, snapshot: LibrarySnapshot, progress: Progress) -> SourceText:
+    """Return a document's text by its hash. It is extracted unless this very file is indexed.
+
+    Raises
+    ------
+    OctavoError
+        The text cannot be extracted.
+    """
+    file = source if isinstance(source, SourceFile) else None
+    if file is not None and (version := file.version) is not None and (sha256 := snapshot.text_hash(version)):
+        return SourceText.of_file(file, sha256)
+    document = source if isinstance(source, Document) else source.extract(progress)
+    for sentence in document.notices_when_kept:
+        progress.notice(sentence)
+    return SourceText.of(document, file)
