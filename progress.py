@@ -129,7 +129,6 @@ class _NotebookLine:
         self._handle: Any = None
 
     def change(self, text: str, ends: bool) -> None:
-        """Change the text."""
         if self._handle is None:
             self._handle = _display(text, display_id=True)
         else:
@@ -138,7 +137,6 @@ class _NotebookLine:
             self._handle = None
 
     def write(self, text: str) -> None:
-        """Write another line."""
         _display(text)
 
 
@@ -151,7 +149,6 @@ class _StderrLine:
         self._width = 0
 
     def change(self, text: str, ends: bool) -> None:
-        """Change the text."""
         if not self._changes:
             self.write(text)
             return
@@ -160,7 +157,6 @@ class _StderrLine:
         self._width = 0 if ends else len(text)
 
     def write(self, text: str) -> None:
-        """Write another line."""
         sys.stderr.write(("\n" if self._width else "") + f"{text}\n")
         self._width = 0
 
@@ -172,7 +168,6 @@ def _in_notebook() -> bool:
 
 
 def _display(text: str, **options: Any) -> Any:
-    """Display a text in a cell."""
     return import_module("IPython.display").display({"text/plain": text}, raw=True, **options)
 
 

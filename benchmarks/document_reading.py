@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.cli.render import markdown_table
-from octavo.documents.read import read_document
+from octavo.documents.extract import extract_document
 
 
 def _pypdf(path: Path) -> str:
@@ -54,7 +54,7 @@ def _markitdown(path: Path) -> str:
 
 
 PROGRAMS: dict[str, Callable[[Path], str]] = {
-    "octavo": lambda path: read_document(path).text,
+    "octavo": lambda path: extract_document(path).text,
     "pypdf": _pypdf,
     "pdfminer": _pdfminer,
     "pymupdf": _pymupdf,

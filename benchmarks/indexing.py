@@ -27,8 +27,8 @@ from typing import Any
 import octavo
 from octavo.cli.render import markdown_table
 from octavo.documents.text.plain_text import SHIPPED_NOVEL
-from octavo.runtime.models.find_model import default_threads
 from octavo.settings import ModelSettings
+from octavo.system.usable_cpus import default_threads
 
 #: Characters of the novel for each token.
 CHARACTERS = 4.1

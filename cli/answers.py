@@ -77,7 +77,6 @@ def show_answer(
 
 
 def _answer_texts(parts: Iterable[Part]) -> Iterator[str]:
-    """Yield the texts of an answer, without thoughts."""
     return (part.text for part in parts if part.text and not part.is_thought)
 
 

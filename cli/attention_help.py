@@ -40,7 +40,6 @@ def task_help() -> str:
 
 
 def _explained(introduction: str, owners: Sequence[tuple[str, type[Parameters]]]) -> str:
-    """Return a sentence, and for each word its summary and parameters."""
     from ..runtime.methods.parameters import explain, explain_presets, summary
 
     text = click.HelpFormatter(width=_WIDTH)

@@ -75,7 +75,6 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         draw(self._bars)
 
     def _about(self) -> str:
-        """Return the progress of all documents."""
         seconds = time.perf_counter() - self._started
         worked = max(seconds - (compiled_for() - self._compiled), 1e-9)
         done = self._n_done + sum(document.share for document in self._open)
@@ -167,14 +166,12 @@ class _Document:
 
     @property
     def line(self) -> str:
-        """Return its task and progress."""
         if not self._total:
             return ""
         task = self._task if self._name in self._task else f"{self._task} of {self._name}"
         return f"{task} {self._done:,}/{self._total:,} {self._unit}"
 
     def show(self, bars: Any) -> None:
-        """Draw or move its bar."""
         if not self._total:
             return
         about = f"{self._done:,}/{self._total:,} {self._unit}"
@@ -186,7 +183,6 @@ class _Document:
         bars.update(self._id, **shown)
 
     def hide(self, bars: Any) -> None:
-        """Remove its bar."""
         if self._id is not None:
             bars.remove_task(self._id)
         self._total = 0

@@ -109,11 +109,11 @@ def bench(
 ) -> None:
     """Time octavo against llama.cpp on a real text."""
     if kernels:
-        from ..runtime.models.find_model import default_threads
+        from ..system.usable_cpus import default_threads
 
         time_kernels(settings.n_threads or default_threads(), output)
         return
-    from ..documents.read import read_document
+    from ..documents.extract import extract_document
     from ..documents.text.plain_text import SHIPPED_NOVEL
     from ..evaluation.bench import Bench, BenchSettings
     from ..runtime.load_model import locate_model
@@ -124,7 +124,7 @@ def bench(
     cache_type = settings.cache_type
     if fill != "prefill" and cache_type != "f16":
         raise click.UsageError(f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {cache_type}.")
-    text = None if fill == "random" else read_document(doc or SHIPPED_NOVEL).text
+    text = None if fill == "random" else extract_document(doc or SHIPPED_NOVEL).text
     located, library = locate_model(settings, notice)
     attentions = [Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads) for words in attention]
     model_plan = plan_for(attentions, library, plan)

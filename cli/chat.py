@@ -105,7 +105,6 @@ def chat(
 
 
 def _about(session: Session, document: Path | None) -> str:
-    """Return the subject of a conversation, as a sentence."""
     from ..ask.collection import Collection
 
     if isinstance(session, Collection) and len(session.documents) > 1:

@@ -68,13 +68,11 @@ def _show(found: list[SavedChat]) -> None:
 
 
 def _documents(chat: SavedChat) -> str:
-    """Return the names of the documents of a conversation."""
     documents = chat.origin.documents
     return "" if documents is None else ", ".join(Path(name).name for name in documents) or "-"
 
 
 def _described(chat: SavedChat) -> dict[str, Any]:
-    """Return a conversation for programs."""
     return {
         "name": chat.name,
         "documents": None if chat.origin.documents is None else list(chat.origin.documents),
@@ -98,7 +96,6 @@ def _as_text(chat: SavedChat) -> str:
 
 
 def _remove(chosen: list[SavedChat], yes: bool) -> None:
-    """Ask, and remove conversations."""
     from ..system.files import disk_errors
 
     if not yes:

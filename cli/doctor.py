@@ -75,7 +75,6 @@ def _examine_metal(report: Path, output: str) -> None:
 
 
 def _show(found: dict[str, Any]) -> None:
-    """Print a report for people."""
     machine = found["machine"]
     click.echo(f"{machine['gpu']}, {machine['system']}: reads {found['read_bandwidth_gb_s']:.0f} GB/s\n")
     wrong = [row for row in found["kernels"] + found["comparisons"] if row["problem"]]

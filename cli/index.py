@@ -84,7 +84,6 @@ def _watch(folders: list[Path], job: ReadingJob, n_jobs: int) -> None:
 
 
 def _described(outcome: IndexResult) -> dict[str, Any]:
-    """Return the result of a document, for programs."""
     if outcome.problem:
         return {"document": outcome.name, "path": None, "problem": spoken(outcome.problem)}
     paths = [str(folder) for folder in outcome.folders]

@@ -120,7 +120,7 @@ def _step_costs(llama: Any) -> StepCosts | None:
     from ..runtime.cache.cache_layers import cache_layers
     from ..runtime.devices.step_costs import kept_costs
     from ..runtime.graph.attention_nodes import attention_nodes
-    from ..runtime.models.find_model import default_threads
+    from ..system.usable_cpus import default_threads
 
     layers = cache_layers(attention_nodes(llama._model, llama.context_params), F16)
     return kept_costs(layers, default_threads())

@@ -50,7 +50,6 @@ def folders(model: Path | None, index_dir: Path | None) -> list[Path]:
 
 
 def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
-    """Return the indexes of a model, of a folder, or of all that this user has."""
     from ..library.catalogue import entries
 
     return entries(folders(model, index_dir))
@@ -101,14 +100,12 @@ def _queued(libraries: list[Path]) -> list[QueuedDocument]:
 
 
 def _reads() -> bool:
-    """Return whether documents are read in the background now."""
     from ..library.background.reading_queue import ReadingQueue
 
     return ReadingQueue().has_reader
 
 
 def _progress(queued: QueuedDocument) -> str:
-    """Return what is done with a document, for people."""
     if queued.problem:
         return f"failed: {spoken(queued.problem)}"
     if not queued.total:
@@ -117,7 +114,6 @@ def _progress(queued: QueuedDocument) -> str:
 
 
 def _described_queued(queued: QueuedDocument) -> dict[str, Any]:
-    """Return a document in the queue for programs."""
     progress = {"task": queued.task, "unit": queued.unit, "done": queued.done, "total": queued.total}
     state = "failed" if queued.problem else "reading" if queued.task else "waiting"
     unknown = dict.fromkeys(("tokens", "cache_type", "bytes", "created", "used"))
@@ -154,7 +150,6 @@ def _called(name: str, known: Iterable[str]) -> bool:
 
 
 def _described(entry: Entry) -> dict[str, Any]:
-    """Return an index for programs."""
     return {
         "document": entry.document,
         "model": entry.model,
@@ -169,7 +164,6 @@ def _described(entry: Entry) -> dict[str, Any]:
 
 
 def _show(found: list[Entry]) -> None:
-    """Print indexes for people."""
     rows = []
     for entry in found:
         tokens, used = f"{entry.tokens:,}" if entry.tokens else "", f"{entry.used.astimezone():%Y-%m-%d %H:%M}"
@@ -212,7 +206,6 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
 
 
 def _named(names: Iterable[str], found: list[Entry]) -> list[Entry]:
-    """Return the indexes with one of these names."""
     chosen: list[Entry] = []
     for name in names:
         named = [entry for entry in found if name in (entry.document, entry.file, entry.folder.name, str(entry.folder))]

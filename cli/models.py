@@ -53,7 +53,6 @@ def models(output: str, index_dir: Path | None) -> None:
 
 
 def _show(found: list[dict[str, Any]]) -> None:
-    """Print models as a table."""
     rows = [
         [
             model["name"],

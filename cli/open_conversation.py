@@ -88,8 +88,7 @@ def is_collection(documents: Sequence[str]) -> bool:
 
 
 def _opening(documents: Sequence[str]) -> AbstractContextManager[Any]:
-    """Show that documents are being opened."""
-    from ..documents.read import document_name
+    from ..documents.extract import document_name
 
     what = document_name(documents[0]) if len(documents) == 1 else f"{len(documents)} documents"
     return spinning(f"Opening {what}")

@@ -20,11 +20,11 @@ def read(document: str, output: str, extraction: Extraction) -> None:
     DOCUMENT is a file, or - for standard input. A line that begins with --- says the page and the headings of what
     follows, as sources do; -o json has the text and its places apart, in characters. No model is loaded.
     """
-    from ..documents.marked_text import marked_text
-    from ..documents.read import read_document
+    from ..documents.document import marked_text
+    from ..documents.extract import extract_document
 
     with resumable(), TaskProgress() as progress:
-        found = read_document(document, extraction, progress)
+        found = extract_document(document, extraction, progress)
     for sentence in found.notices:
         notice(sentence)
     if output == "json":

@@ -224,7 +224,6 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
         draw(self._bar)
 
     def _fields(self) -> dict[str, str]:
-        """Return the texts next to the bar."""
         seconds = time.perf_counter() - self._started
         amounts = f"{self._done:,}/{self._total:,} {self._unit}"
         if self._done == self._before:

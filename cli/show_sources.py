@@ -43,7 +43,6 @@ def show_sources(session: Session, err: bool) -> None:
 
 
 def _place(passage: Passage) -> str:
-    """Return the place of a passage."""
     page = f"page {passage.page}" if passage.page else ""
     name = Path(passage.document).name if passage.document else ""
     return ", ".join(filter(None, (name, page, passage.heading, f"line {passage.line:,}")))

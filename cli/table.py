@@ -77,7 +77,6 @@ def _lines_of(cell: str, width: int, is_short: bool) -> list[str]:
 
 
 def _total(widths: Iterable[int]) -> int:
-    """Return the columns of a line."""
     widths = list(widths)
     return sum(widths) + _GAP * (len(widths) - 1)
 

@@ -1,1 +1,1 @@
-"""Read documents of many kinds: as one Markdown text, with the starts of its pages and headings."""
+"""Extract the text of documents of many kinds, as one Markdown text, with the starts of its pages and headings."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import xml.etree.ElementTree as ElementTree
 import zipfile
 import zlib
 
@@ -67,6 +68,17 @@ class Archive:
         if len(content) != file.file_size:
             raise self.damaged()
         return content
+
+    def xml(self, path: str) -> ElementTree.Element:
+        """Parse an XML file of the archive; raise OctavoError for a damaged one."""
+        return self.parse(self.read(path))
+
+    def parse(self, content: bytes) -> ElementTree.Element:
+        """Parse XML that a file of the archive holds. Expat limits the expansion of entities."""
+        try:
+            return ElementTree.fromstring(content)
+        except (ElementTree.ParseError, ValueError, LookupError) as problem:
+            raise self.damaged() from problem
 
     def damaged(self) -> OctavoError:
         """Return the error about a damaged archive."""

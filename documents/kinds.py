@@ -1,15 +1,12 @@
-"""Tell the kind of a document by its content, and call the reader of that kind: a line for each."""
+"""Determine the kind of a document by its content. `documents/extract.py` calls the reader of each kind."""
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
-from collections.abc import Callable, Iterable
-from importlib import import_module
-from typing import Any
-
-from ..errors import OctavoError
-from .archive import Archive
-from .document import Document
+from collections.abc import Iterable
+from typing import Literal
 
 #: The beginnings of pictures, PNG, JPEG and TIFF, whose text tesseract recognises.
 PICTURES = b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*"
@@ -17,41 +14,37 @@ PICTURES = b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*"
 #: The beginnings of zip archives, and of files of old Word, Excel, PowerPoint and Outlook.
 ZIP, OLE = (b"PK\x03\x04", b"PK\x05\x06"), b"\xd0\xcf\x11\xe0"
 
-#: Files in zip archives that identify documents, with the module and the function that read them from an `Archive`.
-OF_ARCHIVES = {
-    "word/document.xml": ("office.docx", "read_docx"),
-    "META-INF/container.xml": ("html.epub", "read_epub"),
-    "ppt/presentation.xml": ("office.slides", "read_slides"),
-    "xl/workbook.xml": ("office.sheets", "read_sheets"),
-    "content.xml": ("office.opendocument", "read_opendocument"),
-    "*.fb2": ("html.fiction_book", "read_zipped_book"),
+ArchiveKind = Literal["docx", "epub", "pptx", "xlsx", "opendocument", "zipped book"]
+OleKind = Literal["msg", "doc", "ppt", "xls"]
+TextKind = Literal["rtf", "fiction book", "mail", "notebook", "subtitles", "html", "plain text"]
+
+#: Files in zip archives that identify documents. The first of them in an archive decides.
+_IN_ARCHIVES: dict[str, ArchiveKind] = {
+    "word/document.xml": "docx",
+    "META-INF/container.xml": "epub",
+    "ppt/presentation.xml": "pptx",
+    "xl/workbook.xml": "xlsx",
+    "content.xml": "opendocument",
+    "*.fb2": "zipped book",
 }
 
-#: What newer versions of Office add to their names.
+#: Newer versions of Office add a number to these names.
 _NUMBERED = re.compile(r"(word/document|xl/workbook|ppt/presentation)\d+\.xml")
 
 #: A book that is zipped alone.
 _BOOK = re.compile(r"^[^/]+\.fb2$", re.IGNORECASE)
 
-#: The names of such files, for damaged ones.
+#: Endings of the names of documents that are archives, for damaged ones.
 NAMES_OF_ARCHIVES = (".docx", ".epub", ".pptx", ".xlsx", ".odt", ".ods", ".odp", ".fb2.zip")
 
-#: Modules of kinds in OLE files, with the functions that recognise them and that read them.
-_OF_OLE = [
-    ("mail.msg", "is_msg", "read_msg"),
-    ("office.old_office", "is_old_word", "read_old_word"),
-    ("office.old_office", "is_old_slides", "read_old_slides"),
-    ("office.old_sheets", "is_old_sheets", "read_old_sheets"),
-]
-
-#: Modules of kinds of text, likewise; the last one reads any text.
-_OF_TEXT = [
-    ("html.fiction_book", "is_fiction_book", "read_fiction_book"),
-    ("mail.mail", "is_mail", "read_mail"),
-    ("text.notebook", "is_notebook", "read_notebook"),
-    ("text.subtitles", "is_subtitles", "read_subtitles"),
-    ("html.html", "is_html", "read_html"),
-]
+#: Names in OLE files that identify documents, in UTF-16. The first of them in a file decides.
+_IN_OLE: dict[str, OleKind] = {
+    "__properties_version1.0": "msg",
+    "WordDocument": "doc",
+    "PowerPoint Document": "ppt",
+    "Workbook\0": "xls",
+    "Book\0": "xls",
+}
 
 #: Beginnings of files that are not text, and advice for the user.
 OTHERS = {
@@ -67,56 +60,94 @@ OTHERS = {
     b"GGUF\x03\0": "a model: give it with `model`",
 }
 
-#: A string in encrypted files of Office, in UTF-16.
-_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
+_FICTION_BOOK = re.compile(rb"<(?:\w+:)?FictionBook\b")
+
+#: The headers of a mail, those of which every mail has one, and the endings of its file's name.
+_HEADERS = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)+", re.ASCII)
+_OF_MAIL = re.compile(
+    rb"^(?:MIME-Version|Message-ID|Received|Snapshot-Content-Location):", re.IGNORECASE | re.MULTILINE
+)
+_MAIL_NAMES = (".eml", ".mht", ".mhtml", ".mbox")
+
+#: The line before each mail of a mailbox.
+ENVELOPE = re.compile(rb"(?:\A|(?<=\n\n))From [^\n:]+[^\n]*\n(?=[!-9;-~]+:)", re.ASCII)
+
+_SUBTITLES = re.compile(r"\ufeff?(?:WEBVTT(?:[ \t\n]|$)|\s*\d+[ \t]*\n\s*\d+:\d\d:\d\d[,.]\d+[ \t]*-->)")
+
+#: The beginning of HTML, the tags that any HTML has, and the endings of names of partial pages.
+_HTML = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+_TAG, _HTML_NAMES = re.compile(r"<[a-z][a-z1-6]*(\s[^<>]*)?>", re.IGNORECASE), (".html", ".htm", ".xhtml")
 
 
-def read_archive(content: bytes, name: str) -> Document:
-    """Read a document that is a zip archive."""
-    archive = Archive(content, name)
-    if (part := main_part(archive.names)) is not None:
-        document: Document = _in(*OF_ARCHIVES[part])(archive)
-        return document
-    raise OctavoError(f"{name} is a zip archive, but none of a document: unpack it, or save it as DOCX or PDF.")
+def is_pdf(content: bytes) -> bool:
+    """Return whether a file is a PDF, perhaps after other bytes, and not a text that mentions PDF."""
+    beginning = content[:1024]
+    if beginning.lstrip(b"\xef\xbb\xbf\0 \t\r\n").startswith(b"%PDF-"):
+        return True
+    if b"%PDF-" not in beginning:
+        return False
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
-def main_part(names: Iterable[str]) -> str | None:
-    """Return the file that identifies the document in a zip archive, by its usual name; None for another archive."""
+def archive_kind(names: Iterable[str]) -> ArchiveKind | None:
+    """Return the kind of the document that is a zip archive of these files; None for another archive."""
     parts = {_NUMBERED.sub(r"\1.xml", name) for name in names}
     if len(parts) == 1:
         parts = {_BOOK.sub("*.fb2", part) for part in parts}
-    return next((part for part in OF_ARCHIVES if part in parts), None)
+    return next((kind for part, kind in _IN_ARCHIVES.items() if part in parts), None)
 
 
-def read_ole(content: bytes, name: str) -> Document:
-    """Read an OLE file: mail of Outlook, or an old file of Word, PowerPoint or Excel."""
-    if _ENCRYPTED in content[: 1 << 20]:
-        raise OctavoError(f"{name} is encrypted: save it without a password.")
-    if (reader := _recognised(_OF_OLE, content)) is None:
-        raise OctavoError(f"{name} is an old file of a kind that octavo does not read: save it as PDF.")
-    return reader(content, name)
+def ole_kind(content: bytes) -> OleKind | None:
+    """Return the kind of an OLE file: mail of Outlook, or an old file of Office; None for another one."""
+    return next((kind for name, kind in _IN_OLE.items() if name.encode("utf-16-le") in content), None)
 
 
-def read_any_text(content: bytes, name: str) -> Document:
-    """Read a file that is neither a PDF nor an archive."""
-    for beginning, what in OTHERS.items():
-        if content.startswith(beginning):
-            raise OctavoError(f"{name} is {what}.")
+def text_kind(content: bytes, name: str) -> TextKind:
+    """Return the kind of a file that is neither a PDF nor a picture nor an archive."""
     if content.startswith(b"{\\rtf1"):
-        return _in("office.rtf", "read_rtf")(content, name)  # type: ignore[no-any-return]
-    return (_recognised(_OF_TEXT, content, name) or _in("text.text", "read_text"))(content, name)
+        return "rtf"
+    if _FICTION_BOOK.search(content[:2048]) and content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<"):
+        return "fiction book"
+    if _is_mail(content, name):
+        return "mail"
+    if _is_notebook(content):
+        return "notebook"
+    beginning = content[:4096].decode("utf-8", errors="ignore").replace("\r\n", "\n")
+    if _SUBTITLES.match(beginning) and "-->" in beginning:
+        return "subtitles"
+    return "html" if _is_html(content, name) else "plain text"
 
 
-def is_readable_ole(content: bytes) -> bool:
-    """Return whether an OLE file is of a kind that octavo reads."""
-    return _recognised(_OF_OLE, content) is not None
+def _is_mail(content: bytes, name: str) -> bool:
+    """Return whether a file begins with the headers of a mail, after the line that mailboxes put before each."""
+    beginning = content[: 1 << 16].replace(b"\r\n", b"\n").lstrip()
+    head = _HEADERS.match(ENVELOPE.sub(b"", beginning, count=1))
+    if head is None or b"from:" not in head[0].lower():
+        return False
+    return name.lower().endswith(_MAIL_NAMES) or _OF_MAIL.search(head[0]) is not None
 
 
-def _recognised(kinds: list[tuple[str, str, str]], content: bytes, *name: str) -> Callable[..., Document] | None:
-    """Return the function that reads a file, of the first kind that recognises it."""
-    return next((_in(module, read) for module, is_kind, read in kinds if _in(module, is_kind)(content, *name)), None)
+def _is_notebook(content: bytes) -> bool:
+    if not content.lstrip().startswith(b"{") or b'"nbformat"' not in content:
+        return False
+    from .text.notebook import notebook_cells
+
+    try:
+        return bool(notebook_cells(json.loads(content)))
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
+        return False
 
 
-def _in(module: str, function: str) -> Any:
-    """Return a function of a module, which is imported now."""
-    return getattr(import_module(f".{module}", __package__), function)
+def _is_html(content: bytes, name: str) -> bool:
+    """Return whether a file is HTML: by its beginning, or by its name if it has any tags."""
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = content[:8192].decode("utf-16" if is_wide else "utf-8", errors="ignore").lstrip("\ufeff \t\r\n")
+    if name.lower().endswith(_HTML_NAMES) and _TAG.search(text):
+        return True
+    while text.startswith(("<!--", "<?")):
+        text = text.partition("-->" if text.startswith("<!--") else ">")[2].lstrip()
+    return _HTML.match(text) is not None

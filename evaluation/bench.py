@@ -32,9 +32,9 @@ from ..runtime.load_model import note_compiling
 from ..runtime.methods import DENSE
 from ..runtime.methods.attention import Attention, Clustering
 from ..runtime.methods.auto import SHORT
-from ..runtime.models.find_model import default_threads
 from ..runtime.models.llama_arguments import GGML_TYPES
 from ..settings import ModelSettings
+from ..system.usable_cpus import default_threads
 from ..system.working_time import working_time
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
@@ -263,7 +263,6 @@ class Bench:
             self.progress.advance(1)
 
     def _rows(self, depth: int, engines: list[Engine]) -> list[dict[str, Any]]:
-        """Return one result for each attention of the settings."""
         layers = self.dense.llama.context.cache.layers
         widths = [n for layer in layers for n in (layer.head_dim, 0 if layer.latent else layer.shape.value_dim)]
         heads = [layer.n_kv_head for layer in layers for _ in range(2)]

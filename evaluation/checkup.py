@@ -24,9 +24,10 @@ from ..cpu_kernels.numba_support.machine_features import HAS_AMX, HAS_AVX2, LANE
 from ..documents.ocr import tesseract
 from ..errors import OctavoError
 from ..library.catalogue import folder_bytes
-from ..runtime.models.find_model import default_threads, find_model
+from ..runtime.models.find_model import find_model
 from ..runtime.models.local_models import describe, local_models
 from ..runtime.store.model_library import Library
+from ..system.usable_cpus import default_threads
 from ..version import __version__
 
 #: What a check may find: all is well; something could be better; octavo cannot work so.

@@ -196,7 +196,6 @@ def text_of(fields: Mapping[str, Any]) -> Text:
 
 
 def _sample_of(fields: Mapping[str, Any]) -> Sample:
-    """Return the sample that `text_as_json` wrote."""
     converted: dict[str, Any] = {name: tuple(fields[name]) for name in ("answers", "classes")}
     if fields["text"] is not None:
         converted["text"] = TokenText(fields["text"]["text"], np.array(fields["text"]["starts"], np.int64))

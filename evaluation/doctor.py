@@ -246,12 +246,10 @@ class Doctor:
 
 
 def _layer(n_kv_head: int, shape: Shape) -> CacheLayer:
-    """Return a layer whose heads have a shape."""
     sizes = n_kv_head, shape.head_dim, 0, shape.kv_type, shape.group
     return CacheLayer(*sizes, value_dim=shape.value_dim, latent=shape.latent)
 
 
 def _shape_columns(shape: Shape) -> dict[str, Any]:
-    """Return the columns that name a shape."""
     names = "head_dim", "value_dim", "latent", "group", "kv_type"
     return {name: getattr(shape, name) for name in names}

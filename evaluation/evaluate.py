@@ -114,7 +114,6 @@ class Evaluation:
         return source_heads(self.llama, self.library, self.notice) if self.task.finds_sources else []
 
     def _texts(self) -> list[NumberedText]:
-        """Make the texts of all depths."""
         settings, n_ctx = self.settings, self.llama.n_ctx()
         numbered: list[NumberedText] = []
         for depth in [0] if self.task.own_depths else sorted(set(settings.depths)):

@@ -15,8 +15,7 @@ from ..version import __version__
 from .results import Results
 
 if TYPE_CHECKING:
-    from .folders.folder_task import FolderTask
-    from .tasks.task import Task
+    from .tasks.task import AnyTask
 
 
 class Sampled(Protocol):
@@ -38,7 +37,7 @@ def machine_of(llama: Llama) -> dict[str, Any]:
 def results_of(
     llama: Llama,
     library: Library,
-    task: Task | FolderTask,
+    task: AnyTask,
     settings: Sampled,
     machine: dict[str, Any],
     **more: Any,
@@ -68,7 +67,7 @@ def results_of(
     return Results(path, {**depends_on, "machine": machine})
 
 
-def head_of(task: Task | FolderTask, results: Results) -> dict[str, Any]:
+def head_of(task: AnyTask, results: Results) -> dict[str, Any]:
     """Return the head of `octavo eval -o json`: the task, and what its figures depend on."""
     return {
         "task": task.name,

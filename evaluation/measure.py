@@ -14,12 +14,14 @@ from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
 from .matching import Unreachable, matched
 from .measures import kl_divergence
-from .probe import Probe
 from .reader import Reader
 from .results import Records
 from .samples import Outcome, Text
-from .tasks.agreement import output_errors
+from .tasks.prediction import output_errors
 from .tasks.task import Task
+
+#: Samples of a text, and steps of each, on which to measure what a method reads.
+_SAMPLES, _STEPS = 4, 12
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,6 @@ class Measurer:
         return dict(zip(clusterings, indexes, strict=True))
 
     def _clustering_of(self, run: Run, depth: int) -> Clustering:
-        """Return the clustering that a run needs of a text of `depth` tokens."""
         return run.attention.clustering_key(depth, self._llama.on_metal)
 
     def _answers(self, run: Run, numbered: NumberedText, dense: list[Outcome]) -> list[Outcome]:
@@ -153,7 +154,6 @@ class Measurer:
         return outcomes
 
     def _record(self, run: Run, numbered: NumberedText, i: int, outcome: Outcome, dense: Outcome) -> dict[str, Any]:
-        """Return the record of one sample."""
         sample = numbered.text.samples[i]
         steps = outcome.comparable(dense, forced=bool(sample.continuation))
         n_read = min(len(outcome.bytes_read), len(dense.bytes_read))
@@ -199,3 +199,32 @@ class Measurer:
             )
         self._records.add_budget(run.name, run.budget, depth, matching)
         return matching
+
+
+class Probe:
+    """A few steps of some samples of a text, to measure the share of dense attention's bytes that a method reads.
+
+    Create it while dense attention attends the text.
+
+    Parameters
+    ----------
+    text : Text
+        The text and its samples.
+    dense : list of Outcome
+        Outcomes of the samples under dense attention.
+    """
+
+    def __init__(self, reader: Reader, text: Text, dense: list[Outcome]) -> None:
+        self.reader = reader
+        chosen = range(0, len(text.samples), -(-len(text.samples) // (1 if text.continues else _SAMPLES)))
+        n_steps = _SAMPLES * _STEPS // len(chosen)
+        self.tokens = [(text.samples[i].prompt + dense[i].tokens)[:n_steps] for i in chosen]
+        reader.back()
+        self.dense = self._bytes_read()
+
+    def share(self) -> float:
+        """Return the bytes that the current method reads in the steps, as a share of those of dense attention."""
+        return self._bytes_read() / self.dense
+
+    def _bytes_read(self) -> int:
+        return sum(self.reader.bytes_of(tokens) for tokens in self.tokens)

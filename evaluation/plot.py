@@ -12,10 +12,9 @@ import numpy as np
 
 from ..runtime.methods import AUTO, DENSE, words
 from .pictures import new_figure, save
-from .tasks.agreement import Agreement
-from .tasks.needle import Needle
+from .tasks.needle import Needle, Passkey
 from .tasks.niah import MultiKeyNiah, SingleNiah
-from .tasks.passkey import Passkey
+from .tasks.prediction import Agreement
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..convert.plan.recall_texts import Haystack
-from ..documents.read import read_document
+from ..documents.extract import extract_document
 from ..errors import OctavoError
 from ..runtime.llama import Llama
 
@@ -33,7 +33,7 @@ class Prose(Haystack):
 
 def prose_of(llama: Llama, path: Path) -> Prose:
     """Read a UTF-8 file as paragraphs of a model's tokens. Raise OctavoError if it cannot be read."""
-    return Prose(llama, read_document(path).text, path)
+    return Prose(llama, extract_document(path).text, path)
 
 
 def passage(haystack: Prose, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..documents.read import read_document
+from ..documents.extract import extract_document
 from ..errors import OctavoError
 from ..runtime.store.index_files import open_index
 from ..runtime.store.manifest import MANIFEST, read_manifest
@@ -141,7 +141,7 @@ def _state(document: dict[str, Any]) -> str:
 @lru_cache(maxsize=4)
 def _text(path: Path, as_of: int) -> str:
     """Return the text of a document's file, which is read once for all its parts."""
-    return read_document(path).text
+    return extract_document(path).text
 
 
 def _time(path: Path) -> datetime:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ..documents.document import READS
-from ..documents.read import STANDARD_INPUT, may_be_document
+from ..documents.extract import STANDARD_INPUT, may_be_document
 from ..errors import OctavoError
 from ..progress import LeftOut
 from ..runtime.store.model_library import LIBRARY

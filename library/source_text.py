@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..documents.document import Document
+from ..documents.extract import document_name, extract_document
 from ..documents.ocr.recognised_pages import file_version
-from ..documents.read import document_name, read_document
 from ..progress import Progress
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import hash_text
@@ -53,7 +53,7 @@ class SourceFile:
 
     def extract(self, progress: Progress | None = None) -> Document:
         """Extract the text. Raise OctavoError if that fails."""
-        return read_document(self.path, self.extraction, progress)
+        return extract_document(self.path, self.extraction, progress)
 
 
 @dataclass(frozen=True, eq=False)

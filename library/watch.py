@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from ..documents.read import may_be_document
+from ..documents.extract import may_be_document
 from ..errors import OctavoError
 from ..progress import ProgressOfMany
 from .batch.index_result import IndexResult

@@ -192,7 +192,6 @@ def _count_shares(layer: LayerStep) -> int:
 def _encode(
     gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep, encoder: Any, chosen: Iterable[Dispatch]
 ) -> None:
-    """Encode some kernels of a layer's step."""
     Metal, pipelines, capacity = gpu.Metal, library(gpu, layer.shape), work.span_capacity
     numbers = (len(layer.heads), layer.n_tokens, _count_shares(layer), capacity, layer.softcap, layer.has_sinks)
     step = np.array(numbers, GPU_STEP).tobytes()

@@ -48,7 +48,6 @@ def calls() -> str:
 
 
 def _call(function: str) -> str:
-    """Return the macro that calls one function."""
     lines = [f"#define CALL_{function.upper()}(number, ...)", "switch (number) {"]
     for number, name in enumerate(method_names()):
         if defines(name, function):

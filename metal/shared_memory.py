@@ -233,7 +233,6 @@ class SharedMemory:
 
 
 def _whole_pages(n_bytes: int) -> int:
-    """Round a size up to whole pages."""
     return -(-n_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 

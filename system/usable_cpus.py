@@ -26,3 +26,11 @@ def cpu_quota() -> int | None:
         quota, period = ((old / f"cpu.cfs_{name}_us").read_text("utf-8") for name in ("quota", "period"))
         return None if int(quota) < 0 else math.ceil(int(quota) / int(period))
     return None
+
+
+def default_threads() -> int:
+    """Return the number of physical cores that this process may use."""
+    import psutil
+
+    usable = usable_cpus()
+    return max(1, min(psutil.cpu_count(logical=False) or usable, usable, cpu_quota() or usable))

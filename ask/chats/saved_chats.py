@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...documents.read import STANDARD_INPUT
+from ...documents.extract import STANDARD_INPUT
 from ...errors import OctavoError
 from ...runtime.store.model_library import folder_name
 from ..session import Session

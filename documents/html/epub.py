@@ -1,15 +1,16 @@
-"""Read EPUB: the parts of a book in reading order."""
+"""Extract EPUB: the parts of a book in reading order."""
 
 from __future__ import annotations
 
 import posixpath
-import xml.etree.ElementTree as ElementTree
 from urllib.parse import unquote
+from xml.etree.ElementTree import Element
 
 from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
 from ..markdown import document_of
+from ..text.xml_text import element_name
 from .html import decode_html, parse, to_markdown
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
@@ -21,8 +22,8 @@ _TITLE_PAGES = 2000
 _OF_FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 
 
-def read_epub(archive: Archive) -> Document:
-    """Read a book.
+def extract_epub(archive: Archive) -> Document:
+    """Extract a book.
 
     Raises
     ------
@@ -72,10 +73,6 @@ def _refuse_protection(archive: Archive) -> None:
         raise OctavoError(f"{archive.name} is protected (DRM): octavo reads books that are not.")
 
 
-def _elements(archive: Archive, path: str, name: str) -> list[ElementTree.Element]:
-    """Return an XML file's elements of a name, in any namespace. Expat limits the expansion of entities."""
-    try:
-        root = ElementTree.fromstring(archive.read(path))
-    except (ElementTree.ParseError, ValueError, LookupError, RecursionError) as problem:
-        raise archive.damaged() from problem
-    return [node for node in root.iter() if isinstance(node.tag, str) and node.tag.rpartition("}")[2] == name]
+def _elements(archive: Archive, path: str, name: str) -> list[Element]:
+    """Return an XML file's elements of a name, in any namespace."""
+    return [node for node in archive.xml(path).iter() if element_name(node) == name]

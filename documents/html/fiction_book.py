@@ -1,8 +1,7 @@
-"""Read FictionBook (FB2), also zipped: title and authors, chapters, and notes."""
+"""Extract FictionBook (FB2), also zipped: title and authors, chapters, and notes."""
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ElementTree
 from html import escape
 from xml.etree.ElementTree import Element
@@ -19,21 +18,14 @@ _TAGS = {"p": "p", "table": "table", "tr": "tr", "td": "td", "th": "th", "v": "p
 _TAGS |= {"cite": "blockquote", "epigraph": "blockquote", "poem": "blockquote", "section": "div", "body": "div"}
 _TAGS |= {"emphasis": "em", "strong": "b"}
 
-_BEGINNING = re.compile(rb"<(?:\w+:)?FictionBook\b")
+
+def extract_zipped_book(archive: Archive) -> Document:
+    """Extract a FictionBook that is the only file of an archive."""
+    return extract_fiction_book(archive.read(archive.names[0]), archive.name)
 
 
-def is_fiction_book(content: bytes, name: str) -> bool:
-    """Return whether a file is a FictionBook."""
-    return _BEGINNING.search(content[:2048]) is not None and content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<")
-
-
-def read_zipped_book(archive: Archive) -> Document:
-    """Read a FictionBook that is the only file of an archive."""
-    return read_fiction_book(archive.read(archive.names[0]), archive.name)
-
-
-def read_fiction_book(content: bytes, name: str) -> Document:
-    """Read a FictionBook.
+def extract_fiction_book(content: bytes, name: str) -> Document:
+    """Extract a FictionBook.
 
     Raises
     ------
@@ -57,7 +49,6 @@ def read_fiction_book(content: bytes, name: str) -> Document:
 
 
 def _as_html(node: Element, depth: int) -> str:
-    """Return an element as HTML."""
     name = element_name(node)
     if name in ("binary", "image", ""):
         return ""

@@ -33,7 +33,6 @@ def formula(element: Any) -> str:
 
 
 def _write(node: Any) -> str:
-    """Return a part of a formula."""
     kind = element_name(node)
     if kind in _TEXTS:
         text = _LETTERS.sub(lambda letters: unicodedata.normalize("NFKC", letters[0]), "".join(node.itertext()))

@@ -1,4 +1,4 @@
-"""Read HTML as Markdown, without scripts, styles and navigation."""
+"""Extract HTML as Markdown, without scripts, styles and navigation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from ..document import Document
 from ..markdown import document_of, headings
 from ..text.encodings import decode, decode_as, is_damaged_utf_8, loses_little
 from .html_elements import HTMLElements
-
-#: The beginning of HTML, the tags that any HTML has, and the file names of partial pages.
-_BEGINNING = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
-_TAG, _NAMES = re.compile(r"<[a-z][a-z1-6]*(\s[^<>]*)?>", re.IGNORECASE), (".html", ".htm", ".xhtml")
 
 #: Encodings that browsers use in place of those that pages name.
 _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "shift_jis": "cp932"}
@@ -31,8 +27,8 @@ _WHERE_NAMED = 4096
 _MOST_NESTED = 300
 
 
-def read_html(content: bytes, name: str) -> Document:
-    """Read an HTML file.
+def extract_html(content: bytes, name: str) -> Document:
+    """Extract an HTML file.
 
     Parameters
     ----------
@@ -60,17 +56,6 @@ def markdown_of_html(text: str, name: str) -> str:
     written = to_markdown(parse(text, name), is_site=False)[0] if text.strip() else ""
     starts = [start for start, level, _ in headings(written) if level < 6 and written.startswith("#", start)]
     return "#".join(written[start:stop] for start, stop in zip([0, *starts], [*starts, None], strict=True))
-
-
-def is_html(content: bytes, name: str) -> bool:
-    """Return whether a file is HTML: by its beginning, or by its name if it has any tags."""
-    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    text = content[:8192].decode("utf-16" if is_wide else "utf-8", errors="ignore").lstrip("\ufeff \t\r\n")
-    if name.lower().endswith(_NAMES) and _TAG.search(text):
-        return True
-    while text.startswith(("<!--", "<?")):
-        text = text.partition("-->" if text.startswith("<!--") else ">")[2].lstrip()
-    return _BEGINNING.match(text) is not None
 
 
 def decode_html(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:

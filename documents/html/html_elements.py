@@ -97,7 +97,6 @@ class HTMLElements:
                     self.out.string(node.tail)
 
     def _begin(self, node: Any) -> _End:
-        """Begin an element, and return what ends it."""
         tag = node.tag
         if tag in _SILENT or ((names := node.keys()) and self._is_left_out(node, names)):
             return _done
@@ -114,7 +113,6 @@ class HTMLElements:
         return self._begin_block(node, tag) if tag in _BLOCKS or tag in _LINES or tag in _HEADINGS else None
 
     def _begin_block(self, node: Any, tag: str) -> _End:
-        """Begin an element that stands on lines of its own."""
         if tag in _OF_SITES and self.is_site and not self._n_articles:
             return _done
         if tag == "dialog" and node.get("open") is None:
@@ -131,7 +129,6 @@ class HTMLElements:
         self.out.need(2)
 
     def _line(self, node: Any) -> str:
-        """Return the text of an element as one line."""
         inner = HTMLElements(self.is_site, self.has_styles, self.out.labels, in_line=True)
         inner._n_articles = self._n_articles
         inner.walk(node)
@@ -308,7 +305,6 @@ def _as_formula(tex: str) -> str:
 
 
 def _code(node: Any) -> str:
-    """Return a block of code as it is."""
     parts = [node.text or ""]
     for child in node.iterdescendants():
         if isinstance(child.tag, str):
@@ -318,7 +314,6 @@ def _code(node: Any) -> str:
 
 
 def _whole(attribute: str | None, otherwise: int) -> int:
-    """Return the number that an attribute is."""
     text = attribute or ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise
 

@@ -1,49 +1,30 @@
-"""Read mail (EML) and saved pages (MHTML): headers, the body, and the names of attachments."""
+"""Extract mail (EML) and saved pages (MHTML): headers, the body, and the names of attachments."""
 
 from __future__ import annotations
 
-import re
 from email import message_from_bytes, policy
 from typing import Any
 
 from ...errors import OctavoError
 from ..document import Document
 from ..html.html import markdown_of_html
+from ..kinds import ENVELOPE
 from ..markdown import document_of
 from ..text.encodings import decode, decode_as
 
 #: Headers that a reader sees, in this order.
 SHOWN = ("From", "To", "Cc", "Date")
 
-#: A header, and those of which every mail has one.
-_HEADER = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)+", re.ASCII)
-_OF_MAIL = re.compile(
-    rb"^(?:MIME-Version|Message-ID|Received|Snapshot-Content-Location):", re.IGNORECASE | re.MULTILINE
-)
-
-#: The names of files of mail, and the line before each mail of a mailbox.
-_NAMES = (".eml", ".mht", ".mhtml", ".mbox")
-_ENVELOPE = re.compile(rb"(?:\A|(?<=\n\n))From [^\n:]+[^\n]*\n(?=[!-9;-~]+:)", re.ASCII)
-
 #: Most messages within each other.
 _MOST_NESTED = 9
 
 
-def is_mail(content: bytes, name: str) -> bool:
-    """Return whether a file begins with the headers of a mail, after the line that mailboxes put before each."""
-    beginning = content[: 1 << 16].replace(b"\r\n", b"\n").lstrip()
-    head = _HEADER.match(_ENVELOPE.sub(b"", beginning, count=1))
-    if head is None or b"from:" not in head[0].lower():
-        return False
-    return name.lower().endswith(_NAMES) or _OF_MAIL.search(head[0]) is not None
-
-
-def read_mail(content: bytes, name: str) -> Document:
-    """Read a mail, a mailbox, or a page that a browser saved as MHTML."""
+def extract_mail(content: bytes, name: str) -> Document:
+    """Extract a mail, a mailbox, or a page that a browser saved as MHTML."""
     texts, notices = [], list[str]()
-    for mail in filter(None, map(bytes.strip, _ENVELOPE.split(content.replace(b"\r\n", b"\n").lstrip()))):
+    for mail in filter(None, map(bytes.strip, ENVELOPE.split(content.replace(b"\r\n", b"\n").lstrip()))):
         message: Any = message_from_bytes(mail + b"\n", policy=policy.default)
-        text, own = _read(message, name, 1)
+        text, own = _extract(message, name, 1)
         texts.append(text)
         notices += own
     return document_of("\n".join(texts), notices=list(dict.fromkeys(notices)))
@@ -57,7 +38,7 @@ def mail_text(subject: str, headers: dict[str, str], attachments: list[str], bod
     return title + "\n\n".join(filter(None, ("\n".join(lines), body.strip()))) + "\n"
 
 
-def _read(message: Any, name: str, depth: int) -> tuple[str, list[str]]:
+def _extract(message: Any, name: str, depth: int) -> tuple[str, list[str]]:
     """Return the text of a message, and notices."""
     attachments: list[str] = []
     messages: list[str] = []
@@ -70,7 +51,7 @@ def _read(message: Any, name: str, depth: int) -> tuple[str, list[str]]:
     for other in others:
         kind, filename = other.get_content_type(), other.get_filename()
         if kind == "message/rfc822" and other.is_multipart() and depth < _MOST_NESTED:
-            text, own = _read(other.get_payload(0), name, depth + 1)
+            text, own = _extract(other.get_payload(0), name, depth + 1)
             messages.append("\n" + text)
             notices += own
         elif kind in ("text/plain", "text/html") and not filename and not other.is_attachment():

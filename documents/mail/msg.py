@@ -1,4 +1,4 @@
-"""Read mail of Outlook (MSG): headers, the body, and the names of attachments."""
+"""Extract mail of Outlook (MSG): headers, the body, and the names of attachments."""
 
 from __future__ import annotations
 
@@ -33,13 +33,8 @@ _SENT = 0x0039
 _HEAD, _EACH = 32, 16
 
 
-def is_msg(content: bytes) -> bool:
-    """Return whether an OLE file is a mail."""
-    return "__properties_version1.0".encode("utf-16-le") in content
-
-
-def read_msg(content: bytes, name: str) -> Document:
-    """Read a mail of Outlook.
+def extract_msg(content: bytes, name: str) -> Document:
+    """Extract a mail of Outlook.
 
     Raises
     ------

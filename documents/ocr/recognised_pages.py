@@ -115,7 +115,6 @@ def recognised_pages(make: bool = False) -> RecognisedPages | None:
 
 @cache
 def _opened(path: Path) -> RecognisedPages:
-    """Open a file once for a process."""
     return RecognisedPages(path)
 
 

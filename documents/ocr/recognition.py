@@ -45,7 +45,6 @@ class Recognition:
 
     @cached_property
     def _hash(self) -> str:
-        """Return the hash of the file's bytes."""
         return hashlib.sha256(self._content).hexdigest()
 
     def pages(self, numbers: Sequence[int], picture: Callable[[int], bytes]) -> dict[int, bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ...errors import OctavoError
-from ...runtime.models.find_model import default_threads
+from ...system.usable_cpus import default_threads
 
 #: How to get it, for messages.
 INSTALL = "install tesseract (`apt install tesseract-ocr`, `brew install tesseract`)"

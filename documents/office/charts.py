@@ -1,4 +1,4 @@
-"""Read the numbers of charts of Word and PowerPoint (DrawingML), of ElementTree or of lxml."""
+"""Extract the numbers of charts of Word and PowerPoint (DrawingML), of ElementTree or of lxml."""
 
 from __future__ import annotations
 
@@ -43,10 +43,8 @@ def _number(text: str) -> str:
 
 
 def _values(series: Any, name: str) -> Iterator[str]:
-    """Yield the values in a part of a series."""
     return (node.text or "" for part in series if element_name(part) == name for node in _all(part, "v"))
 
 
 def _all(node: Any, name: str) -> Iterator[Any]:
-    """Yield the elements of a name in an element."""
     return (inner for inner in node.iter() if element_name(inner) == name)

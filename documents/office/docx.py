@@ -1,4 +1,4 @@
-"""Read DOCX of Word and LibreOffice: headings by style, numbers and lists, tables and notes."""
+"""Extract DOCX of Word and LibreOffice: headings by style, numbers and lists, tables and notes."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ p[style-name='Intense Quote'] => blockquote > p:fresh
 """
 
 
-def read_docx(archive: Archive) -> Document:
-    """Read a Word document.
+def extract_docx(archive: Archive) -> Document:
+    """Extract a Word document.
 
     Raises
     ------
@@ -132,7 +132,6 @@ def _simplify(root: ElementTree.Element, styles: ElementTree.Element) -> None:
 
 
 def _text(element: ElementTree.Element, part: str) -> str:
-    """Return the text in a part of an element."""
     found = element.find(f"{_WORD}{part}")
     return "" if found is None else "".join(node.text or "" for node in found.iter(f"{_WORD}t"))
 
@@ -145,8 +144,4 @@ def _with_text(name: str, text: str) -> ElementTree.Element:
 
 def _tree(archive: Archive, path: str) -> ElementTree.Element:
     """Parse a part of a file, with the names that Word gives to elements."""
-    content = _STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/", archive.read(path))
-    try:
-        return ElementTree.fromstring(content)
-    except (ElementTree.ParseError, ValueError, LookupError) as problem:
-        raise archive.damaged() from problem
+    return archive.parse(_STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/", archive.read(path)))

@@ -47,7 +47,6 @@ def _alternative(choices: Element) -> list[Element]:
 
 
 def _boxes(node: Element) -> Iterator[Element]:
-    """Yield the boxes of text in an element, without those in boxes."""
     for child in node:
         if child.tag == f"{_WORD}txbxContent":
             yield child
@@ -81,7 +80,6 @@ def _words(node: Element) -> str:
 
 
 def _paragraph(text: str) -> Element:
-    """Return a paragraph of Word."""
     paragraph = Element(f"{_WORD}p")
     SubElement(SubElement(paragraph, f"{_WORD}r"), f"{_WORD}t").text = text
     return paragraph

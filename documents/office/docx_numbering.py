@@ -121,13 +121,11 @@ def place_labels(text: str) -> str:
 
 
 def _is_heading(lists: _Lists, paragraph: Element) -> bool:
-    """Return whether the style of a paragraph makes it a heading."""
     style = lists.styles.get(_value(paragraph, f"pPr/{_WORD}pStyle"))
     return style is not None and _value(style, "name").lower().startswith(("heading", "title"))
 
 
 def _put_first(paragraph: Element, text: str) -> None:
-    """Put a text before that of a paragraph."""
     run = Element(f"{_WORD}r")
     SubElement(run, f"{_WORD}t").text = text
     paragraph.insert(0 if paragraph.find(f"{_WORD}pPr") is None else 1, run)

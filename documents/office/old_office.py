@@ -1,4 +1,4 @@
-"""Read old files of Word (DOC) and PowerPoint (PPT) by LibreOffice, if it is installed, and DOC by antiword."""
+"""Extract old files of Word (DOC) and PowerPoint (PPT) by LibreOffice, if it is installed, and DOC by antiword."""
 
 from __future__ import annotations
 
@@ -11,25 +11,15 @@ from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
 from ..markdown import document_of
-from .docx import read_docx
-from .slides import read_slides
+from .docx import extract_docx
+from .slides import extract_slides
 
 #: Seconds that a program may take.
 _PATIENCE = 120
 
 
-def is_old_word(content: bytes) -> bool:
-    """Return whether an OLE file is a Word document."""
-    return "WordDocument".encode("utf-16-le") in content
-
-
-def is_old_slides(content: bytes) -> bool:
-    """Return whether an OLE file is a presentation of PowerPoint."""
-    return "PowerPoint Document".encode("utf-16-le") in content
-
-
-def read_old_word(content: bytes, name: str) -> Document:
-    """Read an old Word file.
+def extract_old_word(content: bytes, name: str) -> Document:
+    """Extract an old Word file.
 
     Raises
     ------
@@ -37,7 +27,7 @@ def read_old_word(content: bytes, name: str) -> Document:
         Neither program is installed, or the one that is fails.
     """
     if (made := _by_office(content, name, "doc", "docx")) is not None:
-        return read_docx(made)
+        return extract_docx(made)
     if antiword := shutil.which("antiword"):
         with tempfile.NamedTemporaryFile(suffix=".doc") as file:
             file.write(content)
@@ -46,8 +36,8 @@ def read_old_word(content: bytes, name: str) -> Document:
     raise OctavoError(f"{name} is an old Word file: install antiword or LibreOffice, or save it as DOCX or PDF.")
 
 
-def read_old_slides(content: bytes, name: str) -> Document:
-    """Read an old PowerPoint file.
+def extract_old_slides(content: bytes, name: str) -> Document:
+    """Extract an old PowerPoint file.
 
     Raises
     ------
@@ -55,7 +45,7 @@ def read_old_slides(content: bytes, name: str) -> Document:
         LibreOffice is not installed, or fails.
     """
     if (made := _by_office(content, name, "ppt", "pptx")) is not None:
-        return read_slides(made)
+        return extract_slides(made)
     raise OctavoError(f"{name} is an old PowerPoint file: install LibreOffice, or save it as PPTX or PDF.")
 
 
@@ -75,7 +65,6 @@ def _by_office(content: bytes, name: str, old: str, new: str) -> Archive | None:
 
 
 def _run(command: list[str], name: str, other: str) -> str:
-    """Return what a program prints."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError) as problem:

@@ -1,4 +1,4 @@
-"""Read old sheets of Excel (XLS): a table for each sheet, under its name."""
+"""Extract old sheets of Excel (XLS): a table for each sheet, under its name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,8 @@ from ..markdown import document_of
 from .sheets import shown, text_of_sheet
 
 
-def is_old_sheets(content: bytes) -> bool:
-    """Return whether an OLE file is a workbook of Excel."""
-    return any(name.encode("utf-16-le") + bytes(2) in content for name in ("Workbook", "Book"))
-
-
-def read_old_sheets(content: bytes, name: str) -> Document:
-    """Read the values of sheets.
+def extract_old_sheets(content: bytes, name: str) -> Document:
+    """Extract the values of sheets.
 
     Raises
     ------
@@ -51,7 +46,6 @@ def _sheet(book: Any, sheet: Any) -> str:
 
 
 def _cell(book: Any, cell: Any) -> str:
-    """Return what a cell shows."""
     import xlrd
 
     if cell.ctype == xlrd.XL_CELL_DATE:

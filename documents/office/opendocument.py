@@ -1,10 +1,9 @@
-"""Read OpenDocument (ODT, ODS, ODP): headings, lists, tables, notes, and the numbers of charts."""
+"""Extract OpenDocument (ODT, ODS, ODP): headings, lists, tables, notes, and the numbers of charts."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-import xml.etree.ElementTree as ElementTree
 from html import escape
 from xml.etree.ElementTree import Element
 
@@ -29,8 +28,8 @@ _FILLED, _MOST_COPIES = 100, 20_000
 _ONE_ITEM = re.compile(r"^\s*<ul>\s*<li>((?:(?!</?li>).)*)</li>\s*</ul>\s*$", re.DOTALL)
 
 
-def read_opendocument(archive: Archive) -> Document:
-    """Read a text, a table or slides of OpenDocument.
+def extract_opendocument(archive: Archive) -> Document:
+    """Extract a text, a table or slides of OpenDocument.
 
     Raises
     ------
@@ -49,8 +48,8 @@ class _OpenDocument:
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
-        self.content = self._tree("content.xml")
-        trees = [self.content, *([self._tree("styles.xml")] if "styles.xml" in archive else [])]
+        self.content = archive.xml("content.xml")
+        trees = [self.content, *([archive.xml("styles.xml")] if "styles.xml" in archive else [])]
         nodes = [node for tree in trees for node in tree.iter() if element_name(node) in ("style", "list-style")]
         self.parents = {attribute(node, "name"): attribute(node, "parent-style-name") for node in nodes}
         self.numbers = {  # the form of numbers of each level of a list
@@ -63,14 +62,7 @@ class _OpenDocument:
         self.opened: set[str] = set()
 
     def html(self) -> str:
-        """Return the document as HTML."""
         return self._html(_body(self.content), "", 0)
-
-    def _tree(self, path: str) -> Element:
-        try:
-            return ElementTree.fromstring(self.archive.read(path))
-        except (ElementTree.ParseError, ValueError, LookupError) as problem:
-            raise self.archive.damaged() from problem
 
     def _html(self, node: Element, style: str, depth: int, is_sheet: bool = False) -> str:
         """Return an element as HTML: in lists of a style and a depth. A table right in a spreadsheet is a sheet."""
@@ -120,7 +112,7 @@ class _OpenDocument:
         if path in self.opened or path not in self.archive:
             return ""
         self.opened.add(path)
-        root = self._tree(path)
+        root = self.archive.xml(path)
         return escape(formula(root)) if element_name(root) == "math" else self._html(_body(root), "", 0)
 
 
@@ -151,7 +143,6 @@ def _note_or_cell(node: Element, name: str, inner: str) -> str:
 
 
 def _copies(text: str, number: int) -> str:
-    """Return copies of a cell or row."""
     if number > _MOST_COPIES:
         raise OctavoError(f"A table repeats a cell or row {number:,} times: delete the copies.")
     return text * number

@@ -1,4 +1,4 @@
-"""Read RTF: headings, paragraphs, lists, tables and notes; and the HTML that mail of Outlook keeps in RTF.
+"""Extract RTF: headings, paragraphs, lists, tables and notes; and the HTML that mail of Outlook keeps in RTF.
 
 striprtf, and what else there is in Python, gives the text alone: no headings and no rows, and hidden text as text.
 """
@@ -47,16 +47,16 @@ _BULLETS = set("·•o▪-*§Ø–●○■\uf0b7\uf0a7\uf0d8")  # noqa: RUF001
 _OUTLINED = re.compile(rb"\{\\s(\d+)\b[^{};]*?\\outlinelevel(\d)\b")
 
 
-def read_rtf(content: bytes, name: str) -> Document:
-    """Read RTF."""
+def extract_rtf(content: bytes, name: str) -> Document:
+    """Extract RTF."""
     return document_of(*to_markdown(parse(html_of_rtf(content), name), is_site=False))
 
 
 def html_of_rtf(content: bytes) -> str:
     """Return RTF as HTML, or the HTML that it was made of."""
-    reader = _Reader(content)
-    reader.read()
-    return reader.html().encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
+    parser = _Parser(content)
+    parser.parse()
+    return parser.html().encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class _Group:
     n_fallback: int = 1  # characters after one in Unicode, for old readers
 
 
-class _Reader:
+class _Parser:
     """The blocks of a file so far, and what is open at a place of it."""
 
     def __init__(self, content: bytes) -> None:
@@ -87,15 +87,14 @@ class _Reader:
         self._merged, self._merges = list[str](), ""
 
     def html(self) -> str:
-        """Return what was read."""
         if self._is_html:
             return "".join(self._text)
         self._end_paragraph()
         self._end_table()
         return "".join(self._blocks).replace("</ul><ul>", "")
 
-    def read(self) -> None:
-        """Read the file to its end, or to what is not RTF."""
+    def parse(self) -> None:
+        """Parse the file up to its end, or up to bytes that are not RTF."""
         position = 0
         while token := _TOKEN.match(self._content, position):
             position = token.end()
@@ -148,7 +147,6 @@ class _Reader:
         self._groups[-1] = replace(self._groups[-1], **changes)  # type: ignore[arg-type]
 
     def _control(self, word: str, number: int | None) -> None:
-        """Do what a control says."""
         group = self._groups[-1]
         if word in _SILENT or (self._is_optional and word not in _SHOWN):
             self._change(is_silent=True)

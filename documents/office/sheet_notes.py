@@ -1,9 +1,8 @@
-"""Read what lies on a sheet of Excel (XLSX) beside its cells: text boxes, and remarks on cells."""
+"""Extract the text boxes of a sheet of Excel (XLSX), and the remarks on its cells."""
 
 from __future__ import annotations
 
 import posixpath
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
@@ -24,11 +23,11 @@ def sheet_notes(archive: Archive, sheet: str) -> str:
     if links not in archive:
         return ""
     parts: list[str] = []
-    for link in _tree(archive, links):
+    for link in archive.xml(links):
         path = posixpath.normpath(posixpath.join("/", folder, link.get("Target", ""))).removeprefix("/")
         kind = link.get("Type", "").rpartition("/")[2]
         if kind in ("drawing", "comments", "threadedComment") and path in archive:
-            parts += (_boxes if kind == "drawing" else _remarks)(_tree(archive, path))
+            parts += (_boxes if kind == "drawing" else _remarks)(archive.xml(path))
     return "".join(f"\n{part}\n" for part in parts)
 
 
@@ -48,16 +47,8 @@ def _remarks(root: Element) -> Iterator[str]:
 
 
 def _boxes(root: Element) -> Iterator[str]:
-    """Yield the paragraphs in the shapes of a drawing."""
     for node in root.iter():
         if element_name(node) == "p":
             text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")
             if text.strip():
                 yield " ".join(text.split())
-
-
-def _tree(archive: Archive, path: str) -> Element:
-    try:
-        return ElementTree.fromstring(archive.read(path))
-    except (ElementTree.ParseError, ValueError, LookupError) as problem:
-        raise archive.damaged() from problem

@@ -1,4 +1,4 @@
-"""Read sheets of Excel (XLSX): a table for each sheet, under its name."""
+"""Extract sheets of Excel (XLSX): a table for each sheet, under its name."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .sheet_notes import sheet_notes
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell [^>]*?ref="([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"')
 
 
-def read_sheets(archive: Archive) -> Document:
-    """Read the values of sheets; a formula whose value the file lacks stays a formula.
+def extract_sheets(archive: Archive) -> Document:
+    """Extract the values of sheets; a formula whose value the file lacks stays a formula.
 
     Raises
     ------
@@ -45,7 +45,6 @@ def read_sheets(archive: Archive) -> Document:
 
 
 def _sheet(archive: Archive, values: Any, formulas: Any) -> str:
-    """Return a sheet as Markdown."""
     for sheet in (values, formulas):
         sheet.reset_dimensions()  # they may be wrong
     pairs = enumerate(zip(values.iter_rows(), formulas.iter_rows(), strict=True))
@@ -94,7 +93,6 @@ def _column(letters: bytes) -> int:
 
 
 def _cell(cell: Any, formula: Any) -> str:
-    """Return what a cell shows."""
     return shown(formula.value, "") if cell.value is None else shown(cell.value, cell.number_format)
 
 

@@ -1,4 +1,4 @@
-"""Read slides of PowerPoint (PPTX): texts, tables, numbers of charts, and notes, under a heading for each slide."""
+"""Extract slides of PowerPoint (PPTX): texts, tables, numbers of charts, and notes, under a heading for each slide."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .charts import chart_rows, chart_title
 from .sheet_notes import remark
 
 
-def read_slides(archive: Archive) -> Document:
-    """Read slides.
+def extract_slides(archive: Archive) -> Document:
+    """Extract slides.
 
     Raises
     ------
@@ -37,7 +37,6 @@ def read_slides(archive: Archive) -> Document:
 
 
 def _slide(number: int, slide: Any) -> str:
-    """Return a slide as Markdown."""
     title = slide.shapes.title
     words = " ".join(title.text_frame.text.split()) if title is not None else ""
     own = None if title is None else title.shape_id
@@ -52,7 +51,6 @@ def _slide(number: int, slide: Any) -> str:
 
 
 def _shape(shape: Any) -> Iterator[str]:
-    """Yield the texts of a shape and of those in it."""
     if hasattr(shape, "shapes"):
         for inner in shape.shapes:
             yield from _shape(inner)

@@ -1,4 +1,4 @@
-"""Read PDF with PDFium: text with headings, lists and tables, without headers and footers."""
+"""Extract PDF with PDFium: text with headings, lists and tables, without headers and footers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _NOTE_SIZE, _NOTE = 0.92, re.compile(r"[\^\[(]?(\d{1,3}|[*\u2020\u2021\u00a7])")
 _REMARK = "[Remark: "
 
 
-def read_pdf(content: bytes, name: str, recognition: Recognition | None = None) -> Document:
-    """Read a PDF.
+def extract_pdf(content: bytes, name: str, recognition: Recognition | None = None) -> Document:
+    """Extract the text of a PDF, with its pages and headings.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ def read_pdf(content: bytes, name: str, recognition: Recognition | None = None) 
                 labels.append(pdf.get_page_label(number) or str(number + 1))
                 texts.append(page_text(page))
                 page.close()
-            unread = [number for number, text in enumerate(texts) if text.is_picture or text.is_unclear]
-            for number, made in recognition.pages(unread, lambda number: picture_of(pdf[number])).items():
+            without_text = [number for number, text in enumerate(texts) if text.is_picture or text.is_unclear]
+            for number, made in recognition.pages(without_text, lambda number: picture_of(pdf[number])).items():
                 with pypdfium2.PdfDocument(made) as recognised:
                     texts[number] = page_text(recognised[0])
             outline = _outline(pdf)
@@ -81,6 +81,20 @@ def read_pdf(content: bytes, name: str, recognition: Recognition | None = None) 
     text, offsets = _written(pages, outline, [text.remarks for text in texts])
     document = document_of(text, list(zip(offsets, labels, strict=True)), notices)
     return replace(document, needed_password=password is not None and _needs_password(content))
+
+
+def extract_picture(content: bytes, name: str, recognition: Recognition) -> Document:
+    """Extract the text of a picture, which tesseract writes as a PDF.
+
+    Raises
+    ------
+    OctavoError
+        The text of the picture was not recognised, or it has none.
+    """
+    recognised = recognition.pages([0], lambda _: content)
+    if not recognised:
+        raise OctavoError(f"{name} has only a picture: {remedy()}.")
+    return replace(extract_pdf(recognised[0], name), notices=(recognition.notice,))
 
 
 def _needs_password(content: bytes) -> bool:
@@ -129,7 +143,6 @@ def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Ite
 
 
 def _shown(labels: Sequence[str], n_pages: int) -> str:
-    """Return which pages, in words."""
     if len(labels) == n_pages:
         return f"on its {n_pages} pages" if n_pages > 1 else "on its page"
     names = ", ".join(labels[:10]) + (" and others" if len(labels) > 10 else "")
@@ -246,7 +259,6 @@ def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]
 
 
 def _block(block: Block, words: Counter[str], level: int | None) -> str:
-    """Write a block as Markdown."""
     if block.kind == "table":
         table = block.lines[0].table
         cells = [[joined(cell or [""], words) for cell in row] for row in table.rows] if table else table_rows(block)

@@ -140,7 +140,6 @@ def _parted(line: Line, grid: Grid, column: int) -> list[tuple[int, Line]]:
 def _rows(
     grid: Grid, lines: Mapping[Field, Sequence[Line]], from_right: bool
 ) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """Return the rows of a table that have text, each with the lines of its cells."""
     columns = _columns(grid, lines)
     rows = []
     for row in sorted({row for row, _ in lines}):

@@ -1,4 +1,4 @@
-"""Read the characters of a PDF's page with PDFium, line by line."""
+"""Extract the characters of a PDF's page with PDFium, line by line."""
 
 from __future__ import annotations
 
@@ -167,7 +167,6 @@ def place(character: Character) -> tuple[float, float]:
 
 
 def _placed(text: str, box: Any, x: float, y: float, style: Style) -> Character:
-    """Return a character in the coordinates of its line."""
     if not style.angle:
         return Character(text, box.left, box.right, y, style)
     cos, sin = style.cos, style.sin

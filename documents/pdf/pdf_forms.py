@@ -1,4 +1,4 @@
-"""Read what was filled in on a PDF's page: values of fields, ticked boxes, and typed remarks."""
+"""Extract the entries on a PDF's page: values of fields, ticked boxes, and typed remarks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ def _annotations(page: Any) -> Iterator[Any]:
 
 
 def _string(function: Any, *arguments: Any) -> str:
-    """Return a string that PDFium writes in UTF-16."""
     import pypdfium2.raw as pdfium
 
     n_bytes = function(*arguments, None, 0)

@@ -25,12 +25,29 @@ _MOST_EDGES = 300
 #: Most that exponents and note numbers rise above their line, in font sizes.
 _RAISED = 0.45
 
+#: Most that parts of a line differ in height, and the width of letters of code, in font sizes.
+_LEVEL, _FIXED_WIDTH = 0.4, 0.6
+
 #: Share of a column that its lines fill on average, as cells of a table fill less; share of it that full lines fill;
 #: and their share of lines in a column that also has pictures with words, or formulas.
 _FILLED, _FULL, _FULL_LINES = 0.55, 0.8, 0.25
 
-#: Most that the lines of a sentence are further apart than others, in font sizes.
-_OPEN_LEADING = 1.0
+#: Most that lines of a paragraph, and of an unfinished sentence, are further apart than is usual, in font sizes; and
+#: the most distance of the lines of a heading and of code, in font sizes.
+_EXTRA_LEADING, _OPEN_LEADING = 0.35, 1.0
+_HEADING_LEADING, _CODE_LEADING = 1.6, 3.0
+
+#: Most distance of lines that counts as that of a paragraph, and the usual one where there is none, in font sizes.
+_MOST_LEADING, _USUAL_LEADING = 2.5, 1.2
+
+#: Points within which lines have the same size; and most that lines of a paragraph differ in size, as a share.
+_SAME_SIZE, _SIMILAR_SIZE = 0.5, 0.2
+
+#: Share of its column that a line leaves free at most: a justified one, a full one, and one that may be full.
+_JUSTIFIED, _RAGGED, _VERY_RAGGED = 0.1, 0.15, 0.4
+
+#: Least indents, in font sizes: of the second line of an item, and of the first line of a paragraph.
+_ITEM_INDENT, _PARAGRAPH_INDENT = 0.3, 0.7
 
 #: Letters of a heading are larger than the text's by this factor.
 _HEADING_SIZE = 1.12
@@ -136,8 +153,8 @@ def _are_numbered_on(before: Sequence[Piece], after: Sequence[Piece]) -> bool:
     ]
     first, second = numbers
     all_numbers = first + second
-    goes_on = all(b - a == 1 for a, b in pairwise(all_numbers))
-    return bool(first and second) and len(all_numbers) >= _LEAST_NUMBERS and goes_on
+    continues = all(b - a == 1 for a, b in pairwise(all_numbers))
+    return bool(first and second) and len(all_numbers) >= _LEAST_NUMBERS and continues
 
 
 def _longest_run(falling: Sequence[Piece], left: float, right: float) -> tuple[int, list[Piece]]:
@@ -171,7 +188,7 @@ def _joined_baselines(lines: list[Line]) -> list[Line]:
     joined: list[Line] = []
     for line in lines:
         last = joined[-1] if joined and not line.table and not joined[-1].table else None
-        if last and line.column == last.column and abs(line.y - last.y) < 0.4 * line.size:
+        if last and line.column == last.column and abs(line.y - last.y) < _LEVEL * line.size:
             pieces = sorted((*joined.pop().pieces, *line.pieces), key=lambda piece: piece.left)
             line = Line(tuple(pieces), line.column)
         joined.append(line)
@@ -215,7 +232,7 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
             kind = "text" if _runs_on(before, line, leading) and abs(before.left - line.left) < line.size else kind
         elif _is_bold_only(line, kind, body_size, titles) and _in_text(grouped, line, after, leading):
             kind = "text"
-        if grouped and kind != "item" and _goes_on(grouped[-1], line, kind, leading):
+        if grouped and kind != "item" and _continues(grouped[-1], line, kind, leading):
             grouped[-1].lines.append(line)
         else:
             grouped.append(Block([line], kind))
@@ -243,8 +260,8 @@ def _has_neighbour(made: Sequence[Block], n_cells_after: Sequence[int]) -> bool:
 def _runs_on(line: Line, after: Line, leading: float) -> bool:
     """Return whether a line is full and closely followed by the next one, as within a paragraph."""
     left, right = line.column
-    is_close = line.column == after.column and 0 < line.y - after.y <= (leading + 0.35) * after.size
-    return is_close and line.right > right - 0.1 * (right - left)
+    is_close = line.column == after.column and 0 < line.y - after.y <= (leading + _EXTRA_LEADING) * after.size
+    return is_close and line.right > right - _JUSTIFIED * (right - left)
 
 
 def _in_text(made: Sequence[Block], line: Line, after: Line | None, leading: float) -> bool:
@@ -252,20 +269,20 @@ def _in_text(made: Sequence[Block], line: Line, after: Line | None, leading: flo
     if line.text.endswith("-") or _CAPTION.match(line.text):
         return True
     before = made[-1].lines[-1] if made and made[-1].kind == "text" else None
-    if before and abs(before.size - line.size) < 0.5 and _runs_on(before, line, leading):
+    if before and abs(before.size - line.size) < _SAME_SIZE and _runs_on(before, line, leading):
         return True
-    return bool(after and not after.bold and abs(after.size - line.size) < 0.5 and _runs_on(line, after, leading))
+    has_same_size = after and not after.bold and abs(after.size - line.size) < _SAME_SIZE
+    return bool(after and has_same_size and _runs_on(line, after, leading))
 
 
 def _leading(lines: Sequence[Line]) -> float:
     """Return the usual distance between lines of a paragraph, in font sizes."""
     steps = [(a.y - b.y) / a.size for a, b in pairwise(lines) if a.column == b.column and a.y > b.y]
-    steps = [step for step in steps if step < 2.5]
-    return statistics.median_low(steps) if steps else 1.2
+    steps = [step for step in steps if step < _MOST_LEADING]
+    return statistics.median_low(steps) if steps else _USUAL_LEADING
 
 
 def _kind(line: Line, body_size: float) -> str:
-    """Return the kind of block that a line would begin."""
     text = line.text
     if line.fixed:
         return "code"
@@ -281,32 +298,32 @@ def _kind(line: Line, body_size: float) -> str:
     return "text"
 
 
-def _goes_on(block: Block, line: Line, kind: str, leading: float) -> bool:
-    """Return whether a line belongs to the block before it."""
+def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
     last = block.lines[-1]
     if kind == "entry" or block.kind == "entry":
         return False
     if "rows" in (kind, block.kind):
         return block.kind == kind and line.column == last.column and 0 < last.y - line.y < ROW_GAP * line.size
     if block.kind == "code" or kind == "code":
-        return block.kind == kind and line.column == last.column and 0 < last.y - line.y < 3 * line.size
+        return block.kind == kind and line.column == last.column and 0 < last.y - line.y < _CODE_LEADING * line.size
     if block.kind == "heading" or kind == "heading":
-        same = block.kind == kind and abs(line.size - last.size) < 0.5 and line.bold == last.bold
-        return same and line.column == last.column and 0 < last.y - line.y < 1.6 * line.size
-    if block.kind == "table" or abs(line.size - last.size) > 0.2 * last.size:
+        same = block.kind == kind and abs(line.size - last.size) < _SAME_SIZE and line.bold == last.bold
+        return same and line.column == last.column and 0 < last.y - line.y < _HEADING_LEADING * line.size
+    if block.kind == "table" or abs(line.size - last.size) > _SIMILAR_SIZE * last.size:
         return False
     if line.column != last.column or line.y > last.y:  # a sentence may continue in a new column
         return not last.text.endswith((".", "!", "?", ":")) and line.text[:1].islower()
     width = last.column[1] - last.column[0]
-    is_full = last.right > last.column[1] - 0.15 * width
-    is_open = last.right > last.column[1] - 0.4 * width and line.text[:1].islower() and last.text[-1:].isalpha()
-    if last.y - line.y > (leading + (_OPEN_LEADING if is_open else 0.35)) * line.size:
+    is_full = last.right > last.column[1] - _RAGGED * width
+    is_within_sentence = line.text[:1].islower() and last.text[-1:].isalpha()
+    is_open = is_within_sentence and last.right > last.column[1] - _VERY_RAGGED * width
+    if last.y - line.y > (leading + (_OPEN_LEADING if is_open else _EXTRA_LEADING)) * line.size:
         return False
     indent = line.left - line.column[0]
     if block.kind == "item":
-        return line.left > block.lines[0].left + 0.3 * line.size or len(block.lines) > 1
+        return line.left > block.lines[0].left + _ITEM_INDENT * line.size or len(block.lines) > 1
     first_indent = block.lines[0].left - line.column[0]
-    is_indented = indent > first_indent + 0.7 * line.size
+    is_indented = indent > first_indent + _PARAGRAPH_INDENT * line.size
     return not is_indented and (is_full or not last.text.endswith((".", "!", "?", ":")))
 
 
@@ -320,5 +337,5 @@ def list_item(text: str) -> str:
 
 def code(lines: Sequence[Line]) -> str:
     """Return lines of code with their indents, as a block of Markdown."""
-    left, width = min(line.left for line in lines), 0.6 * lines[0].size
+    left, width = min(line.left for line in lines), _FIXED_WIDTH * lines[0].size
     return "\n".join(["```", *(" " * round((line.left - left) / width) + line.text for line in lines), "```"])

@@ -99,16 +99,16 @@ def fonts_of_objects(page: Any, styles: dict[int | None, Style]) -> tuple[set[st
     """
     import pypdfium2.raw as pdfium
 
-    read, missing = set(), set()
+    found, missing = set(), set()
     name = ctypes.create_string_buffer(64)
     for each in page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_TEXT,)):
         font = pdfium.FPDFTextObj_GetFont(each.raw)
         pdfium.FPDFFont_GetBaseFontName(font, name, len(name))
         if ctypes.cast(each.raw, ctypes.c_void_p).value in styles:
-            read.add(name.value.decode("utf-8", "replace"))
+            found.add(name.value.decode("utf-8", "replace"))
         elif not pdfium.FPDFFont_GetIsEmbedded(font) and _is_makeshift(font):
             missing.add(name.value.decode("utf-8", "replace"))
-    return read, missing
+    return found, missing
 
 
 def _is_makeshift(font: Any) -> bool:

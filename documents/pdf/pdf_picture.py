@@ -61,7 +61,6 @@ def draw_page(content: bytes, label: str, quote: str) -> PagePicture:
 
 
 def _boxes(page: Any, quote: str, size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the boxes of the lines of a passage, in a picture of the page."""
     import pypdfium2.raw as pdfium
 
     text_page = page.get_textpage()
@@ -93,7 +92,6 @@ def _found(text: str, quote: str) -> tuple[int, int]:
 
 
 def _pixel(page: Any, size: tuple[int, int], x: float, y: float) -> tuple[int, int]:
-    """Return the pixel of a place on a page."""
     import pypdfium2.raw as pdfium
 
     column, row = ctypes.c_int(), ctypes.c_int()

@@ -24,6 +24,9 @@ from .right_to_left import is_right_to_left, logical_text
 #: letters of a word; in font sizes.
 _GAP, _BLANK, _TOUCHING = 0.9, 0.12, 0.1
 
+#: Most that characters of a line differ in height, in font sizes.
+_LEVEL = 0.5
+
 #: Fewest pieces at a right angle to the page's text that are more than a stamp in the margin; width of this margin, as
 #: a share of the page's; the largest angle of lines that only lean, in degrees; and the largest size of text across the
 #: page that counts as text, in sizes of the page's text.
@@ -35,6 +38,10 @@ _LARGE = 2 / 3
 #: Capitals beside which a paragraph begins: their least size, in sizes of the page's text, and their form; those that
 #: may be words; and the height of capitals, in font sizes.
 _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u2018\u201c\u00ab]?[^\W\d_]"), "AIO", 0.72
+
+#: Where a paragraph begins beside such a capital, in sizes of its text: from where to where at the capital's right, how
+#: much above its foot at least, and how far from the height of its top at most.
+_BESIDE, _ABOVE_FOOT, _OFF_TOP = (-0.3, 1.5), 0.5, 0.6
 
 #: A digit is an exponent or a note's number if it is this much smaller and higher than the text before it.
 _SMALL, _RAISED = 0.85, 0.2
@@ -175,8 +182,10 @@ def _without_drop_capitals(pieces: list[Piece]) -> list[Piece]:
 
 def _begins_beside(piece: Piece, capital: Piece) -> bool:
     """Return whether a piece begins at the right of a large capital, at the height of its top."""
-    is_beside = -0.3 < (piece.left - capital.right) / piece.size < 1.5 and piece.y > capital.y + 0.5 * piece.size
-    return is_beside and abs(capital.y - piece.y + _CAP_HEIGHT * (capital.size - piece.size)) < 0.6 * piece.size
+    nearest, farthest = _BESIDE
+    is_beside = nearest < (piece.left - capital.right) / piece.size < farthest
+    below_top = capital.y - piece.y + _CAP_HEIGHT * (capital.size - piece.size)
+    return is_beside and piece.y - capital.y > _ABOVE_FOOT * piece.size and abs(below_top) < _OFF_TOP * piece.size
 
 
 def _leant(piece: Piece, degrees: int) -> Piece:
@@ -205,7 +214,6 @@ def _whole_lines(lines: Iterable[list[Character]]) -> list[list[Character]]:
 
 
 def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
-    """Yield the angles and the pieces of a line."""
     words: list[Character] = []
     for character in line:
         if words and character.text != " " and not _continues(words, character):
@@ -221,7 +229,7 @@ def _continues(words: Sequence[Character], character: Character, gap: float = _G
     size, last = character.style.size, words[-1]
     if character.style.angle != last.style.angle:
         return False
-    is_level = abs(character.y - words[0].y) <= 0.5 * max(size, last.style.size, words[0].style.size)
+    is_level = abs(character.y - words[0].y) <= _LEVEL * max(size, last.style.size, words[0].style.size)
     return is_level and -1 < (character.left - last.right) / size < gap
 
 
@@ -254,7 +262,6 @@ def _is_mark(letter: str, before: str, after: str) -> bool:
 
 
 def _piece(words: Sequence[Character], text: str) -> Iterator[tuple[int, Piece]]:
-    """Yield the angle and the piece of characters, if there are any."""
     text = re.sub(r"(?<=[a-z])\u00ad(?=[a-z])", "", re.sub(r"\s+", " ", text).strip()).replace("\u00ad", "-")
     styles = [character.style for character in words if character.text != " "]
     if text:

@@ -128,7 +128,6 @@ def _strokes(page: Any) -> Iterator[tuple[tuple[float, float], tuple[float, floa
 def _paths(
     count: Callable[[Any], int], get: Callable[[Any, int], Any], holder: Any, matrix: _Matrix, depth: int = 0
 ) -> Iterator[tuple[Any, _Matrix]]:
-    """Yield the paths of a page, and of the drawings in it, with their matrices."""
     import pypdfium2.raw as pdfium
 
     for number in range(count(holder)):
@@ -142,7 +141,6 @@ def _paths(
 
 
 def _matrix(each: Any) -> _Matrix:
-    """Return the matrix of what is drawn on a page."""
     import pypdfium2.raw as pdfium
 
     matrix = pdfium.FS_MATRIX()

@@ -47,7 +47,6 @@ def logical_text(seen: Sequence[str], from_right: bool) -> str:
 
 
 def _directions(seen: Sequence[str], from_right: bool) -> list[str]:
-    """Return "R" or "L" for each character."""
     classes = [unicodedata.bidirectional(character[0]) for character in seen]
     kinds = ["R" if c in _RIGHT else "L" if c == "L" else "D" if c in _DIGITS else "" for c in classes]
     for number, c in enumerate(classes):

@@ -1,4 +1,4 @@
-"""Read notebooks (IPYNB): text, code, and what code printed, without pictures."""
+"""Extract notebooks (IPYNB): text, code, and what code printed, without pictures."""
 
 from __future__ import annotations
 
@@ -15,22 +15,12 @@ from ..markdown import document_of
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def is_notebook(content: bytes, name: str) -> bool:
-    """Return whether a file is a notebook."""
-    if not content.lstrip().startswith(b"{") or b'"nbformat"' not in content:
-        return False
-    try:
-        return bool(_cells(json.loads(content)))
-    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
-        return False
-
-
-def read_notebook(content: bytes, name: str) -> Document:
-    """Read a notebook. A place is a cell, by its number, below its heading."""
+def extract_notebook(content: bytes, name: str) -> Document:
+    """Extract a notebook. A place is a cell, by its number, below its heading."""
     notebook = json.loads(content)
     language = str(_dict(_dict(notebook.get("metadata")).get("kernelspec")).get("language") or "")
     text, starts = "", list[tuple[int, str]]()
-    for number, cell in enumerate(_cells(notebook), 1):
+    for number, cell in enumerate(notebook_cells(notebook), 1):
         if written := _cell(cell, language, name):
             text += "\n\n" if text else ""
             starts.append((len(text), f"Cell {number}"))
@@ -41,14 +31,13 @@ def read_notebook(content: bytes, name: str) -> Document:
     return replace(document, places=tuple(places))
 
 
-def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+def notebook_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the cells; those of the third version are in sheets."""
     cells: list[dict[str, Any]] = (notebook if "cells" in notebook else notebook["worksheets"][0])["cells"]
     return cells
 
 
 def _cell(cell: dict[str, Any], language: str, name: str) -> str:
-    """Return a cell as Markdown."""
     kind, text = cell.get("cell_type"), _joined(cell.get("source", cell.get("input", ""))).strip("\n")
     if kind == "heading":
         return f"{'#' * int(cell.get('level', 1))} {text}"

@@ -119,7 +119,6 @@ class FolderEvaluation:
         return FolderReading(self.llama, document_set, open_unread(self.llama, library, files, 1, progress))
 
     def _answered(self, reading: Reading, way: str, asked: Asked, depth: int, number: int) -> dict[str, Any]:
-        """Answer a question, and return its record."""
         start = working_time()
         found = reading.ways[way](reading, asked)
         n_held, first = self.llama.n_tokens, 0.0
@@ -142,7 +141,6 @@ class FolderEvaluation:
         }
 
     def _row(self, way: str, depth: int) -> dict[str, Any]:
-        """Return the means of a way over the questions."""
         records = [record for (name, _, at, _, _), record in self.results.samples.items() if (name, at) == (way, depth)]
         scores = np.array([record["score"] for record in records])
         row = {

@@ -16,7 +16,7 @@ from ...runtime.methods.parameters import parameter
 from ..prose import BORDER, prose_of
 from ..tasks.needle import FACTS
 from ..tasks.qa import read_articles
-from ..tasks.task_data import ARTICLES, NOVEL
+from ..tasks.task import ARTICLES, NOVEL
 from .folder_task import Asked, Folder, FolderTask, document_name, documents_with
 
 _NEEDLE, _QA = "needle", "qa"

@@ -87,7 +87,6 @@ class FirstReading(Reading):
         return self.read(self.best_chunks(WordScores(tokens), tokens, asked, PASSAGE_TOKENS), asked)
 
     def _opened(self, name: str) -> Index:
-        """Return the index of a document."""
         assert self._read_set is not None
         document = next(one for one in self._read_set.documents if one.name == name)
         return self._read_set.open(document)[0]

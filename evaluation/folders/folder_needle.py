@@ -11,7 +11,7 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ..prose import prose_of
 from ..tasks.needle import FACTS
-from ..tasks.task_data import NOVEL
+from ..tasks.task import NOVEL
 from .folder_task import Asked, Folder, FolderTask, document_name, documents_with
 
 

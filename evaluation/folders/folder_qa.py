@@ -11,7 +11,7 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ..prose import prose_of
 from ..tasks.qa import Paragraph, read_articles
-from ..tasks.task_data import ARTICLES, NOVEL
+from ..tasks.task import ARTICLES, NOVEL
 from .folder_task import Asked, Folder, FolderTask, document_name, documents_with
 
 

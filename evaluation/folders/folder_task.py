@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import ClassVar
 import numpy as np
 
 from ...convert.plan.recall_texts import Haystack
-from ...documents.text.plain_text import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
-from ...runtime.methods.parameters import Parameters, parameter
+from ...runtime.methods.parameters import parameter
 from ..prose import BORDER
+from ..tasks.task import AnyTask
 from ..tasks.text_scores import contains_words
 
 
@@ -55,8 +55,8 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class FolderTask(Parameters, ABC):
-    """Make a folder of documents, and ask questions about it. A task has these class attributes.
+class FolderTask(AnyTask):
+    """Make a folder of documents, and ask questions about it.
 
     Parameters
     ----------
@@ -65,18 +65,6 @@ class FolderTask(Parameters, ABC):
 
     Attributes
     ----------
-    name : str
-        Key of the task in the table `FOLDER_TASKS`.
-    metric : str
-        Name of the score.
-    higher_is_better : bool
-        Whether a higher score is better.
-    samples : int
-        Default number of questions.
-    data : Path
-        Default file to make documents of.
-    own_depths : bool
-        Whether the documents have lengths of their own, in place of the requested depths.
     is_alone : bool
         Whether a question is asked about its document alone, which may not be read yet (first_ways.py), and not about
         all documents (ways.py).
@@ -84,16 +72,9 @@ class FolderTask(Parameters, ABC):
 
     documents: int = parameter(20, least=2)
 
-    metric: ClassVar[str] = "has the answer"
-    higher_is_better: ClassVar[bool] = True
-    samples: ClassVar[int] = 60
-    data: ClassVar[Path]
-    own_depths: ClassVar[bool] = False
+    metric = "has the answer"
+    samples = 60
     is_alone: ClassVar[bool] = False
-
-    def content(self, data: Path) -> str:
-        """Return the content of all data files (see `Task.content`)."""
-        return read_utf8(data)
 
     @abstractmethod
     def folder(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> Folder:

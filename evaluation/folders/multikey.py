@@ -13,7 +13,7 @@ from ...runtime.methods.parameters import parameter
 from ..prose import prose_of
 from ..tasks.niah import NEEDLE, ONE
 from ..tasks.ruler import NUMBER, WORD, Page
-from ..tasks.task_data import NOVEL
+from ..tasks.task import NOVEL
 from .folder_task import Asked, Folder, FolderTask, document_name, documents_with
 
 

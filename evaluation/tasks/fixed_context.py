@@ -20,8 +20,7 @@ from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ..direct_prompt import DirectPrompt
 from ..samples import Outcome, Sample, Text
-from .task import Task
-from .task_data import QUESTIONS, answers_of, read_json
+from .task import QUESTIONS, Task, answers_of, read_json
 from .text_scores import contains_words, squad_scores
 
 

@@ -22,8 +22,7 @@ from ..direct_prompt import DirectPrompt
 from ..prose import Prose
 from ..samples import Outcome, Sample, Text
 from .longbench_scores import classification, code_similarity, count, first_line, qa_f1, retrieval, rouge_l
-from .task import Task
-from .task_data import answers_of
+from .task import Task, answers_of
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,6 @@ def _asked(given: str, label: str, how: str, n_tokens: int, asks: str = "Questio
 
 
 def _summarised(given: str, label: str, what: str) -> Dataset:
-    """Return a dataset that asks for a summary."""
     how = f"Write a one-page summary of {what}."
     return Dataset(f"{given} {how}\n\n{label}:\n", f"\n\nNow: {how}\n\nSummary:", 512, rouge_l)
 

@@ -50,7 +50,6 @@ def first_line(written: str) -> str:
 
 
 def _share_of_numbers(written: str, expected: Sequence[str]) -> float:
-    """Return the share of the expected number among the numbers in a text."""
     numbers = re.findall(r"\d+", written)
     return sum(number == expected[0] for number in numbers) / len(numbers) if numbers else 0.0
 

@@ -1,7 +1,9 @@
-"""Needle: facts of one sentence in long prose, each in words of its own, asked for one by one.
+"""Needle and passkey: facts hidden in long prose, asked for one by one.
 
-DuoAttention (Xiao et al. 2024, section 3.2) hides one needle in a text. Here a text holds several, so that it is read
-once. The last word of each is random, so that a model cannot guess it.
+DuoAttention (Xiao et al. 2024, section 3.2) hides one needle in a text, and Quest (Tang et al. 2024, section 4.2) one
+key. Here a text holds several, so that it is prefilled once, and the model seldom finds the right key by chance. A
+needle is a sentence in words of its own, whose last word is random, so that a model cannot guess it; a passkey is a
+number of five digits.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +20,7 @@ from ...runtime.methods.parameters import parameter
 from ..direct_prompt import DirectPrompt
 from ..prose import even_positions, hide, prose_of
 from ..samples import Outcome, Sample, Text
-from .task import Task
-from .task_data import NOVEL
+from .task import NOVEL, Task
 from .text_scores import contains
 
 #: For each fact: the sentence up to the drawn word, the question, and the words to draw from.
@@ -76,6 +78,21 @@ FACTS = (
 )
 
 
+_PEOPLE = (
+    *("Marta", "Quentin", "Oswald", "Priya", "Hilda", "Tobias", "Ingrid", "Rafael", "Noor", "Barnaby"),
+    *("Svetlana", "Dmitri", "Yusuf", "Beatrix", "Leopold", "Anjali", "Casper", "Ximena", "Gustav", "Zelda"),
+)
+
+
+class Hidden(NamedTuple):
+    """A hidden passage, a question about it, the beginning of the answer, and the rest of the answer."""
+
+    passage: str
+    question: str
+    begin: str
+    answer: str
+
+
 @dataclass(frozen=True)
 class Needle(Task):
     """Recall facts that are hidden at even distances in a text.
@@ -97,33 +114,69 @@ class Needle(Task):
     data = NOVEL
 
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:
-        """Hide facts in prose, in another order in each text, and ask for each of them (see `Task.texts`)."""
+        """Hide facts in prose, others in each text or in another order, and ask for each (see `Task.texts`)."""
         haystack, prompt, texts = prose_of(llama, data), DirectPrompt(llama), []
         head, blank = prompt.head(), "" if prompt.has_template else " "
         for number in range(ceil(n_samples / self.per_text)):
             rng = np.random.default_rng([seed, depth, number])
-            n = min(self.per_text, n_samples - number * self.per_text)
-            facts = [FACTS[i] for i in rng.permutation(len(FACTS))[:n]]
-            words = [str(rng.choice(words)) for _, _, words in facts]
-            hidden = [
-                (position, f"{begin} {word}.")
-                for position, (begin, _, _), word in zip(even_positions(n), facts, words, strict=True)
-            ]
+            facts = self.draw(min(self.per_text, n_samples - number * self.per_text), rng)
+            positions = even_positions(len(facts))
+            hidden = [(position, fact.passage) for position, fact in zip(positions, facts, strict=True)]
             tokens = head + hide(haystack, depth - len(head), hidden, rng)
             samples = [
                 Sample(
-                    prompt.first_question(question) + haystack.pieces(blank + begin),
+                    prompt.first_question(fact.question) + haystack.pieces(blank + fact.begin),
                     n_predict=self.n_tokens,
                     stop="\n",
-                    answers=(word,),
+                    answers=(fact.answer,),
                     position=position,
-                    passage=f"{begin} {word}.",
+                    passage=fact.passage,
                 )
-                for (position, _), (begin, question, _), word in zip(hidden, facts, words, strict=True)
+                for position, fact in zip(positions, facts, strict=True)
             ]
             texts.append(Text(tokens, samples))
         return texts
 
+    def draw(self, n: int, rng: np.random.Generator) -> list[Hidden]:
+        """Draw n facts."""
+        facts = [FACTS[i] for i in rng.permutation(len(FACTS))[:n]]
+        words = [str(rng.choice(words)) for _, _, words in facts]
+        return [
+            Hidden(f"{begin} {word}.", question, begin, word)
+            for (begin, question, _), word in zip(facts, words, strict=True)
+        ]
+
     def score(self, sample: Sample, outcome: Outcome, dense: Outcome) -> dict[str, float]:
-        """Return 1 if the answer has the drawn word, else 0 (see `Task.score`)."""
+        """Return 1 if the answer has the drawn word or key, else 0 (see `Task.score`)."""
         return {"score": contains(outcome.text, sample.answers)}
+
+
+@dataclass(frozen=True)
+class Passkey(Needle):
+    """Recall keys that are hidden at even distances in a text.
+
+    Parameters
+    ----------
+    per_text : int
+        Largest number of keys in a text.
+    n_tokens : int
+        Largest number of tokens of an answer.
+    """
+
+    per_text: int = parameter(10, least=1, most=len(_PEOPLE))
+
+    name = "passkey"
+
+    def draw(self, n: int, rng: np.random.Generator) -> list[Hidden]:
+        """Draw n keys, each of another person."""
+        people = rng.choice(_PEOPLE, n, replace=False)
+        keys = rng.choice(np.arange(10_000, 100_000), n, replace=False)
+        return [
+            Hidden(
+                f"The pass key of {person} is {key}. Remember it. {key} is the pass key of {person}.",
+                f"What is the pass key of {person}?",
+                f"The pass key of {person} is",
+                str(key),
+            )
+            for person, key in zip(people, keys, strict=True)
+        ]

@@ -96,11 +96,9 @@ class Niah(Ruler):
         return page.prose.pieces(self._written(key, value) + border)
 
     def _written(self, key: str, value: str) -> str:
-        """Return a needle."""
         return NEEDLE.format(kind=self.value, key=key, value=value)
 
     def _question(self, page: Page, keys: list[str], values: list[str], place: float | None) -> Sample:
-        """Ask for the values of keys."""
         *others, last = keys
         named = f"{', '.join(others)}{',' if len(others) > 1 else ''} and {last}" if others else last
         words = {"kind": self.value, "keys": named}

@@ -20,8 +20,7 @@ from ...runtime.methods.parameters import parameter
 from ..direct_prompt import DirectPrompt
 from ..prose import BORDER
 from ..samples import Outcome, Sample, Text
-from .task import Task
-from .task_data import ARTICLES, answers_of, read_json
+from .task import ARTICLES, Task, answers_of, read_json
 from .text_scores import squad_scores
 
 #: Smallest length of a text, as a share of the requested depth, which whole paragraphs do not fill.
@@ -111,7 +110,6 @@ class QA(Task):
         n_samples: int,
         rng: np.random.Generator,
     ) -> Text:
-        """Make one text and its questions."""
         haystack, prompt = Haystack(llama, ""), DirectPrompt(llama)
         tokens = prompt.head() if self.chat else haystack.head()
         chosen: list[tuple[int, Paragraph]] = []  # start token, paragraph

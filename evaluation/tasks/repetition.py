@@ -18,8 +18,7 @@ from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ..prose import BORDER, passage, prose_of
 from ..samples import Outcome, Sample, Text
-from .task import Task
-from .task_data import NOVEL
+from .task import NOVEL, Task
 
 
 @dataclass(frozen=True)

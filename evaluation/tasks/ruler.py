@@ -20,8 +20,7 @@ from ...runtime.llama import Llama
 from ..direct_prompt import DirectPrompt
 from ..prose import Prose, prose_of
 from ..samples import Outcome, Sample, Text
-from .task import Task
-from .task_data import NOVEL
+from .task import NOVEL, Task
 from .text_scores import recall
 
 #: Fills texts that hide something in noise (section 3.1, footnote 3).

@@ -12,12 +12,10 @@ from ...ask.sources.find_sources import TokenText, passages
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ..samples import Outcome, Sample, Text
-from .needle import Needle
+from .needle import Needle, Passkey
 from .niah import MultiKeyNiah
-from .passkey import Passkey
 from .qa import QA
-from .task import Task
-from .task_data import ARTICLES, NOVEL
+from .task import ARTICLES, NOVEL, Task
 
 #: Tasks whose answers have sources: RULER's MK-NIAH-1 to 3 are the three of `niah`.
 _TASKS: dict[str, Task] = {

@@ -71,11 +71,9 @@ class VariableTracking(Ruler):
         return {value: [next(remaining) for _ in range(self.hops + 1)] for value in values}
 
     def _assignments(self, value: str, names: list[str]) -> list[str]:
-        """Return the lines of a chain."""
         return [f"VAR {name} = {given}\n" for name, given in zip(names, [value, *names[:-1]], strict=True)]
 
     def _question(self, value: str) -> tuple[str, str]:
-        """Return the question for a value, and the beginning of its answer."""
         return _QUESTION.format(value=value), _PREFIX.format(n=self.hops + 1, value=value)
 
     def _example(self, rng: np.random.Generator, value: str, names: list[str]) -> str:

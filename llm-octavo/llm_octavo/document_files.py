@@ -29,10 +29,10 @@ class Turn(NamedTuple):
 
 def load(name: str) -> llm.Fragment:
     """Return the text of a document. Raise OctavoError if it cannot be read."""
-    from octavo.documents.read import read_document
+    from octavo.documents.extract import extract_document
 
     path = Path(name).expanduser().absolute()
-    document = read_document(path)
+    document = extract_document(path)
     for sentence in document.notices:
         click.echo(sentence, err=True)
     fragment = llm.Fragment(document.text, f"octavo:{path}")

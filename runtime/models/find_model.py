@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import OctavoError
 from ...system.other_work import cores_of_others
-from ...system.usable_cpus import cpu_quota, usable_cpus
+from ...system.usable_cpus import default_threads, usable_cpus
 
 
 def default_model() -> Path:
@@ -53,14 +53,6 @@ def find_model(named: str | os.PathLike[str] | None, notice: Callable[[str], Non
     if name.startswith((local_models.OLLAMA, local_models.LM_STUDIO, local_models.LLAMA_CPP)):
         return local_models.find(name)
     return Path(name)
-
-
-def default_threads() -> int:
-    """Return the number of physical cores that this process may use."""
-    import psutil
-
-    usable = usable_cpus()
-    return max(1, min(psutil.cpu_count(logical=False) or usable, usable, cpu_quota() or usable))
 
 
 def free_threads(least: int) -> int:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ...documents.document import Document
-from ...documents.marked_text import marked_text
+from ...documents.document import Document, marked_text
 from ...errors import OctavoError
 from ...library.file_texts import FileTexts
 from ...library.source_text import SourceFile, SourceText

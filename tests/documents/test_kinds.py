@@ -12,7 +12,7 @@ from email.message import EmailMessage
 import pytest
 from helpers.document_files import CELLS, FB2, ODT, ole, zipped
 
-from octavo.documents.read import may_be_document, read_document
+from octavo.documents.extract import extract_document, may_be_document
 from octavo.errors import OctavoError
 
 
@@ -20,7 +20,7 @@ def read(tmp_path, content, name="x"):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert may_be_document(path)
-    return read_document(path)
+    return extract_document(path)
 
 
 TITLE = "Berth 4 \u2013 rent"
@@ -310,6 +310,6 @@ def test_damaged_files_are_read_or_refused(tmp_path, kind):
     for each in damaged:
         path.write_bytes(each)
         try:
-            assert read_document(path).text
+            assert extract_document(path).text
         except OctavoError as problem:
             assert str(problem).startswith(("x ", "A table repeats"))  # noqa: PT017

@@ -7,14 +7,14 @@ from helpers.document_files import BOOK, PACKAGE, PAGE, word_file, word_parts, z
 
 from octavo.documents.archive import Archive
 from octavo.documents.document import Document
-from octavo.documents.html.epub import read_epub
-from octavo.documents.html.html import read_html
-from octavo.documents.office.docx import read_docx
+from octavo.documents.html.epub import extract_epub
+from octavo.documents.html.html import extract_html
+from octavo.documents.office.docx import extract_docx
 from octavo.errors import OctavoError
 
 
 def test_what_html_says_survives_and_the_site_around_it_does_not():
-    text = read_html(PAGE.encode("latin-1"), "page.html").text
+    text = extract_html(PAGE.encode("latin-1"), "page.html").text
     for part in (
         "# The Lighthouse\n",
         "The keeper wrote **each** ship down at the log",
@@ -80,11 +80,11 @@ def test_what_html_says_survives_and_the_site_around_it_does_not():
     ],
 )
 def test_what_becomes_of_an_element_is_what_is_on_the_page(html, text):
-    assert read_html(html.encode(), "page.html").text == text + "\n"
+    assert extract_html(html.encode(), "page.html").text == text + "\n"
 
 
 def test_headings_of_html_are_places():
-    document = read_html(PAGE.encode("latin-1"), "page.html")
+    document = extract_html(PAGE.encode("latin-1"), "page.html")
     assert document.place(document.text.index("Gannet")).heading == "The Lighthouse > Ships"
 
 
@@ -98,12 +98,12 @@ def test_headings_of_html_are_places():
     ],
 )
 def test_html_says_its_encoding(html):
-    assert read_html(html, "page.html").text == "Маяк\n"
+    assert extract_html(html, "page.html").text == "Маяк\n"
 
 
 def test_html_that_names_the_wrong_encoding_is_read_in_one_that_can_be_told():
     said = "Смотритель маяка записывал каждый корабль, что проходил мимо острова этой зимой."
-    document = read_html(f'<meta charset="utf-8"><p>{said}</p>'.encode("cp1251"), "page.html")
+    document = extract_html(f'<meta charset="utf-8"><p>{said}</p>'.encode("cp1251"), "page.html")
     assert document.text == said + "\n"
     assert document.notices == (
         "page.html is read as cp1251: give its `encoding`, or save it as UTF-8, if that is wrong.",
@@ -111,31 +111,31 @@ def test_html_that_names_the_wrong_encoding_is_read_in_one_that_can_be_told():
 
 
 def test_html_that_names_no_encoding_is_what_browsers_take_it_for():
-    document = read_html("<p>The café naïveté – “quoted” € 20.</p>".encode("cp1252"), "page.html")  # noqa: RUF001
+    document = extract_html("<p>The café naïveté – “quoted” € 20.</p>".encode("cp1252"), "page.html")  # noqa: RUF001
     assert document.text == "The café naïveté – “quoted” € 20.\n"  # noqa: RUF001
     assert document.notices[0].startswith("page.html is read as cp1252: ")
 
 
 def test_html_keeps_the_encoding_that_it_names_despite_a_bad_byte():
     html = '<meta charset="shift_jis"><p>' + "灯台守は島のそばを通る。" * 40
-    document = read_html(html.encode("cp932") + b"\x81.", "page.html")
+    document = extract_html(html.encode("cp932") + b"\x81.", "page.html")
     assert document.text == "灯台守は島のそばを通る。" * 40 + "�.\n"
     assert document.notices == ("page.html has bytes that are not cp932, the first in line 1: they are read as �.",)
 
 
 def test_latin_1_is_what_browsers_take_it_for():
     html = '<meta charset="iso-8859-1"><p>“Fog”</p>'.encode("cp1252")
-    assert read_html(html, "page.html").text == "“Fog”\n"
+    assert extract_html(html, "page.html").text == "“Fog”\n"
 
 
 def test_html_may_leave_out_end_tags():
     items, table = b"<ul><li>a<li>b<ul><li>c</ul></ul>", b"<table><tr><td>1<td>2<tr><td>3<td>4</table>"
     html = b"<html><head><title>T</title><body>" + items + table
-    assert read_html(html, "page.html").text == "# T\n\n- a\n- b\n  - c\n\n| 1 | 2 |\n| --- | --- |\n| 3 | 4 |\n"
+    assert extract_html(html, "page.html").text == "# T\n\n- a\n- b\n  - c\n\n| 1 | 2 |\n| --- | --- |\n| 3 | 4 |\n"
 
 
 def test_a_title_heads_a_page_without_a_heading():
-    assert read_html(b"<title>Log &amp; Book</title><p>One<p>Two", "page.html").text == "# Log & Book\n\nOne\n\nTwo\n"
+    assert extract_html(b"<title>Log &amp; Book</title><p>One<p>Two", "p.html").text == "# Log & Book\n\nOne\n\nTwo\n"
 
 
 @pytest.mark.parametrize(
@@ -152,16 +152,16 @@ def test_a_title_heads_a_page_without_a_heading():
 )
 def test_no_html_takes_long(html):
     """A search that goes back and forth would hang here."""
-    read_html(html.encode(), "page.html")
+    extract_html(html.encode(), "page.html")
 
 
 def test_html_that_is_nested_without_end_is_refused():
     with pytest.raises(OctavoError, match=r"^page\.html cannot be read|elements of page\.html are nested"):
-        read_html(b"<div>" * 3000 + b"deep", "page.html")
+        extract_html(b"<div>" * 3000 + b"deep", "page.html")
 
 
 def read_book(files):
-    return read_epub(Archive(zipped(files), "book.epub"))
+    return extract_epub(Archive(zipped(files), "book.epub"))
 
 
 def test_a_book_is_read_in_its_order():
@@ -219,7 +219,7 @@ def test_an_archive_that_explodes_is_refused():
 
 
 def read_word(content):
-    return read_docx(Archive(content, "report.docx"))
+    return extract_docx(Archive(content, "report.docx"))
 
 
 def test_what_a_word_document_says_survives():
@@ -319,7 +319,7 @@ def test_formulas_of_a_word_document_are_written_in_a_line():
 
 
 def test_html_with_some_damaged_bytes_is_read():
-    document = read_html('<meta charset="utf-8"><p>Маяк и туман'.encode() + b"\xff.", "page.html")
+    document = extract_html('<meta charset="utf-8"><p>Маяк и туман'.encode() + b"\xff.", "page.html")
     assert document.text == "Маяк и туман�.\n"
     assert document.notices == ("page.html has bytes that are not UTF-8, the first in line 1: they are read as �.",)
 
@@ -344,9 +344,9 @@ def test_notes_of_a_word_document_follow_its_text():
 
 
 READERS = {
-    "book.epub": (lambda: zipped(BOOK), lambda content: read_epub(Archive(content, "book.epub"))),
-    "report.docx": (word_file, lambda content: read_docx(Archive(content, "report.docx"))),
-    "page.html": (lambda: PAGE.encode("latin-1"), lambda content: read_html(content, "page.html")),
+    "book.epub": (lambda: zipped(BOOK), lambda content: extract_epub(Archive(content, "book.epub"))),
+    "report.docx": (word_file, lambda content: extract_docx(Archive(content, "report.docx"))),
+    "page.html": (lambda: PAGE.encode("latin-1"), lambda content: extract_html(content, "page.html")),
 }
 
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 from helpers.document_files import ole, word_file
 
-from octavo.documents.read import may_be_document, read_document
+from octavo.documents.extract import extract_document, may_be_document
 from octavo.errors import OctavoError
 
 
@@ -15,7 +15,7 @@ def read(tmp_path, content):
     path = tmp_path / "x"
     path.write_bytes(content)
     assert may_be_document(path)
-    return read_document(path)
+    return extract_document(path)
 
 
 FONTS = rb"{\fonttbl{\f0 Arial;}{\f1\fcharset204 Arial;}}{\stylesheet{\s0 Normal;}{\s1\outlinelevel0 heading 1;}}"

@@ -8,7 +8,7 @@ import pytest
 from helpers.pdf_files import HELPS, WIDE, PdfWriter, lines, read
 
 from octavo.documents.document import Document
-from octavo.documents.pdf.pdf import read_pdf
+from octavo.documents.pdf.pdf import extract_pdf
 from octavo.errors import OctavoError
 
 
@@ -32,7 +32,7 @@ def test_an_encrypted_file_needs_its_password():
     with pytest.raises(OctavoError, match="password is wrong"):
         read(writer, "guess")
     with pytest.raises(OctavoError, match="is damaged"):
-        read_pdf(PdfWriter().page().content().replace(b"/Root 1 0 R", b"/Root 9 0 R"), "other.pdf")
+        extract_pdf(PdfWriter().page().content().replace(b"/Root 1 0 R", b"/Root 9 0 R"), "other.pdf")
 
 
 def test_pictures_of_text_name_what_helps():
@@ -61,7 +61,7 @@ def example():
 def is_read_or_refused(content):
     """Whether a damaged file becomes a document, or an error that names it."""
     try:
-        return isinstance(read_pdf(content, "report.pdf"), Document)
+        return isinstance(extract_pdf(content, "report.pdf"), Document)
     except OctavoError as problem:
         return str(problem).startswith("report.pdf ")
 
@@ -82,7 +82,7 @@ def test_damaged_files_are_read_or_refused():
 
 
 def test_the_same_file_gives_the_same_text():
-    assert read_pdf(example(), "a.pdf") == read_pdf(example(), "b.pdf")
+    assert extract_pdf(example(), "a.pdf") == extract_pdf(example(), "b.pdf")
 
 
 def test_warnings_of_pypdfium2_are_left_out_and_its_logger_stays_as_it_was(caplog):
@@ -90,6 +90,6 @@ def test_warnings_of_pypdfium2_are_left_out_and_its_logger_stays_as_it_was(caplo
     before = logger.level, logger.parent.level, list(logger.filters)
     note = "<< /Type /Annot /Subtype /Widget /Rect [60 500 90 520] /F 4 /FT /Tx /T (a) /V (b) >>"
     content = PdfWriter().page(*lines(WIDE), notes=note).content()
-    read_pdf(content.replace(b"/Fields []", b"/XFA [] /Fields []"), "form.pdf")
+    extract_pdf(content.replace(b"/Fields []", b"/XFA [] /Fields []"), "form.pdf")
     assert caplog.records == []
     assert (logger.level, logger.parent.level, list(logger.filters)) == before

@@ -7,7 +7,7 @@ from helpers.document_files import word_parts, zipped
 
 from octavo.documents.archive import Archive
 from octavo.documents.html.formulas import formula
-from octavo.documents.office.docx import read_docx
+from octavo.documents.office.docx import extract_docx
 
 SPACES = """xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"
  xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -29,7 +29,7 @@ def word(body, strict=False, kind="t", **parts):
     )
     files = {f"word/{name}.xml": text for name, text in parts.items()}
     files |= {"word/document.xml": document, "word/_rels/document.xml.rels": about}
-    return read_docx(Archive(zipped({**word_parts(), **files}), "report.docx")).text
+    return extract_docx(Archive(zipped({**word_parts(), **files}), "report.docx")).text
 
 
 STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/"

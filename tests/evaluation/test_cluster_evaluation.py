@@ -16,7 +16,7 @@ from octavo import OctavoError
 from octavo.cli.main import cli
 from octavo.evaluation.cluster_evaluation import MeasureTexts, TextWorkers, text_as_json, text_of, text_workers
 from octavo.evaluation.tasks import TASKS, task_class
-from octavo.evaluation.tasks.passkey import Passkey
+from octavo.evaluation.tasks.needle import Passkey
 from octavo.progress import Silent
 from octavo.runtime.store.model_library import Library
 from octavo.settings import ModelSettings

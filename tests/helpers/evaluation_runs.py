@@ -8,11 +8,9 @@ from octavo.evaluation.evaluate import Evaluation, Settings
 from octavo.evaluation.measures import log_softmax
 from octavo.evaluation.samples import Outcome
 from octavo.evaluation.tasks import task_class
-from octavo.evaluation.tasks.agreement import Agreement
 from octavo.evaluation.tasks.fixed_context import FixedContext
-from octavo.evaluation.tasks.needle import Needle
-from octavo.evaluation.tasks.passkey import Passkey
-from octavo.evaluation.tasks.perplexity import Perplexity
+from octavo.evaluation.tasks.needle import Needle, Passkey
+from octavo.evaluation.tasks.prediction import Agreement, Perplexity
 from octavo.evaluation.tasks.qa import QA
 from octavo.evaluation.tasks.repetition import Repetition
 from octavo.progress import Silent

@@ -5,7 +5,7 @@ import math
 import zlib
 
 from octavo.documents.ocr.recognition import Recognition
-from octavo.documents.pdf.pdf import read_pdf
+from octavo.documents.pdf.pdf import extract_pdf
 from octavo.settings import Extraction
 
 #: Lines of a column of 240 points, and of a page of 480, in 10-point letters.
@@ -46,7 +46,7 @@ _PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9
 
 def read(writer, password=None):
     """What octavo reads of a file."""
-    return read_pdf(writer.content(), "report.pdf", Recognition(b"", "", Extraction(password)))
+    return extract_pdf(writer.content(), "report.pdf", Recognition(b"", "", Extraction(password)))
 
 
 def lines(texts, x=60, y=700, step=13, **style):

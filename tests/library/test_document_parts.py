@@ -13,7 +13,7 @@ import octavo
 from octavo import api
 from octavo.documents.document import Document, Place
 from octavo.errors import OctavoError
-from octavo.library import document_file
+from octavo.library import source_text
 from octavo.library.document_parts import parts_of
 
 
@@ -121,7 +121,7 @@ def counted(monkeypatch):
         monkeypatch.setattr(module, name, call)
 
     count(api, "load")
-    count(document_file, "read_document")
+    count(source_text, "extract_document")
     return counted
 
 
@@ -134,7 +134,7 @@ def test_a_long_document_opens_as_its_parts(how, long, counted):
         opened.ask("Which ship?")
         assert opened.path in opened.documents
         opened.sources()
-    assert counted == {"load": 1, "read_document": 1}
+    assert counted == {"load": 1, "extract_document": 1}
     with octavo.open_documents([long], **how) as collection:
         assert collection.documents == opened.documents
 
@@ -146,7 +146,7 @@ def test_a_long_document_is_split_on_the_command_line(tiny_model, long, counted,
     assert re.search(
         r"^\(From \d passages? of long\.txt, part \d of 5, .*: [\d.]+% of the text\.\)$", asked.stderr, re.M
     )
-    assert counted == {"load": 1, "read_document": 1}
+    assert counted == {"load": 1, "extract_document": 1}
     chat = command_line("chat", *options, stdin=f"/document {long}\nWhich ship?\n")
     assert (chat.exit_code, chat.stdout) == (0, asked.stdout)
 

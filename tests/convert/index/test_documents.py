@@ -29,7 +29,7 @@ from helpers.index_builds import (
 
 from octavo import OctavoError
 from octavo.convert.pipeline import document_tokens
-from octavo.library import document_file
+from octavo.library import source_text
 from octavo.progress import Silent
 from octavo.runtime.document.index import Calibration
 from octavo.runtime.document.thresholds import measured_curve
@@ -96,7 +96,7 @@ def test_a_file_that_is_as_it_was_indexed_is_not_read_again(llama, tmp_path, mon
     document.write_text(TEXT)
     first = open_file(llama, tmp_path, document, notices)
     with monkeypatch.context() as patch:
-        patch.setattr(document_file, "read_document", lambda *_: pytest.fail("it was read"))
+        patch.setattr(source_text, "extract_document", lambda *_: pytest.fail("it was read"))
         np.testing.assert_array_equal(open_file(llama, tmp_path, document, notices).tokens, first.tokens)
     document.write_text(TEXT[::-1])  # as many bytes
     assert open_file(llama, tmp_path, document, notices).tokens.tolist() != first.tokens.tolist()

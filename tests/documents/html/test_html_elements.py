@@ -4,13 +4,13 @@ import pytest
 from helpers.document_files import word_parts, zipped
 
 from octavo.documents.archive import Archive
-from octavo.documents.html.html import read_html
-from octavo.documents.office.docx import read_docx
-from octavo.documents.read import read_document
+from octavo.documents.extract import extract_document
+from octavo.documents.html.html import extract_html
+from octavo.documents.office.docx import extract_docx
 
 
 def read(html):
-    return read_html(f"<!doctype html>{html}".encode(), "page.html").text.rstrip("\n")
+    return extract_html(f"<!doctype html>{html}".encode(), "page.html").text.rstrip("\n")
 
 
 LONG = "word " * 21
@@ -139,7 +139,7 @@ def test_spans_cannot_make_a_table_endless(rows):
 def test_pages_of_a_book_begin_where_their_text_does():
     page = "<a role='doc-pagebreak' aria-hidden=true title='{}'></a>"
     html = f"<p>a{page.format(1)} b</p>{page.format(2)}<table><tr><td>c<td>d</table><ul>{page.format(3)}<li>e</ul>"
-    document = read_html(html.encode(), "page.html")
+    document = extract_html(html.encode(), "page.html")
     starts = [(document.text[place.offset :][:2], place.page) for place in document.places]
     assert starts == [("b\n", "1"), ("| ", "2"), ("- ", "3")]
 
@@ -149,6 +149,6 @@ def test_word_numbers_its_document_at_times(tmp_path, name):
     parts = {part.replace("word/document.xml", name): content for part, content in word_parts().items()}
     parts = {part.replace("document.xml.rels", f"{name[5:]}.rels"): content for part, content in parts.items()}
     parts["_rels/.rels"] = parts["_rels/.rels"].replace(b"word/document.xml", name.encode())
-    assert "- Petrel\n- Gannet\n" in read_docx(Archive(zipped(parts), "x")).text
+    assert "- Petrel\n- Gannet\n" in extract_docx(Archive(zipped(parts), "x")).text
     (tmp_path / "x").write_bytes(zipped(parts))
-    assert read_document(tmp_path / "x").text.startswith("# The Lighthouse\n")
+    assert extract_document(tmp_path / "x").text.startswith("# The Lighthouse\n")

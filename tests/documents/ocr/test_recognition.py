@@ -7,9 +7,9 @@ import pytest
 from helpers.ocr import needs_tesseract, scan, written
 from helpers.pdf_files import PdfWriter
 
+from octavo.documents.extract import extract_document
 from octavo.documents.ocr import recognition
 from octavo.documents.ocr.recognised_pages import file_version, recognised_pages
-from octavo.documents.read import read_document
 from octavo.errors import OctavoError
 from octavo.library.file_texts import forget_texts, kept_texts
 from octavo.library.source_text import SourceFile
@@ -60,7 +60,7 @@ def lines(texts, x=60, y=700):
 def test_a_scanned_page_is_read_as_a_page_of_text(tmp_path):
     path = tmp_path / "scan.pdf"
     path.write_bytes(scan([HEADING, *lines(4 * LEFT), *lines(4 * RIGHT, x=320)], lines(RIGHT)))
-    document = read_document(path, OCR)
+    document = extract_document(path, OCR)
     left, right = " ".join(4 * LEFT), " ".join(4 * RIGHT)
     assert document.text == f"# The winter of 1921\n\n{left}\n\n{right}\n\n{' '.join(RIGHT)}\n"
     assert document.place(len(document.text) - 3).page == "2"
@@ -73,7 +73,7 @@ def test_only_pages_without_text_are_recognised(tmp_path, recognised):
     mixed.import_pages(pypdfium2.PdfDocument(scanned), index=1)
     path = tmp_path / "mixed.pdf"
     mixed.save(path)
-    assert read_document(path, OCR).text == f"{' '.join(LEFT)}\n\n{' '.join(RIGHT)}\n\nQzrwx vbnk.\n"
+    assert extract_document(path, OCR).text == f"{' '.join(LEFT)}\n\n{' '.join(RIGHT)}\n\nQzrwx vbnk.\n"
     assert recognised == [1]
 
 
@@ -83,15 +83,15 @@ def test_what_was_recognised_is_read_from_then_on(tmp_path, monkeypatch):
     path.write_bytes(scan(lines(LEFT)))
     version = file_version(path)
     assert file_version(path, OCR) is None  # the text that is kept of the file may lack pages
-    first = read_document(path, OCR)
+    first = extract_document(path, OCR)
     monkeypatch.setenv("PATH", "")
-    assert read_document(path) == first
+    assert extract_document(path) == first
     moved = path.rename(tmp_path / "moved.pdf")
-    assert read_document(moved, OCR).text == first.text
+    assert extract_document(moved, OCR).text == first.text
     assert file_version(moved, OCR) == file_version(moved) == (str(moved), first.mtime_ns, first.n_bytes)
     assert version[1:] != (first.mtime_ns, first.n_bytes)
     with TextStore(tmp_path / "texts.sqlite") as store:
-        store.add(read_document(moved))
+        store.add(extract_document(moved))
         assert store.find(SourceFile(moved, OCR).version) is not None
 
 
@@ -112,11 +112,11 @@ def test_an_interrupted_recognition_resumes(tmp_path, recognised):
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        read_document(path, OCR, Interrupting())
+        extract_document(path, OCR, Interrupting())
     assert file_version(path, OCR) is None
     recognised.clear()
     told.clear()
-    assert read_document(path, OCR, Interrupting()).text.count(LEFT[0]) == 2
+    assert extract_document(path, OCR, Interrupting()).text.count(LEFT[0]) == 2
     assert recognised == [2] or recognised == [1, 2]
     assert told == [("Recognising scan.pdf", 3, "pages", 3 - len(recognised))]
 
@@ -128,11 +128,11 @@ def test_a_picture_is_read(tmp_path):
         path = tmp_path / f"photo.{kind.lower()}"
         picture.save(path, kind, dpi=(200, 200))
         with pytest.raises(OctavoError, match=rf"^{path.name} has only a picture: --ocr recognises their text\.$"):
-            read_document(path)
-        assert read_document(path, OCR).text == " ".join(LEFT) + "\n"
+            extract_document(path)
+        assert extract_document(path, OCR).text == " ".join(LEFT) + "\n"
     picture.crop((0, 0, 100, 100)).save(path, "TIFF")
     with pytest.raises(OctavoError, match="is blank"):
-        read_document(path, OCR)
+        extract_document(path, OCR)
 
 
 @pytest.fixture
@@ -153,19 +153,19 @@ def test_letters_without_meaning_and_pages_with_a_stamp_alone_are_recognised(tmp
     picture = "q 595 0 0 842 0 0 cm /Im Do Q"
     stamped = PdfWriter().page((60, 820, "Filed 03/04/21"), drawn=picture).page(*lines(LEFT), drawn=picture)
     path.write_bytes(stamped.content())
-    document = read_document(path)
+    document = extract_document(path)
     assert document.notices[0].startswith("stamped.pdf has only pictures or drawings on 1 of 2 pages (1)")
-    assert read_document(path, OCR).text == f"Read in eng.\n\n{' '.join(LEFT)}\n"
+    assert extract_document(path, OCR).text == f"Read in eng.\n\n{' '.join(LEFT)}\n"
     unclear = [(60, 500 - 13 * i, "!),$)(*/#'*$/", 10, "unclear") for i in range(3)]
     path.write_bytes(PdfWriter().page(*lines(LEFT), *unclear).content())
-    assert read_document(path, OCR).text == "Read in eng.\n"
+    assert extract_document(path, OCR).text == "Read in eng.\n"
 
 
 @pytest.mark.usefixtures("fake")
 def test_other_languages_are_recognised_anew(tmp_path):
     path = tmp_path / "scan.pdf"
     path.write_bytes(scan(lines(LEFT)))
-    read = partial(read_document, path)
+    read = partial(extract_document, path)
     assert read(OCR).text == "Read in eng.\n"
     german = Extraction(ocr=True, ocr_languages="deu")
     assert file_version(path, german) is None
@@ -177,7 +177,7 @@ def test_files_that_need_no_recognition_keep_their_version(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("Text.\n")
     assert file_version(path, OCR) is None
-    read_document(path, OCR)
+    extract_document(path, OCR)
     assert file_version(path, OCR) == file_version(path) == (str(path), path.stat().st_mtime_ns, 6)
 
 
@@ -185,14 +185,14 @@ def test_files_that_need_no_recognition_keep_their_version(tmp_path):
 def test_recognised_pages_are_forgotten_with_their_file(tmp_path):
     path = tmp_path / "scan.pdf"
     path.write_bytes(scan(lines(LEFT)))
-    read_document(path, OCR)
+    extract_document(path, OCR)
     assert kept_texts([]) == {str(path)}
     assert forget_texts([], is_gone) == 0
     path.rename(tmp_path / "moved.pdf")
     assert forget_texts([], is_gone) == 1
     assert kept_texts([]) == set()
     with pytest.raises(OctavoError, match="only pictures"):
-        read_document(tmp_path / "moved.pdf")
+        extract_document(tmp_path / "moved.pdf")
 
 
 def test_a_missing_program_or_language_is_named(tmp_path, monkeypatch):
@@ -200,18 +200,18 @@ def test_a_missing_program_or_language_is_named(tmp_path, monkeypatch):
     path.write_bytes(scan(lines(LEFT)))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(OctavoError, match=r"^`ocr` needs a program that is missing: install tesseract \("):
-        read_document(path, OCR)
+        extract_document(path, OCR)
     with pytest.raises(
         OctavoError, match=r"^scan\.pdf has only pictures .*: install tesseract \(.*\), then --ocr recog"
     ):
-        read_document(path)
+        extract_document(path)
     program = tmp_path / "tesseract"
     program.write_text("#!/bin/sh\nif [ $1 = --list-langs ]; then echo List; echo eng; echo osd; else exit 3; fi\n")
     program.chmod(0o755)
     with pytest.raises(OctavoError, match=r"^tesseract has no language 'deu' here: it has eng\.$"):
-        read_document(path, Extraction(ocr=True, ocr_languages="eng+deu"))
+        extract_document(path, Extraction(ocr=True, ocr_languages="eng+deu"))
     with pytest.raises(OctavoError, match=r"^tesseract failed: it ended with 3$"):
-        read_document(path, OCR)
+        extract_document(path, OCR)
 
 
 def test_a_damaged_file_of_recognised_pages_is_named(tmp_path):

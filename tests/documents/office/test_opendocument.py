@@ -3,7 +3,7 @@
 import pytest
 from helpers.document_files import CELLS, FB2, ODT, zipped
 
-from octavo.documents.read import may_be_document, read_document
+from octavo.documents.extract import extract_document, may_be_document
 from octavo.errors import OctavoError
 
 
@@ -11,7 +11,7 @@ def read(tmp_path, content, name="x"):
     path = tmp_path / name
     path.write_bytes(content)
     assert may_be_document(path)
-    return read_document(path)
+    return extract_document(path)
 
 
 def test_opendocument(tmp_path):

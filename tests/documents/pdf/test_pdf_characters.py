@@ -6,7 +6,7 @@ import re
 import pytest
 from helpers.pdf_files import HELPS, WIDE, PdfWriter, lines, read, seen
 
-from octavo.documents.pdf.pdf import read_pdf
+from octavo.documents.pdf.pdf import extract_pdf
 from octavo.documents.pdf.pdf_legible import is_legible
 from octavo.errors import OctavoError
 
@@ -161,7 +161,7 @@ def test_a_file_of_another_program(font_type):
             for i, line in enumerate([*WIDE, "Ångström, Œuvre: naïve."]):
                 figure.text(0.1, 0.8 - 0.02 * i, line, fontsize=11)
             pages.savefig(figure)
-    document = read_pdf(out.getvalue(), "figures.pdf")
+    document = extract_pdf(out.getvalue(), "figures.pdf")
     assert [place.heading for place in document.places if place.heading] == [f"Chapter {i}" for i in (1, 2, 3)]
     assert " ".join(WIDE) in document.text
     assert document.text.count("Ångström, Œuvre: naïve.") == 3

@@ -5,7 +5,7 @@ import codecs
 import pytest
 
 from octavo.documents.markdown import document_of
-from octavo.documents.text.text import read_text
+from octavo.documents.text.plain_text import extract_text
 from octavo.errors import OctavoError
 
 RUSSIAN = "Смотритель маяка записывал каждый корабль, что проходил мимо. " * 20
@@ -21,14 +21,14 @@ JAPANESE = "灯台守は島のそばを通るすべての船を書き留めた�
 @pytest.mark.parametrize("text", ["A ship.\r\nAnd\fmore \t\n", "\u2028é\n\n\n", "a few\0b"])
 def test_utf_8_stays_as_it_is(text):
     for mark in (b"", codecs.BOM_UTF8):
-        document = read_text(mark + text.encode(), "log.txt")
+        document = extract_text(mark + text.encode(), "log.txt")
         assert (document.text, document.notices) == (text, ())
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le", "utf-16-be"])
 def test_other_forms_of_unicode(encoding):
     text = "The keeper of the island wrote down each ship. " * 10
-    assert read_text(text.encode(encoding), "log.txt").text == text
+    assert extract_text(text.encode(encoding), "log.txt").text == text
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_other_forms_of_unicode(encoding):
     ],
 )
 def test_encodings_that_can_be_told_are_told(text, encoding):
-    document = read_text(text.encode(encoding), "log.txt")
+    document = extract_text(text.encode(encoding), "log.txt")
     assert document.text == text
     [notice] = document.notices
     assert notice.startswith("log.txt is read as ")
@@ -65,9 +65,9 @@ def test_what_cannot_be_told_is_refused():
         b"a\n" + bytes(range(255, 127, -1)) * 20,
     ):
         with pytest.raises(OctavoError, match=message):
-            read_text(text, "log.txt")
+            extract_text(text, "log.txt")
     with pytest.raises(OctavoError, match=r"^log\.txt begins as utf-16 text but is damaged: save it as UTF-8\.$"):
-        read_text(codecs.BOM_UTF16_LE + b"\x00\xd8\x00", "log.txt")
+        extract_text(codecs.BOM_UTF16_LE + b"\x00\xd8\x00", "log.txt")
 
 
 SOME_LOST = "log.txt has bytes that are not UTF-8, the first in line {}: they are read as �."
@@ -83,7 +83,7 @@ SOME_LOST = "log.txt has bytes that are not UTF-8, the first in line {}: they ar
     ],
 )
 def test_a_few_bad_bytes_are_marked(content, text):
-    document, line = read_text(content, "log.txt"), text.count("\n", 0, text.index("�")) + 1
+    document, line = extract_text(content, "log.txt"), text.count("\n", 0, text.index("�")) + 1
     assert (document.text, document.notices) == (text, (SOME_LOST.format(line),))
 
 
@@ -98,7 +98,7 @@ def test_a_few_bad_bytes_are_marked(content, text):
     ],
 )
 def test_short_tables_of_east_asia_are_told_by_their_common_characters(text, encoding):
-    document = read_text(text.encode(encoding), "log.csv")
+    document = extract_text(text.encode(encoding), "log.csv")
     assert document.text == text
     assert document.notices[0].startswith("log.csv is read as ")
 

@@ -13,7 +13,7 @@ from octavo.evaluation.tasks.common_words import CommonWords
 from octavo.evaluation.tasks.frequent_words import FrequentWords
 from octavo.evaluation.tasks.niah import MultiKeyNiah, MultiQueryNiah, MultiValueNiah, SingleNiah
 from octavo.evaluation.tasks.ruler import NOISE
-from octavo.evaluation.tasks.task_data import NOVEL
+from octavo.evaluation.tasks.task import NOVEL
 from octavo.evaluation.tasks.text_scores import recall
 from octavo.evaluation.tasks.variable_tracking import VariableTracking
 

@@ -15,11 +15,9 @@ from helpers.evaluation_runs import (
 )
 
 from octavo.evaluation.samples import Sample
-from octavo.evaluation.tasks.agreement import Agreement, output_errors
 from octavo.evaluation.tasks.fixed_context import FixedContext
-from octavo.evaluation.tasks.needle import Needle
-from octavo.evaluation.tasks.passkey import Passkey
-from octavo.evaluation.tasks.perplexity import Perplexity
+from octavo.evaluation.tasks.needle import Needle, Passkey
+from octavo.evaluation.tasks.prediction import Agreement, Perplexity, output_errors
 from octavo.evaluation.tasks.qa import QA
 from octavo.evaluation.tasks.repetition import Repetition
 from octavo.evaluation.tasks.text_scores import contains, squad_scores, words

@@ -8,14 +8,12 @@ from helpers.evaluation_runs import PROSE, WRITTEN, decoded, documents_of, fact,
 from octavo.documents.text.plain_text import read_utf8
 from octavo.errors import OctavoError
 from octavo.evaluation.prose import BORDER
-from octavo.evaluation.tasks.agreement import Agreement
 from octavo.evaluation.tasks.fixed_context import FixedContext, read_documents
-from octavo.evaluation.tasks.needle import Needle
-from octavo.evaluation.tasks.passkey import Passkey
-from octavo.evaluation.tasks.perplexity import Perplexity
+from octavo.evaluation.tasks.needle import Needle, Passkey
+from octavo.evaluation.tasks.prediction import Agreement, Perplexity
 from octavo.evaluation.tasks.qa import QA, read_articles
 from octavo.evaluation.tasks.repetition import Repetition
-from octavo.evaluation.tasks.task_data import ARTICLES, NOVEL
+from octavo.evaluation.tasks.task import ARTICLES, NOVEL
 
 pytestmark = pytest.mark.sampled
 

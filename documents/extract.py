@@ -1,4 +1,7 @@
-"""Read a document of any kind. Its content determines the kind, not its name."""
+"""Extract the text of a document of any kind. Its content determines the kind, not its name.
+
+Each reader is imported where it is called, as most need a library.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,9 @@ from typing import BinaryIO
 from ..errors import OctavoError
 from ..progress import Progress
 from ..settings import DEFAULT_EXTRACTION, Extraction
+from .archive import Archive
 from .document import Document
-from .kinds import (
-    NAMES_OF_ARCHIVES,
-    OLE,
-    OTHERS,
-    PICTURES,
-    ZIP,
-    is_readable_ole,
-    main_part,
-    read_any_text,
-    read_archive,
-    read_ole,
-)
+from .kinds import NAMES_OF_ARCHIVES, OLE, OTHERS, PICTURES, ZIP, archive_kind, is_pdf, ole_kind, text_kind
 from .ocr.recognised_pages import file_version
 from .ocr.recognition import Recognition
 from .text.encodings import in_utf_8, looks_like_text
@@ -45,18 +38,21 @@ _WAIT_FOR_WRITER = 1.0
 #: Bytes of a file that decide whether it may be a document.
 _BEGINNING = 1 << 16
 
+#: A string in encrypted files of Office, in UTF-16.
+_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 
-def read_document(
+
+def extract_document(
     path: str | os.PathLike[str], extraction: Extraction = DEFAULT_EXTRACTION, progress: Progress | None = None
 ) -> Document:
-    """Read a document of any kind (docs/documents.md).
+    """Extract the text of a document of any kind (docs/documents.md).
 
     Parameters
     ----------
     path : path
         A file, or a pipe, which is read to its end; "-" is standard input.
     extraction : Extraction
-        How to take the text from the file.
+        How to extract the text.
     progress : Progress, optional
         Receives the progress of recognising pages.
 
@@ -72,7 +68,7 @@ def read_document(
     """
     name, content = _content(path)
     recognition = Recognition(content, name, extraction, progress)
-    document = _read(content, name, recognition)
+    document = _extract(content, name, recognition)
     if not document.text.strip():
         raise OctavoError(f"{name} is empty: there is nothing to read in it.")
     if not os.path.isfile(path):
@@ -101,10 +97,10 @@ def may_be_document(path: str | os.PathLike[str]) -> bool:
             if beginning.startswith(ZIP):
                 return _is_zipped_document(file, os.fspath(path))
             if beginning.startswith(OLE):
-                return is_readable_ole(beginning + file.read())
+                return ole_kind(beginning + file.read()) is not None
     except OSError:  # reading it reports the error
         return True
-    if _is_pdf(beginning):
+    if is_pdf(beginning):
         return True
     return bool(beginning) and not beginning.startswith(tuple(OTHERS)) and looks_like_text(beginning)
 
@@ -112,7 +108,7 @@ def may_be_document(path: str | os.PathLike[str]) -> bool:
 def _is_zipped_document(file: BinaryIO, name: str) -> bool:
     """Return whether a zip archive is a document. For a damaged one its name decides."""
     try:
-        return main_part(zipfile.ZipFile(file).namelist()) is not None
+        return archive_kind(zipfile.ZipFile(file).namelist()) is not None
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError):
         return name.lower().endswith(NAMES_OF_ARCHIVES)
 
@@ -166,44 +162,88 @@ class _Rest(io.BufferedReader):
 
 
 def _all_of(file: object, name: str) -> bytes:
-    """Read a file to its end."""
     content: bytes = file.read(MOST_BYTES + 1)  # type: ignore[attr-defined]
     if len(content) > MOST_BYTES:
         raise OctavoError(f"{name} has more than {MOST_BYTES >> 20} MiB: no model reads so much. Split it.")
     return content
 
 
-def _read(content: bytes, name: str, recognition: Recognition) -> Document:
-    """Read a document of the kind that its content shows."""
-    if _is_pdf(content):
-        from .pdf.pdf import read_pdf
+def _extract(content: bytes, name: str, recognition: Recognition) -> Document:
+    if is_pdf(content):
+        from .pdf.pdf import extract_pdf
 
-        return read_pdf(content, name, recognition)
+        return extract_pdf(content, name, recognition)
     if content.startswith(PICTURES):
-        from .ocr.picture import read_picture
+        from .pdf.pdf import extract_picture
 
-        return read_picture(content, name, recognition)
+        return extract_picture(content, name, recognition)
     if content.startswith(ZIP):
-        return read_archive(content, name)
+        return _extract_archive(Archive(content, name))
     if content.startswith(OLE):
-        return read_ole(content, name)
+        return _extract_ole(content, name)
     notices: tuple[str, ...] = ()
     encoding = recognition.extraction.encoding
     if encoding is not None:
         content, notices = in_utf_8(content, encoding, name)
-    document = read_any_text(content, name)
+    document = _extract_text(content, name)
     return replace(document, notices=(*notices, *document.notices))
 
 
-def _is_pdf(content: bytes) -> bool:
-    """Return whether a file is a PDF, perhaps after other bytes, and not a text that mentions PDF."""
-    beginning = content[:1024]
-    if beginning.lstrip(b"\xef\xbb\xbf\0 \t\r\n").startswith(b"%PDF-"):
-        return True
-    if b"%PDF-" not in beginning:
-        return False
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return True
-    return False
+def _extract_archive(archive: Archive) -> Document:
+    match archive_kind(archive.names):
+        case "docx":
+            from .office.docx import extract_docx as extract
+        case "epub":
+            from .html.epub import extract_epub as extract
+        case "pptx":
+            from .office.slides import extract_slides as extract
+        case "xlsx":
+            from .office.sheets import extract_sheets as extract
+        case "opendocument":
+            from .office.opendocument import extract_opendocument as extract
+        case "zipped book":
+            from .html.fiction_book import extract_zipped_book as extract
+        case None:
+            raise OctavoError(
+                f"{archive.name} is a zip archive, but none of a document: unpack it, or save it as DOCX or PDF."
+            )
+    return extract(archive)
+
+
+def _extract_ole(content: bytes, name: str) -> Document:
+    if _ENCRYPTED in content[: 1 << 20]:
+        raise OctavoError(f"{name} is encrypted: save it without a password.")
+    match ole_kind(content):
+        case "msg":
+            from .mail.msg import extract_msg as extract
+        case "doc":
+            from .office.old_office import extract_old_word as extract
+        case "ppt":
+            from .office.old_office import extract_old_slides as extract
+        case "xls":
+            from .office.old_sheets import extract_old_sheets as extract
+        case None:
+            raise OctavoError(f"{name} is an old file of a kind that octavo does not read: save it as PDF.")
+    return extract(content, name)
+
+
+def _extract_text(content: bytes, name: str) -> Document:
+    for beginning, advice in OTHERS.items():
+        if content.startswith(beginning):
+            raise OctavoError(f"{name} is {advice}.")
+    match text_kind(content, name):
+        case "rtf":
+            from .office.rtf import extract_rtf as extract
+        case "fiction book":
+            from .html.fiction_book import extract_fiction_book as extract
+        case "mail":
+            from .mail.mail import extract_mail as extract
+        case "notebook":
+            from .text.notebook import extract_notebook as extract
+        case "subtitles":
+            from .text.plain_text import extract_subtitles as extract
+        case "html":
+            from .html.html import extract_html as extract
+        case "plain text":
+            from .text.plain_text import extract_text as extract
+    return extract(content, name)

@@ -11,7 +11,7 @@ import pytest
 from helpers.document_files import BOOK, PAGE, word_file, zipped
 from helpers.pdf_files import PdfWriter
 
-from octavo.documents import read as reading
+from octavo.documents import extract
 from octavo.errors import OctavoError
 from octavo.settings import Extraction
 
@@ -36,20 +36,20 @@ def test_the_content_says_what_a_file_is(tmp_path, kind):
     content, expected = CONTENTS[kind]
     path = tmp_path / "report.bin"
     path.write_bytes(content)
-    assert expected in reading.read_document(path).text
+    assert expected in extract.extract_document(path).text
 
 
 def test_a_part_of_a_page_is_html_by_its_name(tmp_path):
     path = tmp_path / "part.HTML"
     path.write_text("<!-- saved --><p>One</p><p>Two</p>")
-    assert reading.read_document(path).text == "One\n\nTwo\n"
+    assert extract.extract_document(path).text == "One\n\nTwo\n"
 
 
 def test_comments_without_end_take_no_time(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"<!---->" * 500 + b"x")
     start = time.perf_counter()
-    reading.read_document(path)
+    extract.extract_document(path)
     assert time.perf_counter() - start < 5
 
 
@@ -57,9 +57,9 @@ def test_comments_without_end_take_no_time(tmp_path):
 def test_a_given_encoding_is_used(tmp_path, html):
     path = tmp_path / "page.html"
     path.write_bytes((html + "Маяк").encode("koi8-r") + b"\n")
-    assert reading.read_document(path, Extraction(encoding="koi8-r")).text == "Маяк\n"
+    assert extract.extract_document(path, Extraction(encoding="koi8-r")).text == "Маяк\n"
     path.write_bytes((html + "灯台\n").encode("cp932") + b"\x81.\n")
-    document = reading.read_document(path, Extraction(encoding="cp932"))
+    document = extract.extract_document(path, Extraction(encoding="cp932"))
     assert document.text.startswith("灯台")
     assert document.notices == ("page.html has bytes that are not cp932, the first in line 2: they are read as �.",)
 
@@ -69,19 +69,19 @@ def test_a_pipe_is_read_once(tmp_path):
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_text, args=("From a pipe.",))
     writer.start()
-    assert reading.read_document(path).text == "From a pipe."
+    assert extract.extract_document(path).text == "From a pipe."
     writer.join()
 
 
 def test_standard_input(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Typed.\n")))
-    assert reading.read_document("-").text == "Typed.\n"
+    assert extract.extract_document("-").text == "Typed.\n"
 
 
 def test_closed_standard_input_is_refused(monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(OctavoError, match=r"^Standard input is closed: give a file\.$"):
-        reading.read_document("-")
+        extract.extract_document("-")
 
 
 NO_TEXT = r"^x is not text: octavo reads text, HTML, PDF, EPUB, Office files, mail, notebooks and subtitles \(docs/"
@@ -116,7 +116,7 @@ def test_what_is_no_document_is_refused(tmp_path, kind):
     elif content:
         path.write_bytes(content)
     with pytest.raises(OctavoError, match=message):
-        reading.read_document(path)
+        extract.extract_document(path)
 
 
 def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path):
@@ -124,7 +124,7 @@ def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path):
     os.mkfifo(path)
     start = time.perf_counter()
     with pytest.raises(OctavoError, match=r"^pipe is a pipe without a writer: start the writer first\.$"):
-        reading.read_document(path)
+        extract.extract_document(path)
     assert time.perf_counter() - start < 5
 
 
@@ -141,15 +141,15 @@ def test_a_pipe_whose_writer_is_slow_is_read_whole(tmp_path):
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert len(reading.read_document(path).text) >= 3 * 5 * 30_000 - 1
+    assert len(extract.extract_document(path).text) >= 3 * 5 * 30_000 - 1
     writer.join()
 
 
 def test_a_device_and_too_much_are_refused(tmp_path, monkeypatch):
     with pytest.raises(OctavoError, match=r"^/dev/zero is a device: give a file\.$"):
-        reading.read_document("/dev/zero")
-    monkeypatch.setattr(reading, "MOST_BYTES", 1 << 20)
+        extract.extract_document("/dev/zero")
+    monkeypatch.setattr(extract, "MOST_BYTES", 1 << 20)
     path = tmp_path / "long.txt"
     path.write_bytes(b"a" * ((1 << 20) + 1))
     with pytest.raises(OctavoError, match=r"^long\.txt has more than 1 MiB: no model reads so much\. Split it\.$"):
-        reading.read_document(path)
+        extract.extract_document(path)
