@@ -23,8 +23,9 @@ from ..settings import Sampling
 from ..system.threads import release_threads
 from ..system.working_time import working_time
 from .answer.answer import Answer, Basis
-from .answer.answer_stream import DrawnAnswer
+from .answer.generated_answer import GeneratedAnswer
 from .answer.grounding import unfounded
+from .answer.notices import notices_of_end, notices_of_unfounded
 from .chats.chat_file import Conversation, Turn
 from .chats.history import History, Message
 from .chats.kept_on_disk import KeptOnDisk
@@ -177,37 +178,44 @@ class Session(KeptOnDisk):
         unread, tokens = self._unread, self._question_tokens(question)
         llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
         sampling = self.sampling.settled(self._has_document)
-        drawn = DrawnAnswer(llama, sampling, self.prompt, self.thinking, tokens, self._recorder, began, question)
+        generated = GeneratedAnswer(
+            llama, sampling, self.prompt, self.thinking, tokens, self._recorder, began, question
+        )
         self.answer, self._last = None, turn
         llama.context.keep_state()
         if self._recorder is not None:
             self._recorder.clear()
         try:
-            yield from drawn.parts()
+            yield from generated.parts()
             self._check_document()
         finally:
-            answer = drawn.answer()
-            self.answer = answer and replace(answer, read=self._basis, unfounded=self._unfounded(answer.text, question))
-            if self.answer is not None and self._history is not None:
-                self._history.answer(drawn.text.shown, drawn.text.reasoning, drawn.tokens)
-            if llama.n_tokens < drawn.start:  # stopped while it read the question: undo the question
+            if (answer := generated.answer()) is not None:
+                found = self._unfounded(answer.text, question)
+                said = {
+                    **notices_of_end(generated.stream, self.n_ctx, not self.thinking.is_off),
+                    **notices_of_unfounded(found),
+                }
+                self.answer = replace(answer, read=self._basis, unfounded=found, notices=said)
+                if self._history is not None:
+                    self._history.answer(answer.text, answer.reasoning, generated.tokens)
+            if llama.n_tokens < generated.start:  # stopped while it read the question: undo the question
                 llama.rewind(turn.start)
                 self._unread = turn.unread
-            elif drawn.text.stopped:
+            elif generated.stream.stopped_by is not None:
                 self._unread = []
-                llama.rewind(drawn.start + drawn.text.n_tokens)
+                llama.rewind(generated.start + generated.stream.n_shown_tokens)
             else:
-                self._unread = drawn.unread()
+                self._unread = generated.unread()
             release_threads()
 
     def _unfounded(self, answer: str, question: str) -> list[str]:
         """Return the names and numbers of an answer that are not in the document, nor in a question."""
         if not self.n_document:
             return []
-        llama, messages = self.llama, self._history.messages if self._history else []
-        read = b"".join(map(llama.piece, llama.input_ids[: self.n_document].tolist())).decode(errors="replace")
+        messages = self._history.messages if self._history else []
         asked = [message["content"] for message in messages if message["role"] == "user"]
-        return unfounded(answer, [read, self.system, question, *asked])
+        document = map(self.llama.piece, self.llama.input_ids[: self.n_document].tolist())
+        return unfounded(answer, [self.system, question, *asked], document)
 
     def regenerate(self) -> Generator[str, None, None]:
         """Answer the last question anew, piece by piece as `stream` does. The old answer is forgotten.

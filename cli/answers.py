@@ -1,4 +1,4 @@
-"""Show answers, as text or JSON, with the reason why one was cut."""
+"""Show answers, as text or JSON, with notices about them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from ..prompts.thought_splitter import Part
 
 TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
+
+#: Options that change a limit, by the kind of a notice that names the limit (ask/answer/notices.py).
+_OPTIONS = {
+    "thought_cut": ": --think-budget sets the limit.",
+    "length": ": -n sets the limit, -1 is none.",
+    "context": ". -c gives a larger one.",
+}
 
 #: Documents whose names follow an answer from passages.
 _NAMED = 3
@@ -60,9 +67,8 @@ def show_answer(
                 if output == JSON_LINES and part.text:
                     print_line({"reasoning" if part.is_thought else "piece": part.text})
     if output == TEXT:
-        say_if_cut(session)
+        say_notices(session)
         say_which(session)
-        say_if_unfounded(session)
         if sources:
             click.echo()
             show_sources(session, err=False)
@@ -102,23 +108,11 @@ def say_if_no_switch(session: Session) -> None:
         notice(f"Note: {NO_SWITCH}")
 
 
-def say_if_cut(session: Session) -> None:
-    """Print a notice if the last answer, or the thought before it, ended before the model ended it."""
-    answer = session.answer
-    assert answer is not None
-    if answer.thought_cut and not session.thinking.is_off:
-        n_thought = answer.timing.thought_tokens
-        notice(f"(The thought was ended after {n_thought:,} tokens: --think-budget sets the limit.)")
-    if answer.reasoning and not answer.text and answer.finish_reason == "stop":
-        notice("(The model thought, and ended without an answer.)")
-    if answer.finish_reason == "length":
-        notice(f"(The answer was cut after {answer.timing.answer_tokens:,} tokens: -n sets the limit, -1 is none.)")
-    elif answer.finish_reason == "loop":
-        from ..ask.answer.repeats import REPEATED
-
-        notice(f"({REPEATED})")
-    elif answer.finish_reason == "context":
-        notice(f"(The answer was cut: the context of {session.n_ctx:,} tokens is full. -c gives a larger one.)")
+def say_notices(session: Session) -> None:
+    """Print what a user should know about the last answer, and which options change it."""
+    assert session.answer is not None
+    for kind, sentence in session.answer.notices.items():
+        notice(f"({sentence.removesuffix('.')}{_OPTIONS.get(kind, '.')})")
 
 
 def say_which(session: Session) -> None:
@@ -152,15 +146,6 @@ def _what_next(session: Collection, basis: Basis) -> str:
     if session.rest == "being read":
         return " The rest is being read: ask again, or `octavo index` waits for it."
     return " `octavo index` reads the rest."
-
-
-def say_if_unfounded(session: Session) -> None:
-    """Print which names and numbers of the last answer are not in the text that was read for it."""
-    from ..ask.answer.grounding import sentence_about
-
-    assert session.answer is not None
-    if sentence := sentence_about(session.answer.unfounded):
-        notice(f"({sentence})")
 
 
 def documents_as_json(session: Session) -> dict[str, Any]:

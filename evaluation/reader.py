@@ -6,7 +6,6 @@ profits from a dense batch (Quest, Tang et al. 2024, feeds its questions in the 
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ask.answer.answer_stream import AnswerStream, Limits
 from ..convert.calibrate import calibrate
 from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
@@ -21,7 +21,7 @@ from ..convert.index_builder import IndexBuilder
 from ..convert.pipeline import cluster, keep_whole, read
 from ..documents.document import Document
 from ..progress import Progress
-from ..runtime.cache.tails import Checkpoint
+from ..runtime.cache.kv_cache import Checkpoint
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.llama import Llama
 from ..runtime.methods.attention import DENSE_ATTENTION, Attention
@@ -168,8 +168,7 @@ class Reader:
         tokens: list[int] = []
         log_probs: list[np.ndarray] = []
         outputs: list[np.ndarray] = []
-        text, first_token_s = "", 0.0
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        stream, first_token_s = AnswerStream(Limits(sample.n_predict), [sample.stop]), 0.0
         token = sample.prompt[-1]
         for i in range(len(sample.continuation) or sample.n_predict):
             if i or not in_batches:
@@ -183,11 +182,8 @@ class Reader:
             first_token_s = first_token_s or working_time() - start
             token = sample.continuation[i] if sample.continuation else int(log_probs[-1].argmax())
             if not sample.continuation:
-                if self.llama.ends(token):
-                    break
-                text += decoder.decode(self.llama.piece(token))
-                if sample.stop and sample.stop in text:
-                    text = text[: text.index(sample.stop)]
+                stream.feed(token, self.llama.piece(token), self.llama.ends(token))
+                if stream.reason == "stop":
                     break
             tokens.append(token)
         attention = np.stack(outputs) if attention_too else None
@@ -195,7 +191,9 @@ class Reader:
         document = self._attending[0] if self._attending else None
         attended = recorder.attended(document) if recorder is not None and document is not None else None
         self.llama.context.record(None)
-        return Outcome(tokens, text, np.stack(log_probs), bytes_read, attention, first_token_s, seconds, attended)
+        return Outcome(
+            tokens, stream.text, np.stack(log_probs), bytes_read, attention, first_token_s, seconds, attended
+        )
 
     def bytes_of(self, tokens: list[int]) -> int:
         """Return the bytes that attention reads in the steps of some tokens after the text; forget the tokens again."""

@@ -41,7 +41,6 @@ def closed(schema: Any, param: str) -> dict[str, Any]:
 
 
 def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema whose objects are closed."""
     made = dict(schema)
     for name in _ONE:
         if isinstance(made.get(name), Mapping):

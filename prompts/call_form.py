@@ -209,7 +209,6 @@ def _form(one: str, two: str, number: str, after: str) -> CallForm | None:
 
 
 def _object_form(before: str, between: str, tail: str) -> CallForm:
-    """Return the form of calls in JSON objects."""
     start = before.rpartition("{")[0].rstrip()
     lists = start.endswith("[")
     start = start.removesuffix("[").rstrip()
@@ -223,7 +222,6 @@ def _object_form(before: str, between: str, tail: str) -> CallForm:
 
 
 def _nested_form(before_tag: str, before: str, between: str, gap: str, tail: str) -> CallForm:
-    """Return the form of calls with each argument in tags named after it."""
     key_opening, last_tag = f"{before_tag}<", f"{before_tag}</{_KEYS[1]}>"
     rest = tail.removeprefix(last_tag)
     opening, closing = _repeated(before, gap.removeprefix(last_tag), rest)
@@ -242,7 +240,6 @@ def _nested_form(before_tag: str, before: str, between: str, gap: str, tail: str
 
 
 def _keyed_form(one: str, number: str, before: str, between: str, inside: str, gap: str, tail: str) -> CallForm | None:
-    """Return the form of calls with each argument between texts of its own."""
     key_opening = _common_suffix(between, inside)
     key_opening = key_opening[_first_border(key_opening) :]
     value_closing, middle = (

@@ -102,7 +102,6 @@ class _Rules:
         return name
 
     def _call(self, function: Mapping[str, Any]) -> str:
-        """Return the pattern of a call of a function."""
         form, name = self._form, function["name"]
         parameters = closed(function.get("parameters") or _ANY_OBJECT, "tools")
         if form.style is Style.OBJECT:
@@ -130,7 +129,6 @@ class _Rules:
         return self._rule(_json(part_of(root, schema)))
 
     def _pair(self, root: Mapping[str, Any], key: str, schema: Any) -> str:
-        """Return the pattern of an argument."""
         form, known = self._form, resolved(root, schema)
         if form.style is Style.PYTHON:
             return f"{self._literal(f'{key}=')} {self._value(root, schema)}"
@@ -195,5 +193,4 @@ def _sequence(required: Iterable[str], optional: Sequence[str], separator: str) 
 
 
 def _text_of(value: Any) -> str:
-    """Return a value as a template writes it."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -135,7 +135,6 @@ class CallParser:
                 calls.append(call)
 
     def _of_object(self, value: Any, stop: int) -> FoundCall | None:
-        """Return the call that an object is."""
         if not isinstance(value, dict) or not value:
             return None
         form = self.form
@@ -153,7 +152,6 @@ class CallParser:
         return FoundCall(name, arguments, stop)
 
     def _python(self, text: str, at: int) -> list[FoundCall]:
-        """Return calls in Python's notation."""
         end = text.find(self.form.end.strip(), at) if self.form.end.strip() else len(text)
         stop = end if end >= 0 else len(text)
         inside = _STRING.sub(_as_python, text[at:stop].strip())

@@ -194,7 +194,6 @@ class ChatTemplate:
 
     @cached_property
     def _thoughts(self) -> str:
-        """Return the field in which the template looks for thoughts."""
         return next((name for name in _THOUGHTS if name in self._strings), _THOUGHTS[0])
 
     @cached_property
@@ -262,7 +261,6 @@ class ChatTemplate:
         return " ".join(sorted((word for word in self._sought(is_text) if word in text), key=text.index))
 
     def _sought(self, is_text: Callable[[str], bool]) -> set[str]:
-        """Return the words that the template may look for in texts."""
         if self._words is None:
             self._words = {string for string in self._strings if _may_be_sought(string) and is_text(string)}
         return self._words
@@ -321,7 +319,6 @@ def _may_be_sought(string: str) -> bool:
 
 
 def _texts(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return all texts of messages."""
     return "\n".join(str(message[name]) for message in messages for name in FIELDS if message.get(name))
 
 
@@ -336,7 +333,6 @@ def _adapted(message: Mapping[str, Any], as_objects: bool, thoughts: str) -> dic
 
 
 def _with_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call with its arguments as an object."""
     arguments = call["function"]["arguments"]
     with suppress(ValueError):
         arguments = json.loads(arguments)

@@ -50,7 +50,6 @@ class MarkedMessages:
         ]
 
     def _marked(self, field: str, text: str) -> str:
-        """Return a text with marks in it."""
         parts = self._words.split(text) if self._words else [text]
         marked = []
         for number, part in enumerate(parts):

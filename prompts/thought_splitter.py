@@ -75,7 +75,6 @@ class ThoughtSplitter:
         return self.stage is Stage.THOUGHT or may_begin
 
     def _tags(self) -> list[str]:
-        """Return the texts that may come now, before the answer."""
         assert self._form is not None
         thinks = self.stage is Stage.BEFORE or self._form.repeats
         return [*(self._form.starts if thinks else ()), *self._form.openings]

@@ -35,7 +35,6 @@ from .apis import (
     status,
 )
 from .apis.ollama_body import ollama_error
-from .chosen_model import ChosenModel
 from .engine.engine import Engine
 from .engine.prompt_cache import PromptCache
 from .engine.sequences import Sequences
@@ -43,12 +42,12 @@ from .engine.text_embeddings import TextEmbeddings
 from .engine.turns import Turns
 from .http import page_route
 from .http.access import Access
-from .http.paths import TolerantPaths
 from .http.requests import IGNORED, openai_error
 from .http.security import guards
 from .library.document_finder import DocumentFinder
 from .library.served_library import ServedLibrary
 from .request_error import RequestError, refusal_of
+from .request_target import ChosenModel, TolerantPaths
 from .server_pool import ServerPool
 from .services import Server
 

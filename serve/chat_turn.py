@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..ask.answer.grounding import unfounded
+from ..ask.answer.notices import notices_of_unfounded
 from ..prompts.call_grammar import calls_grammar, schema_grammar
 from ..prompts.message_forms import Message
 from ..prompts.thinking import Thinking
@@ -19,7 +20,7 @@ from ..prompts.thought_splitter import Part
 from ..prompts.tools import AnswerReader, ToolCall
 from ..settings import BY_QUESTION
 from .engine.grammar import Grammar
-from .engine.request import End, Generation, Reading, Request, TokenLogprob
+from .engine.request import AnswerPart, End, Generation, PromptProgress, Request, TokenLogprob
 from .engine.tasks import Report
 from .library.open_document import Opened
 from .request_error import RequestError
@@ -67,22 +68,6 @@ class ChatTurn:
 
 
 @dataclass(frozen=True)
-class Text:
-    """A piece of an answer's text; before the answer, an empty one may tell how far the prompt is read."""
-
-    text: str
-    logprobs: Sequence[TokenLogprob] = ()
-    reading: Reading | None = None
-
-
-@dataclass(frozen=True)
-class Thought:
-    """A piece of a thought before the answer."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Finished:
     """The end of an answer: `reason` is "stop", "length" or "tool_calls"."""
 
@@ -90,7 +75,7 @@ class Finished:
     end: End
 
 
-Event = Text | Thought | ToolCall | Finished
+Event = AnswerPart | ToolCall | Finished
 
 
 @dataclass(frozen=True)
@@ -139,13 +124,13 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
         tokens = [*tokens, *server.thoughts.closing]
         stage = _stage(server, turn, tokens)
     request = Request(
-        **vars(replace(generation, stop=[*generation.stop, *prompt.stops])),
         tokens=tokens,
+        generation=replace(generation, stop=[*generation.stop, *prompt.stops]),
         document=document,
         grammar=grammar,
         thinking=thinking,
         stage=stage,
-        marks=server.call_texts if tools else {},
+        call_texts=server.call_texts if tools else {},
         asked=_questions(turn.messages)[0] if grammar is None else None,
     )
     if checked:
@@ -153,18 +138,18 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     return request
 
 
-async def preparing(server: Server, turn: ChatTurn) -> AsyncGenerator[Reading | Request, None]:
+async def preparing(server: Server, turn: ChatTurn) -> AsyncGenerator[PromptProgress | Request, None]:
     """Yield how far passages of documents are read for a turn's request, and the request. See `prepared`."""
-    reports, loop = asyncio.Queue[Reading | None](), asyncio.get_running_loop()
+    reports, loop = asyncio.Queue[PromptProgress | None](), asyncio.get_running_loop()
 
-    def report(reading: Reading) -> None:
-        loop.call_soon_threadsafe(reports.put_nowait, reading)
+    def report(progress: PromptProgress) -> None:
+        loop.call_soon_threadsafe(reports.put_nowait, progress)
 
     work = asyncio.create_task(prepared(server, turn, report=report))
     work.add_done_callback(lambda task: reports.put_nowait(None))
     try:
-        while (reading := await reports.get()) is not None:
-            yield reading
+        while (progress := await reports.get()) is not None:
+            yield progress
         yield await work
     finally:
         work.cancel()
@@ -175,7 +160,7 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
 
     Yields
     ------
-    Text, Thought, ToolCall or Finished
+    AnswerPart, ToolCall or Finished
         The parts of the answer in order, and its end.
 
     Raises
@@ -190,40 +175,33 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
     async with aclosing(server.engine.stream(request)) as events:
         async for event in events:
             if not isinstance(event, End):
-                if event.reading is not None:
-                    yield Text("", reading=event.reading)
-                    continue
                 written += "" if event.is_thought else event.text
-                if reader is None:
-                    yield Thought(event.text) if event.is_thought else Text(event.text, event.logprobs)
+                if reader is None or event.progress is not None:
+                    yield event
                     continue
                 found = reader.add(event.text, event.is_thought)
                 if event.logprobs:
-                    yield Text("", event.logprobs)
+                    yield AnswerPart("", event.logprobs)
             else:
                 found = reader.end() if reader else []
             for part in found:
                 if isinstance(part, Part):
-                    yield Thought(part.text) if part.is_thought else Text(part.text)
+                    yield AnswerPart(part.text, is_thought=part.is_thought)
                 elif turn.parallel or not called:
                     called = True
                     yield part
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 if request.document is not None and not called:
-                    event = replace(event, unfounded=await _unfounded(server, turn, request.document, written))
+                    missing = await asyncio.to_thread(_unfounded, server, turn, request.document, written)
+                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing)})
                 yield Finished(reason, event)
 
 
-async def _unfounded(server: Server, turn: ChatTurn, document: Opened, written: str) -> list[str]:
+def _unfounded(server: Server, turn: ChatTurn, document: Opened, written: str) -> list[str]:
     """Return the names and numbers of an answer that are not in the text that the model read for it."""
-
-    def find() -> list[str]:
-        read = b"".join(map(server.engine.llama.piece, document.index.tokens.tolist())).decode(errors="replace")
-        others = [str(message["content"]) for message in turn.messages if message["role"] != "assistant"]
-        return unfounded(written, [read, *others])
-
-    return await asyncio.to_thread(find)
+    others = [str(message["content"]) for message in turn.messages if message["role"] != "assistant"]
+    return unfounded(written, others, map(server.engine.llama.piece, document.index.tokens.tolist()))
 
 
 async def gathered(events: AsyncGenerator[Event, None]) -> Whole:
@@ -232,11 +210,10 @@ async def gathered(events: AsyncGenerator[Event, None]) -> Whole:
     finished: Finished | None = None
     async with aclosing(events):
         async for event in events:
-            if isinstance(event, Text):
-                text += event.text
+            if isinstance(event, AnswerPart):
+                thought += event.text if event.is_thought else ""
+                text += "" if event.is_thought else event.text
                 logprobs += event.logprobs
-            elif isinstance(event, Thought):
-                thought += event.text
             elif isinstance(event, ToolCall):
                 calls.append(event)
             else:
@@ -278,5 +255,4 @@ def _questions(messages: Sequence[Message]) -> list[str]:
 
 
 def _forces(turn: ChatTurn) -> bool:
-    """Return whether the model must call a function."""
     return bool(turn.tools) and turn.choice not in ("none", "auto")

@@ -43,7 +43,7 @@ async def raw_request(server: Server, turn: ChatTurn, prompt: RawPrompt) -> Requ
         question = server.engine.llama.detokenize(tokens).decode(errors="replace")
         document = await server.finder.open(turn.documents, turn.reads, question)
     generation = turn.generation.settled(document is not None)
-    return Request(**vars(generation), tokens=tokens, document=document, grammar=grammar)
+    return Request(tokens=tokens, generation=generation, document=document, grammar=grammar)
 
 
 async def text_of(server: Server, tokens: Sequence[int]) -> str:
@@ -78,7 +78,7 @@ class Gap:
 
 def fills_gaps(llama: Llama) -> bool:
     """Return whether a model was made to fill gaps in texts."""
-    return _Marks.of(llama).can_fill
+    return _GapTokens.of(llama).can_fill
 
 
 async def gap_tokens(server: Server, gap: Gap, begins: bool = True) -> list[int]:
@@ -103,7 +103,7 @@ async def gap_tokens(server: Server, gap: Gap, begins: bool = True) -> list[int]
     return await server.tokenized(partial(_tokens, server, parts, False, n_characters, special=False), n_characters)
 
 
-class _Marks(NamedTuple):
+class _GapTokens(NamedTuple):
     """The tokens of a model that mark parts of such a prompt; negative where it has none."""
 
     prefix: int
@@ -114,7 +114,7 @@ class _Marks(NamedTuple):
 
     @classmethod
     def of(cls, llama: Llama) -> Self:
-        """Return a model's marks."""
+        """Return a model's tokens."""
         vocab = llama._model.vocab
         return cls(
             *(getattr(llama_cpp, f"llama_vocab_fim_{name}")(vocab) for name in ("pre", "suf", "mid", "rep", "sep"))
@@ -127,16 +127,16 @@ class _Marks(NamedTuple):
 
 
 def _gap_parts(llama: Llama, gap: Gap, begins: bool) -> list[int | str]:
-    """Return texts and marks of a prompt, in the form of llama.cpp's server, but whole."""
-    marks = _Marks.of(llama)
+    """Return texts and tokens of a prompt, in the form of llama.cpp's server, but whole."""
+    tokens = _GapTokens.of(llama)
     parts: list[int | str] = [llama.token_bos()] if begins and llama._model.add_bos_token() else []
-    if marks.repository >= 0:
-        parts += [marks.repository, _REPOSITORY]
+    if tokens.repository >= 0:
+        parts += [tokens.repository, _REPOSITORY]
     for name, text in gap.others:
-        parts += [_SNIPPET, text] if marks.file < 0 else [marks.file, f"{name}\n", text]
-    if marks.file >= 0:
-        parts += [marks.file, _FILE]
-    return [*parts, marks.prefix, gap.before, marks.suffix, gap.after, marks.middle, gap.begun]
+        parts += [_SNIPPET, text] if tokens.file < 0 else [tokens.file, f"{name}\n", text]
+    if tokens.file >= 0:
+        parts += [tokens.file, _FILE]
+    return [*parts, tokens.prefix, gap.before, tokens.suffix, gap.after, tokens.middle, gap.begun]
 
 
 def _length(prompt: RawPrompt) -> int:

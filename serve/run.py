@@ -16,7 +16,7 @@ from .engine.turns import Turns
 from .http.access import Access
 from .http.listening import answer, listen
 from .http.timed_protocol import TimedProtocol
-from .server_pool import Choice, ServerPool, names_of
+from .server_pool import LoadableModel, ServerPool, names_of
 from .services import Server
 
 
@@ -50,7 +50,7 @@ def serve(
         for name, path in names_of(list(of_file)).items():
             settings, library = of_file[path]
             opened = partial(_open, replace(job, settings=settings), library, name, limits, sampling, notice)
-            choices[name] = Choice(library, opened)
+            choices[name] = LoadableModel(library, opened)
         pool = ServerPool(choices)
         pool.load_first()
         try:

@@ -23,7 +23,7 @@ from .services import Server
 _NEEDS = 1.5
 
 
-class Choice(NamedTuple):
+class LoadableModel(NamedTuple):
     """A model that may be loaded: its library, which knows its file, and the function that opens a server on it."""
 
     library: Library
@@ -65,11 +65,11 @@ class ServerPool:
 
     Parameters
     ----------
-    choices : mapping of str to Choice
+    choices : mapping of str to LoadableModel
         The models by name. The first one answers requests that name none of them.
     """
 
-    def __init__(self, choices: Mapping[str, Choice]) -> None:
+    def __init__(self, choices: Mapping[str, LoadableModel]) -> None:
         self.choices = dict(choices)
         self._turns = Turns(len(choices) > 1)
         self._loaded: dict[str, _Loaded] = {}
@@ -80,7 +80,7 @@ class ServerPool:
     def of(cls, server: Server) -> ServerPool:
         """Return the pool of one model, which is loaded."""
         name = server.engine.name
-        pool = cls({name: Choice(server.library, lambda turns: server)})
+        pool = cls({name: LoadableModel(server.library, lambda turns: server)})
         pool._loaded[name] = _Loaded(server)
         return pool
 
@@ -113,7 +113,7 @@ class ServerPool:
         return self._loaded[name].server
 
     @property
-    def unloaded(self) -> list[Choice]:
+    def unloaded(self) -> list[LoadableModel]:
         """Return the models that are not loaded."""
         return [choice for name, choice in self.choices.items() if name not in self._loaded]
 

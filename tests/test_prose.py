@@ -38,7 +38,7 @@ HABITS = {
         76,
         "a noun: the contents, the result, the rest",
     ),
-    "that of": (r"(?:that|those)\s+of(?!\s+\w+\s+(?:is|are)\b)", 211, "the noun again, or a genitive: dense attention's"),
+    "that of": (r"(?:that|those)\s+of(?!\s+\w+\s+(?:is|are)\b)", 211, "the noun again, or a genitive"),
     "stands": (r"stands?(?!\s+for)", 72, "is"),
     "tells": (r"tells?(?!\s+(?:me|you|us)\b)", 88, "returns, prints, reports, says"),
     "as many as": (r"as\s+(?:many|much)\b[^.|]{0,60}?\sas", 50, "a number: n, or the same number"),

@@ -1,16 +1,10 @@
-"""An answer as it comes: its text, tokens and times."""
+"""An answer with its figures, and the share of the documents that the model used for it."""
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from ...prompts.thought_form import Stage, Thoughts
-from ...prompts.thought_splitter import Part, ThoughtSplitter, n_begun
-from ...runtime.llama import Llama
-from ...system.working_time import working_time
 
 #: Why an answer ended; see `Answer`.
 FinishReason = Literal["stop", "length", "context", "loop", "interrupted"]
@@ -104,6 +98,8 @@ class Answer:
         What the model read for it; None in a conversation without a document.
     unfounded : sequence of str
         Its names and numbers that are not in the text that the model read (`unfounded`).
+    notices : mapping of str to str
+        What a user should know about it, as sentences, by kind (ask/answer/notices.py).
     """
 
     text: str
@@ -116,180 +112,4 @@ class Answer:
     thought_cut: bool = False
     read: Basis | None = None
     unfounded: Sequence[str] = ()
-
-
-class Meter:
-    """Count tokens, seconds, and bytes that attention reads, from the question on."""
-
-    def __init__(self, llama: Llama, n_prompt: int, began: float) -> None:
-        self._context, self._n_prompt, self._start = llama.context, n_prompt, began
-        self._first_token_s = self._last_token_s = 0.0
-        self._bytes_read = self._counted_bytes = 0
-        self._coverage = (self._context.coverage,) * 2
-        self.n_tokens = 0
-
-    def count(self) -> None:
-        """Count a drawn token. Bytes count from the first token on."""
-        self._last_token_s = working_time() - self._start
-        self.n_tokens += 1
-        if self.n_tokens == 1:
-            self._first_token_s = self._last_token_s
-            self._context.bytes_read = 0
-            self._coverage = (self._context.coverage,) * 2
-        else:
-            self._bytes_read, self._counted_bytes = self._context.bytes_read, self._context.counted_bytes_read
-            self._coverage = self._coverage[0], self._context.coverage
-
-    def answer(self, text: Text, reason: FinishReason, thought_cut: bool) -> Answer:
-        """Return the measured answer."""
-        cache = self._context.cache
-        n_steps = max(self.n_tokens - 1, 1)
-        decode_s, n_thought = self._last_token_s - self._first_token_s, min(text.n_thought, self.n_tokens)
-        timing = Timing(self._n_prompt, self.n_tokens - n_thought, self._first_token_s, decode_s, n_thought)
-        kv_share = self._counted_bytes / n_steps / (cache.n_tokens * cache.counted_row_bytes)
-        n_covered, covered = (after - before for before, after in zip(*self._coverage, strict=True))
-        share = covered / n_covered if n_covered else None
-        read = self._bytes_read / n_steps
-        return Answer(text.shown, reason, timing, read, kv_share, share, text.reasoning, thought_cut)
-
-
-class Text:
-    """Collect the text of an answer as it comes, in whole characters, up to a stop text, and the thoughts before it.
-
-    Parameters
-    ----------
-    stops : sequence of str
-        Texts that end it. Thoughts may contain them.
-    strips : bool
-        Whether to leave out blanks before the first letter.
-    thoughts : Thoughts, optional
-        How the model thinks; without it, everything is the answer.
-    stage : Stage
-        Where the text begins.
-
-    Attributes
-    ----------
-    shown, reasoning : str
-        The answer so far, and the thoughts.
-    n_thought : int
-        Number of tokens of thoughts and of tags.
-    n_answer : int
-        Number of tokens of the answer.
-    """
-
-    def __init__(
-        self,
-        stops: Sequence[str] = (),
-        strips: bool = False,
-        thoughts: Thoughts | None = None,
-        stage: Stage = Stage.BEFORE,
-    ) -> None:
-        self._stops, self._strips = [stop for stop in stops if stop], strips
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._splitter = ThoughtSplitter(thoughts.form if thoughts else None, stage)
-        self._marks, self._texts = (thoughts.marks, thoughts.texts) if thoughts else ({}, {})
-        self._text, self._n_shown = "", 0
-        self._starts: list[int] = []
-        self.shown = self.reasoning = ""
-        self.stopped_by: str | None = None
-        self.n_thought = self.n_answer = self._n_unclear = 0
-
-    def add(self, piece: bytes, token: int = -1) -> list[Part]:
-        """Add a token's bytes; return the parts to show now. Text that may begin a tag or one of `stops` is held back.
-
-        Parameters
-        ----------
-        token : int
-            The token's number, by which tags are known that are control tokens.
-        """
-        mark, began, answered = self._marks.get(token), self.stage is Stage.BEFORE, self.in_answer
-        self._starts.append(len(self._text))
-        text = self._decoder.decode(piece) if mark is None else self._decoder.decode(b"", final=True) + mark
-        n_before = len(self._text)
-        parts = self._collect(self._splitter.add(text))
-        if self.in_answer and (answered or len(self._text) > n_before):
-            self.n_answer += 1 + (self._n_unclear if began else 0)
-        elif self.stage is Stage.BEFORE:
-            self._n_unclear += 1
-            return parts
-        else:
-            self.n_thought += 1 + self._n_unclear
-        self._n_unclear = 0
-        return parts
-
-    @property
-    def stage(self) -> Stage:
-        """Return where in the answer the text is."""
-        return self._splitter.stage
-
-    @property
-    def in_answer(self) -> bool:
-        """Return whether the answer itself has begun, and no other thought after it."""
-        return self.stage in (Stage.ANSWER, Stage.WRAPPED)
-
-    @property
-    def is_thinking(self) -> bool:
-        """Return whether the text is inside a thought."""
-        return self.stage is Stage.THOUGHT
-
-    @property
-    def may_be_cut(self) -> bool:
-        """Return whether the text is inside a thought, at the end of a character."""
-        return self.is_thinking and not self._decoder.getstate()[0]
-
-    def is_tag(self, token: int) -> bool:
-        """Return whether a token may end the thought that the text is in. In other places it may end the answer."""
-        return self.is_thinking and token in self._marks
-
-    def continues(self, piece: bytes, token: int) -> bool:
-        """Return whether with a further token there may still come a thought, or the tag that opens the answer."""
-        return self._splitter.continues(self._marks.get(token) or piece.decode(errors="replace"))
-
-    @property
-    def stopped(self) -> bool:
-        """Return whether one of `stops` ended it; `stopped_by` is that text."""
-        return self.stopped_by is not None
-
-    @property
-    def n_tokens(self) -> int:
-        """Return the number of tokens that begin before the end of the shown text."""
-        return sum(start < self._n_shown for start in self._starts)
-
-    def rest(self) -> list[Part]:
-        """Return what was held back, unless a stop text ended the answer."""
-        if self.stopped:
-            return []
-        parts = self._collect([*self._splitter.add(self._decoder.decode(b"", final=True)), *self._splitter.rest()])
-        held = "" if self.stopped else self._show(len(self._text))
-        return [*parts, Part(held)] if held else parts
-
-    def _collect(self, parts: Sequence[Part]) -> list[Part]:
-        """Collect new parts; return those to show now."""
-        shown = []
-        for text, is_thought in parts:
-            text = text.translate(self._texts)
-            if is_thought:
-                self.reasoning += text
-                shown.append(Part(text, True))
-            elif not self.stopped:
-                self._text += text
-                if answer := self._show(self._sure()):
-                    shown.append(Part(answer))
-        return shown
-
-    def _sure(self) -> int:
-        """Return the end of the text that can be shown: up to a stop text, or to what may begin one."""
-        found = [(place, stop) for stop in self._stops if (place := self._text.find(stop, self._n_shown)) >= 0]
-        if found:
-            place, self.stopped_by = min(found)
-            return place
-        return len(self._text) - n_begun(self._text[self._n_shown :], self._stops)
-
-    def _show(self, stop: int) -> str:
-        """Return the text up to a position, without the part that was shown before."""
-        shown = self._text[self._n_shown : stop]
-        if self._n_shown == 0 and self._strips:
-            shown = shown.lstrip()  # the blank after "Answer:"
-        self._n_shown = stop
-        self.shown += shown
-        return shown
+    notices: Mapping[str, str] = field(default_factory=dict)

@@ -1,171 +1,246 @@
-"""Draw an answer: token by token, and part by part."""
+"""An answer as it comes: tokens in, parts of text out, and why it ends.
+
+Knows no model and no server: whoever draws the tokens feeds them, and evaluates those that it is forced to take.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import closing
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ...prompts.conversation_tokens import ConversationTokens
-from ...prompts.thinking import Thinking
-from ...prompts.thought_form import Stage
-from ...prompts.thought_splitter import Part
-from ...runtime.llama import Llama
-from ...runtime.query_recorder import Recorder
-from ...settings import Sampling
-from .answer import Answer, FinishReason, Meter, Text
+from ...prompts.thought_form import Stage, Thoughts
+from ...prompts.thought_splitter import Part, ThoughtSplitter, n_begun
+from ...system.working_time import working_time
+from .answer import FinishReason
 from .repeats import LoopWatch
 
 
-class Draws:
-    """The tokens that follow a prompt. The model draws them, unless a caller gives some.
+@dataclass(frozen=True)
+class Limits:
+    """Largest numbers of tokens.
 
     Parameters
     ----------
-    prompt : sequence of int
-        Tokens to read first, at least one.
+    room : int
+        Tokens that fit the context.
+    answer : int, optional
+        Tokens of the answer; None for no limit.
+    thought : int
+        Tokens of a thought.
+    counts_thoughts : bool
+        Whether the limit of the answer counts its thoughts, too.
     """
 
-    def __init__(self, llama: Llama, sampling: Sampling, prompt: Sequence[int]) -> None:
-        self._llama, self._sampling, self._unread = llama, sampling, list(prompt)
-        self._given: Sequence[int] = ()
-
-    def give(self, tokens: Sequence[int]) -> None:
-        """Let these tokens come next."""
-        self._given = tokens
-
-    def __iter__(self) -> Generator[int, None, None]:
-        """Yield tokens without end. The model reads a token when the next one is drawn."""
-        sampling = self._sampling
-        while True:
-            generated = self._llama.generate(
-                self._unread,
-                reset=False,
-                temp=sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                min_p=sampling.min_p,
-                repeat_penalty=sampling.repeat_penalty,
-            )
-            with closing(generated):
-                for token in generated:
-                    yield token
-                    if self._given:
-                        break
-            self._unread, given, self._given = [token, *self._given], self._given, ()
-            yield from given
+    room: int
+    answer: int | None = None
+    thought: int = 0
+    counts_thoughts: bool = False
 
 
-class DrawnAnswer:
-    """An answer that a model draws.
+class AnswerStream:
+    """Turn tokens into whole characters of thoughts and of an answer, until it ends.
 
     Parameters
     ----------
-    llama : Llama
-        The model, which holds what comes before the question.
-    sampling : Sampling
-        How to draw.
-    prompt : ConversationTokens
-        The form of the prompt.
-    thinking : Thinking
-        Settings of thoughts.
-    question : sequence of int
-        Tokens of the question, up to the beginning of the answer.
-    recorder : Recorder, optional
-        Storage for the queries of the answer's steps.
-    began : float
-        When the question was asked, by `time.perf_counter`.
-    asked : str
-        Its text.
+    stops : sequence of str
+        Texts that end the answer. Thoughts may contain them.
+    strips : bool
+        Whether to leave out blanks before the first letter.
+    thoughts : Thoughts, optional
+        How the model thinks; without it, everything is the answer.
+    stage : Stage
+        Where the text begins.
+    question : str, optional
+        The question, if the answer ends when it repeats itself (`LoopWatch`).
 
     Attributes
     ----------
-    text : Text
-        The text so far, and the thoughts.
-    tokens : list of (int, bytes)
-        The tokens of both so far, with their bytes.
-    start : int
-        Number of tokens before them in the context.
+    text, reasoning : str
+        The answer and the thoughts so far.
+    n_tokens, n_thought, n_answer : int
+        Number of tokens so far, of thoughts and tags, and of the answer. The token that ends the answer counts only in
+        `n_tokens`, as do first tokens that may become a thought.
+    reason : FinishReason
+        Why the answer ended; "interrupted" until it ends.
+    stopped_by : str or None
+        The stop text that ended it.
+    ended_by_model : bool
+        Whether a token ended it, which is not part of it.
+    thought_cut : bool
+        Whether a thought was ended at its limit.
+    forced_tokens : list of int
+        Tokens that must come next: they end a thought at its limit. The caller takes them off.
+    turned : bool
+        Whether the last token led from a thought into the answer, or back.
     """
 
     def __init__(
         self,
-        llama: Llama,
-        sampling: Sampling,
-        prompt: ConversationTokens,
-        thinking: Thinking,
-        question: Sequence[int],
-        recorder: Recorder | None,
-        began: float,
-        asked: str = "",
+        limits: Limits,
+        stops: Sequence[str] = (),
+        *,
+        strips: bool = False,
+        thoughts: Thoughts | None = None,
+        stage: Stage = Stage.ANSWER,
+        question: str | None = None,
     ) -> None:
-        self._llama, self._sampling, self._recorder = llama, sampling, recorder
-        self._thoughts = thoughts = thinking.thoughts if prompt.has_template else None
-        self._room = min(llama.longest - llama.n_tokens - len(question), llama.n_ctx())
-        self._budget = thinking.budget(self._room, sampling.max_tokens)
-        read, stage = list(question), Stage.ANSWER
-        if thoughts is not None:
-            stage = thoughts.stage_after(llama, read)
-            if stage is Stage.THOUGHT and self._budget == 0:
-                read += thoughts.closing
-                self._room -= len(thoughts.closing)
-                stage = thoughts.stage_after(llama, read)
-        self.text = Text(prompt.stops, not prompt.has_template, thoughts, stage)
-        self.tokens: list[tuple[int, bytes]] = []
-        self.start = llama.n_tokens + len(read)
-        self._meter, self._draws = Meter(llama, len(read), began), Draws(llama, sampling, read)
-        self._watch, self._loops = LoopWatch(asked), False
-        self._reason: FinishReason = "interrupted"
-        self._was_cut = False  # whether a thought was
+        self._limits, self._stops, self._strips = limits, [stop for stop in stops if stop], strips
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._splitter = ThoughtSplitter(thoughts.form if thoughts else None, stage)
+        self._marks, self._texts = (thoughts.marks, thoughts.texts) if thoughts else ({}, {})
+        self._closing = thoughts.closing if thoughts else ()
+        self._watch = None if question is None else LoopWatch(question)
+        self._written = ""  # the answer, its held end included
+        self._starts: list[int] = []  # of the tokens in it
+        self._n_shown = self._n_unclear = 0
+        self.text = self.reasoning = ""
+        self.n_tokens = self.n_thought = self.n_answer = 0
+        self.reason: FinishReason = "interrupted"
+        self.stopped_by: str | None = None
+        self.ended_by_model = self.thought_cut = self.turned = False
+        self.forced_tokens: list[int] = []
 
-    def parts(self) -> Generator[Part, None, None]:
-        """Draw the answer, and yield at least one part."""
-        text, in_answer = self.text, False
-        with closing(iter(self._draws)) as draws:
-            for token in draws:
-                self._meter.count()
-                ends = self._llama.ends(token) and not text.is_tag(token)
-                parts = [] if ends else text.add(piece := self._llama.piece(token), token)
-                if self._recorder is not None and (self._meter.n_tokens == 1 or text.in_answer != in_answer):
-                    self._recorder.forget_question()  # and the thoughts: sources are those of the answer
-                in_answer = text.in_answer
-                if ends:
-                    self._reason = "stop"
-                    break
-                self.tokens.append((token, piece))
-                self._loops = self._watch.add("".join(part.text for part in parts if not part.is_thought))
-                self._reason = self._reason_to_end()
-                if self._reason == "interrupted":
-                    self._limit_thought()
-                yield from parts or [Part("")]
-                if self._reason != "interrupted":
-                    break
-            yield from text.rest() or [Part("")]  # at least one, also of an empty answer
+    @property
+    def ended(self) -> bool:
+        """Whether the answer has ended."""
+        return self.reason != "interrupted"
 
-    def _reason_to_end(self) -> FinishReason:
-        """Return why the answer ends here; "interrupted" if it continues."""
-        most = self._sampling.max_tokens
-        if self.text.stopped:
+    @property
+    def in_answer(self) -> bool:
+        """Whether the answer itself has begun, and no other thought after it."""
+        return self._splitter.stage in (Stage.ANSWER, Stage.WRAPPED)
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the text is inside a thought."""
+        return self._splitter.stage is Stage.THOUGHT
+
+    @property
+    def n_shown_tokens(self) -> int:
+        """Number of tokens that begin before the end of the shown text."""
+        return sum(start < self._n_shown for start in self._starts)
+
+    def may_think(self, token: int, piece: bytes) -> bool:
+        """Return whether a thought, or the tag that opens the answer, may still come with or after a token."""
+        return self._splitter.continues(self._marks.get(token) or piece.decode(errors="replace"))
+
+    def feed(self, token: int, piece: bytes, is_end: bool = False) -> list[Part]:
+        """Add a token; return the parts to show now. Text that may begin a tag or a stop text is held back.
+
+        Parameters
+        ----------
+        piece : bytes
+            Its bytes, perhaps a part of a character.
+        is_end : bool
+            Whether the token ends answers. Inside a thought it may be a tag.
+        """
+        self.n_tokens += 1
+        self.turned = False
+        if is_end and not (self.is_thinking and token in self._marks):
+            self.reason, self.ended_by_model = "stop", True
+            return self._rest()
+        was_in_answer = self.in_answer
+        parts = self._add(token, piece)
+        self.turned = self.in_answer != was_in_answer
+        self.reason = self._reason_to_end("".join(part.text for part in parts if not part.is_thought))
+        if self.ended:
+            return [*parts, *self._rest()]
+        ends_character = not self._decoder.getstate()[0]
+        if self.is_thinking and ends_character and not self.thought_cut and self.n_thought >= self._limits.thought:
+            self.thought_cut = True
+            self.forced_tokens += self._closing
+        return parts
+
+    def _reason_to_end(self, shown: str) -> FinishReason:
+        """Return why the answer ends here, after new text; "interrupted" if it continues."""
+        limits, n_counted = self._limits, self.n_tokens if self._limits.counts_thoughts else self.n_answer
+        loops = self._watch is not None and self._watch.add(shown)
+        if self.stopped_by is not None:
             return "stop"
-        if self._loops:
+        if loops:
             return "loop"
-        if most is not None and self.text.n_answer >= most:
+        if limits.answer is not None and n_counted >= limits.answer:
             return "length"
-        return "context" if self._meter.n_tokens >= self._room else "interrupted"
+        return "context" if self.n_tokens >= limits.room else "interrupted"
 
-    def _limit_thought(self) -> None:
-        """End a thought that has reached its budget."""
-        text = self.text
-        if self._thoughts is not None and not self._was_cut and text.may_be_cut and text.n_thought >= self._budget:
-            self._was_cut = True
-            self._draws.give(self._thoughts.closing)
+    def _add(self, token: int, piece: bytes) -> list[Part]:
+        """Add a token's text, and count it as one of a thought or of the answer."""
+        mark, was_in_answer, n_before = self._marks.get(token), self.in_answer, len(self._written)
+        self._starts.append(n_before)
+        text = self._decoder.decode(piece) if mark is None else self._decoder.decode(b"", final=True) + mark
+        parts = self._collect(self._splitter.add(text))
+        self._n_unclear += 1
+        if self._splitter.stage is not Stage.BEFORE:
+            if self.in_answer and (was_in_answer or len(self._written) > n_before):
+                self.n_answer += self._n_unclear
+            else:
+                self.n_thought += self._n_unclear
+            self._n_unclear = 0
+        return parts
 
-    def answer(self) -> Answer | None:
-        """Return what was drawn, with its figures; None if nothing was."""
-        return self._meter.answer(self.text, self._reason, self._was_cut) if self._meter.n_tokens else None
+    def _rest(self) -> list[Part]:
+        """Return the text that was held back, unless a stop text ended the answer."""
+        if self.stopped_by is not None:
+            return []
+        parts = self._collect([*self._splitter.add(self._decoder.decode(b"", final=True)), *self._splitter.rest()])
+        held = "" if self.stopped_by is not None else self._show(len(self._written))
+        return [*parts, Part(held)] if held else parts
 
-    def unread(self) -> list[int]:
-        """Return the tokens that the model has not read, and those that end a thought in the middle."""
-        unread = [token for token, _ in self.tokens[self._llama.n_tokens - self.start :]]
-        if self._thoughts is not None and self.text.is_thinking:
-            unread += self._thoughts.closing
-        return unread
+    def _collect(self, parts: Sequence[Part]) -> list[Part]:
+        """Collect new parts; return those to show now."""
+        shown = []
+        for text, is_thought in parts:
+            text = text.translate(self._texts)
+            if is_thought:
+                self.reasoning += text
+                shown.append(Part(text, True))
+            elif self.stopped_by is None:
+                self._written += text
+                if answer := self._show(self._certain()):
+                    shown.append(Part(answer))
+        return shown
+
+    def _certain(self) -> int:
+        """Return the end of the text to show: a stop text, or text that may begin one."""
+        found = [(place, stop) for stop in self._stops if (place := self._written.find(stop, self._n_shown)) >= 0]
+        if found:
+            place, self.stopped_by = min(found)
+            return place
+        return len(self._written) - n_begun(self._written[self._n_shown :], self._stops)
+
+    def _show(self, stop: int) -> str:
+        """Return the text up to a position, without the part that was shown before."""
+        shown = self._written[self._n_shown : stop]
+        if self._n_shown == 0 and self._strips:
+            shown = shown.lstrip()  # the blank after "Answer:"
+        self._n_shown = stop
+        self.text += shown
+        return shown
+
+
+class Meter:
+    """Measure an answer from its first token to its last: time, and how far counters grow.
+
+    Attributes
+    ----------
+    first, last : float
+        Times of these tokens, by `working_time`.
+    """
+
+    def __init__(self) -> None:
+        self.first = self.last = working_time()
+        self._before: Sequence[float] = ()
+        self._after: Sequence[float] = ()
+
+    def count(self, *counters: float) -> None:
+        """Note the time of a token, and counters that the steps after the first token increase."""
+        self.last = working_time()
+        if not self._after:
+            self.first, self._before = self.last, counters
+        self._after = counters
+
+    @property
+    def grown(self) -> list[float]:
+        """By how much each counter has grown."""
+        return [after - before for before, after in zip(self._before, self._after, strict=True)]

@@ -6,7 +6,7 @@ A wrong answer may well be made of words of its sources, so nothing found says n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 #: A number, with its separators.
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
@@ -32,15 +32,17 @@ _VALUES = {word: str(value) for value, word in enumerate(_WORDS.split())}
 _LISTED = 3
 
 
-def unfounded(answer: str, known: Sequence[str]) -> list[str]:
+def unfounded(answer: str, known: Sequence[str], document: Iterable[bytes] = ()) -> list[str]:
     """Return the names and numbers of an answer that stand in no known text, each once.
 
     Parameters
     ----------
     known : sequence of str
-        What the model read, and the questions.
+        Texts that the model saw, as the questions.
+    document : iterable of bytes
+        The bytes of the document's tokens.
     """
-    text = "\n".join(known)
+    text = "\n".join([b"".join(document).decode(errors="replace"), *known])
     words = {word.casefold() for word in _WORD.findall(text)}
     numbers = set(_numbers(text)) | {_VALUES[word] for word in words & _VALUES.keys()}
     found = []

@@ -12,9 +12,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-#: What octavo prints after an answer that was stopped.
-REPEATED = "The answer was stopped: the model repeated itself."
-
 #: Characters at the end of a text in which copies are looked for, and after how many new ones it is looked again.
 _NEAR, _STEP = 4000, 48
 

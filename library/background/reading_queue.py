@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from ...system.files import make_private
+from ...system.files import make_private, state_folder
 from ...system.locks import Busy, do_not_wait, locked
 from ...system.sqlite_file import sqlite_errors
-from ...system.state_folder import state_folder
 
 #: A document that is in the queue has a row, which tells of the progress while it is read. Those of the last question
 #: come first.

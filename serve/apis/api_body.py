@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ..engine.request import Generation
-
 if TYPE_CHECKING:
+    from ..engine.request import Generation
     from ..services import Server
 
 
@@ -92,10 +92,10 @@ class DrawnBody(ApiObject):
         self,
         server: Server,
         max_tokens: int | None,
+        others: Generation,
         *,
         think: bool | None = None,
         think_budget: int | None = None,
-        **more: Any,
     ) -> Generation:
         """Return the settings of an answer.
 
@@ -103,18 +103,18 @@ class DrawnBody(ApiObject):
         ----------
         max_tokens : int, optional
             Most tokens of the answer; -1 is without a limit, and None as the server's options say.
+        others : Generation
+            The settings besides those of this class.
         think, think_budget
             Whether the model thinks, and the most tokens of a thought.
-        **more
-            Further fields of `Generation`.
         """
         drawn = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")}
-        return Generation(
+        return replace(
+            others,
             sampling=server.sampling_of(max_tokens, self.seed, think=think, think_budget=think_budget, **drawn),
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             answers=max_tokens != 0,
-            **more,
         )
 
 

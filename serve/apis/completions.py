@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..chat_turn import ChatTurn
-from ..engine.request import End, Piece, Request, TokenLogprob
+from ..engine.request import AnswerPart, End, Generation, Request, TokenLogprob
 from ..http.requests import client_of, connected, parsed, sse
 from ..raw_prompt import raw_request
 from ..request_error import RequestError
@@ -64,12 +64,14 @@ async def complete(http_request: HttpRequest) -> Response:
     generation = body.generation(
         server,
         body.max_tokens,
-        logit_bias=bias_of(body.logit_bias, server.tokens_of),
-        stop=body.stop or (),
-        n_logprobs=body.logprobs,
-        of_prompt=body.echo and body.logprobs is not None,
-        attention=server.attention_of(body.attention),
-        client=client_of(http_request),
+        Generation(
+            logit_bias=bias_of(body.logit_bias, server.tokens_of),
+            stop=body.stop or (),
+            n_logprobs=body.logprobs,
+            of_prompt=body.echo and body.logprobs is not None,
+            attention=server.attention_of(body.attention),
+            client=client_of(http_request),
+        ),
     )
     turn = ChatTurn([], generation, documents=[body.document] if body.document else [])
     requests = []
@@ -88,7 +90,7 @@ async def complete(http_request: HttpRequest) -> Response:
         end: End | None = None
         async with aclosing(connected(http_request, server.engine.stream(request))) as events:
             async for event in events:
-                if isinstance(event, Piece):
+                if isinstance(event, AnswerPart):
                     text += event.text
                     logprobs += event.logprobs
                 else:
@@ -104,7 +106,6 @@ async def complete(http_request: HttpRequest) -> Response:
 async def _stream(
     server: Server, body: CompletionBody, requests: list[Request], head: dict[str, Any]
 ) -> AsyncGenerator[str, None]:
-    """Yield the chunks of all answers, one answer after another."""
     ends = []
     for index, request in enumerate(requests):
         echoed = _echoed(server, body, request)

@@ -11,8 +11,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..chat_turn import ChatTurn, Finished, Text, answer
-from ..engine.request import End, Request, TokenLogprob
+from ..chat_turn import ChatTurn, Finished, answer
+from ..engine.request import AnswerPart, End, Request, TokenLogprob
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..raw_prompt import gap_tokens, raw_request, text_of
 from ..services import Server, server_of
@@ -72,7 +72,7 @@ class _Writer:
         """Yield the parts of the answer; the last one has `stop`, and its figures, but no text."""
         async with aclosing(answer(self._server, self._turn, self._request)) as events:
             async for event in events:
-                if isinstance(event, Text):
+                if isinstance(event, AnswerPart):
                     self._add(event)
                     yield self._part(event)
                 elif isinstance(event, Finished):
@@ -84,7 +84,7 @@ class _Writer:
         events = answer(self._server, self._turn, self._request)
         async with aclosing(connected(http_request, events)) as connected_events:
             async for event in connected_events:
-                if isinstance(event, Text):
+                if isinstance(event, AnswerPart):
                     self._add(event)
                 elif isinstance(event, Finished):
                     told = await self._end(event.end)
@@ -92,13 +92,13 @@ class _Writer:
         told |= {"content": self._text, "tokens": numbers, **self._probabilities(self._tokens)}
         return self._selected(told)
 
-    def _add(self, event: Text) -> None:
+    def _add(self, event: AnswerPart) -> None:
         self._text += event.text
         self._tokens += event.logprobs
 
-    def _part(self, event: Text) -> dict[str, Any]:
+    def _part(self, event: AnswerPart) -> dict[str, Any]:
         """Return a part that is not the last one: of the text, or of how far the prompt is read."""
-        progress = {} if event.reading is None else {"prompt_progress": progress_as_json(event.reading)}
+        progress = {} if event.progress is None else {"prompt_progress": progress_as_json(event.progress)}
         return {
             "index": self._index,
             "content": event.text,
@@ -112,7 +112,6 @@ class _Writer:
         }
 
     def _probabilities(self, tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
-        """Return the log probabilities of tokens, if the request asks for them."""
         if not self._body.n_probs:
             return {}
         return {"completion_probabilities": [_with_ids(token) for token in tokens]}
@@ -129,7 +128,6 @@ class _Writer:
         return selected if self._body.response_fields else told
 
     async def _end(self, end: End) -> dict[str, Any]:
-        """Return the figures of the answer, and why it ended."""
         llama, request, usage = self._server.engine.llama, self._request, end.usage
         stopped = "eos" if end.stopped_by is None else "word"
         return {
@@ -147,7 +145,7 @@ class _Writer:
             "stop_type": stopped if end.reason == "stop" else "limit",
             "stopping_word": end.stopped_by or "",
             **({"document": document_as_json(request.document)} if request.document else {}),
-            **({"annotations": annotations_of(end)} if request.sources else {}),
+            **({"annotations": annotations_of(end)} if request.generation.sources else {}),
             **extensions_of(request, end),
         }
 

@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from ...settings import Sampling
 from ..chat_turn import ChatTurn
-from ..engine.request import Request
+from ..engine.request import Generation, Request
 from ..raw_prompt import Gap, RawPrompt
 from ..services import Server
 from .api_body import RANDOM, ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, LogitBias, Seed, Stop, bias_of
@@ -38,7 +38,6 @@ def _prompt(value: Any) -> RawPrompt:
 
 
 def _not_negative(value: Any) -> Any:
-    """Return a temperature; below 0 it is that of the likeliest tokens."""
     return max(value, 0) if isinstance(value, int | float) else value
 
 
@@ -73,13 +72,15 @@ class AnswerBody(ApiBody, DrawnBody, DocumentBody):
         generation = self.generation(
             server,
             self.n_predict,
-            logit_bias=bias,
-            stop=self.stop or (),
-            n_logprobs=self.n_probs if self.n_probs or self.return_tokens or self.stream else None,
-            attention=server.attention_of(self.attention),
-            sources=self.sources,
-            client=client,
-            reports_progress=self.stream and self.return_progress,
+            Generation(
+                logit_bias=bias,
+                stop=self.stop or (),
+                n_logprobs=self.n_probs if self.n_probs or self.return_tokens or self.stream else None,
+                attention=server.attention_of(self.attention),
+                sources=self.sources,
+                client=client,
+                reports_progress=self.stream and self.return_progress,
+            ),
         )
         schema, grammar = self.json_schema, self.grammar or None
         return ChatTurn([], generation, self.documents, self.reads, schema=schema, grammar=grammar)
@@ -116,15 +117,15 @@ class InfillBody(AnswerBody):
 def settings_as_json(request: Request, body: AnswerBody) -> dict[str, Any]:
     """Return the settings of an answer."""
     return {
-        **sampling_as_json(request.sampling),
-        "frequency_penalty": request.frequency_penalty,
-        "presence_penalty": request.presence_penalty,
+        **sampling_as_json(request.generation.sampling),
+        "frequency_penalty": request.generation.frequency_penalty,
+        "presence_penalty": request.generation.presence_penalty,
         "logit_bias": [
             {"token": token, "bias": value if math.isfinite(value) else None}
-            for token, value in request.logit_bias.items()
+            for token, value in request.generation.logit_bias.items()
         ],
         "ignore_eos": body.ignore_eos,
-        "stop": list(request.stop),
+        "stop": list(request.generation.stop),
         "n_probs": body.n_probs,
         "grammar": body.grammar,
         "stream": body.stream,

@@ -22,7 +22,7 @@ from .tool_forms import tools_of
 async def props(request: Request) -> Response:
     """Answer GET /props."""
     server = server_of(request)
-    card, special = ModelCard.of(server), special_tokens(server.engine.llama._model)
+    card, special = ModelCard(server), special_tokens(server.engine.llama._model)
     alone, over_documents = (server.sampling.settled(has_documents) for has_documents in (False, True))
     defaults = {"id": 0, "id_task": -1, "n_ctx": card.n_ctx, "speculative": False, "is_processing": False}
     return JSONResponse(

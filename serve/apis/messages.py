@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
+from ..chat_turn import ChatTurn, Event, Finished, answer, prepared
 from ..engine.prompt_limits import PromptTooLong
-from ..engine.request import End, Request, Usage
+from ..engine.request import AnswerPart, End, Generation, Request, Usage
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..request_error import RequestError
 from ..services import Server, server_of
@@ -117,28 +117,29 @@ async def count(http_request: HttpRequest) -> Response:
 async def _turn(
     server: Server, body: MessagesBody, tools: Tools, client: str, max_tokens: int | None = None
 ) -> ChatTurn:
-    """Return the turn of a body."""
-    attachments, cites = Attachments(server, body.documents), [False]
+    attachments = Attachments(server, body.documents)
     messages: list[Mapping[str, Any]] = []
     if body.system:
         texts = [body.system] if isinstance(body.system, str) else _texts(body.system)
         system = "\n\n".join(text for text in texts if not text.startswith(_BILLING))
         messages += [{"role": "system", "content": system}] if system else []
     for message in body.messages:
-        messages += await _messages(message, attachments, cites)
+        messages += await _messages(message, attachments)
     choice, form = body.tool_choice or ToolChoice(type="auto"), body.output_config.format or body.output_format
     named = {"auto": "auto", "none": "none", "any": "required", "tool": choice.name or ""}
     thinks = body.thinking
     generation = body.generation(
         server,
         max_tokens,
+        Generation(
+            stop=body.stop_sequences or (),
+            attention=server.attention_of(body.attention),
+            sources=body.sources or _cites(body.messages),
+            limits_thoughts=True,
+            client=client,
+        ),
         think=None if thinks is None or thinks.type == "adaptive" else thinks.type == "enabled",
         think_budget=None if thinks is None else thinks.budget_tokens,
-        stop=body.stop_sequences or (),
-        attention=server.attention_of(body.attention),
-        sources=cites[0] or body.sources,
-        limits_thoughts=True,
-        client=client,
     )
     return ChatTurn(
         messages=messages,
@@ -153,7 +154,14 @@ async def _turn(
     )
 
 
-async def _messages(message: Message, attachments: Attachments, cites: list[bool]) -> list[Mapping[str, Any]]:
+def _cites(messages: Sequence[Message]) -> bool:
+    """Return whether a document in messages asks for citations."""
+    blocks = [block for message in messages for block in objects_in(message.content)]
+    asked = [block.get("citations") for block in blocks if block.get("type") == "document"]
+    return any(isinstance(citations, dict) and citations.get("enabled") for citations in asked)
+
+
+async def _messages(message: Message, attachments: Attachments) -> list[Mapping[str, Any]]:
     """Return a message in the form of chat completions, which has messages for the results of calls."""
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
@@ -167,8 +175,6 @@ async def _messages(message: Message, attachments: Attachments, cites: list[bool
             thoughts.append(str(block.get("thinking", "")))
         elif kind == "document" and isinstance(block.get("source"), dict):
             await _attach(block, attachments)
-            citations = block.get("citations")
-            cites[0] |= isinstance(citations, dict) and bool(citations.get("enabled"))
         elif kind == "tool_use":
             function = {"name": str(block.get("name")), "arguments": json.dumps(block.get("input", {}))}
             calls.append({"id": str(block.get("id")), "type": "function", "function": function})
@@ -208,7 +214,6 @@ def _search_result(block: Mapping[str, Any]) -> str:
 
 
 async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
-    """Attach the document of a block."""
     source, name = block["source"], block.get("title")
     kind = source.get("type")
     if kind == "file":
@@ -228,7 +233,6 @@ async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
 
 
 def _texts(blocks: Any) -> list[str]:
-    """Return the texts among some blocks."""
     return [str(block.get("text", "")) for block in objects_in(blocks) if block.get("type") == "text"]
 
 
@@ -267,11 +271,11 @@ class _Writer:
 
     def add(self, event: Event) -> list[str]:
         """Add a part of the answer, and return its events."""
-        if isinstance(event, Thought):
+        if isinstance(event, AnswerPart) and event.is_thought:
             lines = self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
             self._blocks[-1]["thinking"] += event.text
             return [*lines, self._delta({"type": "thinking_delta", "thinking": event.text})]
-        if isinstance(event, Text):
+        if isinstance(event, AnswerPart):
             if not event.text:
                 return []
             lines = self._open("text", {"type": "text", "text": "", "citations": []})
@@ -356,7 +360,6 @@ def _usage(usage: Usage | None) -> dict[str, Any]:
 
 
 def _citations(end: End, request: Request) -> list[dict[str, Any]]:
-    """Return the sources of an answer as citations."""
     documents = list(request.document.documents) if request.document else []
     return [
         {

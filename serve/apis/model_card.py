@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import llama_cpp
 
@@ -13,11 +12,10 @@ from ..raw_prompt import fills_gaps
 from ..services import Server
 
 
-@dataclass(frozen=True)
 class ModelCard:
-    """Facts about the model.
+    """Facts about a server's model.
 
-    Parameters
+    Attributes
     ----------
     name : str
         Its name for clients.
@@ -34,7 +32,7 @@ class ModelCard:
     n_params, n_bytes, n_embd, n_vocab : int
         Parameters, bytes of the tensors, numbers of a hidden state, tokens of the vocabulary.
     n_ctx, n_ctx_train : int
-        Tokens of the context that is served, and of that which the model was trained on.
+        Tokens of the context that is served, and of the one that the model was trained on.
     template : str
         The chat template, as the model's file has it; empty if it has none.
     attention : str
@@ -43,49 +41,18 @@ class ModelCard:
         Whether it computes embeddings (and no answers, as such models do), thinks, and fills gaps in texts.
     """
 
-    name: str
-    path: Path
-    sha256: str
-    created: int
-    architecture: str
-    quantization: str
-    n_params: int
-    n_bytes: int
-    n_embd: int
-    n_vocab: int
-    n_ctx: int
-    n_ctx_train: int
-    template: str
-    attention: str
-    embeds: bool
-    thinks: bool
-    fills_gaps: bool
-
-    @classmethod
-    def of(cls, server: Server) -> Self:
-        """Return the card of a server's model."""
+    def __init__(self, server: Server) -> None:
         llama = server.engine.llama
         model = llama._model
         kind = llama_cpp.llama_ftype_name(llama_cpp.llama_model_ftype(model.model)).decode()
-        return cls(
-            name=server.engine.name,
-            path=Path(llama.model_path),
-            sha256=server.library.model_hash,
-            created=server.started,
-            architecture=llama.metadata.get("general.architecture", ""),
-            quantization=quantization_of(kind),
-            n_params=model.n_params(),
-            n_bytes=model.size(),
-            n_embd=model.n_embd(),
-            n_vocab=llama.n_vocab(),
-            n_ctx=llama.n_ctx(),
-            n_ctx_train=model.n_ctx_train(),
-            template=llama.metadata.get(TEMPLATE_NAME, ""),
-            attention=str(server.attention),
-            embeds=server.embeddings.works,
-            thinks=server.thoughts is not None,
-            fills_gaps=fills_gaps(llama),
-        )
+        self.name, self.path, self.sha256 = server.engine.name, Path(llama.model_path), server.library.model_hash
+        self.created, self.attention = server.started, str(server.attention)
+        self.architecture, self.quantization = llama.metadata.get("general.architecture", ""), quantization_of(kind)
+        self.n_params, self.n_bytes, self.n_embd = model.n_params(), model.size(), model.n_embd()
+        self.n_vocab, self.n_ctx, self.n_ctx_train = llama.n_vocab(), llama.n_ctx(), model.n_ctx_train()
+        self.template = llama.metadata.get(TEMPLATE_NAME, "")
+        self.embeds, self.thinks = server.embeddings.works, server.thoughts is not None
+        self.fills_gaps = fills_gaps(llama)
 
     @property
     def capabilities(self) -> list[str]:

@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, gathered, prepared
-from ..engine.request import Request
+from ..chat_turn import ChatTurn, Event, Finished, answer, gathered, prepared
+from ..engine.request import AnswerPart, Request
 from ..http.requests import client_of, connected, ndjson, note_ignored, parsed, while_connected
 from ..raw_prompt import Gap, gap_tokens, raw_request
 from ..request_error import RequestError
@@ -69,7 +69,6 @@ def _turn(
     client: str,
     tools: Sequence[dict[str, Any]] = (),
 ) -> ChatTurn:
-    """Return the turn of a body."""
     think, options = body.thinking(server)
     return ChatTurn(
         messages=messages,
@@ -114,14 +113,12 @@ async def _response(
 async def _lines(
     server: Server, request: Request, events: AsyncGenerator[Event, None], form: _Form, started: float
 ) -> AsyncGenerator[str, None]:
-    """Yield the parts of an answer, in JSON."""
     n_calls = 0
     async with aclosing(events):
         async for event in events:
-            if isinstance(event, Text):
-                yield json.dumps(_part(server, form(event.text), list(map(logprob_as_json, event.logprobs))))
-            elif isinstance(event, Thought):
-                yield json.dumps(_part(server, form(thought=event.text)))
+            if isinstance(event, AnswerPart):
+                fields = form(thought=event.text) if event.is_thought else form(event.text)
+                yield json.dumps(_part(server, fields, list(map(logprob_as_json, event.logprobs))))
             elif isinstance(event, ToolCall):
                 yield json.dumps(_part(server, form(calls=[_call_as_json(n_calls, event)])))
                 n_calls += 1
@@ -149,7 +146,7 @@ def _end(request: Request, finished: Finished, started: float) -> dict[str, Any]
         "eval_count": usage.answer_tokens,
         "eval_duration": int(usage.answer_s * _NS),
         **({"document": document_as_json(request.document)} if request.document else {}),
-        **({"annotations": annotations_of(finished.end)} if request.sources else {}),
+        **({"annotations": annotations_of(finished.end)} if request.generation.sources else {}),
         **extensions_of(request, finished.end),
     }
 

@@ -80,13 +80,15 @@ class AnswerBody(ApiBody, DocumentBody):
         return options.generation(
             server,
             options.num_predict,
+            Generation(
+                stop=options.stop or (),
+                n_logprobs=self.top_logprobs if self.logprobs else None,
+                attention=server.attention_of(self.attention),
+                sources=self.sources,
+                limits_thoughts=options.num_predict is not None,
+                client=client,
+            ),
             think=think,
-            stop=options.stop or (),
-            n_logprobs=self.top_logprobs if self.logprobs else None,
-            attention=server.attention_of(self.attention),
-            sources=self.sources,
-            limits_thoughts=options.num_predict is not None,
-            client=client,
         )
 
 

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..http.requests import parsed
-from ..server_pool import Choice, pool_of
+from ..server_pool import LoadableModel, pool_of
 from ..services import Server, server_of
 from .api_body import ApiBody
 from .embeddings import embedded
@@ -63,14 +63,14 @@ async def version(request: Request) -> Response:
 async def tags(request: Request) -> Response:
     """Answer GET /api/tags: of models that are not loaded, it tells names and files alone."""
     pool = pool_of(request)
-    loaded = {server.engine.name: _listed(server.engine.name, ModelCard.of(server)) for server in pool.loaded}
+    loaded = {server.engine.name: _listed(server.engine.name, ModelCard(server)) for server in pool.loaded}
     models = [loaded.get(name) or _not_loaded(name, choice) for name, choice in pool.choices.items()]
     return JSONResponse({"models": models})
 
 
 async def running(request: Request) -> Response:
     """Answer GET /api/ps."""
-    cards = [ModelCard.of(server) for server in pool_of(request).loaded]
+    cards = [ModelCard(server) for server in pool_of(request).loaded]
     more = {"expires_at": _NEVER, "size_vram": 0}
     return JSONResponse(
         {"models": [{**_listed(card.name, card), **more, "context_length": card.n_ctx} for card in cards]}
@@ -81,7 +81,7 @@ async def show(request: Request) -> Response:
     """Answer POST /api/show."""
     await parsed(request, ShowBody)
     server = server_of(request)
-    card = ModelCard.of(server)
+    card = ModelCard(server)
     return JSONResponse(
         {
             "modelfile": f"FROM {ollama_name(server)}\n",
@@ -119,12 +119,11 @@ async def embed_prompt(request: Request) -> Response:
 
 
 def _listed(name: str, card: ModelCard) -> dict[str, Any]:
-    """Return a model as lists have it."""
     named = {"name": tagged(name), "model": tagged(name), "modified_at": _modified(card.path)}
     return {**named, "size": card.n_bytes, "digest": card.sha256, "details": _details(card)}
 
 
-def _not_loaded(name: str, choice: Choice) -> dict[str, Any]:
+def _not_loaded(name: str, choice: LoadableModel) -> dict[str, Any]:
     """Return a model that is not loaded as lists have it."""
     named = {"name": tagged(name), "model": tagged(name), "modified_at": _modified(choice.path)}
     details = {"parent_model": "", "format": "gguf", "family": "", "families": None}
@@ -134,13 +133,11 @@ def _not_loaded(name: str, choice: Choice) -> dict[str, Any]:
 
 
 def _modified(path: Path) -> str:
-    """Return when a model's file changed."""
     changed = path.stat().st_mtime if path.exists() else 0
     return datetime.fromtimestamp(changed, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _details(card: ModelCard) -> dict[str, Any]:
-    """Return the family and the sizes of the model."""
     size = next(
         (f"{card.n_params / unit:.1f}{letter}" for unit, letter in ((1e9, "B"), (1e6, "M")) if card.n_params >= unit),
         f"{card.n_params / 1e3:.0f}K",

@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, Text, Thought, answer, gathered, prepared, preparing
-from ..engine.request import End, Reading, Request
+from ..chat_turn import ChatTurn, answer, gathered, prepared, preparing
+from ..engine.request import AnswerPart, End, Generation, PromptProgress, Request
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..request_error import RequestError
 from ..services import Server, server_of
@@ -159,16 +159,18 @@ async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> 
     generation = body.generation(
         server,
         max_tokens,
+        Generation(
+            logit_bias=bias_of(body.logit_bias, server.tokens_of),
+            stop=body.stop or (),
+            n_logprobs=n_logprobs,
+            attention=server.attention_of(body.attention),
+            sources=body.sources,
+            limits_thoughts=max_tokens is not None,
+            client=client,
+            reports_progress=body.stream and body.return_progress,
+        ),
         think=think,
         think_budget=body.reasoning_budget_tokens,
-        logit_bias=bias_of(body.logit_bias, server.tokens_of),
-        stop=body.stop or (),
-        n_logprobs=n_logprobs,
-        attention=server.attention_of(body.attention),
-        sources=body.sources,
-        limits_thoughts=max_tokens is not None,
-        client=client,
-        reports_progress=body.stream and body.return_progress,
     )
     return ChatTurn(
         messages=messages,
@@ -199,7 +201,6 @@ async def _message(message: Message, attachments: Attachments) -> Mapping[str, A
 
 
 async def _part(part: Mapping[str, Any], attachments: Attachments) -> str:
-    """Return the text of a part of a message."""
     kind = part.get("type")
     if kind in ("text", "refusal") and isinstance(text := part.get("text", part.get("refusal")), str):
         return text
@@ -217,7 +218,6 @@ async def _part(part: Mapping[str, Any], attachments: Attachments) -> str:
 
 
 def _schema(form: ResponseFormat | None) -> dict[str, Any] | bool | None:
-    """Return the JSON schema of an answer's form."""
     if form is None or form.type == "text":
         return None
     if form.json_schema is not None and form.type == "json_schema":
@@ -228,7 +228,6 @@ def _schema(form: ResponseFormat | None) -> dict[str, Any] | bool | None:
 async def _choice(
     http_request: HttpRequest, server: Server, turn: ChatTurn, request: Request
 ) -> tuple[dict[str, Any], End]:
-    """Return an answer as a whole, and its end."""
     whole = await gathered(connected(http_request, answer(server, turn, request)))
     end, content = whole.finished.end, whole.text if whole.text or not whole.calls else None
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
@@ -238,12 +237,12 @@ async def _choice(
     if whole.calls:
         message["tool_calls"] = list(map(_call_as_json, whole.calls))
     logprobs = None
-    if request.n_logprobs is not None:
+    if request.generation.n_logprobs is not None:
         logprobs = {"content": list(map(logprob_as_json, whole.logprobs)), "refusal": None}
     return {"message": message, "logprobs": logprobs, "finish_reason": whole.finished.reason}, end
 
 
-async def _next(steps: AsyncGenerator[Reading | Request, None]) -> Reading | Request:
+async def _next(steps: AsyncGenerator[PromptProgress | Request, None]) -> PromptProgress | Request:
     """Return the first step; an error comes before the response begins, with its status."""
     return await anext(steps)
 
@@ -257,14 +256,14 @@ async def _prepared_stream(
     server: Server,
     turn: ChatTurn,
     n: int,
-    step: Reading | Request,
-    steps: AsyncGenerator[Reading | Request, None],
+    step: PromptProgress | Request,
+    steps: AsyncGenerator[PromptProgress | Request, None],
     head: dict[str, Any],
     with_usage: bool,
 ) -> AsyncGenerator[str, None]:
     """Yield chunks that tell how far passages are read, and then the chunks of all answers."""
     async with aclosing(steps):
-        while isinstance(step, Reading):
+        while isinstance(step, PromptProgress):
             choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
             told = {"choices": [choice], "prompt_progress": progress_as_json(step)}
             yield json.dumps({**head, "object": "chat.completion.chunk", **told})
@@ -278,7 +277,6 @@ async def _prepared_stream(
 async def _stream(
     server: Server, turn: ChatTurn, requests: Sequence[Request], head: dict[str, Any], with_usage: bool
 ) -> AsyncGenerator[str, None]:
-    """Yield the chunks of all answers, one answer after another."""
     ends = []
     head = {**head, "object": "chat.completion.chunk"}
 
@@ -291,18 +289,18 @@ async def _stream(
         yield chunk(index, {"role": "assistant", "content": ""})
         async with aclosing(answer(server, turn, request)) as events:
             async for event in events:
-                if isinstance(event, Text) and event.reading is not None:
-                    yield chunk(index, {}, prompt_progress=progress_as_json(event.reading))
-                elif isinstance(event, Text):
+                if isinstance(event, AnswerPart) and event.progress is not None:
+                    yield chunk(index, {}, prompt_progress=progress_as_json(event.progress))
+                elif isinstance(event, AnswerPart) and event.is_thought:
+                    yield chunk(index, {"reasoning_content": event.text})
+                elif isinstance(event, AnswerPart):
                     logprobs = [logprob_as_json(token) for token in event.logprobs]
                     yield chunk(index, {"content": event.text}, logprobs={"content": logprobs} if logprobs else None)
-                elif isinstance(event, Thought):
-                    yield chunk(index, {"reasoning_content": event.text})
                 elif isinstance(event, ToolCall):
                     yield chunk(index, {"tool_calls": [{"index": n_calls, **_call_as_json(event)}]})
                     n_calls += 1
                 else:
-                    if request.sources:
+                    if request.generation.sources:
                         yield chunk(index, {"annotations": annotations_of(event.end)})
                     ends.append(event.end)
                     more = {} if with_usage else extensions_of(request, event.end)

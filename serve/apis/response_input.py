@@ -114,12 +114,10 @@ async def messages_of(
 
 
 def _thought(item: Mapping[str, Any]) -> str:
-    """Return the text of a thought, or else of its summary."""
     return _texts(item.get("content")) or _texts(item.get("summary"))
 
 
 def _texts(parts: Any) -> str:
-    """Return the texts of some parts."""
     return "\n\n".join(str(part["text"]) for part in objects_in(parts) if "text" in part)
 
 

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, Event, Finished, Text, Thought, answer, prepared
-from ..engine.request import End, Request
+from ..chat_turn import ChatTurn, Event, Finished, answer, prepared
+from ..engine.request import AnswerPart, End, Generation, Request
 from ..http.requests import client_of, connected, note_ignored, openai_error, parsed, sse, while_connected
 from ..kept_responses import KeptResponse
 from ..request_error import RequestError
@@ -96,12 +96,14 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
         generation=body.generation(
             server,
             body.max_output_tokens,
+            Generation(
+                n_logprobs=body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None,
+                attention=server.attention_of(body.attention),
+                sources=body.sources,
+                limits_thoughts=body.max_output_tokens is not None,
+                client=client_of(http_request),
+            ),
             think=think,
-            n_logprobs=body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None,
-            attention=server.attention_of(body.attention),
-            sources=body.sources,
-            limits_thoughts=body.max_output_tokens is not None,
-            client=client_of(http_request),
         ),
         documents=attachments.documents,
         reads=body.reads,
@@ -115,7 +117,6 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
 
 
 def _keep(server: Server, asked: _Asked, response: dict[str, Any]) -> None:
-    """Keep a response and the conversation up to its end."""
     server.responses.keep(KeptResponse(response, [*asked.items, *response["output"]], asked.turn.documents))
 
 
@@ -160,23 +161,21 @@ class _Writer:
 
     def add(self, event: Event) -> list[str]:
         """Add a part of the answer, and return its events."""
-        if isinstance(event, Thought):
-            return self._add_thought(event)
-        if isinstance(event, Text):
-            return self._add_text(event)
+        if isinstance(event, AnswerPart):
+            return self._add_thought(event) if event.is_thought else self._add_text(event)
         if isinstance(event, ToolCall):
             return [*self._close(), *self._add_call(event)]
         self._end, self._reason = event.end, event.reason
         lines = self._begin() if self._open is None and not self._output else []
         return [*lines, *self._close(event)]
 
-    def _add_thought(self, event: Thought) -> list[str]:
+    def _add_thought(self, event: AnswerPart) -> list[str]:
         lines = self._begin(_REASONING)
         assert self._open is not None
         self._open["content"][0]["text"] += event.text
         return [*lines, self._line("response.reasoning_text.delta", **self._place(), delta=event.text)]
 
-    def _add_text(self, event: Text) -> list[str]:
+    def _add_text(self, event: AnswerPart) -> list[str]:
         if not event.text and not event.logprobs:
             return []
         lines = self._begin()
@@ -254,12 +253,10 @@ class _Writer:
         ]
 
     def _place(self) -> dict[str, Any]:
-        """Return the place of the current text."""
         assert self._open is not None
         return {"item_id": self._open["id"], "output_index": len(self._output) - 1, "content_index": 0}
 
     def _line(self, kind: str, **values: Any) -> str:
-        """Return an event as a line."""
         event = {"type": kind, "sequence_number": self._n_events, **values}
         self._n_events += 1
         return f"event: {kind}\ndata: {json.dumps(event)}"
@@ -289,8 +286,8 @@ class _Writer:
             "tool_choice": body.stated_choice,
             "parallel_tool_calls": body.parallel_tool_calls,
             "text": {"format": _dump(body.text.format) or {"type": "text"}},
-            "temperature": self._request.sampling.temperature,
-            "top_p": self._request.sampling.top_p,
+            "temperature": self._request.generation.sampling.temperature,
+            "top_p": self._request.generation.sampling.top_p,
             "presence_penalty": body.presence_penalty,
             "frequency_penalty": body.frequency_penalty,
             "top_logprobs": body.top_logprobs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..engine.request import End, Reading, Request, TokenLogprob, Usage
+from ..engine.request import End, PromptProgress, Request, TokenLogprob, Usage
 from ..library.open_document import Opened, OpenExcerpts
 
 
@@ -47,10 +47,10 @@ def usage_of(ends: Sequence[End]) -> dict[str, Any]:
     }
 
 
-def progress_as_json(reading: Reading) -> dict[str, Any]:
+def progress_as_json(progress: PromptProgress) -> dict[str, Any]:
     """Return how far a prompt is read, as llama.cpp's server tells it."""
-    times = {"time_ms": round(1000 * reading.seconds)}
-    return {"total": reading.total, "cache": reading.cached, "processed": reading.done, **times}
+    times = {"time_ms": round(1000 * progress.seconds)}
+    return {"total": progress.total, "cache": progress.cached, "processed": progress.done, **times}
 
 
 def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
@@ -64,10 +64,12 @@ def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
 
 
 def extensions_of(request: Request, end: End) -> dict[str, Any]:
-    """Return octavo's own fields of an answer: timings, what the model read of documents for it, and notices."""
+    """Return octavo's own fields of an answer: timings, its share of documents, notices, and a finer reason if any."""
     basis = {"basis": request.document.basis.as_json()} if request.document else {}
-    notices = {"notices": end.notices} if end.notices else {}
-    return {"timings": _timings(end.usage), **basis, **notices}
+    said = [sentence for kind, sentence in end.notices.items() if kind != "length"]  # which every API has a reason for
+    notices = {"notices": said} if said else {}
+    reason = {"cut_by": end.reason} if end.reason in ("loop", "context") else {}
+    return {"timings": _timings(end.usage), **basis, **notices, **reason}
 
 
 def _timings(usage: Usage) -> dict[str, Any]:

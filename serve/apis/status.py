@@ -35,7 +35,7 @@ async def model(request: Request) -> Response:
 def _described(request: Request) -> list[dict[str, Any]]:
     """Describe each model, those that are not loaded in short."""
     pool = pool_of(request)
-    loaded = {server.engine.name: ModelCard.of(server).as_openai() for server in pool.loaded}
+    loaded = {server.engine.name: ModelCard(server).as_openai() for server in pool.loaded}
     started = min(described["created"] for described in loaded.values())
     unloaded = {"object": "model", "created": started, "owned_by": "octavo", "state": "not-loaded"}
     return [loaded.get(name) or {"id": name, **unloaded} for name in pool.choices]

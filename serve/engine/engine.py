@@ -19,7 +19,7 @@ from ...runtime.query_recorder import QueryHead, Recorder
 from ...system.working_time import working_time
 from ..request_error import RequestError
 from .prompt_limits import PromptLimits
-from .request import End, Piece, Request, TokenLogprob
+from .request import AnswerPart, End, Request, TokenLogprob
 from .running_request import RunningRequest
 from .sampler import check_bias, token_logprob
 from .sequences import Sequences
@@ -112,12 +112,12 @@ class Engine:
         """Return the number of waiting requests."""
         return len(self._waiting)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece | End, None]:
+    async def stream(self, request: Request) -> AsyncGenerator[AnswerPart | End, None]:
         """Generate an answer. Closing the generator stops the work.
 
         Yields
         ------
-        Piece or End
+        AnswerPart or End
             The pieces of the answer, and its end.
 
         Raises
@@ -127,9 +127,9 @@ class Engine:
         OctavoError
             The work failed.
         """
-        loop, events = asyncio.get_running_loop(), asyncio.Queue[Piece | End | BaseException]()
+        loop, events = asyncio.get_running_loop(), asyncio.Queue[AnswerPart | End | BaseException]()
 
-        def tell(event: Piece | End | BaseException) -> None:
+        def tell(event: AnswerPart | End | BaseException) -> None:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
@@ -159,7 +159,7 @@ class Engine:
             too many requests wait.
         """
         self.limits.check(request.n_prompt)
-        check_bias(request.logit_bias, self.llama.n_vocab())
+        check_bias(request.generation.logit_bias, self.llama.n_vocab())
         if self._closing:
             raise RequestError("The server is stopping.", 503)
         if len(self._waiting) >= self._n_waiting:
@@ -288,10 +288,10 @@ class Engine:
             except Exception as problem:
                 self._refuse(running, problem)
                 continue
-            if running.request.sources and running.request.document and running.sequence:
+            if running.request.generation.sources and running.request.document and running.sequence:
                 context = self.llama.context
                 running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
-            if running.request.reports_progress:
+            if running.request.generation.reports_progress:
                 running.report()  # what is known already
             self._running.append(running)
 
@@ -329,18 +329,18 @@ class Engine:
         batch, running.unread = running.unread[:n_batch], running.unread[n_batch:]
         try:
             self.sequences.take(sequence)
-            if request.of_prompt:
+            if request.generation.of_prompt:
                 self._read_with_logprobs(running, batch)
             else:
                 self.sequences.read(batch, is_last=not running.unread)
-            if request.reports_progress:
+            if request.generation.reports_progress:
                 running.report()
             if running.unread:
                 return
             recorder = sequence.recorder
             if recorder is not None:
                 recorder.forget_question()
-            if request.answers:
+            if request.generation.answers:
                 running.draw(llama, -1)
             else:
                 running.end_at_once()
@@ -352,7 +352,7 @@ class Engine:
 
     def _read_with_logprobs(self, running: RunningRequest, tokens: list[int]) -> None:
         """Read tokens, and note the log probability of each; nothing predicts the first."""
-        llama, n_top = self.llama, running.request.n_logprobs or 0
+        llama, n_top = self.llama, running.request.generation.n_logprobs or 0
         for start in range(0, len(tokens), _WITH_LOGITS):
             piece = tokens[start : start + _WITH_LOGITS]
             logits = llama.eval_all(piece)

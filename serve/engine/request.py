@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
-from ...ask.answer.grounding import sentence_about
-from ...ask.answer.repeats import REPEATED
+from ...ask.answer.answer import FinishReason
 from ...prompts.thinking import Thinking
 from ...prompts.thought_form import Stage
 from ...settings import Sampling
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
     from ...runtime.methods.attention import Attention
     from ..library.open_document import Opened, Source
     from .grammar import Grammar
-
-#: Why an answer ended: the model or a stop text ended it, it reached its limit of tokens, the context is full, or the
-#: model repeated itself without end.
-Reason = Literal["stop", "length", "context", "loop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +67,15 @@ class Generation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request(Generation):
-    """A generation with the prompt that it continues.
+class Request:
+    """A prompt, and how to generate its answer.
 
     Parameters
     ----------
     tokens : sequence of int
         The prompt, after the document if there is one.
+    generation : Generation
+        How to generate the answer.
     document : OpenDocument or OpenExcerpts, optional
         Text before the prompt.
     grammar : Grammar, optional
@@ -87,18 +84,19 @@ class Request(Generation):
         How the model thinks; by default everything that it writes is the answer.
     stage : Stage
         Where in the answer the text begins.
-    marks : mapping of int to str
+    call_texts : mapping of int to str
         Texts of control tokens that are part of the answer's text; other control tokens have none.
     asked : str, optional
         The question, if the answer ends when the model repeats itself without end (ask/answer/repeats.py).
     """
 
     tokens: Sequence[int]
+    generation: Generation = field(default_factory=Generation)
     document: Opened | None = None
     grammar: Grammar | None = None
     thinking: Thinking = field(default_factory=lambda: Thinking(None, None, None))
     stage: Stage = Stage.ANSWER
-    marks: Mapping[int, str] = field(default_factory=dict)
+    call_texts: Mapping[int, str] = field(default_factory=dict)
     asked: str | None = None
 
     @property
@@ -113,10 +111,11 @@ class Request(Generation):
 
     def numbered(self, number: int) -> Request:
         """Return the request for one of several answers, each with another seed."""
-        sampling = self.sampling
+        sampling = self.generation.sampling
         if not number or sampling.seed is None:
             return self
-        return replace(self, sampling=replace(sampling, seed=(sampling.seed + number) % (2**32 - 1)))
+        sampling = replace(sampling, seed=(sampling.seed + number) % (2**32 - 1))
+        return replace(self, generation=replace(self.generation, sampling=sampling))
 
 
 @dataclass(frozen=True)
@@ -138,21 +137,21 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A piece of an answer or of a thought: its text, which may be empty, and log probabilities if requested.
+class AnswerPart:
+    """A part of an answer or of a thought: its text, which may be empty, and log probabilities if requested.
 
-    Tokens of thoughts have none. Before the answer, an empty piece may tell how far the prompt is read.
+    Tokens of thoughts have none. Before the answer, an empty part may report how far prefill is.
     """
 
     text: str
     logprobs: Sequence[TokenLogprob] = ()
     is_thought: bool = False
-    reading: Reading | None = None
+    progress: PromptProgress | None = None
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How far a prompt is read: its tokens, those from a cache, those that are done, and the seconds it took."""
+class PromptProgress:
+    """How far prefill is: tokens of the prompt, those from a cache, those that are done, and the seconds it took."""
 
     total: int
     cached: int
@@ -203,19 +202,16 @@ class End:
     ----------
     stopped_by : str, optional
         The stop text that ended it, if one did.
-    unfounded : sequence of str
-        Names and numbers of it that are not in the text that the model read (ask/answer/grounding.py).
+    thought_cut : bool
+        Whether a thought was ended at its limit.
+    notices : mapping of str to str
+        What a user should know about it, as sentences, by kind (ask/answer/notices.py).
     """
 
-    reason: Reason
+    reason: FinishReason
     usage: Usage
     sources: Sequence[Source] = ()
     prompt_logprobs: Sequence[TokenLogprob] = ()
     stopped_by: str | None = None
-    unfounded: Sequence[str] = ()
-
-    @property
-    def notices(self) -> list[str]:
-        """Return what a user should know of it, as sentences."""
-        repeated = [REPEATED] if self.reason == "loop" else []
-        return [*repeated, *filter(None, [sentence_about(self.unfounded)])]
+    thought_cut: bool = False
+    notices: Mapping[str, str] = field(default_factory=dict)

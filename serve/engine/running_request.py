@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ask.answer.answer import Text
-from ...ask.answer.repeats import LoopWatch
+from ...ask.answer.answer_stream import AnswerStream, Limits, Meter
+from ...ask.answer.notices import notices_of_end
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import TokenSequence
 from ...system.working_time import working_time
-from .request import End, Piece, Reading, Reason, Request, TokenLogprob, Usage
+from .request import AnswerPart, End, PromptProgress, Request, TokenLogprob, Usage
 from .sampler import TokenSampler
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class RunningRequest:
     Parameters
     ----------
     tell : callable
-        Receives each `Piece`, and the `End` or an exception.
+        Receives each `AnswerPart`, and the `End` or an exception.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class RunningRequest:
         Times of its arrival and of its beginning, by `working_time`.
     """
 
-    def __init__(self, request: Request, tell: Callable[[Piece | End | BaseException], None]) -> None:
+    def __init__(self, request: Request, tell: Callable[[AnswerPart | End | BaseException], None]) -> None:
         self.request, self.tell = request, tell
         self.sequence: TokenSequence | None = None
         self.unread: list[int] = []
@@ -59,96 +59,79 @@ class RunningRequest:
         self.prompt_logprobs: list[TokenLogprob] = []
         self.last_logits: np.ndarray | None = None
         self.put = working_time()
-        self._text = Text(request.stop, thoughts=request.thinking.thoughts, stage=request.stage)
-        self._watch = None if request.asked is None else LoopWatch(request.asked)
-        self._loops = False
-        self._given: list[int] = []  # tokens that come next
+        self.started = self.put
         self._sampler: TokenSampler | None = None
-        self.started = self._first = self._last = self.put
-        self._n_drawn = self._room = self._budget = 0
+        self._stream: AnswerStream
+        self._meter = Meter()
         self._logprobs: list[TokenLogprob] = []
-        self._bytes_before = 0
 
     def start(self, llama: Llama, sequence: TokenSequence, unread: list[int], longest: int) -> None:
         """Begin on a sequence that holds the prompt except `unread`, and may grow to `longest` tokens."""
-        self._sampler = TokenSampler(llama, self.request)
-        self.sequence, self.unread = sequence, unread
-        self.n_cached = self.request.n_prompt - len(unread)
-        self._room = longest - self.request.n_prompt
-        self._budget = self.request.thinking.budget(self._room, self.request.sampling.max_tokens)
+        request, asked = self.request, self.request.generation
+        self._sampler = TokenSampler(llama, request)
+        self.sequence, self.unread, self._n_ctx = sequence, unread, llama.n_ctx()
+        self.n_cached = request.n_prompt - len(unread)
+        room, most = longest - request.n_prompt, asked.sampling.max_tokens
+        self._stream = AnswerStream(
+            Limits(room, most, request.thinking.budget(room, most), asked.limits_thoughts),
+            asked.stop,
+            thoughts=request.thinking.thoughts,
+            stage=request.stage,
+            question=request.asked,
+        )
 
     def draw(self, llama: Llama, number: int) -> None:
         """Draw a token from the logits of token `number` of the last step (-1: the last), and send the new text."""
-        token, logprob = self._next(llama, number)
-        self._last = working_time()
-        if self._n_drawn == 0:
-            self._first, self._bytes_before = self._last, self._bytes_read()
-        self._n_drawn += 1
-        self.next_token = token
-        text, was_in_answer = self._text, self._text.in_answer
-        ends = llama.ends(token) and not text.is_tag(token)
-        mark = self.request.marks.get(token)
-        parts = [] if ends else text.add(llama.piece(token) if mark is None else mark.encode(), token)
-        if self._watch is not None:
-            self._loops = self._watch.add("".join(part.text for part in parts if not part.is_thought))
-        if text.in_answer != was_in_answer and self.sequence is not None and self.sequence.recorder is not None:
-            self.sequence.recorder.forget_question()  # and the thoughts: sources are those of the answer
-        if logprob is not None and text.in_answer and (not ends or self.request.of_prompt):  # lm-eval expects them all
-            self._logprobs.append(logprob)
-        if ends:
-            self._end("stop", text.rest())
-        elif (reason := self._reason_to_end()) is not None:
-            self._end(reason, [*parts, *text.rest()])
-        else:
-            self._tell(parts)
-            if text.may_be_cut and text.n_thought >= self._budget:
-                self._given, self._budget = list(self._closing), self._room
-
-    def _next(self, llama: Llama, number: int) -> tuple[int, TokenLogprob | None]:
-        """Return the next token: of those that end a thought at its limit, or a drawn one."""
         assert self._sampler is not None
-        if self._given:
-            return self._given.pop(0), None
-        return self._sampler.draw(number, lambda token: self._text.continues(llama.piece(token), token))
-
-    def _reason_to_end(self) -> Reason | None:
-        """Return why the answer ends here; None if it continues."""
-        most, text = self.request.sampling.max_tokens, self._text
-        if text.stopped:
-            return "stop"
-        if self._loops:
-            return "loop"
-        if most is not None and (self._n_drawn if self.request.limits_thoughts else text.n_answer) >= most:
-            return "length"
-        return "context" if self._n_drawn >= self._room else None
+        stream, logprob = self._stream, None
+        if stream.forced_tokens:
+            token = stream.forced_tokens.pop(0)
+        else:
+            token, logprob = self._sampler.draw(number, lambda token: stream.may_think(token, llama.piece(token)))
+        self._meter.count(self._bytes_read())
+        self.next_token, mark = token, self.request.call_texts.get(token)
+        parts = stream.feed(token, llama.piece(token) if mark is None else mark.encode(), llama.ends(token))
+        if stream.turned and self.sequence is not None and self.sequence.recorder is not None:
+            self.sequence.recorder.forget_question()  # and the thoughts: sources are those of the answer
+        of_prompt = self.request.generation.of_prompt
+        if logprob is not None and stream.in_answer and (not stream.ended_by_model or of_prompt):
+            self._logprobs.append(logprob)  # lm-eval expects them all
+        self._tell(parts)
+        self.ended = stream.ended
 
     def _tell(self, parts: Sequence[Part]) -> None:
         """Send parts; log probabilities go with the answer's last one."""
         logprobs, self._logprobs = self._logprobs, []
         for part in parts:
-            self.tell(Piece(part.text, (), part.is_thought) if part.is_thought else Piece(part.text, logprobs))
+            self.tell(AnswerPart(part.text, () if part.is_thought else logprobs, part.is_thought))
             logprobs = logprobs if part.is_thought else []
         if logprobs:
-            self.tell(Piece("", logprobs))
-
-    def _end(self, reason: Reason, parts: Sequence[Part]) -> None:
-        self._tell(parts)
-        self._reason: Reason = reason
-        self.ended = True
+            self.tell(AnswerPart("", logprobs))
 
     def report(self) -> None:
         """Send how far the prompt is read."""
         n_prompt, seconds = self.request.n_prompt, working_time() - self.started
-        self.tell(Piece("", reading=Reading(n_prompt, self.n_cached, n_prompt - len(self.unread), seconds)))
+        self.tell(
+            AnswerPart("", progress=PromptProgress(n_prompt, self.n_cached, n_prompt - len(self.unread), seconds))
+        )
 
     def end_at_once(self) -> None:
         """End without an answer, as requested."""
-        self._first = self._last = working_time()
-        self._end("length", [])
+        self._meter.count(self._bytes_read())
+        self._stream.reason, self.ended = "length", True
 
     def end(self, sources: Sequence[Source]) -> End:
         """Return the end of an answer."""
-        return End(self._reason, self._usage(), sources, self.prompt_logprobs, self._text.stopped_by)
+        stream = self._stream
+        return End(
+            stream.reason,
+            self._usage(),
+            sources,
+            self.prompt_logprobs,
+            stream.stopped_by,
+            stream.thought_cut,
+            notices_of_end(stream, self._n_ctx, not self.request.thinking.is_off),
+        )
 
     def fail(self, problem: BaseException) -> None:
         """Send the failure to the client."""
@@ -161,30 +144,24 @@ class RunningRequest:
             self._sampler.close()
             self._sampler = None
 
-    @property
-    def _closing(self) -> Sequence[int]:
-        """Return the tokens that end a thought."""
-        thoughts = self.request.thinking.thoughts
-        return thoughts.closing if thoughts else ()
-
     def _bytes_read(self) -> int:
         """Return the bytes that the sequence's attention has read, without sliding layers."""
         assert self.sequence is not None
         cache = self.sequence.cache
-        return int(cache.heads["bytes_read"][cache.counted].sum())
+        return int(cache.table.heads["bytes_read"][cache.table.counted].sum())
 
     def _usage(self) -> Usage:
         assert self.sequence is not None
-        cache, n_steps = self.sequence.cache, max(self._n_drawn - 1, 1)
-        stored = n_steps * cache.n_tokens * cache.counted_row_bytes
+        cache, stream, meter = self.sequence.cache, self._stream, self._meter
+        stored = max(stream.n_tokens - 1, 1) * cache.n_tokens * cache.table.counted_row_bytes
         return Usage(
             prompt_tokens=self.request.n_prompt,
             cached_tokens=self.n_cached,
-            answer_tokens=self._n_drawn,
-            thought_tokens=min(self._text.n_thought, self._n_drawn),
-            prompt_s=self._first - self.started,
-            answer_s=self._last - self._first,
+            answer_tokens=stream.n_tokens,
+            thought_tokens=stream.n_thought,
+            prompt_s=meter.first - self.started,
+            answer_s=meter.last - meter.first,
             waited_s=self.started - self.put,
             attention=str(self.sequence.attention),
-            kv_share=(self._bytes_read() - self._bytes_before) / stored if self._n_drawn > 1 else 0.0,
+            kv_share=meter.grown[0] / stored,
         )

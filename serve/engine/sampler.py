@@ -24,7 +24,7 @@ class TokenSampler:
 
     def __init__(self, llama: Llama, request: Request) -> None:
         self._llama, self._n_vocab = llama, llama.n_vocab()
-        self._n_top = request.n_logprobs
+        self._n_top = request.generation.n_logprobs
         self._chain = self._new_chain(request)
         self._grammar = None if request.grammar is None else request.grammar.copy()
         thinks = request.grammar is not None and request.stage is not Stage.ANSWER
@@ -32,16 +32,17 @@ class TokenSampler:
 
     def _new_chain(self, request: Request) -> internals.LlamaSampler:
         """Return llama.cpp's samplers of a request."""
-        sampling, chain = request.sampling.settled(request.document is not None), internals.LlamaSampler()
-        if request.logit_bias:
-            _add_bias(chain, request.logit_bias, self._n_vocab)
-        if (sampling.repeat_penalty, request.frequency_penalty, request.presence_penalty) != (1, 0, 0):
+        asked, chain = request.generation.settled(request.document is not None), internals.LlamaSampler()
+        sampling = asked.sampling
+        if asked.logit_bias:
+            _add_bias(chain, asked.logit_bias, self._n_vocab)
+        if (sampling.repeat_penalty, asked.frequency_penalty, asked.presence_penalty) != (1, 0, 0):
             chain.add_penalties(
                 n_vocab=self._n_vocab,
                 penalty_last_n=_LAST_TOKENS,
                 penalty_repeat=sampling.repeat_penalty,
-                penalty_freq=request.frequency_penalty,
-                penalty_present=request.presence_penalty,
+                penalty_freq=asked.frequency_penalty,
+                penalty_present=asked.presence_penalty,
             )
         if sampling.temperature == 0:
             chain.add_greedy()

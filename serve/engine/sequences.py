@@ -17,7 +17,7 @@ from ...runtime.document.cache_layer import Rows
 from ...runtime.document.index import KeptState
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import Attention
-from ...runtime.sequences.pool import SequencePool
+from ...runtime.sequence_pool import SequencePool
 from ...runtime.sequences.sequence import TokenSequence, n_common
 from ..library.open_document import Opened
 from ..library.served_library import ServedLibrary
@@ -99,12 +99,12 @@ class Sequences:
         for the prompt.
         """
         request = running.request
-        attention, document = request.attention or self._attention, request.document
+        attention, document = request.generation.attention or self._attention, request.document
         tokens = np.asarray(request.tokens, np.int32)
         if document is not None:
             document.index.check()
             tokens = np.concatenate([document.index.tokens, tokens])
-        if request.of_prompt:  # its logits have to be computed
+        if request.generation.of_prompt:  # its logits have to be computed
             sequence = self._fresh(attention, document)
         else:
             sequence = self._with_most(tokens[:-1], attention, document)

@@ -10,12 +10,12 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
 from ...ask.context.excerpts import BatchRead
-from .request import Reading
+from .request import PromptProgress
 
 _Result = TypeVar("_Result")
 
 #: Receives how far a text is read, in the engine's thread.
-Report: TypeAlias = Callable[[Reading], None]
+Report: TypeAlias = Callable[[PromptProgress], None]
 
 
 class Tasks:
@@ -81,7 +81,7 @@ def reported(steps: Generator[object, None, _Result], report: Report | None) -> 
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         if isinstance(step, BatchRead) and report is not None:
-            report(Reading(step.total, 0, step.done, time.monotonic() - began))
+            report(PromptProgress(step.total, 0, step.done, time.monotonic() - began))
         yield
 
 

@@ -35,10 +35,10 @@ class WaitingLine:
         running : iterable of RunningRequest
             The requests that are being answered.
         """
-        of_clients = Counter(each.request.client for each in running)
-        chosen = min(self._waiting, key=lambda waiting: self._precedence(waiting.request.client, of_clients))
+        of_clients = Counter(each.request.generation.client for each in running)
+        chosen = min(self._waiting, key=lambda waiting: self._precedence(waiting.request.generation.client, of_clients))
         self._waiting.remove(chosen)
-        self._note_turn(chosen.request.client)
+        self._note_turn(chosen.request.generation.client)
         return chosen
 
     def take_all(self, leaves: Callable[[RunningRequest], bool] = lambda request: True) -> list[RunningRequest]:

@@ -46,7 +46,6 @@ class Access:
 
 
 def _is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost"

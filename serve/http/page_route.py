@@ -34,8 +34,6 @@ HEADERS = {
 
 
 def _route(path: str, name: str, media_type: str) -> Route:
-    """Return the route of one file."""
-
     def endpoint(request: Request) -> Response:
         return Response((FOLDER / name).read_bytes(), media_type=media_type, headers=HEADERS)
 

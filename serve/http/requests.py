@@ -128,7 +128,6 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
 
 
 async def _disconnected(request: Request) -> None:
-    """Wait until the client has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -106,7 +106,6 @@ class Guard:
         return True
 
     def _is_allowed(self, origin: str) -> bool:
-        """Return whether pages of an origin may ask."""
         return any(fnmatch.fnmatchcase(origin, pattern) for pattern in self._origins)
 
     def _has_key(self, headers: Headers) -> bool:

@@ -46,7 +46,6 @@ class TimedProtocol(H11Protocol):
             self._alarm = self.loop.call_later(_LONGEST, self.transport.close)
 
     def _calm(self) -> None:
-        """Expect nothing any more."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

@@ -31,7 +31,7 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
 from ...settings import PREFILLS, Extraction
 from ...system.files import PARTIAL
-from ..engine.request import Reading
+from ..engine.request import PromptProgress
 from ..engine.tasks import Report
 from ..request_error import RequestError
 from .file_json import document_as_json, upload_as_json
@@ -340,7 +340,7 @@ class ServedLibrary:
                         await asyncio.wait_for(upload.finished.wait(), _BETWEEN_REPORTS)
                     if report is not None and (progress := upload.progress) is not None:
                         seconds = time.monotonic() - progress.began
-                        report(Reading(progress.total, progress.done_before, progress.done, seconds))
+                        report(PromptProgress(progress.total, progress.done_before, progress.done, seconds))
             if upload.problem:
                 raise RequestError(f"{upload.name} could not be read: {upload.problem}")
 

@@ -78,7 +78,7 @@ class DocumentAnswers:
                 rest=session.rest,
                 documents=list(dict.fromkeys(_origin(path, origins)[0] for path in session.read_from)),
             ),
-            notices=progress.notices,
+            notices=[*progress.notices, *answer.notices.values()],
         )
 
     def close(self) -> None:

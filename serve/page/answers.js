@@ -28,7 +28,8 @@ function follow(answer) {
 }
 
 export function newAnswer(attention) {
-  return { attention, text: "", thought: "", sources: null, basis: null, done: false, stopped: false, error: null };
+  const told = { text: "", thought: "", sources: null, basis: null, notices: [], cutBy: null };
+  return { attention, ...told, done: false, stopped: false, error: null };
 }
 
 export function showTurn(conversation, turn) {
@@ -49,6 +50,7 @@ function makeAnswer(conversation, turn, answer, compared) {
   const wait = make("p", { class: "soft wait" });
   const bar = makeBar();
   const problem = make("p", { class: "problem" });
+  const notices = make("p", { class: "notices soft" });
   const basis = make("p", { class: "basis soft" });
   const figures = make(compared ? "dl" : "p", { class: "figures soft" });
   const sources = make("div", { class: "sources" });
@@ -56,7 +58,8 @@ function makeAnswer(conversation, turn, answer, compared) {
     ? make("h4", { class: "attention" }, answer.attention, make("span", {}, READS[answer.attention]))
     : null;
   const note = compared && answer !== turn.answers[0] ? make("p", { class: "soft note" }, FAIR) : null;
-  const body = make("div", { class: "body" }, title, thought, text, wait, bar.element, problem, basis, figures, note);
+  const body = make("div", { class: "body" }, title, thought, text, wait, bar.element, problem, notices, basis,
+    figures, note);
   const element = make("div", { class: "answer" }, body, sources);
   const again = () => emit("again", { conversation, turn, answer });
   const draw = drawer(text);
@@ -79,9 +82,12 @@ function makeAnswer(conversation, turn, answer, compared) {
     if (answer.reading) bar.show("Reading the prompt", answer.reading);
     element.classList.toggle("streaming", !answer.done && answer.text !== "");
     if (answer.done && answer.stopped) showProblem(problem, "Stopped.", again);
-    else if (answer.finish === "length") showProblem(problem, "Cut off: the answer has as many tokens as it may.");
-    else showProblem(problem, answer.error ?? "", again);
+    else if (answer.done && answer.finish === "length" && !answer.cutBy) {
+      showProblem(problem, "Cut off: the answer has as many tokens as it may.");
+    } else showProblem(problem, answer.error ?? "", again);
     problem.classList.toggle("soft", !answer.error);
+    write(notices, answer.notices?.join(" ") ?? "");
+    notices.hidden = !notices.textContent;
     showBasis();
     showFigures(figures, answer, compared);
     if (note) note.hidden = !(answer.done && cachedOf(answer) > cachedOf(turn.answers[0]));

@@ -46,9 +46,10 @@ async function answerAll(current, turn, answers) {
 }
 
 /** What a screen reader says of an answer once it is there. */
-function spoken({ attention, text, sources, error, stopped }) {
+function spoken({ attention, text, sources, notices, error, stopped }) {
+  const said = [error, stopped ? "Stopped." : "", ...notices].filter(Boolean).map((one) => ` ${one}`).join("");
   const found = sources ? (sources.length ? ` ${plural(sources.length, "source")}.` : " Not from the document.") : "";
-  return `${attention ? `Answer, ${attention}` : "Answer"}: ${text}${found}${error ?? ""}${stopped ? " Stopped." : ""}`;
+  return `${attention ? `Answer, ${attention}` : "Answer"}: ${text}${found}${said}`;
 }
 
 /** Return the messages of a conversation up to a turn. */
@@ -124,6 +125,8 @@ function take(answer, event, seconds) {
   if (event.usage) answer.usage = event.usage;
   if (event.timings) answer.timings = event.timings;
   if (event.basis) answer.basis = event.basis;
+  if (event.notices) answer.notices = event.notices;
+  if (event.cut_by) answer.cutBy = event.cut_by;
   if (event.prompt_progress) {
     const { processed, total } = event.prompt_progress;
     const counted = `${processed.toLocaleString("en")} of ${total.toLocaleString("en")} tokens`;

@@ -7,10 +7,11 @@ export function asMarkdown(title, turns) {
   const parts = [`# ${title}`];
   for (const { question, answers } of turns) {
     parts.push(`## ${question.replace(/\s*\n\s*/g, " ")}`);
-    for (const { attention, text, error, stopped, sources } of answers) {
+    for (const { attention, text, error, stopped, notices, sources } of answers) {
       if (attention) parts.push(`*${attention}*`);
       parts.push(text.trim() || error || "");
       if (stopped) parts.push("*Stopped.*");
+      parts.push(...(notices ?? []).map((notice) => `*${notice}*`));
       const cited = (sources ?? []).map((source, at) => {
         const quote = source.quote.replace(/\s+/g, " ").trim();
         return `${at + 1}. ${[source.filename, placeOf(source)].filter(Boolean).join(", ")}: “${quote}”`;
@@ -25,13 +26,14 @@ export function asMarkdown(title, turns) {
 export function asJson({ title, created, updated }, turns) {
   const messages = turns.flatMap(({ question, answers }) => [
     { role: "user", content: question },
-    ...answers.map(({ text, thought, attention, documents, sources, basis, error, stopped }) => ({
+    ...answers.map(({ text, thought, attention, documents, sources, basis, notices, error, stopped }) => ({
       role: "assistant",
       content: text,
       ...(thought ? { reasoning_content: thought } : {}),
       ...(attention ? { attention } : {}),
       ...(documents ? { document: documents } : {}),
       ...(basis ? { basis } : {}),
+      ...(notices?.length ? { notices } : {}),
       ...(sources ? { annotations: sources } : {}),
       ...(error ? { error } : {}),
       ...(stopped ? { stopped } : {}),

@@ -5,41 +5,8 @@ from helpers import tiny_models
 from helpers.slow_compiling import SECONDS, compile_slowly
 
 import octavo
-from octavo.ask.answer.answer import Text
 from octavo.ask.session import Session
 from octavo.settings import Sampling
-
-
-def joined(parts):
-    assert not any(part.is_thought for part in parts)
-    return "".join(part.text for part in parts)
-
-
-@pytest.mark.parametrize(
-    ("pieces", "shown", "n_tokens"),
-    [
-        ([" Blue", ".", "\n\n", "Question", ":", " Why"], "Blue.", 2),
-        (["Blue.\n", "\nQuest", "ion: no"], "Blue.", 1),
-        (["One\n\n", "Two\n", "\nThree"], "One\n\nTwo\n\nThree", 3),
-        (["\n\nQuestion:"], "", 0),
-        (["ends with \n\nQuest"], "ends with \n\nQuest", 1),
-    ],
-)
-def test_an_answer_ends_at_the_stop_text_and_loses_nothing_else(pieces, shown, n_tokens):
-    answer = Text(["\n\nQuestion:"], strips=True)
-    given = ""
-    for piece in pieces:
-        given += joined(answer.add(piece.encode()))
-        if answer.stopped:
-            break
-    assert given + joined(answer.rest()) == shown == answer.shown
-    assert answer.n_tokens == n_tokens
-
-
-def test_characters_are_given_whole():
-    answer = Text()
-    euro = "€".encode()
-    assert [joined(answer.add(euro[:1])), joined(answer.add(euro[1:])), answer.rest()] == ["", "€", []]
 
 
 @pytest.fixture

@@ -94,6 +94,10 @@ class PageServer:
         The key that requests need.
     answer, thought : str
         The next answers, sent word by word, and the thoughts before them.
+    finish : str
+        Why answers end.
+    told : dict
+        Further fields of an answer, such as `notices`.
     sources : callable
         Returns the sources of an answer from the document's text.
     basis : dict or None
@@ -119,6 +123,8 @@ class PageServer:
     key: str | None = None
     answer: str = "The answer."
     thought: str = ""
+    finish: str = "stop"
+    told: dict[str, Any] = field(default_factory=dict)
     sources: Callable[[str], list[dict[str, Any]]] = lambda text: []
     basis: dict[str, Any] | None = None
     progress: list[int] = field(default_factory=list)
@@ -317,7 +323,7 @@ def application(server: PageServer) -> Starlette:
                     for source in server.sources(document.text)
                 ]
                 yield delta(annotations=[{"type": "file_citation", "file_citation": source} for source in sources])
-            yield delta("stop")
+            yield delta(server.finish)
             passed = time.monotonic() - began
             usage = {
                 "prompt_tokens": n_prompt,
@@ -334,9 +340,8 @@ def application(server: PageServer) -> Starlette:
                 "attention": asked.get("attention", "auto"),
                 "kv_share": 1.0 if dense else 0.124,
             }
-            yield event(
-                choices=[], usage=usage, timings=timings, **({"basis": server.basis_of(documents)} if documents else {})
-            )
+            basis = {"basis": server.basis_of(documents)} if documents else {}
+            yield event(choices=[], usage=usage, timings=timings, **basis, **server.told)
             yield "data: [DONE]\n\n"
         except asyncio.CancelledError:
             server.aborted += 1

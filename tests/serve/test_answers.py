@@ -7,8 +7,8 @@ from helpers import talking_model
 from helpers.served import SAMPLING, serving
 from helpers.talking_model import ANSWER, LOOP
 
-from octavo.ask.answer.repeats import REPEATED
-
+#: The notice about an answer that was stopped.
+REPEATED = "The answer was stopped: the model repeated itself."
 HELLO = [{"role": "user", "content": "Hello?"}]
 
 
@@ -30,7 +30,7 @@ def test_loops_are_stopped_in_openai_apis(looping):
     answer = looping.post("/v1/chat/completions", messages=HELLO)
     [choice] = answer["choices"]
     assert is_stopped(choice["message"]["content"])
-    assert (choice["finish_reason"], answer["notices"]) == ("length", [REPEATED])
+    assert (choice["finish_reason"], answer["cut_by"], answer["notices"]) == ("length", "loop", [REPEATED])
     *chunks, last = looping.stream("/v1/chat/completions", messages=HELLO)
     assert is_stopped("".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks))
     assert (last["choices"][0]["finish_reason"], last["notices"]) == ("length", [REPEATED])
@@ -45,6 +45,20 @@ def test_loops_are_stopped_in_the_apis_of_others(looping):
     told = looping.post("/api/chat", messages=HELLO, stream=False)
     assert is_stopped(told["message"]["content"])
     assert (told["done_reason"], told["notices"]) == ("length", [REPEATED])
+
+
+def test_a_full_context_is_told_apart_from_a_limit(looping):
+    asked = {"messages": [{"role": "user", "content": "x" * 1900}]}
+    full = looping.post("/v1/chat/completions", **asked)
+    assert full["usage"]["total_tokens"] == 2048
+    assert (full["choices"][0]["finish_reason"], full["cut_by"]) == ("length", "context")
+    assert full["notices"] == ["The answer was cut: the context of 2,048 tokens is full."]
+    limited = looping.post("/v1/chat/completions", **asked, max_tokens=9)
+    assert (limited["choices"][0]["finish_reason"], "cut_by" in limited, "notices" in limited) == (
+        "length",
+        False,
+        False,
+    )
 
 
 def test_what_must_go_on_goes_on(looping):

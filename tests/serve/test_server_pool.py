@@ -19,7 +19,7 @@ from octavo.serve.app import Limits, application
 from octavo.serve.http.access import Access
 from octavo.serve.http.timed_protocol import TimedProtocol
 from octavo.serve.run import _open
-from octavo.serve.server_pool import Choice, ServerPool, names_of
+from octavo.serve.server_pool import LoadableModel, ServerPool, names_of
 from octavo.settings import ModelSettings
 from octavo.system.free_memory import FreeMemory
 
@@ -39,7 +39,7 @@ def pool(tmp_path):
         settings = ModelSettings(path, 1024, n_threads=2, device="cpu", index_dir=tmp_path)
         job, limits = ReadingJob(settings, Attention.parse("auto")), Limits(4, 64, 120.0, 64 << 20)
         library = Library.of(path, tmp_path)
-        choices[name] = Choice(library, partial(_open, job, library, name, limits, SAMPLING, print))
+        choices[name] = LoadableModel(library, partial(_open, job, library, name, limits, SAMPLING, print))
     made = ServerPool(choices)
     made.load_first()
     return made
@@ -145,7 +145,7 @@ def test_files_of_one_name_get_names_that_tell_them_apart():
         "c/y/model": paths[2],
         "other": paths[3],
     }
-    choices = {name: Choice(SimpleNamespace(model_path=path), None) for name, path in names_of(paths).items()}
+    choices = {name: LoadableModel(SimpleNamespace(model_path=path), None) for name, path in names_of(paths).items()}
     pool = ServerPool(choices)
     asked = ["c/y/model", "B/Y/MODEL:latest", "model", "other", "gpt-4"]
     assert [pool.name_of(name) for name in asked] == ["c/y/model", "b/y/Model", "x/model", "other", "x/model"]

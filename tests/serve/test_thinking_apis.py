@@ -75,6 +75,13 @@ def test_a_chat_without_thoughts(served, off):
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
+def test_a_thought_that_was_cut_is_told_unless_thinking_is_off(endless, opening):
+    cut = endless.post(CHAT, **ASKED, reasoning_budget_tokens=10)
+    assert (thought_of(cut)[1], cut["notices"]) == (ANSWER, ["The thought was ended after 11 tokens."])
+    assert "notices" not in endless.post(CHAT, **ASKED, reasoning_effort="none")
+    assert "notices" not in opening.post(CHAT, **ASKED, reasoning_effort="none")
+
+
 @pytest.mark.parametrize("name", ["system", "at", "has_document", "llama", "messages", "self"])
 def test_a_variable_of_the_template_has_any_name(served, name):
     response = served.client.post(CHAT, json={**ASKED, "chat_template_kwargs": {name: [1]}})

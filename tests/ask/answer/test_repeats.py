@@ -85,7 +85,12 @@ def test_what_repeats_itself_for_a_reason_is_left_alone(kind):
 
 def test_texts_and_code_are_left_alone():
     """The texts of this project, as a model might write them."""
-    paths = [*ROOT.glob("examples/*.md"), *ROOT.glob("examples/*.txt"), *ROOT.glob("docs/*.md"), *ROOT.glob("ask/*.py")]
+    paths = [
+        *ROOT.glob("examples/*.md"),
+        *ROOT.glob("examples/*.txt"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("ask/*/*.py"),
+    ]
     assert len(paths) > 30
     assert [path.name for path in paths if stopped(path.read_text("utf-8")[:20_000], piece=48) is not None] == []
 

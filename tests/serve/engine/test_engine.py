@@ -12,7 +12,7 @@ from helpers import tiny_models
 from helpers.served import serving
 from helpers.slow_compiling import SECONDS, compile_slowly
 
-from octavo.serve.engine.request import End, Request
+from octavo.serve.engine.request import End, Generation, Request
 from octavo.settings import Sampling
 
 LONG = [3 + (7 * i + i // 11) % 200 for i in range(1400)]
@@ -177,13 +177,13 @@ def test_clients_take_turns(tiny_model, tmp_path):
         begin = engine.sequences.begin
 
         def noted(running):
-            order.append(running.request.client)
+            order.append(running.request.generation.client)
             begin(running)
 
         engine.sequences.begin = noted
 
         async def ask(client):
-            async for _ in engine.stream(Request(tokens=[5, 6, 7, len(order)], client=client)):
+            async for _ in engine.stream(Request(tokens=[5, 6, 7, len(order)], generation=Generation(client=client))):
                 pass
 
         async def all_of_them():
@@ -251,10 +251,9 @@ def test_a_control_token_has_a_text_where_the_request_names_one(served):
     """As [TOOL_CALLS] of Mistral, by which calls are found."""
     engine, biased = served.server.engine, {tiny_models.IM_START: 100.0}
 
-    async def said(marks):
-        request = Request(
-            tokens=LONG[:20], sampling=Sampling(max_tokens=3, temperature=0), logit_bias=biased, marks=marks
-        )
+    async def said(texts):
+        generation = Generation(sampling=Sampling(max_tokens=3, temperature=0), logit_bias=biased)
+        request = Request(tokens=LONG[:20], generation=generation, call_texts=texts)
         return "".join([event.text async for event in engine.stream(request) if not isinstance(event, End)])
 
     assert asyncio.run(said({})) == ""

@@ -5,7 +5,7 @@ import pytest
 
 import octavo
 from octavo.serve.engine.grammar import Grammars
-from octavo.serve.engine.request import Request
+from octavo.serve.engine.request import Generation, Request
 from octavo.serve.engine.sampler import TokenSampler, check_bias, token_logprob
 from octavo.serve.request_error import RequestError
 from octavo.settings import Sampling
@@ -24,8 +24,8 @@ def llama(tiny_model):
 
 def drawn(llama, n=1, **how):
     """Tokens drawn one after another from the same logits."""
-    more = {name: how.pop(name) for name in ("logit_bias", "grammar", "presence_penalty", "n_logprobs") if name in how}
-    sampler = TokenSampler(llama, Request(tokens=TOKENS, sampling=Sampling(**how), **more))
+    more = {name: how.pop(name) for name in ("logit_bias", "presence_penalty", "n_logprobs") if name in how}
+    sampler = TokenSampler(llama, Request(tokens=TOKENS, generation=Generation(sampling=Sampling(**how), **more)))
     tokens = [sampler.draw(-1)[0] for _ in range(n)]
     sampler.close()
     return tokens
@@ -52,7 +52,8 @@ def test_biases_and_penalties_change_what_is_drawn(llama):
 
 def test_a_grammar_is_kept_to(llama):
     grammars, before = Grammars(llama), llama.logits().copy()
-    request = Request(tokens=TOKENS, sampling=Sampling(temperature=0), grammar=grammars.made('start: "no"', "form"))
+    grammar = grammars.made('start: "no"', "form")
+    request = Request(tokens=TOKENS, generation=Generation(sampling=Sampling(temperature=0)), grammar=grammar)
     for _ in range(2):  # each answer begins anew
         sampler = TokenSampler(llama, request)
         drawn = [sampler.draw(-1)[0] for _ in range(3)]
@@ -77,8 +78,8 @@ def test_log_probabilities_are_those_of_the_softmax(llama):
 
 
 def test_log_probabilities_are_of_the_model_whatever_is_drawn(llama):
-    request = Request(tokens=TOKENS, sampling=Sampling(temperature=0), logit_bias={9: 100.0}, n_logprobs=2)
-    sampler = TokenSampler(llama, request)
+    generation = Generation(sampling=Sampling(temperature=0), logit_bias={9: 100.0}, n_logprobs=2)
+    sampler = TokenSampler(llama, Request(tokens=TOKENS, generation=generation))
     token, known = sampler.draw(-1)
     assert token == known.token == 9
     assert known.logprob < known.top[0][2]

@@ -35,9 +35,9 @@ def test_the_real_server_has_the_page_and_asks_no_key_for_it():
     from starlette.testclient import TestClient
 
     from octavo.serve.app import application
-    from octavo.serve.server_pool import Choice, ServerPool, _Loaded
+    from octavo.serve.server_pool import LoadableModel, ServerPool, _Loaded
 
-    pool = ServerPool({"none": Choice(Path("none.gguf"), lambda turns: None)})
+    pool = ServerPool({"none": LoadableModel(Path("none.gguf"), lambda turns: None)})
     pool._loaded["none"] = _Loaded(None)  # no request of this test needs more of the model
     client = TestClient(application(pool, Access("127.0.0.1", 0, "sesame", ["testserver"], (), 1)))
     assert [client.get(path).status_code for path in ("/", "/page/page.js", "/page/base.css")] == [200, 200, 200]

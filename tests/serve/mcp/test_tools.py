@@ -113,7 +113,7 @@ def test_an_answer_has_sources_and_a_basis(tools):
     reading = [message for _, _, message in tools.heard if message.startswith("Reading bridge.pdf")]
     assert reading[0].endswith("tokens")
     again = tools("ask", question="And the toll?", documents=["bridge.pdf"])
-    assert (again["answer"], again["notices"]) == (talking_model.ANSWER, [])
+    assert (again["answer"], again["notices"]) == (talking_model.ANSWER, ["90 is not in the text that was read."])
 
 
 def test_sources_name_the_document_and_the_page(tools, monkeypatch):

@@ -104,6 +104,22 @@ def test_an_error_is_told_beside_the_question_and_can_be_tried_again(window, ser
     assert not window.texts(".answer .problem")[0]
 
 
+def test_notices_say_what_a_user_should_know(window, server, report):
+    repeated = "The answer was stopped: the model repeated itself."
+    server.finish, server.told = "length", {"cut_by": "loop", "notices": [repeated, "Leeds is not in the text."]}
+    window.ask("What happened?")
+    window.sees(".answer .notices", f"{repeated} Leeds is not in the text.")
+    assert not window.texts(".answer .problem")[0]
+    assert repeated in window.text("#status")
+    server.told = {}
+    window.ask("And then?")
+    window.sees(".turn:last-child .problem", "Cut off: the answer has as many tokens as it may.")
+    assert not window.all(".turn:last-child .notices")[0].is_displayed()
+    server.finish = "stop"
+    window.ask("And now?")
+    assert not window.texts(".turn:last-child .problem")[0]
+
+
 def test_compare_asks_twice_and_shows_both_with_figures(window, server, report):
     server.token_s = 0.05
     window.click("#compare")

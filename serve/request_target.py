@@ -1,12 +1,14 @@
-"""Have each request answered by the model that it names."""
+"""Find the target of a request: its path, which some clients write in another way, and its model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 from starlette.datastructures import Headers, QueryParams
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import OctavoError
@@ -16,6 +18,31 @@ from .services import SERVER
 
 #: What the path of a document begins with.
 _FILES = "/v1/files/"
+
+#: The beginning of most paths: some clients leave it out, or send it twice.
+_PREFIX = "/v1"
+
+
+class TolerantPaths:
+    """Change the path of a request to one that the server has, if it differs in slashes or in /v1 alone."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
+        self._app, self._routes = app, routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "http" and not self._has(scope, scope["path"]):
+            path = re.sub("/+", "/", scope["path"])
+            bare = path
+            while bare.startswith(f"{_PREFIX}/"):
+                bare = bare.removeprefix(_PREFIX)
+            meant = next((each for each in (path, _PREFIX + bare, bare) if self._has(scope, each)), None)
+            if meant is not None:
+                scope = {**scope, "path": meant, "raw_path": meant.encode()}
+        await self._app(scope, receive, send)
+
+    def _has(self, scope: Scope, path: str) -> bool:
+        return any(route.matches({**scope, "path": path})[0] is not Match.NONE for route in self._routes)
 
 
 class ChosenModel:
@@ -75,7 +102,6 @@ async def _asked(scope: Scope, receive: Receive) -> tuple[str | None, Receive]:
 
 
 def _model_in(body: bytes) -> str | None:
-    """Return the model that a body names."""
     if b'"model"' not in body:
         return None
     try:

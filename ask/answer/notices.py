@@ -1,0 +1,42 @@
+"""Say what a user should know about an answer, in one wording behind every door.
+
+Sentences have kinds: a door may leave some out, or add which option changes a limit. The kinds are thought_cut,
+no_answer, length, loop, context and unfounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .answer_stream import AnswerStream
+from .grounding import sentence_about
+
+
+def notices_of_end(stream: AnswerStream, n_ctx: int, thinks: bool) -> dict[str, str]:
+    """Return sentences about how an answer ended, by kind.
+
+    Parameters
+    ----------
+    n_ctx : int
+        Largest number of tokens in the context.
+    thinks : bool
+        Whether the model may think. If not, cutting its thoughts needs no notice.
+    """
+    notices: dict[str, str] = {}
+    if stream.thought_cut and thinks:
+        notices["thought_cut"] = f"The thought was ended after {stream.n_thought:,} tokens."
+    if stream.reason == "stop" and stream.reasoning and not stream.text:
+        notices["no_answer"] = "The model thought, and ended without an answer."
+    if stream.reason == "length":
+        n_answer = stream.n_tokens - stream.n_thought
+        notices["length"] = f"The answer was cut after {n_answer:,} tokens."
+    elif stream.reason == "loop":
+        notices["loop"] = "The answer was stopped: the model repeated itself."
+    elif stream.reason == "context":
+        notices["context"] = f"The answer was cut: the context of {n_ctx:,} tokens is full."
+    return notices
+
+
+def notices_of_unfounded(found: Sequence[str]) -> dict[str, str]:
+    """Return a sentence about names and numbers that are not in the text of the documents (grounding.py), if any."""
+    return {"unfounded": sentence_about(found)} if found else {}
