@@ -15,7 +15,7 @@ import llama_cpp
 
 from .chat_template import LAST_WORDS, TEMPLATE_NAME, ChatTemplate, TemplateError
 
-#: Texts of a conversation. What a template renders around them shows how it writes thoughts.
+#: Texts of a conversation. The template's text around them shows how it writes thoughts.
 _QUESTION, _THOUGHT, _ANSWER = (f"[octavo:{name}]" for name in ("asked", "thought", "answered"))
 
 #: Names under which templates take the thought of an earlier answer.
@@ -36,7 +36,7 @@ _WORDS = (" /no_think", " /nothink")
 #: Number of last tokens of a prompt that may begin or end a thought.
 _TAIL = 32
 
-#: The first of the characters that stand for control tokens: surrogates, which no decoded text has.
+#: The first of the characters that replace control tokens: surrogates, which no decoded text has.
 _FIRST_MARK = 0xDC80
 
 
@@ -59,9 +59,9 @@ class ThoughtForm:
     start, end : str
         Texts before and after a thought.
     opens, closes : sequence of str
-        Texts that may stand before and after the answer.
+        Texts that may come before and after the answer.
     again : str
-        Text that may stand before `start` and `opens` after a thought or a part of the answer.
+        Text that may come before `start` and `opens` after a thought or a part of the answer.
     repeats : bool
         Whether a thought may follow a part of the answer.
     sign : str
@@ -157,7 +157,7 @@ def form_of(template: ChatTemplate, source: str, is_token: Callable[[str], bool]
     source : str
         The template's source.
     is_token : callable
-        Tells whether a text is a token of the vocabulary.
+        Returns whether a text is a token of the vocabulary.
 
     Returns
     -------
@@ -217,7 +217,7 @@ def _is_closed(form: ThoughtForm, prompt: str) -> bool:
 
 
 def _remembered(template: ChatTemplate, name: str) -> str:
-    """Return what the template writes for an earlier answer, whose thought has this name; "" if it fails."""
+    """Render an earlier answer, whose thought has this name; "" if it fails."""
     answered = {"role": "assistant", "content": _ANSWER, name: _THOUGHT}
     with suppress(TemplateError):
         return template.render([{"role": "user", "content": _QUESTION}, answered]).rpartition(_QUESTION)[2]

@@ -101,7 +101,7 @@ class Request:
 
     @property
     def ignored(self) -> Sequence[str]:
-        """Return what of the answer's form is not enforced."""
+        """Return the parts of the answer's form that are not enforced."""
         return () if self.grammar is None else self.grammar.ignored
 
     @property
