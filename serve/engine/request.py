@@ -194,6 +194,28 @@ class Usage:
     kv_share: float
 
 
+@dataclass
+class Totals:
+    """Counters since the start, for /metrics."""
+
+    requests: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    answer_tokens: int = 0
+    prompt_seconds: float = 0.0
+    answer_seconds: float = 0.0
+
+    def add(self, usage: Usage) -> None:
+        """Count an answer that has ended."""
+        self.prompt_tokens += usage.prompt_tokens
+        self.cached_tokens += usage.cached_tokens
+        self.answer_tokens += usage.answer_tokens
+        self.prompt_seconds += usage.prompt_s
+        self.answer_seconds += usage.answer_s
+
+
 @dataclass(frozen=True)
 class End:
     """The end of an answer.
