@@ -16,7 +16,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := examples/encyclopedia.md
 
-.PHONY: demo test test-all test-cpus test-arm test-arm-short test-drop-in test-templates test-llama-server test-lm-eval test-clients test-reliability try-readme bench compile-times man lint rebuild-llama.cpp clean
+.PHONY: demo test test-all test-plain test-cpus test-arm test-arm-short test-drop-in test-templates test-llama-server test-lm-eval test-clients test-reliability try-readme bench compile-times man lint rebuild-llama.cpp clean
 
 QUESTION ?= What is the name of the latest epoch?
 
@@ -40,6 +40,10 @@ test: $(VENV)/dev
 
 test-all: $(VENV)/dev
 	$(PYTEST)
+
+# Kernels by plain njit, without the private parts of Numba: see docs/numba.md.
+test-plain: $(VENV)/dev
+	OCTAVO_PLAIN_NUMBA=1 $(PYTEST) -m "not slow" --cases=$(CASES) --case-seed=$(SEED) tests/cpu_kernels
 
 test-cpus: $(VENV)/dev
 	for cpu in baseline avx2 alderlake skylake; do \

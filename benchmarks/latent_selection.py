@@ -115,7 +115,7 @@ def outputs(kind: CacheLayer, layer: Captured, document: Index, attention: Atten
         now = slice(step, step + 1), slice(n_document + step, n_document + step + 1)
         rows = (np.ascontiguousarray(each[:, now[1]]) for each in (layer.keys, layer.values))
         out.append(on_device.step(np.ascontiguousarray(layer.queries[:, now[0]]), *rows))
-    n_bytes = on_device.cache.heads["bytes_read"].sum() / n_steps
+    n_bytes = on_device.cache.table.heads["bytes_read"].sum() / n_steps
     return np.concatenate(out), float(n_bytes / (kind.row_bytes * n_document))
 
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..cpu_kernels.layout.head import ANY_ORDER
-from ..runtime.document.index import Index, IndexLayer, KeptState, LastQueries
+from ..runtime.document.index import Index, IndexLayer, KeptState, LastQueries, no_mass
 from ..runtime.document.stored_rows import as_floats
 from ..runtime.document.thresholds import capped_scores
-from ..runtime.document.whole_layer import no_mass
 from ..runtime.llama import Llama
 
 

@@ -18,9 +18,8 @@ from ..cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from ..cpu_kernels.select.kmeans import improve_centroids
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.document.cache_layer import Rows
-from ..runtime.document.index import IndexLayer
+from ..runtime.document.index import IndexLayer, no_mass, whole_layer
 from ..runtime.document.stored_rows import as_floats, mean_rows
-from ..runtime.document.whole_layer import no_mass, whole_layer
 
 #: Keys in a segment that is clustered alone, because the time of K-means grows with their square; and iterations, after
 #: which more find no better clusters (docs/methods.md).

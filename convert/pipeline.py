@@ -17,8 +17,7 @@ from ..prompts.conversation_tokens import ConversationTokens
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.devices import CPU
 from ..runtime.document.cache_layer import Rows
-from ..runtime.document.index import IndexLayer
-from ..runtime.document.whole_layer import whole_layer
+from ..runtime.document.index import IndexLayer, whole_layer
 from ..runtime.llama import Llama
 from ..settings import PREFILL_SPARSE, STATE_EVERY
 from .clusters import ClusterSettings, cluster_layers

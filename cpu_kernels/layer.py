@@ -13,21 +13,21 @@ import math
 import numpy as np
 from numba import int64
 
-from .attend.append_rows import append_rows
 from .attend.decode import attend_share, decode_scratch_bytes, merge_shares
 from .attend.read_ahead import ask_for_rows
-from .layout.head import HEAD, head_at
+from .layout.head import HEAD, head_at, tail_key, tail_value
 from .layout.hooks import split_counts
 from .layout.partials import partial_of
 from .layout.scores import rest_address
 from .layout.spans import SPAN, count_rows, spans_at
 from .numba_support.compile import kernel, layout
-from .numba_support.memory import barrier, call_native, fetch_add, read_int64, write_int64
+from .numba_support.memory import barrier, call_native, copy_bytes, fetch_add, read_int64, write_int64
 from .numba_support.shape import Shape
 from .numba_support.views import record_at
 from .prefill.attend_batch import attend_tile, tile_scratch_size
 from .prefill.sparse_prefill import FEWEST_BLOCKS, choose_blocks, count_blocks, count_groups, count_samples, sample_tile
 from .prefill.tile_scratch import tile_queries
+from .rows.rows import quantise_halves
 
 #: Shared by the threads while they attend, layer after layer.
 WORK = np.dtype(
@@ -382,6 +382,36 @@ def after_step(heads, n_heads, n_tokens):
         hook = head_at(head_address).after_step
         if hook != 0:
             call_native(hook, head_address, n_tokens, 0, 0)
+
+
+@kernel
+def append_rows(shape, head_address, keys, key_stride, values, value_stride, n_tokens):
+    """Store a head's newest rows, for which the cache has allocated memory and which `n_tail` counts already.
+
+    Parameters
+    ----------
+    keys, values : int64
+        Addresses of the first key's head_dim f16 and of the first value's value_dim, as llama.cpp computes them.
+    key_stride, value_stride : int64
+        Bytes from one row to the next.
+    """
+    head = head_at(head_address)
+    first = head.n_tail - n_tokens
+    for token in range(n_tokens):
+        _store_row(shape, keys + token * key_stride, tail_key(shape, head, first + token))
+        if not shape.latent:
+            _store_row(shape.of_values, values + token * value_stride, tail_value(shape, head, first + token))
+    if head.append != 0:
+        call_native(head.append, head_address, first, head.n_tail, 0)
+
+
+@kernel
+def _store_row(shape, source, target):
+    """Store head_dim f16 as a row."""
+    if shape.quantised:
+        quantise_halves(shape, source, target)
+    else:
+        copy_bytes(target, source, shape.row_bytes)
 
 
 @kernel

@@ -8,12 +8,11 @@ import numpy as np
 
 from ..convert.clusters import ClusterSettings
 from ..runtime.cache.kv_cache import KVCache
-from ..runtime.devices.protocol import Device
+from ..runtime.devices.protocol import Device, ExecutorArguments
 from ..runtime.document.cache_layer import CacheLayer
 from ..runtime.document.index import Index
 from ..runtime.graph.attention_nodes import AttentionNode
 from ..runtime.methods.method import Assignment, Method
-from ..runtime.process.interruption import Interruption
 from .synthetic import random_layer
 
 
@@ -30,12 +29,11 @@ class DeviceLayer:
 
     def __init__(self, device: Device, layer: CacheLayer, method: Method, n_ctx: int, n_ubatch: int) -> None:
         heads = np.arange(layer.n_kv_head)
-        memory = device.new_memory()
-        self.cache = KVCache([layer], n_ctx, [Assignment(method, heads, np.ones(len(heads)))], memory)
+        assignment = Assignment(method, heads, np.ones(len(heads)))
+        self.cache = KVCache([layer], n_ctx, [assignment], device.new_memory())
         node = AttentionNode(layer.head_dim, layer.n_kv_head * layer.group, layer.n_kv_head, 0, 1.0, 0.0, 0, True)
         node = replace(node, value_dim=layer.value_dim, latent=layer.latent)
-        arguments = self.cache, memory, [node], layer.kv_type, n_ubatch, 1, Interruption()
-        self.attention = device.new_executor(*arguments)
+        self.attention = device.new_executor(ExecutorArguments(self.cache, [node], layer.kv_type, n_ubatch))
 
     def step(self, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Store new rows, and attend.

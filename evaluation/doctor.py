@@ -221,9 +221,9 @@ class Doctor:
         else:
             for _ in range(n_rows // batch):
                 timed.step(*random_step(layer, batch, rng))
-        timed.cache.heads["bytes_read"] = 0
+        timed.cache.table.heads["bytes_read"] = 0
         timed.step(*random_step(layer, 1, rng))
-        attention, n_read = timed.attention, int(timed.cache.heads["bytes_read"].sum())
+        attention, n_read = timed.attention, int(timed.cache.table.heads["bytes_read"].sum())
         assert isinstance(attention, MetalExecutor)
         step = attention.layer_step(0, 1, has_sinks=False)
         selected = attention.work.view("selected", (8 * layer.n_kv_head,)).view(np.int32)

@@ -17,17 +17,16 @@ import numpy as np
 
 from ..convert.clusters import ClusterSettings
 from ..cpu_kernels.layout.head import ANY_ORDER
-from ..cpu_kernels.layout.hooks import native
 from ..cpu_kernels.numba_support import background_compile
+from ..cpu_kernels.numba_support.compile import native
 from ..cpu_kernels.numba_support.machine import ReadTest, cpu_name
 from ..cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from ..progress import Progress
 from ..runtime.devices.random_layers import RandomLayers, as_rows, random_numbers
 from ..runtime.document.cache_layer import CacheLayer
-from ..runtime.document.index import Index, IndexLayer
+from ..runtime.document.index import Index, IndexLayer, no_mass
 from ..runtime.document.mean_values import ClusterMeans
 from ..runtime.document.stored_rows import row_format
-from ..runtime.document.whole_layer import no_mass
 from ..runtime.methods import DENSE, METHODS, method_class
 from ..runtime.methods.attention import Attention
 from ..runtime.methods.method import Storage
@@ -171,7 +170,7 @@ class Layers(RandomLayers):
 
     def _share_attended(self, budget: float) -> float:
         """Set the method's budget, and return the share of its rows that the last layer attends to."""
-        served = self.cache.served[0]
+        served = self.cache.table.served[0]
         method = Attention(self.case.method, budget=budget).new_method()
         method.start(served.heads, self.cache.document)
         method.before_step(served.heads, self.cache.document, self.case.rows)
@@ -240,9 +239,9 @@ class KernelBench:
         seconds, shares = [], []
         for i in range(_REPEATS + 1):
             bandwidth = reading.bytes_per_second()
-            layers.cache.heads["bytes_read"] = 0
+            layers.cache.table.heads["bytes_read"] = 0
             elapsed = layers.seconds(pool)
-            n_bytes = int(layers.cache.heads["bytes_read"].sum())
+            n_bytes = int(layers.cache.table.heads["bytes_read"].sum())
             if i > 0:  # the first pass compiles
                 seconds.append(elapsed)
                 shares.append(n_bytes / layers.count / elapsed / bandwidth)

@@ -21,7 +21,7 @@ from ..convert.index_builder import IndexBuilder
 from ..convert.pipeline import cluster, keep_whole, read
 from ..documents.document import Document
 from ..progress import Progress
-from ..runtime.cache.tails import Checkpoint
+from ..runtime.cache.kv_cache import Checkpoint
 from ..runtime.document.index import Index, IndexLayer
 from ..runtime.llama import Llama
 from ..runtime.methods.attention import DENSE_ATTENTION, Attention

@@ -16,8 +16,7 @@ from ..convert.clusters import ClusterSettings, mean_keys
 from ..cpu_kernels.layout.head import ANY_ORDER
 from ..progress import Progress
 from ..runtime.document.cache_layer import CacheLayer
-from ..runtime.document.index import IndexLayer, KeptState
-from ..runtime.document.whole_layer import no_mass
+from ..runtime.document.index import IndexLayer, KeptState, no_mass
 from ..runtime.llama import Llama
 from ..runtime.sequences.recurrent import STATE_HEADER_BYTES
 

@@ -173,7 +173,7 @@ class Indexer:
         else:
             path, opened = self._build(document, progress)
         index, _ = opened
-        for assignment in self.llama.context.cache.assignments:
+        for assignment in self.llama.context.cache.table.assignments:
             assignment.method.measure(index)
         return path
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -17,21 +18,21 @@ from ..settings import LONGEST
 from ..system.threads import waiting
 from .cache.cache_layers import cache_layers, check_methods
 from .cache.kv_cache import KVCache
-from .devices.protocol import Device
+from .devices.protocol import Device, ExecutorArguments
 from .document.cache_layer import Rows
 from .document.index import Index, KeptState
 from .graph import ggml, hook
 from .graph.attention_nodes import AttentionNode, silent_llama_cpp
-from .measured_context import MeasuredContext
 from .methods.assignment import assign
 from .methods.method import Assignment
 from .process.interruption import Interruption, abort_callback, watched_signals
 from .process.sigbus import n_lost_pages
+from .query_recorder import Recorder
 from .sequences.recurrent import RecurrentState, StateSlots
 from .sequences.sequence import TokenSequence
 
 
-class Context(MeasuredContext):
+class Context(internals.LlamaContext):
     """Drop-in for llama-cpp-python's LlamaContext: one sequence, of any length that memory holds, or several in turns.
 
     llama.cpp's own cache holds one batch and is cleared before each; `cache` holds the current sequence.
@@ -69,18 +70,12 @@ class Context(MeasuredContext):
         device.check_nodes(nodes)
         assignments = assign(sequence.resolved_attention, layers)
         check_methods(assignments, layers)
-        memory = device.new_memory()
-        sequence.cache = KVCache(layers, n_ctx, device.fit_assignments(assignments), memory)
+        sequence.cache = KVCache(layers, n_ctx, device.fit_assignments(assignments), device.new_memory())
         self.sequence = sequence
         self._interruption = Interruption()
+        n_threads = max(params.n_threads, params.n_threads_batch)
         self._executor = device.new_executor(
-            self.cache,
-            memory,
-            nodes,
-            kv_type,
-            params.n_ubatch,
-            max(params.n_threads, params.n_threads_batch),
-            self._interruption,
+            ExecutorArguments(self.cache, nodes, kv_type, params.n_ubatch, n_threads, self._interruption)
         )
         params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(hook.replace_attention.address)
         params.cb_eval_user_data = self._executor.step.ctypes.data
@@ -98,12 +93,17 @@ class Context(MeasuredContext):
         self._n_lost_pages = n_lost_pages()
         self._abort = abort_callback(self._interruption)
 
+    @property
+    def cache(self) -> KVCache:
+        """Return the keys and values of the current sequence."""
+        return self.sequence.cache
+
     def new_sequence(self) -> TokenSequence:
         """Return an empty sequence that attends as the current one does."""
         current, cache = self.sequence, self.cache
         sequence = replace(current, input_ids=np.zeros_like(current.input_ids), n_tokens=0, recorder=None)
         sequence.recurrent = None if current.recurrent is None else RecurrentState()
-        sequence.cache = KVCache(cache.layers, self._n_ctx, cache.assignments, self.device.new_memory())
+        sequence.cache = KVCache(cache.layers, self._n_ctx, cache.table.assignments, self.device.new_memory())
         return sequence
 
     def switch(self, sequence: TokenSequence) -> None:
@@ -176,7 +176,7 @@ class Context(MeasuredContext):
         """
         check_methods(assignments, self.cache.layers)
         assignments = self.device.fit_assignments(assignments)
-        before, document = self.cache.assignments, self.cache.document
+        before, document = self.cache.table.assignments, self.cache.document
         rows = self.cache.all_rows(assignments)
         try:
             self._rearrange(assignments, document, rows)
@@ -377,3 +377,98 @@ class Context(MeasuredContext):
             yield
         finally:
             self._covers = 0.0
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Have a recorder keep queries from the next step on; None stops the recording."""
+        self.sequence.recorder = recorder
+        self._executor.capture(None)
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Pause the recording of queries."""
+        sequence = self.sequence
+        recorder, sequence.recorder = sequence.recorder, None
+        try:
+            yield
+        finally:
+            sequence.recorder = recorder
+
+    @property
+    def bytes_read(self) -> int:
+        """Return the bytes that selection and attention read since this was last set to 0."""
+        return int(self.cache.table.heads["bytes_read"].sum())
+
+    @bytes_read.setter
+    def bytes_read(self, value: int) -> None:
+        self.cache.table.heads["bytes_read"] = value
+
+    @property
+    def counted_bytes_read(self) -> int:
+        """Return the part of `bytes_read` that budgets count: without sliding layers."""
+        return int(self.cache.table.heads["bytes_read"][self.cache.table.counted].sum())
+
+    @property
+    def coverage(self) -> tuple[int, float]:
+        """Return the number of head steps that reported their coverage of the attention, and the sum of these shares.
+
+        Heads of sliding layers do not count.
+        """
+        heads = self.cache.table.heads[self.cache.table.counted]
+        return int(heads["n_covered"].sum()), float(heads["covered"].sum()) / 1e6
+
+    @contextmanager
+    def observed(self, wants: Callable[[str], bool], take: Callable[[str, np.ndarray], bool]) -> Iterator[None]:
+        """Observe tensors of the graph while batches are computed.
+
+        Parameters
+        ----------
+        wants : callable
+            wants(name) returns whether to take a tensor, such as "l_out-3" or "result_norm". Some devices do not ask
+            about attention nodes.
+        take : callable
+            take(name, values) gets a tensor, (rows, columns) f32, and returns whether to compute the rest of the graph.
+            An exception that it raises is raised again when the observation ends.
+        """
+        problems: list[BaseException] = []
+        step = self._executor.step
+
+        @hook.Callback
+        def observe(address: int, ask: int, *_: int) -> int:
+            tensor = ggml.Tensor.from_address(address)
+            name = tensor.name.decode("utf-8", "replace")
+            try:
+                return wants(name) if ask else take(name, _floats(tensor))
+            except BaseException as problem:
+                problems.append(problem)
+                return 0
+
+        step["observer"] = ctypes.cast(observe, ctypes.c_void_p).value
+        try:
+            yield
+        finally:
+            step["observer"] = 0
+        if problems:
+            raise problems[0]
+
+    @contextmanager
+    def captured_queries(self, n_tokens: int) -> Iterator[list[np.ndarray]]:
+        """Yield arrays that receive the scaled queries of a batch of n_tokens tokens, one for each node.
+
+        Each has the shape (n_kv_head, n_tokens, group, head_dim), f32.
+        """
+        arrays = [
+            np.zeros((node.n_kv_head, n_tokens, shape.group, shape.head_dim), np.float32)
+            for node, shape in zip(self.nodes, self.shapes, strict=True)
+        ]
+        self._executor.capture(arrays)
+        try:
+            with self.unrecorded():
+                yield arrays
+        finally:
+            self._executor.capture(None)
+
+
+def _floats(tensor: ggml.Tensor) -> np.ndarray:
+    """Return a copy of a contiguous tensor of f32: (rows, columns)."""
+    n_columns, n_rows = tensor.ne[0], tensor.ne[1] * tensor.ne[2] * tensor.ne[3]
+    return ggml.strided(tensor, np.float32, (n_rows, n_columns), (4 * n_columns, 4)).copy()

@@ -14,20 +14,23 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
+from ..cpu_kernels.numba_support import background_compile
 from ..cpu_kernels.numba_support import compile as compiling
 from ..errors import OctavoError
 from ..prompts.chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from ..prompts.conversation_tokens import ConversationTokens
 from ..settings import LONGEST, MOST_THREADS, ModelSettings, check_number, check_whole
-from .attending import Attending
 from .cache.cache_layers import cache_layers
 from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
-from .document.index import Index, KeptState
+from .devices.step_costs import StepCosts, keep_costs, kept_costs
+from .document.index import Index
 from .graph.attention_nodes import attention_nodes, silent_llama_cpp
+from .llama_cpp_compat import DropIn
 from .methods import DENSE
+from .methods.assignment import assign
 from .methods.attention import Attention
 from .models import model_file
 from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx
@@ -39,7 +42,7 @@ from .store.plan import Plan
 _OPENING = 32
 
 
-class Llama(Attending):
+class Llama(DropIn):
     """Drop-in for `llama_cpp.Llama`: the same arguments and methods, on octavo's KV cache and attention.
 
     Parameters
@@ -68,7 +71,7 @@ class Llama(Attending):
     rope_scale : float
         Factor by which to stretch positions, and the context if n_ctx is 0. llama.cpp's --rope-scale.
     n_parallel : int
-        Largest number of sequences in one step, a token of each (see pool.py). llama.cpp's --parallel.
+        Largest number of sequences in one step, a token of each (see sequence_pool.py). llama.cpp's --parallel.
     verbose : bool
         Whether llama.cpp prints its log.
     **arguments
@@ -81,8 +84,9 @@ class Llama(Attending):
         The file is not a usable model, or octavo cannot compute the model's attention.
     """
 
-    #: How `load_model` loaded it.
+    #: How `load_model` loaded it, and whether attention runs on Metal.
     settings: ModelSettings | None = None
+    on_metal = False
 
     def __init__(
         self,
@@ -219,12 +223,78 @@ class Llama(Attending):
         if self._logits_all:
             self.scores = np.zeros((n_ctx, self._n_vocab), np.single)
 
-    @property
-    def context(self) -> Context:
-        """Return our context. Raise OctavoError on llama.cpp's own attention."""
-        if not isinstance(self._ctx, Context):
-            raise OctavoError("This needs octavo's attention, and the model was loaded with attention='llama.cpp'.")
-        return self._ctx
+    def set_attention(self, attention: Attention | str, budget: float | None = None) -> None:
+        """Change the attention from the next token on.
+
+        Parameters
+        ----------
+        attention : Attention or str
+            The new attention. Words are parsed with the plan and the retrieval heads of the old one.
+        budget : float, optional
+            An argument of `Attention.parse`.
+
+        Raises
+        ------
+        OctavoError
+            The words do not compose, or the context holds tokens after the document and the old or the new attention
+            evicts rows.
+        """
+        if isinstance(attention, str):
+            attention = self.attention.parsed(attention, budget=budget)
+        attention = self._prepared(attention)
+        self._use(attention.resolve(self.context.cache.document, self.on_metal))
+        self.sequence.attention = attention
+
+    def _prepared(self, attention: Attention) -> Attention:
+        """Return an attention with what depends on this model and this machine: the plan's layers, and step costs."""
+        attention = attention.of_layers(self._layers)
+        costs = None if self.on_metal or attention.auto is None else self._step_costs
+        return replace(attention, selects_from=costs.selects_from) if costs else attention
+
+    @cached_property
+    def _step_costs(self) -> StepCosts | None:
+        """Return what a step costs on this machine, if it was measured."""
+        return kept_costs(self._layers, self.context_params.n_threads)
+
+    def measure_steps(self) -> None:
+        """Measure what a step costs, unless that is known or nothing depends on it. The model must be empty."""
+        if self.attention.auto is not None and not self.on_metal and self._step_costs is None:
+            self._step_costs = keep_costs(self._layers, self.context_params.n_threads)
+            self.set_attention(self.attention)
+
+    @contextlib.contextmanager
+    def attending(self, attention: Attention) -> Iterator[None]:
+        """Change the attention inside a `with` block. The model is empty before and after it."""
+        before = self.attention
+        self.reset()
+        self.set_attention(attention)
+        try:
+            yield
+        finally:
+            self.reset()
+            self.set_attention(before)
+
+    def _follow(self, document: Index | None) -> None:
+        """Resolve `auto` for the next document. If the choice changes, forget everything."""
+        resolved = self.attention.resolve(document, self.on_metal)
+        if resolved != self.resolved_attention:
+            self.context.attach(None)
+            self._use(resolved)
+
+    def _use(self, resolved: Attention) -> None:
+        """Use a resolved attention from the next token on."""
+        self.context.use(assign(resolved, self.context.cache.layers))
+        self.sequence.resolved_attention, self._n_ctx = resolved, self.context.longest
+
+    def compile_ahead(self, attention: Attention, n_tokens: int) -> None:
+        """Compile the kernels that an attention needs over a document of n_tokens tokens, in the background."""
+        resolved = attention.resolve_for(n_tokens, self.on_metal)
+        self.context.device.compile_ahead(assign(resolved, self.context.cache.layers))
+
+    def compile_first(self, attention: Attention, n_tokens: int) -> None:
+        """Compile these kernels before something is timed: nothing else is to use the cores meanwhile."""
+        self.compile_ahead(attention, n_tokens)
+        background_compile.wait()
 
     def attach(self, document: Index) -> None:
         """Start from an indexed document: as if its tokens had just been evaluated.
@@ -252,25 +322,8 @@ class Llama(Attending):
         self.n_tokens = n_tokens
         self._requires_eval = True
 
-    def extend(
-        self, tokens: Sequence[int], layers: list[tuple[np.ndarray, np.ndarray]], states: Sequence[KeptState] = ()
-    ) -> None:
-        """Add tokens whose keys and values are known from `KVCache.rows` of each layer.
-
-        Parameters
-        ----------
-        states : sequence of KeptState
-            In a hybrid model, the recurrent states to keep, in rising order: the last one is that after all tokens.
-        """
-        end = self.n_tokens + len(tokens)
-        self.context.cache.append_rows(layers)
-        self.context.put_states(states)
-        self.input_ids[self.n_tokens : end] = tokens
-        self.n_tokens = end
-        self._requires_eval = True
-
     def switch(self, sequence: TokenSequence) -> None:
-        """Compute another sequence from the next step on (see sequences/pool.py)."""
+        """Compute another sequence from the next step on (see sequence_pool.py)."""
         self.sequence = sequence
         self.context.switch(sequence)
         self._n_ctx = self.context.longest
@@ -347,7 +400,7 @@ class Llama(Attending):
             yield tokens
             return
         cache = self._ctx.cache
-        start, n_batched, batch_end = 0, len(tokens) - (n_predicting if cache.cuts else 0), cache.batch_end
+        start, n_batched, batch_end = 0, len(tokens) - (n_predicting if cache.table.cuts else 0), cache.table.batch_end
         while start < len(tokens):
             stop = max(n_batched, start + 1)
             if batch_end:

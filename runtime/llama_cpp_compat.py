@@ -36,6 +36,13 @@ class DropIn(llama_cpp.Llama):
     _requires_eval: bool
 
     @property
+    def context(self) -> Context:
+        """Return our context. Raise OctavoError on llama.cpp's own attention."""
+        if not isinstance(self._ctx, Context):
+            raise OctavoError("This needs octavo's attention, and the model was loaded with attention='llama.cpp'.")
+        return self._ctx
+
+    @property
     def attention(self) -> Attention:
         """Return the sequence's attention."""
         return self.sequence.attention
@@ -67,6 +74,23 @@ class DropIn(llama_cpp.Llama):
     def _own_cache(self) -> Any:
         """Return our KV cache; None on llama.cpp's own attention."""
         return self._ctx.cache if isinstance(self._ctx, Context) else None
+
+    def extend(
+        self, tokens: Sequence[int], layers: list[tuple[np.ndarray, np.ndarray]], states: Sequence[KeptState] = ()
+    ) -> None:
+        """Add tokens whose keys and values are known from `KVCache.rows` of each layer.
+
+        Parameters
+        ----------
+        states : sequence of KeptState
+            In a hybrid model, the recurrent states to keep, in rising order: the last one is that after all tokens.
+        """
+        end = self.n_tokens + len(tokens)
+        self.context.cache.append_rows(layers)
+        self.context.put_states(states)
+        self.input_ids[self.n_tokens : end] = tokens
+        self.n_tokens = end
+        self._requires_eval = True
 
     def generate(self, tokens: Sequence[int], *args: Any, **options: Any) -> Generator[int, Sequence[int] | None, None]:
         """Generate tokens, as `llama_cpp.Llama.generate` does.
@@ -105,7 +129,7 @@ class DropIn(llama_cpp.Llama):
             yield
             return
         self.draft_model = partial(_drafted, draft, self.n_batch - 1)
-        if cache.cuts or cache.evicts or self._ctx.is_hybrid:
+        if cache.table.cuts or cache.evicts or self._ctx.is_hybrid:
             one_by_one = f"{self.attention} reads tokens one by one"
             why = "This model's recurrent state cannot be cut" if self._ctx.is_hybrid else one_by_one
             warnings.warn(f"{why}, so the draft model is not used.", stacklevel=4)

@@ -134,7 +134,7 @@ class GeneratedAnswer:
             stream.reason,
             timing,
             bytes_read=n_read / n_steps,
-            kv_share=n_counted / n_steps / (cache.n_tokens * cache.counted_row_bytes),
+            kv_share=n_counted / n_steps / (cache.n_tokens * cache.table.counted_row_bytes),
             covered=covered / n_covered if n_covered else None,
             reasoning=stream.reasoning,
             thought_cut=stream.thought_cut,

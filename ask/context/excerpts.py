@@ -20,8 +20,7 @@ from ...convert.prefix_reuse import KnownRows, keep_all_rows
 from ...documents.document import Place
 from ...errors import OctavoError
 from ...runtime.document.cache_layer import Rows
-from ...runtime.document.index import Index
-from ...runtime.document.whole_layer import whole_layer
+from ...runtime.document.index import Index, whole_layer
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import DENSE_ATTENTION
 from ..search.ranking import Excerpt

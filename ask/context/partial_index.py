@@ -14,8 +14,7 @@ from ...errors import OctavoError
 from ...library.open_index import Indexer
 from ...library.source_text import SourceText
 from ...runtime.document.cache_layer import Rows
-from ...runtime.document.index import Index
-from ...runtime.document.whole_layer import whole_layer
+from ...runtime.document.index import Index, whole_layer
 from ...runtime.llama import Llama
 from ...system.files import DamagedError, read_json
 from ..sources.find_sources import TokenText

@@ -94,7 +94,7 @@ def eliminate(
 def streaming(cache: KVCache, heads: Collection[Head], n_sinks: int, n_recent: int) -> Iterator[None]:
     """Make some heads see only sinks and recent rows, temporarily: they keep all rows."""
     method = Streaming(sinks=n_sinks, recent=n_recent, positions="sequence")
-    with cache.attending_by(method, [int(cache.first_heads[layer]) + head for layer, head in heads]):
+    with cache.table.attending_by(method, [int(cache.table.first_heads[layer]) + head for layer, head in heads]):
         yield
 
 

@@ -12,11 +12,9 @@ import numpy as np
 
 from ..numba_support.compile import kernel
 from ..numba_support.memory import read_int64
-from ..numba_support.shape import Shape, unpacked_shape
+from ..numba_support.shape import Shape
 from ..numba_support.views import record_at
-
-#: Rows of a chunk, by which a tail grows.
-CHUNK_ROWS = 256
+from ..rows.tiles import CHUNK_ROWS
 
 #: Addresses of a chunk: of its first key, of its first value, and of its extras. All are 0 for a dropped chunk.
 CHUNK = np.dtype([("keys", "i8"), ("values", "i8"), ("extras", "i8")])
@@ -29,6 +27,7 @@ ANY_ORDER = -1
 #: Storage of one KV head of one layer, common to all methods. Each method has a record of its own besides.
 HEAD = np.dtype(
     [
+        ("shape", "i8"),  # `packed`, of the head's Shape; first, as `native` (compile.py) knows no more of HEAD
         # Hooks of the head's method: addresses of compiled functions, 0 for none (see hooks.py).
         ("score", "i8"),
         ("select", "i8"),
@@ -38,7 +37,6 @@ HEAD = np.dtype(
         ("estimate", "i8"),
         ("rank", "i8"),
         ("pick", "i8"),
-        ("shape", "i8"),  # `packed`, of the head's Shape
         ("state", "i8"),  # address of the method's own record, its STATE; or 0
         # The document, if the head reads it in place in its index.
         ("document_keys", "i8"),  # address of n_document rows
@@ -69,21 +67,10 @@ def chunk_bytes(shape: Shape, extras_bytes: int) -> int:
     return -(-(CHUNK_ROWS * shape.token_bytes + extras_bytes) // 64) * 64
 
 
-def extras_offset(shape: Shape) -> int:
-    """Return the offset of the extras in a chunk, in bytes."""
-    return CHUNK_ROWS * shape.token_bytes
-
-
 @kernel
 def head_at(address):
     """View the HEAD record at an address."""
     return record_at(address, HEAD)
-
-
-@kernel
-def shape_of(head_address):
-    """Return the shape of the HEAD record at an address."""
-    return unpacked_shape(head_at(head_address).shape)
 
 
 @kernel

@@ -33,19 +33,12 @@ estimate(shape, head, partial, part, n_parts)
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
-from numba import int64
-
-from ..numba_support.compile import layout, native_call
-from .head import shape_of
+from ..numba_support.compile import layout, native
 
 #: Bits of a number of rows in `counts_of`.
 _ROWS_BITS = 32
-
-#: The signature of every hook as a native function.
-SIGNATURE = int64(int64, int64, int64, int64)
 
 
 class Hooks(NamedTuple):
@@ -75,21 +68,3 @@ def counts_of(n_spans, n_rows):
 def split_counts(counts):
     """Return the number of spans and the number of rows of `counts_of`."""
     return counts >> _ROWS_BITS, counts & ((1 << _ROWS_BITS) - 1)
-
-
-@cache
-def native(hook: Any) -> Any:
-    """Compile a hook as a native function of four int64: the address of a HEAD record, and the hook's other arguments.
-
-    Parameters
-    ----------
-    hook : kernel
-        A module-level kernel, as described at the top of this file.
-
-    Returns
-    -------
-    numba.core.ccallback.CFunc
-        Its `address` goes into a HEAD record; its `ctypes` can be called from Python.
-    """
-    arguments = ", ".join("abcd"[: hook.py_func.__code__.co_argcount - 1])
-    return native_call(SIGNATURE, hook, f"shape_of(a), {arguments}", shape_of=shape_of)

@@ -16,7 +16,8 @@ from ..numba_support.machine_features import LANES
 from ..numba_support.vector import add, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
 from ..numba_support.views import array_at
 from ..rows.rows import dot
-from .head import CHUNK_ROWS, tail_key
+from ..rows.tiles import CHUNK_ROWS
+from .head import tail_key
 
 #: Addresses by which a list of rows may extend beyond its end (see rows.py): 32 ahead, padded to a multiple of 8.
 LIST_ROOM = 40

@@ -7,7 +7,8 @@ from numba import int32, int64
 
 from ..numba_support.compile import kernel
 from ..numba_support.views import array_at
-from .head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_keys, chunk_values, tail_key, tail_value
+from ..rows.tiles import CHUNK_ROWS
+from .head import ANY_ORDER, chunk_at, chunk_keys, chunk_values, tail_key, tail_value
 
 #: Stored rows, in a run or in a list.
 SPAN = np.dtype(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int32, int64
 
-from ..layout.head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key, tail_value
+from ..layout.head import ANY_ORDER, chunk_at, chunk_extras, head_at, tail_key, tail_value
 from ..layout.hooks import Hooks
 from ..layout.scores import add_attention, fill, importance_address, list_address, score_tail_rows, share_of
 from ..layout.spans import add_tail, add_tail_rows, spans_to_fill
@@ -23,6 +23,7 @@ from ..numba_support.memory import copy_bytes, stack_floats
 from ..numba_support.shape import Shape
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import load_query
+from ..rows.tiles import CHUNK_ROWS
 from ..select.top_k import list_top
 
 #: Per-head state, besides rows and their extras.

@@ -21,7 +21,7 @@ from llvmlite import ir
 from numba import float32, types
 from numba.extending import intrinsic
 
-from ..layout.head import CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key
+from ..layout.head import chunk_at, chunk_extras, head_at, tail_key
 from ..layout.hooks import Hooks
 from ..layout.scores import ITEMS_STEP, scores_address, share_of
 from ..numba_support.compile import kernel
@@ -30,7 +30,7 @@ from ..numba_support.shape import SHAPE, Shape, ShapeParts
 from ..numba_support.vector import HALF, Emit, constant
 from ..numba_support.views import array_at
 from ..rows.rows import dot, widen_row
-from ..rows.tiles import for_columns
+from ..rows.tiles import CHUNK_ROWS, for_columns
 from .select_top import select_top
 
 #: Rows of a page (Quest, section 4.2).

@@ -24,7 +24,7 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from ..layout.head import CHUNK_ROWS, chunk_at, chunk_keys, chunk_values, count_chunks, head_at, tail_key
+from ..layout.head import chunk_at, chunk_keys, chunk_values, count_chunks, head_at, tail_key
 from ..layout.hooks import Hooks, counts_of
 from ..layout.partials import LOWEST_SCORE, add_to_partial
 from ..layout.scores import (
@@ -52,6 +52,7 @@ from ..numba_support.memory import fetch_add, stack_bytes, stack_floats
 from ..numba_support.vector import add, load, multiply, splat, store
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import dot, load_query
+from ..rows.tiles import CHUNK_ROWS
 from ..select import tail_codes
 from ..select.cluster_means import variance_of_scores
 from ..select.counting import bits_of

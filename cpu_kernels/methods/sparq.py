@@ -28,7 +28,7 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from ..layout.head import CHUNK_ROWS, chunk_at, chunk_extras, chunk_keys, count_chunks, head_at, tail_key, tail_value
+from ..layout.head import chunk_at, chunk_extras, chunk_keys, count_chunks, head_at, tail_key, tail_value
 from ..layout.hooks import Hooks
 from ..layout.scores import (
     choices_of,
@@ -59,6 +59,7 @@ from ..rows.columns import (
     transpose_key,
 )
 from ..rows.rows import widen_row, widen_value
+from ..rows.tiles import CHUNK_ROWS
 from ..select.components import choose_apart as choose_components_apart
 from ..select.components import choose_together, list_chosen, weigh
 from .dense import select_all

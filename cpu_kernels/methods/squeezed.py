@@ -39,7 +39,7 @@ import math
 import numpy as np
 from numba import float32, int64
 
-from ..layout.head import ANY_ORDER, CHUNK_ROWS, head_at
+from ..layout.head import ANY_ORDER, head_at
 from ..layout.hooks import Hooks
 from ..layout.scores import (
     ITEMS_STEP,
@@ -61,6 +61,7 @@ from ..layout.spans import add_document_rows, add_tail, add_tail_rows, spans_to_
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.views import array_at
+from ..rows.tiles import CHUNK_ROWS
 from ..select import cluster_items, tail_clusters
 from ..select.cluster_items import (
     BATCH_MEAN,

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...system.working_time import not_working
-from ..layout.hooks import native
-from .compile import LateStage, keeps_kernels
+from .compile import LateStage, keeps_kernels, native
 from .kernel_cache import kernel_folder, version_of
 
 #: The process, while one runs, and the functions that it has been asked for and has not yet said to be compiled.

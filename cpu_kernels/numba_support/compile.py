@@ -4,6 +4,10 @@ Numba compiles a function that others call as often as it meets it: for Python, 
 in each of its callers. Here each function is drafted once, in LLVM's language, and the draft is optimised only as a
 part of what is called from outside: a kernel that Python calls, a hook, a function for C, a stage. Only these are kept
 on disk. A large function that many kernels call is a `stage`: it is compiled once, and called by its address.
+
+With OCTAVO_PLAIN_NUMBA=1 in the environment, kernels are ordinary functions of `numba.njit`: neither drafts.py nor
+numba_cache.py, which build on Numba's private parts, is imported. Tests then tell whether a fault is theirs. Stages
+stay, called by address. So no code is kept on disk, since Numba's own cache would load it without the addresses.
 """
 
 from __future__ import annotations
@@ -25,17 +29,18 @@ from typing import Any
 import llvmlite.binding
 import numba
 from llvmlite import ir
-from numba import types
+from numba import int64, types
 from numba.core.typing.templates import make_concrete_template
 from numba.extending import lower_builtin, models, register_model, typeof_impl
 
-from .drafts import Drafts
-from .kernel_cache import folder_of, is_usable, keep_kernels, kernel_folder
-from .shape import SHAPE, Shape
+from .kernel_cache import folder_of, is_usable, kernel_folder
+from .shape import SHAPE, Shape, shape_at
 
 #: Sums may be reordered, and multiplications fused into additions. Never "nnan" or "ninf": a NaN in the cache must
 #: reach the output, and -inf masks scores.
 FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
+
+_IS_PLAIN = os.environ.get("OCTAVO_PLAIN_NUMBA") == "1"
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": FAST_MATH}
 
@@ -50,12 +55,14 @@ def compiled_before() -> bool:
 def keeps_kernels() -> bool:
     """Return whether kernels are kept on disk. Otherwise each process compiles its own."""
     compiled_before()
-    return is_usable(kernel_folder())
+    return not _IS_PLAIN and is_usable(kernel_folder())
 
 
 def _is_kept(function: Callable[..., Any]) -> bool:
     """Return whether a function's compiled code is kept on disk; if so, tell Numba where."""
     if keeps_kernels():
+        from .numba_cache import keep_kernels
+
         keep_kernels(Path(function.__code__.co_filename), bind_stages)
     return keeps_kernels()
 
@@ -68,8 +75,12 @@ class Kernel:
         self.py_func = function
 
     @cached_property
-    def drafts(self) -> Drafts:
+    def drafts(self) -> Any:
         """Return what compiles it for other kernels."""
+        if _IS_PLAIN:
+            return self.for_python
+        from .drafts import Drafts
+
         return Drafts(self.py_func, targetoptions={"nopython": True, **_OPTIONS})
 
     @cached_property
@@ -142,6 +153,24 @@ def native_call(signature: Any, function: Kernel, arguments: str | None = None, 
     made: dict[str, Any] = {**function.py_func.__globals__, name: function, **found}
     exec(compile(source, function.py_func.__code__.co_filename, "exec"), made)
     return native_callback(signature)(made[f"native_{name}"])
+
+
+@cache
+def native(hook: Kernel) -> Any:
+    """Compile a hook as a native function of four int64: the address of a HEAD record, and the hook's other arguments.
+
+    Parameters
+    ----------
+    hook : Kernel
+        A module-level kernel (see layout/hooks.py). A HEAD record begins with the shape that is its first argument.
+
+    Returns
+    -------
+    numba.core.ccallback.CFunc
+        Its `address` goes into a HEAD record; its `ctypes` can be called from Python.
+    """
+    arguments = ", ".join("abcd"[: hook.py_func.__code__.co_argcount - 1])
+    return native_call(int64(*[int64] * 4), hook, f"shape_at(a), {arguments}", shape_at=shape_at)
 
 
 #: How compiled code names a stage. Names may follow each other without a gap.

@@ -310,6 +310,16 @@ def shape_of_halves(typing: Any, head_dim: Any, group: Any) -> Any:
 
 
 @intrinsic
+def shape_at(typing: Any, address: Any) -> Any:
+    """Return the shape that a record keeps as its first int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
+
+    return SHAPE(types.int64), generate
+
+
+@intrinsic
 def unpacked_shape(typing: Any, packed: Any) -> Any:
     """Return the shape that a record keeps as an int64."""
     return SHAPE(types.int64), lambda context, builder, signature, args: args[0]

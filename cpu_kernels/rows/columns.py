@@ -18,7 +18,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..layout.head import CHUNK_ROWS
 from ..numba_support.compile import kernel, layout
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import read_float, stack_floats, write_half
@@ -38,6 +37,7 @@ from ..numba_support.vector import (
 from ..numba_support.views import array_at
 from .q8_0 import quantise
 from .rows import widen_row
+from .tiles import CHUNK_ROWS
 
 #: Tiles whose sums stay in registers: for a number of query heads, vectors of keys that they multiply at once. In rows,
 #: to load a vector takes longer than to multiply it by all.

@@ -14,6 +14,9 @@ from ..numba_support.machine_features import LANES
 from ..numba_support.shape import ShapeParts
 from ..numba_support.vector import ACCUMULATORS, Emit, constant, cover_rest
 
+#: Rows of a chunk, by which the tail of a head grows (see layout/head.py).
+CHUNK_ROWS = 256
+
 #: Rows that are scored at once: lists of rows are padded to a multiple of that.
 ROWS_AT_ONCE = 4
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from numba import float32
 from numba.core import cgutils
 
+from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.shape import NIBBLES, ShapeParts
 from ..numba_support.vector import (
@@ -182,3 +184,29 @@ def add_bytes(builder: Any, *arguments: Any) -> None:
 def add_nibbles(builder: Any, *arguments: Any) -> None:
     """Write what `add_weighted` computes of q4_0 rows: see `add_halves`."""
     _add_rows(builder, arguments, _add_nibbles)
+
+
+@kernel
+def mean_of_runs(rows, starts, means):
+    """Compute the mean of each run of rows.
+
+    Parameters
+    ----------
+    rows : f32 array, shape (n_rows, n_columns)
+        The rows.
+    starts : int32 array, shape (n_runs + 1,)
+        Where runs start and stop.
+    means : f32 array, shape (n_runs, n_columns)
+        Receives the means, 0 for an empty run.
+    """
+    n_columns = rows.shape[1]
+    for i in range(len(starts) - 1):
+        own = means[i]
+        for j in range(n_columns):
+            own[j] = float32(0)
+        for r in range(starts[i], starts[i + 1]):
+            for j in range(n_columns):
+                own[j] += rows[r, j]
+        size = float32(max(starts[i + 1] - starts[i], 1))
+        for j in range(n_columns):
+            own[j] /= size

@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int64
 
-from ..layout.head import CHUNK_ROWS, head_at
+from ..layout.head import head_at
 from ..layout.scores import ITEMS_STEP, importance_of, scores_address, scores_of, sizes_of
 from ..numba_support.compile import kernel
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import dot
+from ..rows.tiles import CHUNK_ROWS
 from .cluster_means import add_items, leave_items
 from .tail_clusters import CHUNK_CLUSTERS, RECENT, chunk_centroids, chunk_mean_values, chunk_spread, chunk_starts
 

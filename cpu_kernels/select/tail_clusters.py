@@ -16,13 +16,14 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int32
 
-from ..layout.head import CHUNK_ROWS, chunk_at, chunk_extras, chunk_keys, chunk_values
+from ..layout.head import chunk_at, chunk_extras, chunk_keys, chunk_values
 from ..layout.scores import fill
 from ..numba_support.compile import kernel
 from ..numba_support.memory import copy_bytes, stack_bytes
 from ..numba_support.shape import Shape, shape_of_halves
 from ..numba_support.views import array_at
 from ..rows.rows import dot, narrow_row, widen_row
+from ..rows.tiles import CHUNK_ROWS
 from .cluster_means import mean_value_bytes, write_mean_values, write_spread
 
 #: Clusters of a chunk: 5 % of its rows, as in a document.

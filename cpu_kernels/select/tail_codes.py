@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float32
 
-from ..layout.head import CHUNK_ROWS, chunk_at, chunk_extras, head_at, tail_key, tail_value
+from ..layout.head import chunk_at, chunk_extras, head_at, tail_key, tail_value
 from ..layout.scores import fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
@@ -29,6 +29,7 @@ from ..numba_support.shape import Shape
 from ..numba_support.vector import CACHE_LINE, prefetch_line
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import narrow_row, widen_row, widen_value
+from ..rows.tiles import CHUNK_ROWS
 from .codebooks import deal_columns, nearest, nearest_of_many, train
 from .product_quantisation import BLOCK_ROWS, CODES, HALF_BLOCK, block_bytes, write_codes
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS, chunk_bytes
+from ...cpu_kernels.layout.head import chunk_bytes
 from ...cpu_kernels.numba_support.shape import Shape
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 
 #: Allocates a number of bytes, as uint8.
 Allocate = Callable[[int], np.ndarray]

@@ -9,16 +9,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK, CHUNK_ROWS, HEAD
+from ...cpu_kernels.layout.head import ANY_ORDER, CHUNK, HEAD
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import CacheLayer
 from ..methods.budgets import Served
 from ..methods.method import Assignment, Heads, Method, Storage
 
 #: Fields of HEAD that depend on a head's layer and its method only.
-OF_THE_METHOD = (
+_OF_THE_METHOD = (
     *("score", "select", "finish", "append", "after_step", "estimate", "rank", "pick", "state"),
     *("window", "chunked", "softcap"),
 )
+
+
+#: Fields that belong to the step, whatever the cache holds, and addresses in one cache's memory.
+_OF_THE_STEP = ("scratch", "scratch_items", "bytes_read", "n_covered", "covered")
+_ADDRESSES = ("state", "tail_chunks")
 
 
 @dataclass
@@ -44,6 +50,8 @@ class HeadTable:
         Records of all heads.
     address : int
         Address of the first record.
+    layer_of : int array, shape (n_heads,)
+        Each head's layer.
     first_heads : int array, shape (n_layers,)
         Number of each layer's first head.
     tables : int64 array, shape (n_heads, n, 3)
@@ -52,6 +60,8 @@ class HeadTable:
         The methods with their heads. If two serve a head, the later one counts.
     generation : int
         Increases when methods serve other heads.
+    assignments : list of Assignment
+        The methods and their heads, as they were assigned.
     evicts : bool
         Whether any method forgets rows.
     cuts : bool
@@ -67,7 +77,7 @@ class HeadTable:
         first = np.cumsum([0] + [layer.n_kv_head for layer in layers])
         self.heads = np.zeros(first[-1], HEAD)
         self.address: int = self.heads.ctypes.data  # kept, as NumPy takes 40 us to return it
-        self._layer_of = np.repeat(np.arange(len(layers)), [layer.n_kv_head for layer in layers])
+        self.layer_of = np.repeat(np.arange(len(layers)), [layer.n_kv_head for layer in layers])
         self.first_heads = first[:-1]
         self._layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
         self.n_ctx = n_ctx
@@ -79,9 +89,9 @@ class HeadTable:
         """Assign methods to the heads, one to each head. Clear all records."""
         self.assignments, self._unconnected = list(assignments), []
         self.heads[:] = 0
-        self.heads["shape"] = np.array([layer.shape.packed for layer in self.layers])[self._layer_of]
+        self.heads["shape"] = np.array([layer.shape.packed for layer in self.layers])[self.layer_of]
         for name in ("window", "chunked", "softcap"):
-            self.heads[name] = np.array([getattr(layer, name) for layer in self.layers])[self._layer_of]
+            self.heads[name] = np.array([getattr(layer, name) for layer in self.layers])[self.layer_of]
         self.served = [self._serve(a.method, a.heads, a.scale) for a in assignments]
         self.generation += 1
         self.evicts = any(a.method.storage.evicts for a in assignments)
@@ -95,13 +105,29 @@ class HeadTable:
 
     def _serve(self, method: Method, numbers: np.ndarray, scale: np.ndarray) -> Served:
         """Point the records of some heads at a method's hooks, and at new state."""
-        layers = [self.layers[self._layer_of[number]] for number in numbers]
+        layers = [self.layers[self.layer_of[number]] for number in numbers]
         shapes, ropes = [layer.shape for layer in layers], [layer.rope for layer in layers]
         state = np.zeros(len(numbers), method.state)
         self.heads["state"][numbers] = state.ctypes.data + np.arange(len(numbers)) * state.itemsize
         self._unconnected.append(_Unconnected(method, numbers))
         heads = Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state)
         return Served(method, heads, scale.copy())
+
+    def clear_rows(self) -> None:
+        """Clear the fields that describe rows."""
+        for name in set(HEAD.names or ()) - {*_OF_THE_METHOD, *_OF_THE_STEP, "shape", "tail_chunks"}:
+            self.heads[name] = 0
+        self.heads["document_position"] = ANY_ORDER
+
+    def copy_records(self, records: np.ndarray, of_other_table: bool = False) -> None:
+        """Copy records of heads that the same methods serve, but for what belongs to the step or to a table."""
+        for name in set(HEAD.names or ()) - {*_OF_THE_STEP, *(_ADDRESSES if of_other_table else ())}:
+            self.heads[name] = records[name]
+
+    def connect_for_step(self, n_new: int) -> None:
+        """Connect the heads that a step of n_new tokens needs."""
+        if self._unconnected:
+            self.connect(int(self.heads["n_tail"].max()) + n_new)
 
     def connect(self, n_rows: int | None = None) -> None:
         """Compile the methods' hooks, and point the heads' records at them: before the first step that needs them.
@@ -123,7 +149,7 @@ class HeadTable:
     def attending_by(self, method: Method, numbers: Sequence[int]) -> Iterator[None]:
         """Make some heads select by another method for a while. It must need no extras and no document."""
         self.connect()
-        before = {name: self.heads[name].copy() for name in OF_THE_METHOD}
+        before = {name: self.heads[name].copy() for name in _OF_THE_METHOD}
         served = self._serve(method, np.array(numbers, int), np.ones(len(numbers)))
         self.connect()
         for name in ("append", "after_step"):
@@ -153,12 +179,7 @@ class HeadTable:
     def counted_row_bytes(self) -> int:
         """Return the bytes of one token in these heads."""
         row_bytes = np.array([layer.shape.token_bytes for layer in self.layers])
-        return int(row_bytes[self._layer_of][self.counted].sum())
-
-    @property
-    def row_bytes(self) -> int:
-        """Return the bytes of one token in all layers, if all rows are kept."""
-        return sum(layer.row_bytes for layer in self.layers)
+        return int(row_bytes[self.layer_of][self.counted].sum())
 
     def selecting(self) -> np.ndarray:
         """Return which heads may read less than everything."""

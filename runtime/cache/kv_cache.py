@@ -11,13 +11,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...cpu_kernels.layer import after_step
-from ...cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS, HEAD
+from ...cpu_kernels.layout.head import ANY_ORDER, HEAD
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ...system.free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from ..document.cache_layer import CacheLayer, Rows
@@ -26,11 +28,11 @@ from ..document.mean_values import ClusterMeans
 from ..methods.budgets import budget_warning, distribute_budget, minimum_share
 from ..methods.method import FULL, Assignment, Storage
 from .cache_memory import CpuMemory, Memory
+from .chunk import Chunk
 from .derived_extras import HeadWithDocument, derive_extras
-from .head_table import OF_THE_METHOD
+from .head_table import HeadTable
 from .streaming_rows import copy_streaming_rows, kept_rows
 from .tail import Tail, joined_rows
-from .tails import OF_THE_STEP, Checkpoint, Tails
 
 #: Positions beyond the context at which the origin moves, so that angles of any step stay accurate in f32.
 _FARTHEST = 1 << 16
@@ -39,7 +41,19 @@ _FARTHEST = 1 << 16
 _BLOCK_ROWS = 32
 
 
-class KVCache(Tails):
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The content of a cache after some token, without its document."""
+
+    n_tail: int
+    origin: int
+    heads: np.ndarray
+    states: list[np.ndarray]
+    dropped: np.ndarray
+    chunks: list[list[Chunk | None]]
+
+
+class KVCache:
     """Keys and values of one sequence.
 
     Parameters
@@ -50,25 +64,47 @@ class KVCache(Tails):
         The methods and their heads; each head is in one assignment.
     memory : Memory, optional
         Memory of the attending device; plain memory by default.
+
+    Attributes
+    ----------
+    table : HeadTable
+        The records of all heads, and the methods that serve them.
+    tails : list of Tail
+        The rows of each head after the document.
+    n_tail : int
+        Tokens after the document.
+    origin : int
+        Token of the sequence from which positions are counted. It moves if the sequence may have any length, because
+        RoPE loses accuracy at large positions.
+    n_chunks, dropped, n_shared : int64 arrays, shape (n_heads,)
+        Chunks of each head's tail; the dropped ones among them, from the first; and the first ones that it may share
+        with other caches.
+    shared : dict of int to IndexLayer
+        Layers of the document in memory that the device reads.
     """
 
     def __init__(
         self, layers: list[CacheLayer], n_ctx: int, assignments: Sequence[Assignment], memory: Memory | None = None
     ) -> None:
-        super().__init__(layers, n_ctx, memory or CpuMemory())
+        self.layers, self.n_ctx, self.memory = layers, n_ctx, memory or CpuMemory()
+        self.table = HeadTable(layers, n_ctx)
+        self.document: Index | None = None
+        self.n_tail = self.origin = 0
+        self.n_chunks = self.dropped = self.n_shared = np.zeros(0, np.int64)
         self._n_unfinished = 0  # tokens of the current step
+        self.shared: dict[int, IndexLayer] = {}
         self.arrange(assignments)
 
     def arrange(self, assignments: Sequence[Assignment]) -> None:
         """Assign methods to the heads, and start with an empty cache."""
-        self.serve(assignments)
+        self.table.serve(assignments)
         tails: dict[int, Tail] = {}
-        for served in self.served:
+        for served in self.table.served:
             for i, number in enumerate(served.heads.numbers.tolist()):
-                layer, record = self.layers[self._layer_of[number]], self.heads[number : number + 1]
+                layer, record = self.layers[self.table.layer_of[number]], self.table.heads[number : number + 1]
                 state = served.heads.state[i]
-                tails[number] = Tail(layer, served.method, record, state, self.tables[number], self.memory)
-        self.tails = [tails[number] for number in range(len(self.heads))]
+                tails[number] = Tail(layer, served.method, record, state, self.table.tables[number], self.memory)
+        self.tails = [tails[number] for number in range(len(self.table.heads))]
         self.attach(None)
 
     @property
@@ -82,10 +118,25 @@ class KVCache(Tails):
         return self.n_document + self.n_tail
 
     @property
+    def evicts(self) -> bool:
+        """Return whether any method forgets rows."""
+        return self.table.evicts
+
+    @property
+    def rolls(self) -> bool:
+        """Return whether no token ever sees beyond the rows that are kept, so that the sequence may have any length."""
+        return self.table.rolls
+
+    @property
+    def row_bytes(self) -> int:
+        """Return the bytes of one token in all layers, if all rows are kept."""
+        return sum(layer.row_bytes for layer in self.layers)
+
+    @property
     def kv_bytes(self) -> int:
         """Return the bytes that are allocated or mapped for keys, values and extras."""
         mapped = 0
-        for tail, layer in zip(self.tails, self._layer_of, strict=True):
+        for tail, layer in zip(self.tails, self.table.layer_of, strict=True):
             if self.document and tail.method.storage is Storage.MAPPED:
                 stored = self.document.layers[layer]
                 mapped += stored.keys[0].nbytes + stored.values[0].nbytes
@@ -93,11 +144,11 @@ class KVCache(Tails):
 
     def minimum_share(self, n_tokens: int) -> float:
         """Return the share that a step reads of n_tokens tokens with the smallest budget (see methods/budgets.py)."""
-        return minimum_share(self.assigned, n_tokens, self.document)
+        return minimum_share(self.table.assigned, n_tokens, self.document)
 
     def budget_warning(self, n_tokens: int) -> str:
         """Return a warning about a budget below that share; "" without such a budget."""
-        return budget_warning(self.assigned, n_tokens, self.document)
+        return budget_warning(self.table.assigned, n_tokens, self.document)
 
     def check_memory(self, n_tail: int, others: Mapping[str, int] = NOTHING) -> None:
         """Check that memory can hold a tail of n_tail rows, all of them kept.
@@ -121,18 +172,17 @@ class KVCache(Tails):
         """Prepare a step of n_new tokens: set the methods' state, and allocate memory for the new rows."""
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
-        if self._unconnected:
-            self.connect(int(self.heads["n_tail"].max()) + n_new)
-        distribute_budget(self.assigned, self.n_tokens + n_new, self.document)
-        for served in self.served:
+        self.table.connect_for_step(n_new)
+        distribute_budget(self.table.assigned, self.n_tokens + n_new, self.document)
+        for served in self.table.served:
             prepare = served.method.before_step if n_new == 1 else served.method.before_batch
             prepare(served.heads, self.document, self.n_tokens + n_new)
-        if n_new == 1 and any(served.method.prefill == FULL for served in self.served):
-            after_step(self.address, len(self.heads), 0)  # a prompt that was kept whole ends here
-        if self.evicts and self.heads["n_tail"].max() + n_new > self.tables.shape[1] * CHUNK_ROWS:
+        if n_new == 1 and any(served.method.prefill == FULL for served in self.table.served):
+            after_step(self.table.address, len(self.table.heads), 0)  # a prompt that was kept whole ends here
+        if self.evicts and self.table.heads["n_tail"].max() + n_new > self.table.tables.shape[1] * CHUNK_ROWS:
             self._close_gaps()
-        n_rows = self.heads["n_tail"] + n_new
-        self.own_changing(n_rows - n_new, n_rows)
+        n_rows = self.table.heads["n_tail"] + n_new
+        self._own_changing(n_rows - n_new, n_rows)
         n_chunks = -(-n_rows // CHUNK_ROWS)
         growing = [i for i in np.flatnonzero(n_chunks > self.n_chunks) if n_chunks[i] > len(self.tails[i].chunks)]
         if growing:
@@ -142,7 +192,7 @@ class KVCache(Tails):
             for i in growing:
                 self.tails[i].grow(int(n_chunks[i]))
                 self.n_chunks[i] = n_chunks[i]
-        self.heads["n_tail"] = n_rows
+        self.table.heads["n_tail"] = n_rows
         self.n_tail += n_new
         self._n_unfinished = n_new
 
@@ -151,23 +201,24 @@ class KVCache(Tails):
         n_new, self._n_unfinished = self._n_unfinished, 0
         self._update(n_new, n_threads)
         self._drop()
-        for served in self.served:
+        for served in self.table.served:
             if served.method.storage is Storage.SELECTED:
                 for number in served.heads.numbers.tolist():
                     self._shrink(number)
 
     def _update(self, n_new: int, n_threads: int) -> None:
         """Call the heads' `after_step` hooks, on several threads if rows fill blocks that the methods may summarise."""
-        updating = [each.method for each in self.served if each.method.hooks.after_step is not None]
+        updating = [each.method for each in self.table.served if each.method.hooks.after_step is not None]
         if not updating:
             return
-        n_heads, apart = len(self.heads), all(method.updates_apart for method in updating)
+        first, n_heads = self.table.address, len(self.table.heads)
+        apart = all(method.updates_apart for method in updating)
         if n_threads == 1 or not apart or self.n_tokens % _BLOCK_ROWS >= n_new:
-            after_step(self.address, n_heads, n_new)
+            after_step(first, n_heads, n_new)
             return
         starts = np.linspace(0, n_heads, min(4 * n_threads, n_heads) + 1).astype(int).tolist()
         with ThreadPoolExecutor(n_threads) as pool:  # compiled code releases the GIL
-            parts = [(self.address + start * HEAD.itemsize, stop - start) for start, stop in itertools.pairwise(starts)]
+            parts = [(first + start * HEAD.itemsize, stop - start) for start, stop in itertools.pairwise(starts)]
             list(pool.map(lambda part: after_step(*part, n_new), parts))
 
     def _shrink(self, number: int) -> None:
@@ -181,8 +232,8 @@ class KVCache(Tails):
         """Free the chunks that no later token sees: behind the windows of methods, and behind sliding windows."""
         if not self.evicts:
             return
-        heads = self.heads
-        slides, window, n_sinks = self.seen()
+        heads = self.table.heads
+        slides, window, n_sinks = self.table.seen()
         needed = np.maximum(heads["n_tail"] - np.where(slides, window, heads["n_tail"]) + 1, 0) // CHUNK_ROWS
         for i in np.flatnonzero(needed > self.dropped):
             self.tails[i].drop(max(int(self.dropped[i]), 1 if n_sinks[i] else 0), int(needed[i]))
@@ -191,9 +242,9 @@ class KVCache(Tails):
 
     def _move_origin(self) -> None:
         """Count positions from a later token, before all kept rows but sinks, and rotate the kept keys accordingly."""
-        slides, window, n_sinks = self.seen()
+        slides, window, n_sinks = self.table.seen()
         origin = self.n_tokens - int(window[slides].max(initial=0)) // CHUNK_ROWS * CHUNK_ROWS - 2 * CHUNK_ROWS
-        for tail, layer, n_kept in zip(self.tails, self._layer_of, n_sinks.tolist(), strict=True):
+        for tail, layer, n_kept in zip(self.tails, self.table.layer_of, n_sinks.tolist(), strict=True):
             rope = self.layers[layer].rope
             for number, chunk in enumerate(tail.chunks):
                 if chunk is not None and rope is not None:
@@ -202,21 +253,21 @@ class KVCache(Tails):
                     keys, _ = tail.rows(first, stop)[0]
                     rope.turn(keys, self.origin - origin, self.layers[layer].split)
         self.origin = origin
-        for served in self.served:
+        for served in self.table.served:
             served.method.move_origin(served.heads, origin)
 
     def _close_gaps(self) -> None:
         """Remove the places of dropped chunks from the tails: the rows behind them get lower numbers."""
-        _, _, n_sinks = self.seen()
+        _, _, n_sinks = self.table.seen()
         for i, tail in enumerate(self.tails):
             first = 1 if n_sinks[i] else 0
             n_gone = max(int(self.dropped[i]) - first, 0)
             tail.close_gap(first, first + n_gone)
-            self.heads["n_tail"][i] -= n_gone * CHUNK_ROWS
-            self.heads["tail_position"][i] += n_gone * CHUNK_ROWS
+            self.table.heads["n_tail"][i] -= n_gone * CHUNK_ROWS
+            self.table.heads["tail_position"][i] += n_gone * CHUNK_ROWS
             self.dropped[i] -= n_gone
-        self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
-        self.heads["n_dropped"] = self.dropped * CHUNK_ROWS
+        self._count_chunks()
+        self.table.heads["n_dropped"] = self.dropped * CHUNK_ROWS
 
     def truncate(self, n_tokens: int) -> bool:
         """Forget all but the first n_tokens tokens. Forgetting everything detaches the document.
@@ -230,26 +281,42 @@ class KVCache(Tails):
             self.attach(None)
             return True
         n_less = self.n_tokens - n_tokens
-        n_rows = self.heads["n_tail"] - n_less
+        n_rows = self.table.heads["n_tail"] - n_less
         is_finished = n_less > self._n_unfinished
-        if n_tokens < self.n_document or (is_finished and (self.has_replaced_rows() or self._has_dropped(n_rows))):
+        if n_tokens < self.n_document:
             return False
-        self.own_changing(n_rows, n_rows)
+        if is_finished and (self.table.has_replaced_rows() or self._has_dropped(n_rows)):
+            return False
+        self._own_changing(n_rows, n_rows)
         for tail, rows in zip(self.tails, n_rows, strict=True):
             tail.truncate(int(rows))
-        self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
+        self._count_chunks()
         self.n_tail -= n_less
         self._n_unfinished = 0
         return True
 
     def _has_dropped(self, n_rows: np.ndarray) -> bool:
         """Return whether truncating each head to n_rows rows would uncover rows that were dropped."""
-        _, window, _ = self.seen()
+        _, window, _ = self.table.seen()
         return bool(np.any(np.maximum(n_rows - window + 1, 0) // CHUNK_ROWS < self.dropped))
+
+    def checkpoint(self) -> Checkpoint:
+        """Copy everything after the document, to return to it even if rows are evicted later."""
+        plain = partial(np.empty, dtype=np.uint8)
+        chunks = [[chunk and chunk.copy(tail.shape, plain) for chunk in tail.chunks] for tail in self.tails]
+        states = [served.heads.state.copy() for served in self.table.served]
+        return Checkpoint(self.n_tail, self.origin, self.table.heads.copy(), states, self.dropped.copy(), chunks)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Return to a checkpoint that was taken with the same assignments and document."""
-        super().restore(checkpoint)
+        self.table.copy_records(checkpoint.heads)
+        for served, state in zip(self.table.served, checkpoint.states, strict=True):
+            served.heads.state[...] = state
+        for tail, chunks in zip(self.tails, checkpoint.chunks, strict=True):
+            tail.restore(chunks)
+        self.n_tail, self.origin = checkpoint.n_tail, checkpoint.origin
+        self.dropped, self.n_shared = checkpoint.dropped.copy(), np.zeros_like(self.n_shared)
+        self._count_chunks()
         self._n_unfinished = 0
 
     def fork(self, other: KVCache, n_tokens: int) -> None:
@@ -263,62 +330,108 @@ class KVCache(Tails):
             Number of tokens, at least those of its document.
         """
         self.attach(None)
-        self.connect()
-        other.connect()  # before its first step it may hold only a document
-        self.share_chunks(other)
+        self.table.connect()
+        other.table.connect()  # before its first step it may hold only a document
+        self._share_chunks(other)
         self._n_unfinished = 0
         self.truncate(n_tokens)
+
+    def _share_chunks(self, other: KVCache) -> None:
+        """Share the rows of another cache with the same methods; copy them if its memory is out of reach."""
+        self.table.copy_records(other.table.heads, of_other_table=True)
+        for mine, theirs in zip(self.table.served, other.table.served, strict=True):
+            mine.heads.state[...] = theirs.heads.state
+            mine.heads.scale[...], mine.layer_scale[...] = theirs.heads.scale, theirs.layer_scale
+        shares = self.memory.is_common
+        for tail, other_tail in zip(self.tails, other.tails, strict=True):
+            tail.restore(other_tail.chunks, copied=not shares)
+        self.document, self.shared = other.document, {} if not shares else other.shared
+        self.n_tail, self.origin, self.dropped = other.n_tail, other.origin, other.dropped.copy()
+        self._count_chunks()
+        if shares:
+            self.n_shared, other.n_shared = self.n_chunks.copy(), other.n_chunks.copy()
+
+    def _own_changing(self, n_before: np.ndarray, n_after: np.ndarray) -> None:
+        """Copy the shared chunks that change when the heads' numbers of rows do.
+
+        Parameters
+        ----------
+        n_before, n_after : int64 arrays, shape (n_heads,)
+            Rows that each head keeps of those it has, and rows that it has then.
+        """
+        if not self.n_shared.any():
+            return
+        kept = n_before // CHUNK_ROWS
+        for served in self.table.assigned:
+            numbers = served.heads.numbers
+            kept[numbers] = np.minimum(kept[numbers], served.method.fixed_chunks(served.heads.state, n_after[numbers]))
+        for i in np.flatnonzero(self.n_shared > kept):
+            tail = self.tails[i]
+            for number in range(int(kept[i]), min(int(self.n_shared[i]), len(tail.chunks))):
+                tail.own(number)
+            self.n_shared[i] = kept[i]
+
+    def _count_chunks(self) -> None:
+        self.n_chunks = np.array([len(tail.chunks) for tail in self.tails], np.int64)
 
     def attach(self, document: Index | None) -> None:
         """Start with a document, or with an empty cache. Raise OctavoError if rows must be copied and do not fit."""
         if document is not None:
             self._check_copies(document)
-        self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
-        for name in HEAD.names or ():
-            if name not in (*OF_THE_METHOD, *OF_THE_STEP, "shape", "tail_chunks"):
-                self.heads[name] = 0
-        self.heads["document_position"] = ANY_ORDER
-        self.dropped, self.n_shared = np.zeros((2, len(self.tails)), np.int64)
-        for tail in self.tails:
-            tail.shrink(0)
-        self.n_chunks = np.zeros(len(self.tails), np.int64)
-        self.shared = {}
-        self.memory.release()
-        for served, assignment in zip(self.served, self.assignments, strict=True):
-            served.layer_scale[...] = assignment.scale
-        distribute_budget(self.served, max(self.n_tokens, 1), document)
-        for served in self.served:
+        self._clear(document)
+        # The budget comes first: `start` turns it into a document's thresholds.
+        distribute_budget(self.table.served, max(self.n_tokens, 1), document)
+        for served in self.table.served:
             served.heads.start_over()
             served.method.start(served.heads, document)
         if document is None:
             return
-        for served in self.served:
+        # `before_step` sets the windows, which decide the rows of a document that a head takes.
+        for served in self.table.served:
             served.method.before_step(served.heads, document, self.n_tokens)
-        _, window, n_sinks = self.seen()
+        self._take_document(document)
+        self._count_chunks()
+        self._drop()
+
+    def _clear(self, document: Index | None) -> None:
+        """Forget all rows, and note the document that follows."""
+        self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
+        self.table.clear_rows()
+        self.dropped, self.n_shared = np.zeros((2, len(self.tails)), np.int64)
+        for tail in self.tails:
+            tail.shrink(0)
+        self._count_chunks()
+        self.shared = {}
+        self.memory.release()
+        for served, assignment in zip(self.table.served, self.table.assignments, strict=True):
+            served.layer_scale[...] = assignment.scale
+
+    def _take_document(self, document: Index) -> None:
+        """Give each head its rows of a document: stored sinks and recent rows, mapped rows, or a tail.
+
+        Extras come last, for all heads together: to derive them takes long, and runs on all cores.
+        """
+        _, window, n_sinks = self.table.seen()
         taken: list[HeadWithDocument] = []
         for number, tail in enumerate(self.tails):
-            layer = int(self._layer_of[number])
-            head, stored = number - int(self.first_heads[layer]), document.layers[layer]
+            layer = int(self.table.layer_of[number])
+            head, stored = number - int(self.table.first_heads[layer]), document.layers[layer]
+            seen = int(window[number]), int(n_sinks[number])
             if stored.streaming and head in stored.streaming.heads:
-                seen = int(window[number]), int(n_sinks[number])
                 copy_streaming_rows(tail, stored.streaming, head, self.n_document, *seen)
-                continue
-            place = stored.heads.index(head)
-            if tail.method.storage is Storage.MAPPED:
-                self._map_rows(tail, self._share(layer, stored), place)
+            elif tail.method.storage is Storage.MAPPED:
+                self._map_rows(tail, self._share(layer, stored), stored.heads.index(head))
                 tail.record["tail_position"] = self.n_document
             else:
-                self._take_rows(tail, stored, place, int(window[number]), int(n_sinks[number]))
+                self._take_rows(tail, stored, stored.heads.index(head), *seen)
                 taken.append(HeadWithDocument(layer, head, tail))
         derive_extras(document, taken)
-        self.n_chunks[:] = [len(tail.chunks) for tail in self.tails]
-        self._drop()
 
     def _check_copies(self, document: Index) -> None:
         """Refuse a document whose rows must be copied, as its index has sorted them by cluster, but do not fit."""
         copied = [
             tail.chunk_bytes
-            for tail, layer in zip(self.tails, self._layer_of.tolist(), strict=True)
+            for tail, layer in zip(self.tails, self.table.layer_of.tolist(), strict=True)
             if tail.method.storage is Storage.CHUNKS and document.layers[layer].position == ANY_ORDER
         ]
         if n_bytes := sum(copied) * -(-len(document.tokens) // CHUNK_ROWS):
@@ -327,7 +440,7 @@ class KVCache(Tails):
     def _share(self, layer: int, stored: IndexLayer) -> IndexLayer:
         """Return a document's layer in memory that the device reads."""
         if layer not in self.shared:
-            named = {name for served in self.served for name in served.method.document_arrays}
+            named = {name for served in self.table.served for name in served.method.document_arrays}
             names = (named | {"keys", "values"}) - set(ClusterMeans._fields)
             arrays: dict[str, Any] = {name: self.memory.share(getattr(stored, name)) for name in sorted(names)}
             if named & set(ClusterMeans._fields):
@@ -372,8 +485,8 @@ class KVCache(Tails):
 
     def document_rows(self, layer: int) -> tuple[Rows, StreamingRows | None]:
         """Copy the rows that a layer keeps of a sequence, for an index: see `kept_rows`."""
-        _, window, n_sinks = self.seen()
-        first = int(self.first_heads[layer])
+        _, window, n_sinks = self.table.seen()
+        first = int(self.table.first_heads[layer])
         heads = slice(first, first + self.layers[layer].n_kv_head)
         return kept_rows(self.layers[layer], self.tails[heads], self.n_tail, window[heads], n_sinks[heads])
 
@@ -431,5 +544,5 @@ class KVCache(Tails):
             raise OctavoError("This attention forgets rows as it goes, so they cannot be saved, nor given to it.")
 
     def _layer_tails(self, layer: int) -> list[Tail]:
-        first = int(self.first_heads[layer])
+        first = int(self.table.first_heads[layer])
         return self.tails[first : first + self.layers[layer].n_kv_head]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rows
 from ..document.index import StreamingRows

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS, chunk_bytes
-from ...cpu_kernels.layout.hooks import native
+from ...cpu_kernels.layout.head import chunk_bytes
+from ...cpu_kernels.numba_support.compile import native
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rows
 from ..document.stored_rows import rows_format

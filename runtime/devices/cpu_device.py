@@ -11,25 +11,26 @@ import llama_cpp
 import numpy as np
 
 from ...cpu_kernels.layer import WORK, choose_in_layer, scratch_bytes, step_alone
-from ...cpu_kernels.layout.head import CHUNK_ROWS, HEAD
-from ...cpu_kernels.layout.hooks import native
+from ...cpu_kernels.layout.head import HEAD
 from ...cpu_kernels.layout.partials import partial_size
 from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support import background_compile
+from ...cpu_kernels.numba_support.compile import native
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.attend_batch import attend_tile
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.prefill.strips import load_keys, load_queries, load_values
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
 from ...cpu_kernels.prefill.word_strips import WORD_STAGES
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select import kmeans
-from ..cache.cache_memory import CpuMemory, Memory
+from ..cache.cache_memory import CpuMemory
 from ..cache.kv_cache import KVCache
 from ..graph import hook
 from ..graph.attention_nodes import AttentionNode
 from ..methods.method import Assignment
-from ..process.interruption import Interruption
 from . import CPU
+from .protocol import ExecutorArguments
 from .selection_scratch import Scratch
 
 
@@ -65,18 +66,9 @@ class CpuDevice:
         """Return memory for one context."""
         return CpuMemory()
 
-    def new_executor(
-        self,
-        cache: KVCache,
-        memory: Memory,
-        nodes: Sequence[AttentionNode],
-        kv_type: str,
-        n_ubatch: int,
-        n_threads: int,
-        interruption: Interruption,
-    ) -> CpuExecutor:
+    def new_executor(self, arguments: ExecutorArguments) -> CpuExecutor:
         """Return the executor of a context."""
-        return CpuExecutor(cache, memory, nodes, kv_type, n_ubatch, n_threads)
+        return CpuExecutor(arguments)
 
 
 class CpuExecutor:
@@ -84,40 +76,31 @@ class CpuExecutor:
 
     interruptible, together = 8, True
 
-    def __init__(
-        self,
-        cache: KVCache,
-        memory: Memory,
-        nodes: Sequence[AttentionNode],
-        kv_type: str,
-        n_ubatch: int,
-        n_threads: int,
-    ) -> None:
-        self._cache, self._nodes, self._n_ubatch = cache, nodes, n_ubatch
-        self._shapes = [node.shape(kv_type) for node in nodes]
-        self._n_kv_head = max(node.n_kv_head for node in nodes)
-        self.step = hook.new_step(len(nodes))
+    def __init__(self, arguments: ExecutorArguments) -> None:
+        self._nodes, self._n_ubatch, self._shapes = arguments.nodes, arguments.n_ubatch, arguments.shapes
+        self._memory = arguments.cache.memory
+        self._n_kv_head = max(node.n_kv_head for node in self._nodes)
+        self.step = hook.new_step(len(self._nodes))
         self._work = np.zeros(1, WORK)
-        self._layers = np.zeros(len(nodes), hook.LAYER)
-        self._buffers = self._allocate(memory, n_ubatch, n_threads)
+        self._layers = np.zeros(len(self._nodes), hook.LAYER)
+        self._buffers = self._allocate(arguments.n_threads)
         self._fill_tables()
-        self._memory = memory
         self._scratches: WeakKeyDictionary[KVCache, Scratch] = WeakKeyDictionary()
         self._spans = np.empty((self._n_kv_head, 0), SPAN)
-        self.follow(cache)
+        self.follow(arguments.cache)
 
-    def _allocate(self, memory: Memory, n_ubatch: int, n_threads: int) -> dict[str, np.ndarray]:
+    def _allocate(self, n_threads: int) -> dict[str, np.ndarray]:
         """Allocate the step's working memory, on cache lines: elsewhere AMX loads its tiles at half the speed."""
         scratch = -(-max(scratch_bytes(shape) for shape in self._shapes) // CACHE_LINE) * CACHE_LINE
         partial = max(4 * partial_size(shape) for shape in self._shapes)
-        n_floats = n_ubatch * max(node.n_head * node.head_dim for node in self._nodes)
+        n_floats = self._n_ubatch * max(node.n_head * node.head_dim for node in self._nodes)
         return {
-            "queries": memory.allocate(4 * n_floats).view(np.float32),
+            "queries": self._memory.allocate(4 * n_floats).view(np.float32),
             "n_spans": np.zeros(self._n_kv_head, np.int64),
             "n_rows": np.zeros(self._n_kv_head, np.int64),
             "n_blocks": np.zeros(self._n_kv_head, np.int64),
-            "partials": memory.allocate(n_threads * self._n_kv_head * partial),
-            "scratch": memory.allocate(n_threads * scratch).reshape(n_threads, scratch),
+            "partials": self._memory.allocate(n_threads * self._n_kv_head * partial),
+            "scratch": self._memory.allocate(n_threads * scratch).reshape(n_threads, scratch),
         }
 
     def _fill_tables(self) -> None:
@@ -139,8 +122,8 @@ class CpuExecutor:
 
     def _first_heads(self, cache: KVCache) -> np.ndarray:
         """Return the addresses of each node's first HEAD record."""
-        first = cache.first_heads[[node.kv_layer for node in self._nodes]]
-        addresses: np.ndarray = cache.address + first * HEAD.itemsize
+        first = cache.table.first_heads[[node.kv_layer for node in self._nodes]]
+        addresses: np.ndarray = cache.table.address + first * HEAD.itemsize
         return addresses
 
     def rearrange(self) -> None:
@@ -213,7 +196,7 @@ class CpuExecutor:
         node, n_tokens = self._nodes[number], queries.shape[1]
         self._buffers["queries"][: queries.size] = queries.reshape(-1)
         out = np.empty((n_tokens, node.n_head, self._shapes[number].value_dim), np.float32)
-        heads = self._cache.layer_heads(node.kv_layer).ctypes.data
+        heads = self._cache.table.layer_heads(node.kv_layer).ctypes.data
         step_alone(
             self._shapes[number],
             heads,
@@ -239,4 +222,4 @@ class CpuExecutor:
 def _prepare_document(cache: KVCache, n_tokens: int) -> None:
     """Prepare the files of a cache's document for a step."""
     if cache.document is not None:
-        cache.document.pages.prepare(cache, n_tokens)
+        cache.document.pages.prepare(cache.table, n_tokens)

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ...metal.attention import LayerStep, Work, attend
 from ...metal.gpu import Gpu, open_gpu
@@ -25,14 +25,12 @@ from ...metal.records import GpuHeads, State
 from ...metal.shader_library import LONGEST_HEAD, library
 from ...metal.shader_parts import defines, has_method, method_names
 from ...metal.shared_memory import SharedMemory
-from ..cache.cache_memory import Memory
 from ..cache.kv_cache import KVCache
 from ..graph import ggml, hook
 from ..graph.attention_nodes import AttentionNode
 from ..methods.method import Assignment
-from ..process.interruption import Interruption
 from . import METAL
-from .protocol import UnsupportedModel
+from .protocol import ExecutorArguments, UnsupportedModel
 from .selection_scratch import Scratch
 
 #: llama.cpp's number for all layers of a model.
@@ -85,30 +83,15 @@ class MetalDevice:
         """Return memory for one context, shared by CPU and GPU."""
         return SharedMemory(self.gpu)
 
-    def new_executor(
-        self,
-        cache: KVCache,
-        memory: Memory,
-        nodes: Sequence[AttentionNode],
-        kv_type: str,
-        n_ubatch: int,
-        n_threads: int,
-        interruption: Interruption,
-    ) -> MetalExecutor:
+    def new_executor(self, arguments: ExecutorArguments) -> MetalExecutor:
         """Return the executor of a context. Raise OctavoError if a kernel cannot be compiled."""
-        assert isinstance(memory, SharedMemory)
-        return MetalExecutor(self.gpu, cache, memory, nodes, kv_type, n_ubatch, interruption)
+        return MetalExecutor(self.gpu, arguments)
 
 
 class MetalExecutor:
     """The GPU's part of one context; llama.cpp calls it at each attention node.
 
     Python runs once for each layer and step. An exception abandons the graph, and `finish` raises it again.
-
-    Parameters
-    ----------
-    cache : KVCache
-        The context's cache, in `memory`.
 
     Attributes
     ----------
@@ -123,28 +106,18 @@ class MetalExecutor:
 
     interruptible, together = 1, False
 
-    def __init__(
-        self,
-        gpu: Gpu,
-        cache: KVCache,
-        memory: SharedMemory,
-        nodes: Sequence[AttentionNode],
-        kv_type: str,
-        n_ubatch: int,
-        interruption: Interruption,
-    ) -> None:
-        self._gpu, self._nodes, self._n_ubatch = gpu, nodes, n_ubatch
-        self._interruption = interruption
-        self._shapes = [node.shape(kv_type) for node in nodes]
+    def __init__(self, gpu: Gpu, arguments: ExecutorArguments) -> None:
+        self._gpu, self._nodes, self._n_ubatch = gpu, arguments.nodes, arguments.n_ubatch
+        self._interruption, self._shapes = arguments.interruption, arguments.shapes
         for shape in self._shapes:
             library(gpu, shape)
         self._places: WeakKeyDictionary[KVCache, tuple[SharedMemory, GpuHeads, Work, Scratch]] = WeakKeyDictionary()
         self._captured: Sequence[np.ndarray | None] = ()
         self._problem: BaseException | None = None
         self._callback = _callback(weakref.ref(self))
-        self.step = hook.new_step(len(nodes))
+        self.step = hook.new_step(len(self._nodes))
         self.step["attend"] = ctypes.cast(self._callback, ctypes.c_void_p).value
-        self.follow(cache)
+        self.follow(arguments.cache)
 
     def follow(self, cache: KVCache) -> None:
         """Work in the memory of another cache, so that the GPU finds everything that a step reads in one place."""
@@ -153,7 +126,7 @@ class MetalExecutor:
             memory = cache.memory
             assert isinstance(memory, SharedMemory)
             work = Work(memory, self._shapes, [node.n_kv_head for node in self._nodes], self._n_ubatch)
-            heads, scratch = GpuHeads(memory, *cache.tables.shape[:2]), Scratch(memory, self._nodes)
+            heads, scratch = GpuHeads(memory, *cache.table.tables.shape[:2]), Scratch(memory, self._nodes)
             self._places[cache] = memory, heads, work, scratch
         self.memory, self._heads, self.work, self._scratch = self._places[cache]
         self._generation = -1
@@ -177,10 +150,10 @@ class MetalExecutor:
         self.memory.tidy()
         if self._scratch.make_room(cache):
             self.work.make_room(self._scratch.n_spans)
-        if cache.generation != self._generation:
+        if cache.table.generation != self._generation:
             self._follow_methods()
-        heads, first = cache.heads, cache.first_heads
-        self._heads.update(heads, cache.tables[:, :, 0], self._selecting, self._appending)
+        heads, first = cache.table.heads, cache.table.first_heads
+        self._heads.update(heads, cache.table.tables[:, :, 0], self._selecting, self._appending)
         # for the dispatches: chunks that the new rows lie in, and stored rows, of all layers at once
         pieces = -(-heads["n_tail"] // CHUNK_ROWS) - (heads["n_tail"] - n_tokens) // CHUNK_ROWS
         self._n_pieces = np.maximum.reduceat(pieces, first).tolist()
@@ -192,23 +165,22 @@ class MetalExecutor:
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
-        self._heads.take_back(self._cache.heads)
+        self._heads.take_back(self._cache.table.heads)
 
     def _follow_methods(self) -> None:
         """Find each head's methods, and the layers with methods that score or narrow."""
-        cache, names = self._cache, method_names()
-        self._generation = cache.generation
-        self._selecting, self._appending = np.zeros((2, len(cache.heads)), np.int64)
-        for i, served in enumerate(cache.served):
+        table, names = self._cache.table, method_names()
+        self._generation = table.generation
+        self._selecting, self._appending = np.zeros((2, len(table.heads)), np.int64)
+        for i, served in enumerate(table.served):
             self._selecting[served.heads.numbers] = names.index(served.method.name)
-            if i < len(cache.assignments):  # a temporary method leaves the heads' extras to the first one
+            if i < len(table.assignments):  # a temporary method leaves the heads' extras to the first one
                 self._appending[served.heads.numbers] = names.index(served.method.name)
-        states = [
-            State(served.heads.numbers, served.heads.state, served.method.document_arrays) for served in cache.served
-        ]
-        self._heads.serve(states)
+        self._heads.serve(
+            [State(served.heads.numbers, served.heads.state, served.method.document_arrays) for served in table.served]
+        )
         self._scores, self._narrows = (
-            np.logical_or.reduceat([defines(names[number], function) for number in self._selecting], cache.first_heads)
+            np.logical_or.reduceat([defines(names[number], function) for number in self._selecting], table.first_heads)
             for function in ("score", "narrow")
         )
 
@@ -250,7 +222,7 @@ class MetalExecutor:
     def layer_step(self, number: int, n_tokens: int, has_sinks: bool) -> LayerStep:
         """Describe a node's computation in the step that `start` began."""
         node = self._nodes[number]
-        first = self._cache.first_heads[node.kv_layer]
+        first = self._cache.table.first_heads[node.kv_layer]
         return LayerStep(
             shape=self._shapes[number],
             heads=self._heads.records[first : first + node.n_kv_head],

@@ -8,6 +8,7 @@ GPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..cache.cache_memory import Memory
 from ..process.interruption import Interruption
 
 if TYPE_CHECKING:
+    from ...cpu_kernels.numba_support.shape import Shape
     from ..cache.kv_cache import KVCache
     from ..graph.attention_nodes import AttentionNode
     from ..methods.method import Assignment
@@ -24,6 +26,39 @@ if TYPE_CHECKING:
 
 class UnsupportedModel(OctavoError):
     """The device has no kernels for a model's attention."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExecutorArguments:
+    """A context, to a device.
+
+    Parameters
+    ----------
+    cache : KVCache
+        The first sequence's keys and values, in memory of the device.
+    nodes : sequence of AttentionNode
+        The attentions of the context's graph.
+    kv_type : str
+        Storage format of keys and values.
+    n_ubatch : int
+        Most tokens of a batch.
+    n_threads : int
+        Most threads that compute a step.
+    interruption : Interruption
+        Says that a batch is to end early.
+    """
+
+    cache: KVCache
+    nodes: Sequence[AttentionNode]
+    kv_type: str
+    n_ubatch: int
+    n_threads: int = 1
+    interruption: Interruption = field(default_factory=Interruption)
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Return the shape of each node's kernels."""
+        return [node.shape(self.kv_type) for node in self.nodes]
 
 
 class Executor(Protocol):
@@ -105,14 +140,5 @@ class Device(Protocol):
     def new_memory(self) -> Memory:
         """Return memory for one context."""
 
-    def new_executor(
-        self,
-        cache: KVCache,
-        memory: Memory,
-        nodes: Sequence[AttentionNode],
-        kv_type: str,
-        n_ubatch: int,
-        n_threads: int,
-        interruption: Interruption,
-    ) -> Executor:
-        """Return the executor of a context whose cache is in `memory`, for batches of at most n_ubatch tokens."""
+    def new_executor(self, arguments: ExecutorArguments) -> Executor:
+        """Return the executor of a context. Raise OctavoError if a kernel cannot be compiled."""

@@ -86,20 +86,20 @@ class RandomLayers:
         heads = np.arange(self.count * n_heads)
         assignment = Assignment(method, heads, np.ones(len(heads)))
         self.cache = KVCache([layer] * self.count, self.n_rows + n_tokens, [assignment])
-        self.cache.connect()
+        self.cache.table.connect()
         if document is not None:
             self.cache.attach(document)
         else:
             self.cache.append_rows(list(rows))
-        for served in self.cache.served:
+        for served in self.cache.table.served:
             served.method.before_step(served.heads, document, self.n_rows)
         self._make_work()
 
     def _make_work(self) -> None:
         """Make the work area that threads share, and the scratch of the selection."""
-        shape, heads, memory, n_heads = self.layer.shape, self.cache.heads, CpuMemory(), self.layer.n_kv_head
+        shape, heads, memory, n_heads = self.layer.shape, self.cache.table.heads, CpuMemory(), self.layer.n_kv_head
         thread_bytes = -(-scratch_bytes(shape) // CACHE_LINE) * CACHE_LINE
-        n_items, n_spans = padded(self.cache.max_items), self.cache.max_spans
+        n_items, n_spans = padded(self.cache.table.max_items), self.cache.table.max_spans
         scratch = np.zeros((n_heads, selection_scratch_bytes(shape.group, n_items)), np.uint8)
         heads["scratch"] = np.tile(scratch.ctypes.data + np.arange(n_heads) * scratch.strides[0], self.count)
         heads["scratch_items"] = n_items
@@ -122,7 +122,7 @@ class RandomLayers:
         """Compute one thread's part of a pass."""
         attend_layers(
             self.layer.shape,
-            self.cache.heads.ctypes.data,
+            self.cache.table.heads.ctypes.data,
             n_layers or self.count,
             self.layer.n_kv_head,
             self.n_tokens,

@@ -36,14 +36,14 @@ class Scratch:
 
     def make_room(self, cache: KVCache) -> bool:
         """Grow for the step that the cache reserved, with a margin. Return whether anything changed."""
-        n_items, n_spans = cache.max_items, cache.max_spans
+        n_items, n_spans = cache.table.max_items, cache.table.max_spans
         if n_items <= self._n_items and n_spans <= self.n_spans:
             return False
         self._n_items, self.n_spans = padded(n_items + n_items // 4), n_spans + n_spans // 4
         size = -(-selection_scratch_bytes(self._group, self._n_items) // _ALIGNMENT) * _ALIGNMENT
         self._bytes = self._memory.allocate(self._n_kv_head * size)
-        cache.heads["scratch_items"] = self._n_items
+        cache.table.heads["scratch_items"] = self._n_items
         for node in self._nodes:
             addresses = self._bytes.ctypes.data + np.arange(node.n_kv_head) * size
-            cache.layer_heads(node.kv_layer)["scratch"] = addresses
+            cache.table.layer_heads(node.kv_layer)["scratch"] = addresses
         return True

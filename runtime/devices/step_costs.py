@@ -24,9 +24,8 @@ from ...system.other_work import look
 from ...version import __version__
 from ..cache.kv_cache import KVCache
 from ..document.cache_layer import CacheLayer
-from ..document.index import Index
+from ..document.index import Index, whole_layer
 from ..document.stored_rows import rows_format
-from ..document.whole_layer import whole_layer
 from ..methods import DEFAULT_BUDGET
 from ..methods.attention import DENSE_ATTENTION, Attention
 from ..methods.auto import SHORT, Auto
@@ -114,7 +113,7 @@ def _share_codes(layer: CacheLayer, document: Index, method: Method) -> None:
     """Have all layers of a document take the extras of its first layer: to make them for each takes too long."""
     heads = np.arange(layer.n_kv_head)
     cache = KVCache([layer], len(document.tokens), [Assignment(method, heads, np.ones(len(heads)))])
-    cache.connect()
+    cache.table.connect()
     cache.attach(first := Index(document.tokens, document.layers[:1]))
     for name, kept in first.extras.items():
         document.extras[name] = dict.fromkeys(range(len(document.layers)), kept[0])

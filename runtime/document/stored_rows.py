@@ -19,7 +19,7 @@ import numpy as np
 from ...cpu_kernels.numba_support.shape import F16, NIBBLES, Q4_0, Q8_0, Shape
 from ...cpu_kernels.rows.q4_0 import DIVISORS, nibble_blocks
 from ...cpu_kernels.rows.rotation import rotation_block
-from ...cpu_kernels.select.runs import mean_of_runs
+from ...cpu_kernels.rows.weighted_sums import mean_of_runs
 
 #: Storage format by the type of an array.
 _DTYPES: dict[str, np.dtype] = {F16: np.dtype(np.float16), Q8_0: np.dtype(np.uint8), Q4_0: np.dtype(np.uint16)}

@@ -18,7 +18,7 @@ from llama_cpp._logger import llama_log_callback
 
 from ...cpu_kernels.numba_support.shape import Shape
 from ...errors import OctavoError
-from ..document.rotation_angles import Rope
+from ..document.cache_layer import Rope
 from . import ggml
 from .rope_nodes import origin, rope_of
 

@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 from numba import int64, types
 
-from ...cpu_kernels.attend.append_rows import append_rows
-from ...cpu_kernels.layer import WORK, attend_batch, attend_token, threads_for
+from ...cpu_kernels.layer import WORK, append_rows, attend_batch, attend_token, threads_for
 from ...cpu_kernels.layout.head import HEAD
 from ...cpu_kernels.numba_support.compile import kernel, native_callback
 from ...cpu_kernels.numba_support.memory import address_of, barrier, call_native, copy_bytes, read_int64

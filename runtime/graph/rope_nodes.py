@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..document.rotation_angles import Rope
+from ..document.cache_layer import Rope
 from . import ggml
 
 #: Operations that do not affect a rotation.

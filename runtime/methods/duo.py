@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..store.plan import Plan
 from . import STREAMING, method_class
 from .method import CHUNK, EVICT, Method

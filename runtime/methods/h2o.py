@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
 from ...cpu_kernels.methods.h2o import HOOKS, STATE, extras_bytes, positions_and_attention
 from ...cpu_kernels.numba_support.shape import Shape
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.index import Index
 from . import DEFAULT_BUDGET
 from .method import FULL, LEAST_KEPT, Heads, Method, Storage, prefill_parameter, rows_to_keep

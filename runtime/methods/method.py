@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
 from ...cpu_kernels.layout.hooks import Hooks
 from ...cpu_kernels.numba_support.shape import Shape
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
+from ..document.cache_layer import Rope
 from ..document.index import Index
-from ..document.rotation_angles import Rope
 from .parameters import Parameters, parameter
 
 #: Rows of a short sequence that a method keeps or reads whatever the budget: a chunk takes no less memory.

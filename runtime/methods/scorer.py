@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
 from ...cpu_kernels.layout.scores import padded
 from ...cpu_kernels.methods.select_top import SELECTION
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.index import Index
 from . import DEFAULT_BUDGET
 from .method import LEAST_READ, Heads, Method, Storage

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
 from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, HOOKS_BELOW, SINKS, STATE, extras_bytes
 from ...cpu_kernels.numba_support.shape import Shape
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
 from ...cpu_kernels.select.tail_codes import BLOCKS, LAYOUT, RECENT, TRAINED, codebook_sizes, ready_blocks
 from ..document.index import Index

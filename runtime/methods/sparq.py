@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
 from ...cpu_kernels.layout.hooks import Hooks
 from ...cpu_kernels.layout.scores import padded
 from ...cpu_kernels.methods.sparq import HOOKS, HOOKS_OF_ONE_COPY, MEASURED_CHUNKS, STATE, extras_bytes, moments_bytes
 from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.index import Index
 from .method import Heads
 from .parameters import parameter

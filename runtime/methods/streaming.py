@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import CHUNK_ROWS
 from ...cpu_kernels.layout.scores import items_holding
+from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.index import Index
 from .method import CHUNK, EVICT, FULL, Heads, rows_to_keep
 from .parameters import parameter

@@ -148,12 +148,12 @@ class RunningRequest:
         """Return the bytes that the sequence's attention has read, without sliding layers."""
         assert self.sequence is not None
         cache = self.sequence.cache
-        return int(cache.heads["bytes_read"][cache.counted].sum())
+        return int(cache.table.heads["bytes_read"][cache.table.counted].sum())
 
     def _usage(self) -> Usage:
         assert self.sequence is not None
         cache, stream, meter = self.sequence.cache, self._stream, self._meter
-        stored = max(stream.n_tokens - 1, 1) * cache.n_tokens * cache.counted_row_bytes
+        stored = max(stream.n_tokens - 1, 1) * cache.n_tokens * cache.table.counted_row_bytes
         return Usage(
             prompt_tokens=self.request.n_prompt,
             cached_tokens=self.n_cached,

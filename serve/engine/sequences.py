@@ -17,7 +17,7 @@ from ...runtime.document.cache_layer import Rows
 from ...runtime.document.index import KeptState
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import Attention
-from ...runtime.sequences.pool import SequencePool
+from ...runtime.sequence_pool import SequencePool
 from ...runtime.sequences.sequence import TokenSequence, n_common
 from ..library.open_document import Opened
 from ..library.served_library import ServedLibrary

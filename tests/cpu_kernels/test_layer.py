@@ -21,12 +21,12 @@ from helpers.kernel_inputs import (
 from helpers.sketched_heads import SKETCH, attended, before_the_newest
 
 from octavo.cpu_kernels.layer import SHORT, WORK, after_step, attend_layer, part_of_head, scratch_bytes, threads_for
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
-from octavo.cpu_kernels.layout.hooks import native
 from octavo.cpu_kernels.layout.partials import partial_size
 from octavo.cpu_kernels.layout.spans import SPAN
 from octavo.cpu_kernels.methods import dense, h2o, quest, sparq, squeezed, squeezed2, streaming
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
+from octavo.cpu_kernels.numba_support.compile import native
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 pytestmark = pytest.mark.sampled
 

@@ -5,10 +5,11 @@ from helpers import oracle
 from helpers.kernel_heads import Head
 from helpers.kernel_inputs import address, before_a_hole, normal
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.cpu_kernels.layout.scores import ITEMS_STEP, padded
 from octavo.cpu_kernels.methods import squeezed2
 from octavo.cpu_kernels.methods.squeezed import cluster_tail
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from helpers import oracle
 from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, split_of, store_pair
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
+from octavo.cpu_kernels.layout.head import ANY_ORDER, HEAD, chunk_bytes
 from octavo.cpu_kernels.layout.hooks import split_counts
 from octavo.cpu_kernels.layout.scores import padded, selection_scratch_bytes
 from octavo.cpu_kernels.layout.spans import SPAN
@@ -16,6 +16,7 @@ from octavo.cpu_kernels.methods.select_top import SELECTION
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import columns
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.runtime.document.stored_rows import as_floats
 
 
@@ -104,6 +105,11 @@ def extras_of(method, shape, stored_keys, stored_values):
         sums = [moments_of_chunks(keys), sums_of_chunks(values)]
         return sums if method is ONE_COPY else [*sums, transposed(shape, stored_keys)]
     return []
+
+
+def extras_offset(shape):
+    """The offset of the extras in a chunk, in bytes."""
+    return CHUNK_ROWS * shape.token_bytes
 
 
 def chunk_table(shape, chunks):

@@ -7,9 +7,10 @@ import numpy as np
 from helpers.kernel_inputs import address
 from metal_simulator.simulator import Address, Library
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS, HEAD
+from octavo.cpu_kernels.layout.head import ANY_ORDER, HEAD
 from octavo.cpu_kernels.layout.spans import SPAN
 from octavo.cpu_kernels.numba_support.shape import Shape
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.metal.records import GPU_STEP, SELECTED_BYTES
 from octavo.metal.shader_library import heads_at_once, source, tile_queries
 from octavo.metal.shader_parts import defines, method_names

@@ -4,8 +4,8 @@ import numpy as np
 from helpers.estimates import estimated, merged
 from helpers.kernel_heads import random_head
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sketch
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.product_quantisation import BLOCK_ROWS
 from octavo.cpu_kernels.select.tail_codes import RECENT, TRAINED, tend_codes
 

@@ -2,9 +2,9 @@
 
 from helpers import oracle
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS, score_rows, select_rows
 from octavo.cpu_kernels.numba_support.shape import F16
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 
 def spread_of(head):

@@ -13,7 +13,7 @@ import octavo
 from octavo.ask.session import Session
 from octavo.runtime.document.index import KeptState
 from octavo.runtime.llama import Llama
-from octavo.runtime.sequences.pool import SequencePool
+from octavo.runtime.sequence_pool import SequencePool
 from octavo.runtime.store.index_files import open_index
 from octavo.settings import Sampling
 

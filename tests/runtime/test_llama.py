@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import octavo
-from octavo.runtime.document.index import Index
+from octavo.runtime.document.index import Index, whole_layer
 from octavo.runtime.document.stored_rows import as_floats
-from octavo.runtime.document.whole_layer import whole_layer
 
 MESSAGES = [{"role": "user", "content": "Name the three largest lakes."}]
 F16, Q8_0, Q4_0 = llama_cpp.GGML_TYPE_F16, llama_cpp.GGML_TYPE_Q8_0, llama_cpp.GGML_TYPE_Q4_0

@@ -19,7 +19,7 @@ from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_c
 from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.document.cache_layer import CacheLayer
-from octavo.runtime.document.index import Calibration
+from octavo.runtime.document.index import Calibration, whole_layer
 from octavo.runtime.document.stored_rows import as_floats, row_format
 from octavo.runtime.document.thresholds import (
     NodeQueries,
@@ -28,7 +28,6 @@ from octavo.runtime.document.thresholds import (
     query_head_importance,
     two_level_curve,
 )
-from octavo.runtime.document.whole_layer import whole_layer
 from octavo.runtime.models.llama_arguments import GGML_TYPES
 from octavo.runtime.store.index_files import open_index
 

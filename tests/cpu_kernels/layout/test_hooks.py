@@ -4,10 +4,10 @@ import numpy as np
 from helpers.kernel_heads import queries_of, random_head
 from helpers.kernel_inputs import SHAPE, address, halves
 
-from octavo.cpu_kernels.layout.hooks import native
 from octavo.cpu_kernels.layout.spans import SPAN
 from octavo.cpu_kernels.methods import squeezed
 from octavo.cpu_kernels.methods.dense import select_all
+from octavo.cpu_kernels.numba_support.compile import native
 
 
 def test_native_functions_are_the_kernels():

@@ -10,9 +10,9 @@ from helpers.estimates import estimated, merged
 from helpers.kernel_heads import queries_of
 from helpers.kernel_inputs import EACH, SHAPE, UNLIKE, address, before_a_hole, read_pair, shapes, split_of
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import squeezed, squeezed2
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.cluster_items import BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART, estimate_clusters
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, lookup_extras_bytes
 from octavo.runtime.document.mean_values import cluster_means

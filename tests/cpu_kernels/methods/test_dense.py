@@ -7,8 +7,9 @@ from helpers.kernel_inputs import EACH, QUANTISED, SHAPE, halves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.cpu_kernels.methods.dense import select_all
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 
 def chunks_of(n_rows):

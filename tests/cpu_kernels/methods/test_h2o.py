@@ -20,10 +20,11 @@ from helpers.kernel_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.cpu_kernels.methods import h2o
 from octavo.cpu_kernels.methods.h2o import evict, score_kept, select_kept
 from octavo.cpu_kernels.numba_support.shape import Shape
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 pytestmark = pytest.mark.sampled
 

@@ -13,7 +13,6 @@ from helpers.attention_cases import attend_spans
 from helpers.kernel_heads import ONE_COPY, Head, queries_of, random_head
 from helpers.kernel_inputs import SAME, address, relative_error
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import quest, sparq, squeezed2
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS, score_pages
 from octavo.cpu_kernels.methods.select_top import select_top
@@ -29,6 +28,7 @@ from octavo.cpu_kernels.methods.squeezed import (
 )
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 from octavo.cpu_kernels.numba_support.shape import Shape
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.tail_clusters import RECENT
 
 pytestmark = pytest.mark.sampled

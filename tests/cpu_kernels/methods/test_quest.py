@@ -19,13 +19,14 @@ from helpers.kernel_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.cpu_kernels.layout.spans import ALL_HEADS
 from octavo.cpu_kernels.methods import quest
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS, append_to_pages, score_pages
 from octavo.cpu_kernels.methods.select_top import select_top
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 FEW = [(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)]
 SHAPES, WITH_Q4_0 = (shapes(few, groups=(1, 2, 4, 8, 16)) for few in (FEW, [*FEW, (64, 2, Q4_0)]))

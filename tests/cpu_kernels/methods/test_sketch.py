@@ -18,11 +18,11 @@ from helpers.sketched_heads import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.layout.scores import rest_of
 from octavo.cpu_kernels.methods import sketch
 from octavo.cpu_kernels.methods.sketch import BY_QUALITY, FEWEST, SINKS
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select import product_quantisation as codes
 from octavo.cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
 from octavo.cpu_kernels.select.tail_codes import BLOCKS, ERROR_SAMPLE, RECENT, TRAINED

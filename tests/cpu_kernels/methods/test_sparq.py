@@ -27,11 +27,11 @@ from helpers.sparq_heads import bytes_of_moments, bytes_of_scores, select, sprea
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.methods.sparq import score_rows, select_rows
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 pytestmark = pytest.mark.sampled
 

@@ -17,11 +17,11 @@ from helpers.kernel_inputs import (
     store_rows,
 )
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.methods.sparq import append_to_extras, append_to_sums
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows.columns import copy_bytes
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 SHAPES = shapes([(64, 3, F16), (72, 1, F16), (8, 16, Q8_0), (64, 3, Q8_0)], groups=(1, 2, 4, 8, 16))
 ONE_HEAD = Shape(72, 1)

@@ -13,11 +13,12 @@ from helpers.kernel_inputs import EACH, QUANTISED, SHAPE, THREADS, shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.cpu_kernels.layout.scores import COARSE_KEPT, ITEMS_STEP, padded
 from octavo.cpu_kernels.methods.squeezed import score_clusters, select_clusters
 from octavo.cpu_kernels.methods.squeezed2 import score_coarse_clusters, select_clusters_of_clusters
 from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.cluster_items import BATCH_MEAN, BATCH_UNION, BY_HEAD, LOOKUP_APART
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS
 

@@ -19,13 +19,14 @@ from helpers.kernel_inputs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
-from octavo.cpu_kernels.layout.hooks import native
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.cpu_kernels.layout.scores import items_holding
 from octavo.cpu_kernels.layout.spans import SPAN
 from octavo.cpu_kernels.methods import streaming
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.methods.streaming import select_recent
+from octavo.cpu_kernels.numba_support.compile import native
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 
 def streaming_head(rng, shape, n_rows, n_sinks, n_recent, n_dropped=0, **fields):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from octavo.cpu_kernels.methods.dense import select_all
-from octavo.cpu_kernels.numba_support import background_compile, kernel_cache
+from octavo.cpu_kernels.numba_support import background_compile, kernel_cache, numba_cache
 from octavo.cpu_kernels.numba_support.machine import cpu_name
 
 
@@ -77,13 +77,13 @@ def test_what_failed_is_tried_again(folder, monkeypatch):
 SAVING = """
 import sys, time
 from pathlib import Path
-from octavo.cpu_kernels.numba_support import kernel_cache
+from octavo.cpu_kernels.numba_support import kernel_cache, numba_cache
 folder, number = kernel_cache.kernel_folder(), sys.argv[1]
 (folder / f"ready-{number}").touch()
 while not (folder / "go").exists():
     time.sleep(0.001)
 for i in range(20):
-    kernel_cache._OurFiles(str(folder), "function", "stamp").save((number, i), f"{number}, {i}")
+    numba_cache._OurFiles(str(folder), "function", "stamp").save((number, i), f"{number}, {i}")
 """
 
 
@@ -95,6 +95,6 @@ def test_what_processes_save_at_once_is_all_there(folder):
         time.sleep(0.01)
     (folder / "go").touch()
     assert [each.wait(60) for each in saving] == [0] * len(saving)
-    saved = kernel_cache._OurFiles(str(folder), "function", "stamp")
+    saved = numba_cache._OurFiles(str(folder), "function", "stamp")
     for number in range(len(saving)):
         assert [saved.load((str(number), i)) for i in range(20)] == [f"{number}, {i}" for i in range(20)]

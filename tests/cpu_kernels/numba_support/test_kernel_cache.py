@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[3]
 SCRIPT = """
 import numpy as np
 from octavo.cpu_kernels.numba_support.compile import keeps_kernels
-from octavo.cpu_kernels.select.runs import mean_of_runs
+from octavo.cpu_kernels.rows.weighted_sums import mean_of_runs
 means = np.empty((1, 8), np.float32)
 mean_of_runs(np.ones((4, 8), np.float32), np.array([0, 4], np.int32), means)
 print(means.sum(), sum(mean_of_runs.for_python.stats.cache_hits.values()), keeps_kernels())

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from helpers.kernel_inputs import THREADS, Room, address, before_a_hole, in_threads
 
-from octavo.cpu_kernels.layout.hooks import native
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.numba_support import memory
-from octavo.cpu_kernels.numba_support.compile import kernel
+from octavo.cpu_kernels.numba_support.compile import kernel, native
 from octavo.cpu_kernels.numba_support.memory import barrier
 from octavo.cpu_kernels.numba_support.shape import Shape
 

@@ -18,10 +18,10 @@ from helpers.kernel_inputs import (
 )
 
 from octavo.cpu_kernels.layer import WORK, attend_batch, choose_in_layer, scratch_bytes
-from octavo.cpu_kernels.layout.hooks import native
 from octavo.cpu_kernels.layout.partials import partial_size
 from octavo.cpu_kernels.layout.spans import SPAN
 from octavo.cpu_kernels.methods import dense
+from octavo.cpu_kernels.numba_support.compile import native
 from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.cpu_kernels.prefill.sparse_prefill import (
     FEWEST_BLOCKS,

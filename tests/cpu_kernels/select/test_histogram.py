@@ -6,10 +6,10 @@ from helpers.kernel_inputs import Room, address, before_a_hole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.layout.scores import BINS
 from octavo.cpu_kernels.numba_support.compile import kernel
 from octavo.cpu_kernels.numba_support.machine_features import LANES
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select import histogram as module
 
 #: Numbers of a bin differ by less than this factor.

@@ -5,9 +5,9 @@ import pytest
 from helpers.kernel_heads import Head
 from helpers.kernel_inputs import EACH, SHAPE, normal, read_rows, shapes
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods import squeezed
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS, order_of
 
 ROUNDS = 8

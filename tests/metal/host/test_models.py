@@ -58,7 +58,7 @@ def logits_after(llama, tokens, n_steps=3):
 def counts_of(cache):
     """Return the integers of the methods' states that are no addresses: what they are to select, and selected."""
     counts = [np.zeros(0, np.int64)]
-    for each in cache.served:
+    for each in cache.table.served:
         state = each.heads.state
         names = [name for name in state.dtype.names or () if name not in each.method.document_arrays]
         counts += [state[name].copy() for name in names if state.dtype[name].kind == "i"]
@@ -76,7 +76,7 @@ def assert_same(model, attention="dense", kv_type="f16", tokens=TOKENS[:400], do
         results.append((logits, context.bytes_read, counts_of(context.cache)))
         assert context.device.name == device
     (expected, bytes_read, selected), actual = results
-    if not llama.context.cache.cuts:
+    if not llama.context.cache.table.cuts:
         np.testing.assert_allclose(actual[0][0], expected[0], atol=2 * SAME)  # a batch's queries are rounded nowhere
     np.testing.assert_allclose(actual[0], expected, atol=SAME if kv_type == "f16" else ROUNDED)
     assert actual[1] == pytest.approx(bytes_read, rel=0.02)
@@ -141,7 +141,7 @@ def test_windows_that_are_chunks(simulated, tmp_path):
     logits = []
     for device, window in (("cpu", 32), ("metal", 32), ("metal", 8192)):
         llama = new_llama(model, device)
-        heads = llama.context.cache.heads
+        heads = llama.context.cache.table.heads
         assert set(heads["window"][heads["chunked"] != 0]) == {8192}  # of any llama4
         heads["window"][heads["chunked"] != 0] = window
         logits.append(logits_after(llama, TOKENS[:100]))

@@ -17,12 +17,13 @@ from helpers.kernel_inputs import normal, read_rows, relative_error, rows_with_s
 from helpers.shader_layers import Layer
 from metal_simulator import simulator
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.cpu_kernels.layout.scores import COARSE_KEPT
 from octavo.cpu_kernels.methods import dense, quest, sparq, squeezed, squeezed2, streaming
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.sparq import score_rows, select_rows
 from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.cluster_items import LOOKUP_APART
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS
 from octavo.metal.shader_parts import method_names

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 from helpers import oracle
-from helpers.kernel_heads import Head, random_head
+from helpers.kernel_heads import Head, extras_offset, random_head
 from helpers.kernel_inputs import address, halves, normal, read_rows, relative_error
 from helpers.shader_layers import Layer
 from metal_simulator import simulator
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS, extras_offset
 from octavo.cpu_kernels.methods import dense, quest, sparq
 from octavo.cpu_kernels.methods.sparq import moments_bytes
 from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.cpu_kernels.rows.columns import element_bytes, scale_bytes
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 pytestmark = pytest.mark.sampled
 

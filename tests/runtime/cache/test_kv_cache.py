@@ -11,9 +11,10 @@ from helpers.cache_rows import part, random_rows
 from helpers.kernel_heads import moments_of_chunks
 from helpers.kernel_inputs import KV_TYPES, normal, store_rows
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS
+from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.numba_support.vector import CACHE_LINE
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.errors import OctavoError
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.document.cache_layer import CacheLayer
@@ -75,30 +76,30 @@ def assert_at(address, array):
 def test_new_cache_is_empty_and_takes_no_memory(cache):
     assert (cache.n_tokens, cache.n_tail, cache.n_document, cache.kv_bytes) == (0, 0, 0, 0)
     assert cache.row_bytes == row_bytes(cache)
-    assert len(cache.heads) == 2 + 3 + 1
+    assert len(cache.table.heads) == 2 + 3 + 1
 
 
 def test_layers_own_their_heads(cache):
-    assert [len(cache.layer_heads(i)) for i in range(3)] == [2, 3, 1]
-    cache.layer_heads(1)["n_dropped"] = 7
-    assert cache.heads["n_dropped"].tolist() == [0, 0, 7, 7, 7, 0]
-    assert cache.heads["window"].tolist() == [0, 0, 20, 20, 20, 0]
+    assert [len(cache.table.layer_heads(i)) for i in range(3)] == [2, 3, 1]
+    cache.table.layer_heads(1)["n_dropped"] = 7
+    assert cache.table.heads["n_dropped"].tolist() == [0, 0, 7, 7, 7, 0]
+    assert cache.table.heads["window"].tolist() == [0, 0, 20, 20, 20, 0]
 
 
 @pytest.mark.parametrize("n_rows", [1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 3 * CHUNK_ROWS])
 def test_memory_grows_by_chunks(cache, n_rows):
     cache.reserve(n_rows)
     assert cache.n_tokens == cache.n_tail == n_rows
-    assert (cache.heads["n_tail"] == n_rows).all()
+    assert (cache.table.heads["n_tail"] == n_rows).all()
     assert cache.kv_bytes == -(-n_rows // CHUNK_ROWS) * CHUNK_ROWS * row_bytes(cache)
 
 
 def test_growing_leaves_what_is_there_in_place(cache):
     rows = random_rows(cache, CHUNK_ROWS)
     cache.append_rows(rows)
-    before = cache.tables[:, 0].copy()
+    before = cache.table.tables[:, 0].copy()
     cache.reserve(2 * CHUNK_ROWS)
-    assert (cache.tables[:, 0] == before).all()
+    assert (cache.table.tables[:, 0] == before).all()
     cache.truncate(CHUNK_ROWS)
     assert_holds(cache, rows)
 
@@ -125,9 +126,9 @@ def test_head_records_lead_to_each_row(cache):
     """A kernel finds row r of a head in chunk r // CHUNK_ROWS."""
     rows = random_rows(cache, 600)
     cache.append_rows(rows)
-    tables = iter(cache.tables)
+    tables = iter(cache.table.tables)
     for i in range(len(cache.layers)):
-        for h, head in enumerate(cache.layer_heads(i)):
+        for h, head in enumerate(cache.table.layer_heads(i)):
             table = next(tables)
             assert head["tail_chunks"] == table.ctypes.data
             for row in (0, 255, 256, 511, 512, 599):
@@ -143,7 +144,7 @@ def test_truncate_keeps_the_first_rows_and_gives_memory_back(cache, n_left):
     cache.append_rows(rows)
     assert cache.truncate(n_left)
     assert cache.n_tokens == n_left
-    assert (cache.heads["n_tail"] == n_left).all()
+    assert (cache.table.heads["n_tail"] == n_left).all()
     assert_holds(cache, part(rows, 0, n_left))
     assert cache.kv_bytes == -(-n_left // CHUNK_ROWS) * CHUNK_ROWS * row_bytes(cache)
     cache.append_rows(part(rows, n_left, 600))
@@ -191,8 +192,8 @@ def test_truncate_to_nothing_detaches_the_document(cache):
     assert cache.truncate(0)
     assert cache.document is None
     assert (cache.n_tokens, cache.kv_bytes) == (0, 0)
-    assert (cache.heads["n_document"] == 0).all()
-    assert (cache.heads["tail_position"] == 0).all()
+    assert (cache.table.heads["n_document"] == 0).all()
+    assert (cache.table.heads["tail_position"] == 0).all()
 
 
 def test_attach_starts_over_with_the_document(cache):
@@ -205,12 +206,12 @@ def test_attach_starts_over_with_the_document(cache):
         == document.n_bytes
         == sum(a.nbytes for each in document.layers for a in (each.keys, each.values))
     )
-    assert cache.heads["tail_position"].tolist() == [40] * 6
-    assert cache.heads["n_document"].tolist() == [40, 40, 20, 20, 20, 40]
-    assert cache.heads["document_position"].tolist() == [ANY_ORDER, ANY_ORDER, 20, 20, 20, ANY_ORDER]
+    assert cache.table.heads["tail_position"].tolist() == [40] * 6
+    assert cache.table.heads["n_document"].tolist() == [40, 40, 20, 20, 20, 40]
+    assert cache.table.heads["document_position"].tolist() == [ANY_ORDER, ANY_ORDER, 20, 20, 20, ANY_ORDER]
     for i in range(len(cache.layers)):
         layer = document.layers[i]
-        for h, head in enumerate(cache.layer_heads(i)):
+        for h, head in enumerate(cache.table.layer_heads(i)):
             for name, array in {"document_keys": layer.keys, "document_values": layer.values}.items():
                 assert_at(head[name], array[h])
 
@@ -222,7 +223,7 @@ def test_a_method_takes_in_the_arrays_of_a_document_that_it_declares(kv_type):
     cache.attach(document)
     for number, (i, h) in {0: (0, 0), 1: (0, 1), 5: (2, 0)}.items():
         state, layer = cache.tails[number].state, document.layers[i]
-        assert cache.heads["state"][number] == state.__array_interface__["data"][0]
+        assert cache.table.heads["state"][number] == state.__array_interface__["data"][0]
         assert state["n_clusters"] == 3
         assert_at(state["centroids"], layer.centroids[h])
         assert state["cluster_starts"] == layer.cluster_starts[h].ctypes.data
@@ -231,13 +232,13 @@ def test_a_method_takes_in_the_arrays_of_a_document_that_it_declares(kv_type):
 
 
 def test_detach_forgets_the_document(cache):
-    cache.connect()
-    fresh = cache.heads.copy()
+    cache.table.connect()
+    fresh = cache.table.heads.copy()
     cache.attach(random_document(cache))
     cache.reserve(5)
     cache.attach(None)
     assert cache.document is None
-    assert (cache.heads == fresh).all()
+    assert (cache.table.heads == fresh).all()
     assert cache.kv_bytes == 0
 
 
@@ -254,7 +255,7 @@ def test_there_is_room_for_every_span(cache):
     """Each cluster apart, the exact rows, and each chunk of the tail."""
     cache.attach(random_document(cache, 40, n_clusters=7))
     cache.reserve(960)
-    assert cache.max_spans >= 7 + 1 + 4  # 960 tokens are 4 chunks
+    assert cache.table.max_spans >= 7 + 1 + 4  # 960 tokens are 4 chunks
 
 
 # How rows are stored.
@@ -370,7 +371,7 @@ def test_a_refused_reserve_changes_nothing(cache, monkeypatch):
     with pytest.raises(OctavoError, match="257 tokens"):
         cache.reserve(1)
     assert cache.n_tokens == CHUNK_ROWS
-    assert (cache.heads["n_tail"] == CHUNK_ROWS).all()
+    assert (cache.table.heads["n_tail"] == CHUNK_ROWS).all()
     assert_holds(cache, rows)
 
 
@@ -399,7 +400,7 @@ def test_what_methods_keep_does_not_depend_on_the_number_of_threads():
             for head, tail in enumerate(cache._layer_tails(layer)):
                 tail.write(0, keys[head], values[head])
         cache.finish_step(n_threads)
-    states = [cache.served[0].heads.state for cache in (one, several)]
+    states = [cache.table.served[0].heads.state for cache in (one, several)]
     assert (states[0]["n_coded"] > 0).all()
     for name in states[0].dtype.names:
         np.testing.assert_array_equal(states[0][name], states[1][name])

@@ -5,8 +5,8 @@ import pytest
 from helpers.cache_rows import part, random_rows
 from helpers.kernel_inputs import KV_TYPES
 
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.numba_support.shape import F16
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.document.cache_layer import CacheLayer
@@ -37,7 +37,7 @@ def assert_holds(cache, layers, start=0):
 
 def n_clustered(cache):
     """Of each layer's first head."""
-    firsts = [cache.tails[number] for number in cache.first_heads]
+    firsts = [cache.tails[number] for number in cache.table.first_heads]
     return [count_clustered(tail) for tail in firsts]
 
 
@@ -113,8 +113,8 @@ def test_there_is_room_for_all_clusters(method):
     cache = new_cache(F16, method)
     cache.append_rows(random_rows(cache, N_ROWS))
     cache.reserve(1)
-    assert cache.max_items >= 16 * 3
-    assert cache.max_spans >= (CHUNK_CLUSTERS + 1) * 3 + 2
+    assert cache.table.max_items >= 16 * 3
+    assert cache.table.max_spans >= (CHUNK_CLUSTERS + 1) * 3 + 2
 
 
 def test_starting_over_forgets_the_clusters():

@@ -44,7 +44,7 @@ def advice(monkeypatch, document):
 def asking(llama):
     """Which heads' steps ask, after a step of one token."""
     llama.eval([1])
-    return llama.context.cache.heads["document_pages"] != 0
+    return llama.context.cache.table.heads["document_pages"] != 0
 
 
 def test_nothing_is_asked_for_while_nothing_waits(llama, document, advice):

@@ -7,7 +7,7 @@ from helpers.kernel_inputs import normal, read_rows, store_rows
 
 import octavo
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
-from octavo.runtime.document.rotation_angles import Rope
+from octavo.runtime.document.cache_layer import Rope
 from octavo.runtime.document.stored_rows import row_format
 
 STRETCHED = {"plain": {}, "linear": {"rope_scaling": "linear", "rope_scale": 2.0}}

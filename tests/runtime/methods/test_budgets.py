@@ -19,6 +19,7 @@ from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.devices.cpu_device import CpuDevice
+from octavo.runtime.devices.protocol import ExecutorArguments
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Index, IndexLayer, LastQueries
 from octavo.runtime.document.stored_rows import row_format
@@ -26,7 +27,6 @@ from octavo.runtime.graph.attention_nodes import AttentionNode
 from octavo.runtime.methods.assignment import assign
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.budgets import scaled
-from octavo.runtime.process.interruption import Interruption
 from octavo.runtime.store.plan import Plan
 
 pytestmark = pytest.mark.sampled
@@ -83,21 +83,20 @@ class Model:
         windows = [*[32] * n_sliding, *[0] * (N_LAYERS - n_sliding)]
         layers = [CacheLayer(1, head_dim, window, kv_type, GROUP) for window in windows]
         device = CpuDevice()
-        memory = device.new_memory()
         self.cache = KVCache(
-            layers, 2 * depth, assign(Attention.parse(attention, budget=budget, plan=plan), layers), memory
+            layers, 2 * depth, assign(Attention.parse(attention, budget=budget, plan=plan), layers), device.new_memory()
         )
         if document is None:
             self.cache.append_rows([(stored.keys, stored.values) for stored in rows(head_dim, kv_type, depth).layers])
         else:
             self.cache.attach(document(head_dim, kv_type, depth))
         nodes = [AttentionNode(head_dim, GROUP, 1, window, 1.0, 0.0, i, True) for i, window in enumerate(windows)]
-        self.executor = device.new_executor(self.cache, memory, nodes, kv_type, 400, 1, Interruption())
+        self.executor = device.new_executor(ExecutorArguments(self.cache, nodes, kv_type, 400))
         self.rng, self.head_dim = np.random.default_rng(1), head_dim
 
     def share_read(self, n_steps=3, spread=0.1):
         """Bytes that steps of one token read, as a share of what dense attention reads. `spread` : of queries"""
-        heads, counted = self.cache.heads, self.cache.heads["window"] == 0
+        heads, counted = self.cache.table.heads, self.cache.table.heads["window"] == 0
         heads["bytes_read"] = whole = 0
         for _ in range(n_steps):
             self.cache.reserve(1)
@@ -115,7 +114,7 @@ class Model:
         self.cache.truncate(first)
         steps = []
         for start in range(first, first + n_steps * n_tokens, n_tokens):
-            self.cache.heads["bytes_read"] = 0
+            self.cache.table.heads["bytes_read"] = 0
             self.cache.reserve(n_tokens)
             self.executor.start(n_tokens)
             out = []
@@ -128,7 +127,7 @@ class Model:
                 query = np.concatenate([normal(rng, 1, 1, GROUP, self.head_dim, spread=0.3) for rng in drawn], axis=1)
                 out.append(self.executor.attend_alone(number, query, keys, values).copy())
             self.cache.finish_step()
-            steps.append((self.cache.heads["bytes_read"].tolist(), out))
+            steps.append((self.cache.table.heads["bytes_read"].tolist(), out))
         return steps
 
 
@@ -210,7 +209,7 @@ def test_each_step_reads_the_budget_however_tokens_attend(spread, document):
 @pytest.mark.parametrize("attention", ["squeezed:tokens=800,rest=off", "squeezed2:tokens=800,rest=off"])
 def test_squeezed_attends_a_number_of_tokens(attention):
     model = Model(attention, 0.5, 64, F16, 4000, document=clustered_document, plan=None)
-    lookup = model.cache.served[0].method.looked_up(model.cache.document) / 2
+    lookup = model.cache.table.served[0].method.looked_up(model.cache.document) / 2
     assert model.share_read() * 4002 == pytest.approx(800 + lookup, rel=0.01)
 
 
@@ -259,7 +258,7 @@ def test_methods_that_forget_keep_the_budget(attention, kv_type):
 
 def kept_rows(model):
     """Rows that each layer keeps."""
-    [served] = model.cache.served
+    [served] = model.cache.table.served
     state = served.heads.state
     return state["n_rows"] if "n_rows" in state.dtype.names else state["n_sinks"] + state["n_recent"]
 
@@ -295,7 +294,7 @@ def test_a_plan_scales_recent_rows_without_the_sinks():
 def test_a_budget_of_1_reads_everything(attention):
     for kv_type in (F16, Q8_0):
         model = Model(attention.replace("duo+", ""), 1.0, 64, kv_type, 700)
-        lookup = model.cache.served[-1].method.lookup_share(model.cache.served[-1].heads, None, 700).max()
+        lookup = model.cache.table.served[-1].method.lookup_share(model.cache.table.served[-1].heads, None, 700).max()
         assert 1 <= model.share_read() <= 1 + 1.03 * lookup  # the last page is not full
 
 

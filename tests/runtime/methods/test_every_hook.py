@@ -13,13 +13,14 @@ import pytest
 from numba import float32, int64
 
 import octavo
-from octavo.cpu_kernels.layout.head import ANY_ORDER, CHUNK_ROWS, chunk_at, chunk_extras, head_at
+from octavo.cpu_kernels.layout.head import ANY_ORDER, chunk_at, chunk_extras, head_at
 from octavo.cpu_kernels.layout.hooks import Hooks
 from octavo.cpu_kernels.layout.scores import importance_of, scores_of, share_of
 from octavo.cpu_kernels.layout.spans import add_tail_rows, spans_to_fill
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.numba_support.compile import kernel
 from octavo.cpu_kernels.numba_support.views import array_at, record_at
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.runtime.methods import METHODS
 from octavo.runtime.methods.method import Method, Storage
 

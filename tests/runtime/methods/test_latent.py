@@ -109,7 +109,7 @@ def test_a_method_reads_its_budget(left_empty, opened, method):
     left_empty.context.bytes_read = 0
     left_empty.eval([65])
     cache = left_empty.context.cache
-    share = left_empty.context.bytes_read / (cache.n_tokens * cache.counted_row_bytes)
+    share = left_empty.context.bytes_read / (cache.n_tokens * cache.table.counted_row_bytes)
     assert share == pytest.approx(0.5, abs=0.1)
 
 

@@ -56,8 +56,8 @@ def test_layers_keep_what_algorithm_1_gives_them(model):
         llama.reset()
         llama.eval(TOKENS[:1500])
         cache = llama.context.cache
-        assert set(cache.heads["n_tail"].tolist()) == {1500}
+        assert set(cache.table.heads["n_tail"].tolist()) == {1500}
         llama.eval([TOKENS[1500]])
         expected = papers.squeeze_budgets(similarity, 0.5 * 1501, 0.6)
-        np.testing.assert_allclose(cache.heads["n_tail"][::2], expected, atol=1)
-        assert len(set(cache.heads["n_tail"].tolist())) == 2
+        np.testing.assert_allclose(cache.table.heads["n_tail"][::2], expected, atol=1)
+        assert len(set(cache.table.heads["n_tail"].tolist())) == 2

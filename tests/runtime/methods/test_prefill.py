@@ -5,8 +5,8 @@ import pytest
 from helpers import papers, tiny_models
 
 import octavo
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS
 from octavo.cpu_kernels.methods.h2o import positions_and_attention
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.runtime.document.stored_rows import as_floats
 
 TOKENS = np.random.default_rng(8).integers(32, 127, 1500).tolist()
@@ -39,11 +39,11 @@ def test_h2o_keeps_of_a_whole_prompt_what_the_paper_keeps(model):
     llama = new_llama(model, "h2o:prefill=full,recent=0.25")
     llama.eval(TOKENS[:n_prompt])
     cache = llama.context.cache
-    assert cache.heads["n_tail"].tolist() == [n_prompt] * 6
+    assert cache.table.heads["n_tail"].tolist() == [n_prompt] * 6
     cache.reserve(1)  # a token comes, and so the prompt has ended
     n_kept = int(0.3 * (n_prompt + 1))
-    assert cache.heads["n_tail"].tolist() == [n_kept + 1] * 6
-    cache.heads["n_tail"] -= 1
+    assert cache.table.heads["n_tail"].tolist() == [n_kept + 1] * 6
+    cache.table.heads["n_tail"] -= 1
     for layer in range(3):
         keys = as_floats(dense.context.cache.rows(layer)[0])
         of_layer = np.concatenate([batch[layer] for batch in queries], axis=1)

@@ -61,7 +61,7 @@ def rows_read(llama, n_tokens, n_centroids=0):
     llama.context.bytes_read = 0
     (llama.eval if n_tokens == 1 else llama.read)([1] * n_tokens)
     cache = llama.context.cache
-    of_centroids = len(cache.heads) * n_centroids * HEAD_DIM * 2
+    of_centroids = len(cache.table.heads) * n_centroids * HEAD_DIM * 2
     rows, rest = divmod(llama.context.bytes_read - of_centroids, cache.row_bytes)
     assert rest == 0
     return rows

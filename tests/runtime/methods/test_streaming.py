@@ -70,7 +70,7 @@ def test_a_long_sequence_is_a_short_context_of_what_is_kept(one_layer, name, row
         done = n_tokens
         origins.add(llama.context.cache.origin)
     assert len(origins) > 2
-    assert llama.context.cache.tables.shape[1] < 1900 // 256, "the tails have closed their gaps"
+    assert llama.context.cache.table.tables.shape[1] < 1900 // 256, "the tails have closed their gaps"
 
 
 def test_positions_in_the_sequence_give_something_else(one_layer):

@@ -3,18 +3,19 @@
 import numpy as np
 import pytest
 from helpers import oracle
-from helpers.kernel_heads import chunk_table, moments_of_chunks, read_in_f32, sums_of_chunks, transposed
+from helpers.kernel_heads import chunk_table, extras_offset, moments_of_chunks, read_in_f32, sums_of_chunks, transposed
 from helpers.kernel_inputs import EACH, QUANTISED, ROTATED, SHAPE, Room, address, before_a_hole, halves, read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.cpu_kernels.attend.append_rows import append_rows
-from octavo.cpu_kernels.layout.head import CHUNK_ROWS, HEAD, chunk_bytes, extras_offset
-from octavo.cpu_kernels.layout.hooks import native
+from octavo.cpu_kernels.layer import append_rows
+from octavo.cpu_kernels.layout.head import HEAD, chunk_bytes
 from octavo.cpu_kernels.methods import quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
+from octavo.cpu_kernels.numba_support.compile import native
 from octavo.cpu_kernels.numba_support.shape import Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows.columns import copy_bytes
+from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 METHODS = pytest.mark.parametrize("method", [quest, sparq], ids=["quest", "sparq"])
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from llama_cpp import _internals as internals
 
-from ..llama import Llama
-from .sequence import TokenSequence
+from .llama import Llama
+from .sequences.sequence import TokenSequence
 
 
 class SequencePool:

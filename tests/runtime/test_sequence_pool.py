@@ -9,7 +9,7 @@ import pytest
 import octavo
 from octavo import OctavoError
 from octavo.runtime.query_recorder import QueryHead, Recorder
-from octavo.runtime.sequences.pool import SequencePool
+from octavo.runtime.sequence_pool import SequencePool
 
 pytestmark = pytest.mark.sampled
 
@@ -102,13 +102,13 @@ def test_each_sequence_attends_in_its_own_way(tiny_model):
     assert (str(llama.attention), llama.attention.budget) == ("quest", 0.25)
     llama.context.bytes_read = 0
     expected = in_turns(llama, pool, sequences)[1]
-    read = sequences[1].cache.heads["bytes_read"].sum()
+    read = sequences[1].cache.table.heads["bytes_read"].sum()
     pool.take(sequences[1])
     llama.rewind(LENGTHS[1])
     llama.context.bytes_read = 0
     alone = [pool.step([sequences[1]], [token]) or logits(llama, 0) for token in STEPS[1]]
     np.testing.assert_allclose(alone, expected, atol=2e-3)
-    assert sequences[1].cache.heads["bytes_read"].sum() == read
+    assert sequences[1].cache.table.heads["bytes_read"].sum() == read
     llama.close()
 
 

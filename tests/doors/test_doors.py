@@ -1,0 +1,202 @@
+"""A table of behaviours over the doors of octavo: what one shows of an answer, all show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from helpers.doors import DOORS, Door, House, How
+from helpers.talking_model import ANSWER, LOOP
+
+#: A text without the number that the model names, and one with it.
+WITHOUT, WITH = "The ship sailed in 1785.", "The ship sailed in 90 days."
+
+QUESTION = "Who painted the lighthouse of Skerry?"
+FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
+
+#: More than two pieces of an index, which are read one after another.
+BOOK = "".join(f"On day {day} the committee talked about the price of bread.\n\n" for day in range(50)) + FACT
+
+
+def stopped_for_repeating(door: Door) -> None:
+    ship = door.house.write("ship.txt", WITH)
+    said = door.ask("Hello?", [ship], How(model="looping", limit=1000))
+    assert said.text == (LOOP * 200)[: len(said.text)]
+    assert 300 <= len(said.text) < 400
+    assert said.ended == "loop"
+
+
+def cut_by_the_limit(door: Door) -> None:
+    ship = door.house.write("ship.txt", WITH)
+    said = door.ask("Hello?", [ship], How(limit=3))
+    assert (said.text, said.ended) == (ANSWER[:3], "length")
+
+
+def thought_cut(door: Door) -> None:
+    ship = door.house.write("ship.txt", WITH)
+    said = door.ask("Hello?", [ship], How(model="endless thought", think_budget=8))
+    assert (said.text, said.ended, said.thought_was_cut) == (ANSWER, "stop", True)
+
+
+def names_not_in_the_text(door: Door) -> None:
+    said = door.ask("Hello?", [door.house.write("without.txt", WITHOUT)], How())
+    assert (said.text, said.is_unfounded) == (ANSWER, True)
+    said = door.ask("Hello?", [door.house.write("with.txt", WITH)], How())
+    assert (said.text, said.is_unfounded) == (ANSWER, False)
+
+
+def half_read_document(door: Door) -> None:
+    book = door.house.write(f"half {door.name}.md", BOOK)
+    door.house.index_in_part(book, How())
+    assert door.ask(QUESTION, [book], How(waits=False)).is_from_part
+
+
+def question_about_a_whole(door: Door) -> None:
+    book = door.house.write("wool.md", BOOK)
+    assert not door.ask(QUESTION, [book], How(waits=False)).needs_whole
+    assert door.ask("Summarise the document.", [book], How(waits=False)).needs_whole
+
+
+TOO_LITTLE = "quest:budget=.001"
+
+
+def budget_warning(door: Door) -> None:
+    book = door.house.write("book.md", BOOK)
+    assert door.ask(QUESTION, [book], How(attention=TOO_LITTLE)).warns_of_budget
+    assert not door.ask(QUESTION, [book], How()).warns_of_budget
+
+
+def budget_warning_of_several(door: Door) -> None:
+    books = [door.house.write(f"{number}.md", BOOK) for number in (1, 2)]
+    assert door.ask(QUESTION, books, How(attention=TOO_LITTLE)).warns_of_budget
+    assert not door.ask(QUESTION, books, How()).warns_of_budget
+
+
+def budget_warning_without_document(door: Door) -> None:
+    assert door.ask(QUESTION, [], How(attention=TOO_LITTLE)).warns_of_budget
+    assert not door.ask(QUESTION, [], How()).warns_of_budget
+
+
+def changed_document(door: Door) -> None:
+    name = f"changed {door.name}.txt"
+    assert door.ask("Hello?", [door.house.write(name, WITHOUT)], How()).is_unfounded
+    assert not door.ask("Hello?", [door.house.write(name, WITH)], How()).is_unfounded
+
+
+def sources(door: Door) -> None:
+    filler = "The sea was calm, and nobody came to the harbour that day.\n\n"
+    fact = "The password of the lighthouse at Corvane is marmalade."
+    log = door.house.write("log.md", f"{filler * 6}{fact}\n\n{filler * 6}")
+    how = How(model="", limit=16, sources=True)
+    said = door.ask("What is the password of the lighthouse at Corvane?", [log], how)
+    assert "marmalade" in said.text
+    assert fact in said.sources
+
+
+def refused_question(door: Door) -> None:
+    """A question that is refused leaves no trace in what the next answer is given from."""
+    ship = door.house.write("ship.txt", WITH)
+    refused = door.refuse(ship, How(), "Where?", "long " * 4000)
+    assert refused.sentence
+    assert refused.first[0] == ANSWER
+    assert refused.again == refused.first
+
+
+ROWS: tuple[Callable[[Door], None], ...] = (
+    stopped_for_repeating,
+    cut_by_the_limit,
+    thought_cut,
+    names_not_in_the_text,
+    half_read_document,
+    question_about_a_whole,
+    budget_warning,
+    budget_warning_of_several,
+    budget_warning_without_document,
+    changed_document,
+    sources,
+    refused_question,
+)
+
+_CLIENTS = "The client keeps the conversation, and sends a refused question again or not."
+
+#: Cells that a door has no use for.
+NOT_OFFERED = {
+    ("refused_question", "chat completions"): _CLIENTS,
+    ("refused_question", "messages"): _CLIENTS,
+    ("refused_question", "MCP"): "Each call is a conversation of its own.",
+    ("budget_warning_without_document", "MCP"): "The tools answer from documents alone.",
+}
+
+_UNKNOWN = "The server does not know that a thought was cut."
+_NO_NOTICES = "The tools say nothing about an answer."
+_NOT_SHOWN = "The page shows no notices."
+_PASSAGES_ALONE = "While a document is read, the server answers from passages alone."
+_NOT_SAID = "The server and the tools do not say that the question seems to be about all of a text."
+_CRASH = "`open_document` divides by zero tokens when an attention is given and the document is not read."
+_KEPT = "The refused question stays in the history, and `regenerate` reads it."
+
+#: Cells that fail today. Whoever mends one removes it here: it is an error if such a cell passes.
+DRIFT = {
+    ("thought_cut", "chat completions"): _UNKNOWN,
+    ("thought_cut", "responses"): _UNKNOWN,
+    ("thought_cut", "messages"): _UNKNOWN,
+    ("thought_cut", "MCP"): _NO_NOTICES,
+    ("thought_cut", "page"): _UNKNOWN,
+    ("stopped_for_repeating", "page"): "The page says that the answer has as many tokens as it may.",
+    ("names_not_in_the_text", "MCP"): _NO_NOTICES,
+    ("names_not_in_the_text", "page"): _NOT_SHOWN,
+    ("changed_document", "MCP"): _NO_NOTICES,
+    ("changed_document", "page"): _NOT_SHOWN,
+    ("half_read_document", "command line"): _CRASH,
+    ("half_read_document", "Python"): _CRASH,
+    ("half_read_document", "chat completions"): _PASSAGES_ALONE,
+    ("half_read_document", "responses"): _PASSAGES_ALONE,
+    ("half_read_document", "messages"): _PASSAGES_ALONE,
+    ("half_read_document", "page"): _PASSAGES_ALONE,
+    ("question_about_a_whole", "command line"): _CRASH,
+    ("question_about_a_whole", "Python"): _CRASH,
+    ("question_about_a_whole", "chat completions"): _NOT_SAID,
+    ("question_about_a_whole", "responses"): _NOT_SAID,
+    ("question_about_a_whole", "messages"): _NOT_SAID,
+    ("question_about_a_whole", "MCP"): _NOT_SAID,
+    ("question_about_a_whole", "page"): _NOT_SAID,
+    ("refused_question", "command line"): _KEPT,
+    ("refused_question", "Python"): _KEPT,
+} | {
+    (row, door.name): "Only `open_document` warns."
+    for row in ("budget_warning", "budget_warning_of_several", "budget_warning_without_document")
+    for door in DOORS
+    if (row, door.name) not in (("budget_warning", "command line"), ("budget_warning", "Python"))
+    and (row, door.name) not in NOT_OFFERED
+}
+
+
+def cells():
+    for door in DOORS:
+        for row in ROWS:
+            cell = row.__name__, door.name
+            if cell not in NOT_OFFERED:
+                marks = [pytest.mark.xfail(strict=True, reason=DRIFT[cell])] if cell in DRIFT else []
+                yield pytest.param(door, row, marks=marks, id=f"{door.name}-{row.__name__}")
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    house = House(tmp_path_factory.mktemp("house"))
+    yield house
+    house.close()
+
+
+@pytest.mark.parametrize(("door", "row"), list(cells()))
+def test_each_door_shows_the_same(door, row, house, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    try:
+        row(door(house))
+    finally:
+        house.cancel()
+
+
+def test_tables_name_cells():
+    names = {(row.__name__, door.name) for row in ROWS for door in DOORS}
+    assert names >= DRIFT.keys() | NOT_OFFERED.keys()
+    assert DRIFT.keys().isdisjoint(NOT_OFFERED)
