@@ -195,7 +195,7 @@ async def _messages(message: Message, attachments: Attachments) -> list[Mapping[
 
 
 def _result(content: Any) -> str:
-    """Return the text of a function's result. A picture in it becomes a note, so that the conversation goes on."""
+    """Return the text of a function's result. A note replaces each picture, which would end the conversation."""
     if isinstance(content, str):
         return content
     texts = []
