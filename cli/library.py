@@ -115,17 +115,17 @@ def stop_indexes(names: tuple[str, ...]) -> None:
     """Stop reading documents in the background.
 
     Stops all, or DOCUMENT: a document's name or path. What is read of them is kept, and `octavo index` or a later
-    question reads on from there.
+    question reads on from there; of an upload to a server, the same upload.
     """
-    from ..library.background.reading_queue import ReadingQueue
+    from ..library.background.reading_queue import STOPPED, ReadingQueue
 
     queue = ReadingQueue()
-    queued = queue.documents()
+    queued = [document for document in queue.documents() if document.problem != STOPPED]
     names_of = {document: (document.name, document.path) for document in queued}
     if unknown := [name for name in names if not _called(name, chain.from_iterable(names_of.values()))]:
         raise click.UsageError(f"{', '.join(unknown)} is not read in the background: `octavo list` shows what is.")
     chosen = [document for document in queued if not names or any(_called(name, names_of[document]) for name in names)]
-    queue.remove(chosen)
+    queue.stop(chosen)
     for document in chosen:
         notice(f"Stopped {document.name} ({_progress(document)}).")
     if not chosen:

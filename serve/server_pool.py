@@ -163,7 +163,7 @@ class ServerPool:
         while free_memory().n_bytes < needed and (idle := self._idle()):
             await self._put_away(idle)
         server = await asyncio.to_thread(choice.open, self._turns)
-        await server.documents.resume()
+        server.documents.resume()
         return self._hold(name, server)
 
     def _hold(self, name: str, server: Server) -> _Loaded:

@@ -121,8 +121,8 @@ class Server:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether the model answers, or a document is being read for it."""
-        return bool(self.engine.n_running or self.engine.n_waiting or self.documents.is_reading)
+        """Return whether the model answers."""
+        return bool(self.engine.n_running or self.engine.n_waiting)
 
     def attention_of(self, words: str | None) -> Attention | None:
         """Return how a request attends, with the server's budget and plan; None for the default.

@@ -242,6 +242,7 @@ class Engine:
             running.close()
         self._tasks.fail(RequestError("The server is stopping.", 503))
         self.sequences.close()
+        self.when_busy(False)
 
     def _turn(self) -> None:
         """Do one batch of a prompt, or of several short ones, one token of each answer, and a step of one task."""

@@ -1,7 +1,7 @@
 """Tokens become whole characters of thoughts and of an answer, which ends for one reason. No model takes part."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.ask.answer.answer_stream import AnswerStream, Limits, Meter
@@ -74,6 +74,7 @@ def test_the_first_of_several_stop_texts_ends_the_answer():
     assert (stream.text, stream.stopped_by, stream.n_answer) == ("zero ", "one", 2)
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("ab\n€🙂"), max_size=30), st.data())
 def test_the_text_does_not_depend_on_how_tokens_cut_it(text, data):
     content = text.encode()
