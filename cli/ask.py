@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.argument("arguments", metavar="DOCUMENT... QUESTION", nargs=-1, required=True)
 @click.option(
     "--continue",
-    "goes_on",
+    "continues",
     is_flag=True,
     help="Continue the last conversation about DOCUMENT; without any, the last one.",
 )
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @system_prompt
 def ask(
     arguments: tuple[str, ...],
-    goes_on: bool,
+    continues: bool,
     sources: bool,
     output: str,
     settings: ModelSettings,
@@ -58,8 +58,8 @@ def ask(
     about. QUESTION is the question, in quotes or not, or - to read it from standard input. The answer goes to standard
     output, everything else to standard error. Question and answer are kept for --continue: `octavo chats` lists them.
     """
-    documents, question = split_arguments(arguments, may_lack_documents=goes_on)
-    chat = last_chat(documents, settings) if goes_on else None
+    documents, question = split_arguments(arguments, may_lack_documents=continues)
+    chat = last_chat(documents, settings) if continues else None
     if chat is not None:
         documents, settings = documents or documents_of_chat(chat), with_model_of(chat, settings)
     from ..ask.chats.saved_chats import keep_chat

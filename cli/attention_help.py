@@ -18,28 +18,14 @@ def attention_help() -> str:
     from ..runtime.methods import words
     from ..runtime.methods.attention import parameters_of
 
-    return _explained(
+    return explained(
         "--attention takes one of these words, or several with + between them, such as duo+quest. Parameters follow a "
         "colon: quest:tokens=1024,dense_layers=2.",
         [(word, parameters_of(word)) for word in words()],
     )
 
 
-def task_help() -> str:
-    """Return the tasks of `octavo eval`, with their parameters, as text for a terminal."""
-    from ..evaluation.folders import FOLDER_TASKS, folder_task_class
-    from ..evaluation.tasks import TASKS, task_class
-
-    return _explained(
-        "octavo eval takes one of these tasks. Parameters follow a colon: niah-multikey:haystack=needles,key=uuid.",
-        [
-            *((name, task_class(name)) for name in TASKS),
-            *((name, folder_task_class(name)) for name in FOLDER_TASKS),
-        ],
-    )
-
-
-def _explained(introduction: str, owners: Sequence[tuple[str, type[Parameters]]]) -> str:
+def explained(introduction: str, owners: Sequence[tuple[str, type[Parameters]]]) -> str:
     from ..runtime.methods.parameters import explain, explain_presets, summary
 
     text = click.HelpFormatter(width=_WIDTH)

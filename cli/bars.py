@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from ..progress import clock
-from .compile_time import compiling
+from .render import compiling
 
 
 class _TaskColumn(TextColumn):

@@ -8,13 +8,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..progress import LeftOut, clock
-from .compile_time import compiled_for
 from .fitting import shortened
 from .render import (
     NAMES_SHARE,
     SECONDS_BETWEEN_LINES,
     WITH_SPEED,
     TaskProgress,
+    compiled_for,
     draw,
     notice,
     shows_bars,
@@ -22,7 +22,7 @@ from .render import (
 )
 
 if TYPE_CHECKING:
-    from .told_before import ToldBefore
+    from .shown_notices import ShownNotices
 
 #: Unit of the work on a document's tokens; the work on clusters comes after it.
 _TOKENS = "tokens"
@@ -36,12 +36,12 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
 
     Parameters
     ----------
-    told : ToldBefore, optional
-        Notices about files that are left out, which come only once.
+    shown : ShownNotices, optional
+        Notices about files that are left out, which are shown only once.
     """
 
-    def __init__(self, told: ToldBefore | None = None) -> None:
-        self._told_before = told
+    def __init__(self, shown: ShownNotices | None = None) -> None:
+        self._shown_before = shown
         self._n_documents = self._n_done = self._n_tokens = 0
         self._open: list[_Document] = []
         self._single = TaskProgress()
@@ -49,8 +49,8 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         self.width = _WITH_TOKENS
 
     def notice(self, sentence: str) -> None:
-        told = self._told_before
-        if told is None or not isinstance(sentence, LeftOut) or told.is_new(sentence):
+        before = self._shown_before
+        if before is None or not isinstance(sentence, LeftOut) or before.is_new(sentence):
             notice(sentence)
 
     def begin(self, n_documents: int) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.argument("documents", metavar="[DOCUMENT]...", nargs=-1)
 @click.option(
     "--continue",
-    "goes_on",
+    "continues",
     is_flag=True,
     help="Resume the last conversation about DOCUMENT; without any, the last one.",
 )
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @system_prompt
 def chat(
     documents: tuple[str, ...],
-    goes_on: bool,
+    continues: bool,
     resume: str | None,
     sources: bool,
     output: str,
@@ -68,9 +68,9 @@ def chat(
         raise click.UsageError("Standard input is where questions come from: give the document as a file.")
     from .input_lines import is_terminal, piped_lines, typed_lines
 
-    if goes_on and resume is not None:
+    if continues and resume is not None:
         raise click.UsageError("--resume names a conversation, --continue takes the last one: give one of them.")
-    kept = last_chat(documents, settings) if goes_on else None
+    kept = last_chat(documents, settings) if continues else None
     if resume is not None:
         kept = named_chat(resume, chats_of(settings.model, settings.index_dir))
     if kept is not None:
@@ -167,8 +167,8 @@ class ChatLoop:
 
     def run(self, lines: Iterator[str]) -> None:
         """Take lines until they end, or until /exit."""
-        self._goes_on = True
-        while self._goes_on and (line := next(lines, None)) is not None:
+        self._continues = True
+        while self._continues and (line := next(lines, None)) is not None:
             try:
                 self.take(line.strip())
             except KeyboardInterrupt:
@@ -332,7 +332,7 @@ class ChatLoop:
 
     def exit(self) -> None:
         """Do /exit: leave."""
-        self._goes_on = False
+        self._continues = False
 
     def unknown(self, line: str) -> None:
         """Print that the command does not exist."""

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from ..evaluation.folders import FOLDER_TASKS
-from ..evaluation.tasks import TASKS
+from ..errors import OctavoError
+from ..evaluation.folders import FOLDER_TASKS, folder_task_class
+from ..evaluation.tasks import TASKS, task_class
 from ..library.background.computing import computing
 from ..runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from ..settings import ModelSettings
 from . import options
-from .option_types import AttentionListType, BudgetListType, DepthListType, TaskType
+from .option_types import HELP, AttentionListType, BudgetListType, DepthListType, completions, guessed
 from .render import TaskProgress, markdown_table, notice, print_json, resumable
 
 if TYPE_CHECKING:
@@ -81,6 +83,43 @@ help` prints them all.
 All methods see the same samples. What is measured is kept beside the model: interrupted, the same command resumes
 where it stopped, and methods and depths can be added.
 """
+
+
+#: The beginning of `octavo eval help`.
+_INTRODUCTION = (
+    "octavo eval takes one of these tasks. Parameters follow a colon: niah-multikey:haystack=needles,key=uuid."
+)
+
+
+class TaskType(click.ParamType):  # type: ignore[type-arg]
+    """A task of `octavo eval`, with parameters."""
+
+    name = "TASK[:KEY=VALUE,...]"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return completions([*_ALL_TASKS, HELP], incomplete)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ..runtime.methods.parameters import read_settings
+
+        if value == HELP:
+            from .attention_help import explained
+
+            click.echo(explained(_INTRODUCTION, [(name, _class_of(name)) for name in _ALL_TASKS]), nl=False)
+            raise click.exceptions.Exit(0)
+        name, colon, text = str(value).partition(":")
+        if name not in _ALL_TASKS:
+            guess = guessed(name, _ALL_TASKS)
+            self.fail(f"There is no task named '{name}': choose from {', '.join(_ALL_TASKS)}.{guess}", param, ctx)
+        try:
+            task = _class_of(name)
+            return task(**read_settings(task, text) if colon else {})
+        except OctavoError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+def _class_of(task: str) -> type[Task] | type[FolderTask]:
+    return task_class(task) if task in TASKS else folder_task_class(task)
 
 
 @click.command(help=_HELP)

@@ -37,22 +37,10 @@ def of_a_model(command: Any) -> Any:
     return model(options.index_dir(command))
 
 
-def folders(model: Path | None, index_dir: Path | None) -> list[Path]:
-    """Return the library of a model, those in a folder, or all that this user has."""
-    from ..runtime.store.model_library import Library, libraries
-
-    if model is not None:
-        folder = Library.of(options.model_path(model), index_dir).folder
-        return [folder] if folder.is_dir() else []
-    if index_dir is not None:
-        return [path for path in sorted(index_dir.glob("*.octavo")) if path.is_dir()]
-    return libraries()
-
-
 def _found(model: Path | None, index_dir: Path | None) -> list[Entry]:
     from ..library.catalogue import entries
 
-    return entries(folders(model, index_dir))
+    return entries(options.library_folders(model, index_dir))
 
 
 @click.command(name="list")
@@ -69,7 +57,7 @@ def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> Non
     """
     from ..library.catalogue import older_versions
 
-    found, queued = _found(model, index_dir), _queued(folders(model, index_dir))
+    found, queued = _found(model, index_dir), _queued(options.library_folders(model, index_dir))
     if output == _JSON:
         print_json([*map(_described, found), *map(_described_queued, queued)])
         return
@@ -127,17 +115,17 @@ def stop_indexes(names: tuple[str, ...]) -> None:
     """Stop reading documents in the background.
 
     Stops all, or DOCUMENT: a document's name or path. What is read of them is kept, and `octavo index` or a later
-    question reads on from there.
+    question reads on from there; of an upload to a server, the same upload.
     """
-    from ..library.background.reading_queue import ReadingQueue
+    from ..library.background.reading_queue import STOPPED, ReadingQueue
 
     queue = ReadingQueue()
-    queued = queue.documents()
+    queued = [document for document in queue.documents() if document.problem != STOPPED]
     names_of = {document: (document.name, document.path) for document in queued}
     if unknown := [name for name in names if not _called(name, chain.from_iterable(names_of.values()))]:
         raise click.UsageError(f"{', '.join(unknown)} is not read in the background: `octavo list` shows what is.")
     chosen = [document for document in queued if not names or any(_called(name, names_of[document]) for name in names)]
-    queue.remove(chosen)
+    queue.stop(chosen)
     for document in chosen:
         notice(f"Stopped {document.name} ({_progress(document)}).")
     if not chosen:
@@ -189,7 +177,7 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
     from ..ask.chats.saved_chats import saved_chats
     from ..library.file_texts import forget_texts, kept_texts
 
-    libraries, paths = folders(model, index_dir), {os.path.realpath(name) for name in names}
+    libraries, paths = options.library_folders(model, index_dir), {os.path.realpath(name) for name in names}
     has_text = kept_texts(libraries) & paths
     unnamed = [name for name in names if os.path.realpath(name) not in has_text]
     chosen = _named(unnamed, found := _found(model, index_dir))
@@ -252,7 +240,7 @@ def prune_indexes(
         or (older_than is not None and now - entry.used > older_than)
         or (larger_than is not None and entry.n_bytes > larger_than)
     ]
-    n_forgotten = forget_texts(folders(model, index_dir), is_gone) if stale else 0
+    n_forgotten = forget_texts(options.library_folders(model, index_dir), is_gone) if stale else 0
     if n_forgotten:
         notice(f"Forgot the texts of files that are gone: {n_forgotten:,}.")
     if chosen:

@@ -13,7 +13,7 @@ from . import options
 from .batch_progress import ManyProgress
 from .option_types import Seconds
 from .render import TaskProgress, is_quiet, resumable, spinning
-from .told_before import ToldBefore
+from .shown_notices import ShownNotices
 
 if TYPE_CHECKING:
     from ..ask.session import Session
@@ -115,14 +115,14 @@ def open_session(
         with spinning("Loading the model"):
             return api.open_session(settings, **how, progress=TaskProgress())
     how |= {"reading": reading, "sources": sources}
-    told = ToldBefore(documents)
-    with resumable(), _opening(documents), ManyProgress(told) as progress:
+    shown = ShownNotices(documents)
+    with resumable(), _opening(documents), ManyProgress(shown) as progress:
         if not is_collection(documents) and reading.read != EXCERPTS:
             session: Session = api.open_document(documents[0], settings, **how, progress=progress)
         else:
             session = api.open_documents(documents, settings, **how, progress=progress)
     if not is_quiet():
-        told.keep()
+        shown.keep()
     return session
 
 

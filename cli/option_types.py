@@ -78,40 +78,6 @@ class AttentionListType(click.ParamType):  # type: ignore[type-arg]
         return [one.convert(name, param, ctx) for name in re.split(r",(?!\w+=)", str(value))]
 
 
-class TaskType(click.ParamType):  # type: ignore[type-arg]
-    """A task of `octavo eval`, with parameters."""
-
-    name = "TASK[:KEY=VALUE,...]"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from ..evaluation.folders import FOLDER_TASKS
-        from ..evaluation.tasks import TASKS
-
-        return completions([*TASKS, *FOLDER_TASKS, HELP], incomplete)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from ..errors import OctavoError
-        from ..evaluation.folders import FOLDER_TASKS, folder_task_class
-        from ..evaluation.tasks import TASKS, task_class
-        from ..runtime.methods.parameters import read_settings
-
-        if value == HELP:
-            from .attention_help import task_help
-
-            click.echo(task_help(), nl=False)
-            raise click.exceptions.Exit(0)
-        name, colon, text = str(value).partition(":")
-        known = [*TASKS, *FOLDER_TASKS]
-        if name not in known:
-            guess = guessed(name, known)
-            self.fail(f"There is no task named '{name}': choose from {', '.join(known)}.{guess}", param, ctx)
-        try:
-            task = task_class(name) if name in TASKS else folder_task_class(name)
-            return task(**read_settings(task, text) if colon else {})
-        except OctavoError as problem:
-            self.fail(str(problem), param, ctx)
-
-
 class DepthListType(click.ParamType):  # type: ignore[type-arg]
     """Comma-separated numbers of tokens."""
 

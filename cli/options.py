@@ -374,3 +374,15 @@ def question_text(question: str) -> str:
     if not question.strip():
         raise click.UsageError("The question is empty.")
     return question.strip()
+
+
+def library_folders(model: Path | None, index_dir: Path | None) -> list[Path]:
+    """Return the library of a model, those in a folder, or all that this user has."""
+    from ..runtime.store.model_library import Library, libraries
+
+    if model is not None:
+        folder = Library.of(model_path(model), index_dir).folder
+        return [folder] if folder.is_dir() else []
+    if index_dir is not None:
+        return [path for path in sorted(index_dir.glob("*.octavo")) if path.is_dir()]
+    return libraries()

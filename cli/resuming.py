@@ -23,9 +23,9 @@ _SHOWN = 60
 def chats_of(model: AnyPath | None, index_dir: AnyPath | None) -> list[SavedChat]:
     """Return the conversations with a model, in a folder of indexes, or all that this user has; the newest first."""
     from ..ask.chats.saved_chats import saved_chats
-    from .library import folders
+    from .options import library_folders
 
-    return saved_chats(folders(_path(model), _path(index_dir)))
+    return saved_chats(library_folders(_path(model), _path(index_dir)))
 
 
 def named_chat(name: str, chats: Sequence[SavedChat]) -> SavedChat:

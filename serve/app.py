@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from ..ask.sources.retrieval_heads import source_heads
 from ..errors import OctavoError
+from ..library.background.computing import Computing
 from ..library.batch.job import ReadingJob
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import Library
@@ -129,7 +130,7 @@ def open_server(
     release_threads()  # from now on the engine's thread computes
     attention, most = llama.attention, {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
     engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout, turns=turns)
-    documents.when_removed, engine.when_busy = engine.forget, documents.pauses.note_busy
+    documents.when_removed, engine.when_busy = engine.forget, Computing().note
     server = Server(
         engine=engine,
         library=library,
@@ -151,7 +152,7 @@ def application(pool: ServerPool, access: Access) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         for server in pool.loaded:
-            await server.documents.resume()
+            server.documents.resume()
         yield
         await pool.close()
 

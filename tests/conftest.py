@@ -13,11 +13,16 @@ from helpers import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _clean_state(monkeypatch, tmp_path_factory):
-    """Hide the tester's history of questions and list of libraries from the tests, and theirs from the tester."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
-    monkeypatch.setenv("OCTAVO_FIRST_ANSWER", "1h")  # documents are read, however slow the machine is
+@pytest.fixture(scope="session", autouse=True)
+def _clean_state(tmp_path_factory):
+    """Hide the tester's history of questions, libraries and queue from the tests, and theirs from the tester.
+
+    Servers that several tests share have them, too.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+        patch.setenv("OCTAVO_FIRST_ANSWER", "1h")  # documents are read, however slow the machine is
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -29,14 +29,14 @@ class Entry(NamedTuple):
 
 
 TASKS = {
-    "perplexity": Entry("perplexity.Perplexity", "bits per character of prose, the later part given the earlier"),
+    "perplexity": Entry("prediction.Perplexity", "bits per character of prose, the later part given the earlier"),
     "repetition": Entry("repetition.Repetition", "how much of a passage the model repeats, given its beginning"),
-    "passkey": Entry("passkey.Passkey", "numbers hidden in prose"),
+    "passkey": Entry("needle.Passkey", "numbers hidden in prose"),
     "needle": Entry("needle.Needle", "facts hidden in prose"),
     "qa": Entry("qa.QA", "questions about paragraphs among unrelated ones"),
     "fixed-context": Entry("fixed_context.FixedContext", "many questions on one indexed document"),
     "longbench": Entry("longbench.LongBench", "a dataset of LongBench, from --data FILE.jsonl"),
-    "agreement": Entry("agreement.Agreement", "next-token distributions and attention against dense ones"),
+    "agreement": Entry("prediction.Agreement", "next-token distributions and attention against dense ones"),
     "sources": Entry("sources.Sources", "whether the sources of right answers are right"),
     "niah-single": Entry("niah.SingleNiah", "RULER: the value of a key, hidden in noise"),
     "niah-multikey": Entry("niah.MultiKeyNiah", "RULER: the value of one of four keys"),

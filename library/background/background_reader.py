@@ -1,8 +1,9 @@
 """Read the documents of the queue one after another, in a process that outlives the command that started it.
 
-This process starts another one that reads, and halts it wherever it is while a command computes, or the battery is low.
-It is ended for a document that is to be read before, or when its document leaves the queue: what was read is kept in
-pieces, and is read on from there.
+This process starts another one that reads, and halts it wherever it is while a command or a server computes, or the
+battery is low. An upload that a request waits for is read nevertheless, and the battery halts no upload. The process is
+ended for a document that is to be read before, or when its document leaves the queue: what was read is kept in pieces,
+and is read on from there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -64,21 +66,22 @@ class BackgroundReader:
             self._end()
             self._process = WorkerProcess(_WORK, json.loads(document.job))
         process = self._process
-        process.pause(self._must_wait())
+        process.pause(self._must_wait(document))
         with ThreadPoolExecutor(1) as pool:
             reading = pool.submit(process.do, {"path": document.path}, _Notes(self._queue, document).receive)
             while not wait([reading], _LOOK).done:
                 if process.pid not in (None, self._pid):
                     self._pid = process.pid
                     self._queue.note_process(process.pid)
-                if document.is_same(self._queue.next()):
-                    process.pause(self._must_wait())
+                first = self._queue.next()
+                if first is not None and first.is_same(document):
+                    process.pause(self._must_wait(first))
                 else:
                     self._end()
         self._note_end(document, reading)
 
     def _note_end(self, document: QueuedDocument, reading: Future[Message]) -> None:
-        """Remove a document that was read from the queue, or keep why it was not."""
+        """Take a document that was read from the queue, or keep why it was not read."""
         try:
             result = reading.result()
         except Ended:
@@ -92,10 +95,14 @@ class BackgroundReader:
         if why := result.get("error") or result.get("fatal"):
             self._queue.fail(document, str(why))
         else:
-            self._queue.remove([document])
+            self._queue.finish(document, result["result"]["folders"])
 
-    def _must_wait(self) -> bool:
+    def _must_wait(self, document: QueuedDocument) -> bool:
         """Return whether to halt: others compute, or the battery is low."""
+        if document.is_awaited:
+            return False
+        if document.is_upload:
+            return others_compute()
         if time.monotonic() > self._looked + _LOOK_AT_BATTERY:
             self._battery_is_low, self._looked = battery_is_low(), time.monotonic()
         return self._battery_is_low or others_compute()
@@ -113,8 +120,8 @@ class _Notes:
     def __init__(self, queue: ReadingQueue, document: QueuedDocument) -> None:
         self._queue, self._document = queue, document
         self._task = self._unit = ""
-        self._total = self._done = 0
-        self._noted = 0.0
+        self._total = self._done = self._before = 0
+        self._began = self._noted = 0.0
 
     def receive(self, message: Message) -> None:
         """Receive a message of the process that reads."""
@@ -126,7 +133,8 @@ class _Notes:
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
         """Note that a task begins."""
-        self._task, self._total, self._unit, self._done, self._noted = task, total, unit, done, 0.0
+        self._task, self._total, self._unit, self._done, self._before = task, total, unit, done, done
+        self._began, self._noted = time.time(), 0.0
         self.advance(0)
 
     def advance(self, amount: int) -> None:
@@ -134,7 +142,8 @@ class _Notes:
         self._done += amount
         if time.monotonic() > self._noted + _NOTE:
             self._noted = time.monotonic()
-            self._queue.note_progress(self._document, self._task, self._unit, self._done, self._total)
+            progress = self._task, self._unit, self._done, self._total, self._began, self._before
+            self._queue.note_progress(self._document, *progress)
 
 
 def battery_is_low() -> bool:
@@ -163,19 +172,9 @@ def start_reader() -> None:
     if queue.has_reader:
         return
     with (queue.folder / "reading.log").open("wb") as log:
-        _started[:] = [
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
-            )
-        ]
-
-
-#: The process that was started, which Python would wait for otherwise.
-_started: list[subprocess.Popen[bytes]] = []
+        command, null = [sys.executable, "-P", "-m", __name__], subprocess.DEVNULL
+        process = subprocess.Popen(command, stdin=null, stdout=null, stderr=log, start_new_session=True)
+    threading.Thread(target=process.wait, daemon=True).start()  # a server must not keep it as a zombie
 
 
 def main() -> None:

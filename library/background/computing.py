@@ -1,4 +1,4 @@
-"""Tell the background reader that another process computes, so that it halts meanwhile."""
+"""Halt the background reader while another process computes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,19 @@ def computing() -> Iterator[None]:
             _folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.enter_context(locked(_folder(), shared=True))
         yield
+
+
+class Computing:
+    """Halts the background reader from `note(True)` to `note(False)`, in any threads."""
+
+    def __init__(self) -> None:
+        self._held = ExitStack()
+
+    def note(self, computes: bool) -> None:
+        """Note whether this process computes now."""
+        self._held.close()
+        if computes:
+            self._held.enter_context(computing())
 
 
 def others_compute() -> bool:

@@ -1,4 +1,4 @@
-"""Keep the documents that are to be read in the background: one SQLite file for each user."""
+"""Keep the documents that are to be read in the background, uploads included: one SQLite file for each user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +17,14 @@ from ...system.files import make_private, state_folder
 from ...system.locks import Busy, do_not_wait, locked
 from ...system.sqlite_file import sqlite_errors
 
-#: A document that is in the queue has a row, which tells of the progress while it is read. Those of the last question
-#: come first.
+#: Columns that older versions of octavo do not have.
+_ADDED = {
+    "began": "REAL DEFAULT 0",
+    "before": "INTEGER DEFAULT 0",
+    "awaited": "REAL DEFAULT 0",
+    "folders": "TEXT DEFAULT ''",
+}
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS documents (
     path TEXT, library TEXT, job TEXT, asked REAL, place INTEGER, task TEXT DEFAULT '', unit TEXT DEFAULT '',
@@ -27,7 +33,14 @@ CREATE TABLE IF NOT EXISTS documents (
 CREATE TABLE IF NOT EXISTS process (pid INTEGER, created REAL);
 """
 
-_COLUMNS = "path, library, job, task, unit, done, total, problem"
+#: Seconds for which a document counts as awaited after `ReadingQueue.await_document`.
+_AWAITED = 5.0
+
+#: Seconds for the reader to leave a document.
+_LEAVES = 15.0
+
+#: The problem of an upload that `octavo stop` stopped.
+STOPPED = "Its reading was stopped. Upload it again to continue."
 
 
 class QueuedDocument(NamedTuple):
@@ -38,35 +51,73 @@ class QueuedDocument(NamedTuple):
     path : str
         Its file.
     library : str
-        Folder of the library that its index will stand in.
+        Folder of the library for its index. The file of an upload is in that folder, too.
     job : str
-        How it is read: the fields of a `Job` (library/batch/job.py), in JSON.
+        How the model reads it: the fields of a `Job` (library/batch/job.py), in JSON.
+    asked : float
+        Time at which it was added, in seconds since 1970.
+    place : int
+        Its place among the documents that were added at that time.
     task, unit : str
-        What is done with it now, and the unit of that; "" if it waits.
+        What the reader does with it now, and the unit of that; "" if it waits.
     done, total : int
         Units that are done, and all.
+    began : float
+        Time at which the task began.
+    before : int
+        Units that were done at that time.
     problem : str
         Why it could not be read; else "".
+    awaited : float
+        Time until which a request waits for it.
+    folders : str
+        The folders of an upload's indexes in JSON, from the end of the reading until a server knows them; else "".
     """
 
     path: str
     library: str
     job: str
+    asked: float
+    place: int
     task: str
     unit: str
     done: int
     total: int
+    began: float
+    before: int
     problem: str
+    awaited: float
+    folders: str
+
+    @property
+    def file(self) -> Path:
+        """Return its file."""
+        return Path(self.path)
 
     @property
     def name(self) -> str:
         """Return the file's name."""
-        return Path(self.path).name
+        return self.file.name
 
     @property
     def model(self) -> str:
         """Return the model's name."""
         return f"{Path(self.library).stem}.gguf"
+
+    @property
+    def is_upload(self) -> bool:
+        """Return whether a client of a server uploaded it."""
+        return self.file.is_relative_to(self.library)
+
+    @property
+    def is_pending(self) -> bool:
+        """Return whether the reader will read it."""
+        return not self.problem and not self.folders
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether a request waits for it."""
+        return self.awaited > time.time()
 
     def is_same(self, other: QueuedDocument | None) -> bool:
         """Return whether both are the same document for the same library."""
@@ -74,7 +125,11 @@ class QueuedDocument(NamedTuple):
 
 
 class ReadingQueue:
-    """The documents that are to be read in the background, those of the last question first."""
+    """The documents that are to be read in the background.
+
+    Documents that a request waits for come first, then those of the last question. Uploads are read in their order. An
+    upload stays in the queue until a server takes its indexes.
+    """
 
     def __init__(self) -> None:
         self.folder = state_folder() / "reading"
@@ -89,7 +144,13 @@ class ReadingQueue:
             closing(sqlite3.connect(self._file, timeout=60)) as database,
             database,
         ):
-            database.executescript(_TABLES)
+            if _missing(database):
+                database.execute("BEGIN IMMEDIATE")  # two processes must not add the same column
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    database.execute(statement)
+                for column in _missing(database):
+                    database.execute(f"ALTER TABLE documents ADD COLUMN {column} {_ADDED[column]}")
+                database.commit()
             yield database
 
     def add(self, paths: Iterable[str | os.PathLike[str]], library: Path, job: dict[str, Any]) -> None:
@@ -102,37 +163,70 @@ class ReadingQueue:
         job : dict
             Fields of a `Job`.
         """
-        asked, how = time.time(), json.dumps(job)
-        rows = [
-            (os.path.realpath(path), os.path.realpath(library), how, asked, place) for place, path in enumerate(paths)
-        ]
+        self._add(enumerate(paths), library, job, time.time())
+
+    def add_upload(self, path: Path, library: Path, job: dict[str, Any]) -> None:
+        """Add an upload behind those that the library waits for, or else before all others. See `add`."""
+        others = [upload for upload in self.uploads(library) if upload.is_pending]
+        asked = min((upload.asked for upload in others), default=time.time())
+        self._add([(1 + max((upload.place for upload in others), default=0), path)], library, job, asked)
+
+    def _add(
+        self, places: Iterable[tuple[int, str | os.PathLike[str]]], library: Path, job: dict[str, Any], asked: float
+    ) -> None:
+        folder, how = os.path.realpath(library), json.dumps(job)
+        rows = [(os.path.realpath(path), folder, how, asked, place) for place, path in places]
         with self._open() as database:
             database.executemany(
                 "INSERT INTO documents (path, library, job, asked, place) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET job = excluded.job, asked = excluded.asked, place = excluded.place, "
-                "problem = ''",
+                "problem = '', folders = ''",
                 rows,
             )
 
     def documents(self) -> list[QueuedDocument]:
         """Return all documents, in the order in which they are read; those that could not be read come last."""
+        return [row for row in self._rows() if not row.folders]
+
+    def uploads(self, library: Path) -> list[QueuedDocument]:
+        """Return the uploads of a library, in the same order, with those that were read."""
+        folder = os.path.realpath(library)
+        return [row for row in self._rows() if row.library == folder and row.is_upload]
+
+    def _rows(self) -> list[QueuedDocument]:
         if not self._file.exists():
             return []
+        order = "problem != '', awaited <= ?, asked DESC, place"
         with self._open() as database:
-            rows = database.execute(f"SELECT {_COLUMNS} FROM documents ORDER BY problem != '', asked DESC, place")
-            return [QueuedDocument(*row) for row in rows]
+            query = f"SELECT {', '.join(QueuedDocument._fields)} FROM documents ORDER BY {order}"
+            return [QueuedDocument(*row) for row in database.execute(query, (time.time(),))]
 
     def next(self) -> QueuedDocument | None:
         """Return the document that is to be read now; None if there is none."""
-        return next((document for document in self.documents() if not document.problem), None)
+        return next((document for document in self.documents() if document.is_pending), None)
 
-    def note_progress(self, document: QueuedDocument, task: str, unit: str, done: int, total: int) -> None:
+    def note_progress(
+        self, document: QueuedDocument, task: str, unit: str, done: int, total: int, began: float, before: int
+    ) -> None:
         """Keep how far the reading of a document is."""
-        self._set(document, "task = ?, unit = ?, done = ?, total = ?", task, unit, done, total)
+        fields = "task = ?, unit = ?, done = ?, total = ?, began = ?, before = ?"
+        self._set(document, fields, task, unit, done, total, began, before)
+
+    def await_document(self, document: QueuedDocument) -> None:
+        """Have a document read before others for some seconds, even while answers are computed."""
+        if document.awaited < time.time() + _AWAITED / 2:
+            self._set(document, "awaited = ?", time.time() + _AWAITED)
 
     def fail(self, document: QueuedDocument, problem: str) -> None:
         """Keep why a document could not be read. It is tried again when it is added again."""
         self._set(document, "task = '', problem = ?", problem)
+
+    def finish(self, document: QueuedDocument, folders: Sequence[str]) -> None:
+        """Take a document that was read from the queue; keep the folders of an upload's indexes for its server."""
+        if document.is_upload:
+            self._set(document, "folders = ?", json.dumps(folders))
+        else:
+            self.remove(document)
 
     def _set(self, document: QueuedDocument, fields: str, *values: Any) -> None:
         with self._open() as database:
@@ -141,11 +235,28 @@ class ReadingQueue:
                 (*values, document.path, document.library),
             )
 
-    def remove(self, documents: Iterable[QueuedDocument]) -> None:
-        """Remove documents. One that is being read is left, and nothing that was read of it is lost."""
+    def stop(self, documents: Iterable[QueuedDocument]) -> None:
+        """Stop reading documents. What was read is kept; an upload stays, with a problem, for its server."""
+        for document in documents:
+            if document.is_upload and not document.problem:
+                self.fail(document, STOPPED)
+            else:
+                self.remove(document)
+
+    def remove(self, document: QueuedDocument) -> None:
+        """Remove a document. The reader leaves it if it reads it, and nothing that was read of it is lost."""
         with self._open() as database:
-            keys = [(document.path, document.library) for document in documents]
-            database.executemany("DELETE FROM documents WHERE path = ? AND library = ?", keys)
+            key = document.path, document.library
+            database.execute("DELETE FROM documents WHERE path = ? AND library = ?", key)
+
+    def end(self, document: QueuedDocument) -> None:
+        """Remove a document, and wait until no process reads it."""
+        if not self.has_reader:
+            self.end_left_over()
+        process = self.process() if document.is_same(self.next()) else None
+        self.remove(document)
+        if process is not None:
+            psutil.wait_procs([process], _LEAVES)
 
     @property
     def has_reader(self) -> bool:
@@ -164,13 +275,22 @@ class ReadingQueue:
             database.execute("DELETE FROM process")
             database.execute("INSERT INTO process VALUES (?, ?)", (pid, psutil.Process(pid).create_time()))
 
-    def end_left_over(self) -> None:
-        """End the process that a killed reader left behind: if it was just being halted, it would hold its locks."""
+    def process(self) -> psutil.Process | None:
+        """Return the process that reads, or was left behind; None if it has ended."""
         with self._open() as database:
             kept = database.execute("SELECT pid, created FROM process").fetchone()
-            database.execute("DELETE FROM process")
         with suppress(psutil.NoSuchProcess):
             if kept is not None and (process := psutil.Process(kept[0])).create_time() == kept[1]:
+                return process
+        return None
+
+    def end_left_over(self) -> None:
+        """End the process that a killed reader left behind: if it was just being halted, it would hold its locks."""
+        process = self.process()
+        with self._open() as database:
+            database.execute("DELETE FROM process")
+        if process is not None:
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
 
     def hand_over(self, path: str | None, library: Path) -> bool:
@@ -183,5 +303,11 @@ class ReadingQueue:
         found = self.next() if path is not None else None
         if found is None or (found.path, found.library) != (os.path.realpath(str(path)), os.path.realpath(library)):
             return False
-        self.remove([found])
+        self.remove(found)
         return True
+
+
+def _missing(database: sqlite3.Connection) -> list[str]:
+    """Return the columns that the table of documents lacks; without a table, all that were added."""
+    there = {column[1] for column in database.execute("PRAGMA table_info(documents)")}
+    return [column for column in _ADDED if column not in there]

@@ -19,14 +19,12 @@ from ...runtime.query_recorder import QueryHead, Recorder
 from ...system.working_time import working_time
 from ..request_error import RequestError
 from .prompt_limits import PromptLimits
-from .request import AnswerPart, End, Request, TokenLogprob
+from .request import AnswerPart, End, Request, TokenLogprob, Totals
 from .running_request import RunningRequest
 from .sampler import check_bias, token_logprob
 from .sequences import Sequences
 from .tasks import Tasks, once
-from .totals import Totals
-from .turns import Turns
-from .waiting_line import WaitingLine
+from .turns import Turns, WaitingLine
 
 if TYPE_CHECKING:
     from ..library.open_document import Source
@@ -242,6 +240,7 @@ class Engine:
             running.close()
         self._tasks.fail(RequestError("The server is stopping.", 503))
         self.sequences.close()
+        self.when_busy(False)
 
     def _turn(self) -> None:
         """Do one batch of a prompt, or of several short ones, one token of each answer, and a step of one task."""

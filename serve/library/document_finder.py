@@ -78,7 +78,7 @@ class DocumentFinder:
         named = self._documents.find(references)
         if reads == WHOLE and named.unread:
             for upload in named.unread:
-                await self._documents.wait(upload.id, report)
+                await self._documents.wait(upload.file.parent.name, report)
             named = self._documents.find(references)
         found, unread = named
         if unread:

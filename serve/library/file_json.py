@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from ...library import catalogue
+from ...library.background.reading_queue import QueuedDocument
 from .served_document import ReadDocument
-from .upload import Upload
 
 
 def document_as_json(parts: Sequence[ReadDocument], folders: Sequence[str], is_upload: bool) -> dict[str, Any]:
@@ -23,15 +24,25 @@ def document_as_json(parts: Sequence[ReadDocument], folders: Sequence[str], is_u
     return {**file, "tokens": sum(part.described["tokens"] for part in parts), "index_bytes": n_bytes}
 
 
-def upload_as_json(upload: Upload, folders: Sequence[str]) -> dict[str, Any]:
+def upload_as_json(upload: QueuedDocument, folders: Sequence[str]) -> dict[str, Any]:
     """Describe an upload that is being read, or could not be."""
-    n_bytes = upload.file.stat().st_size if upload.file.exists() else 0
+    file = upload.file.stat() if upload.file.exists() else None
+    n_bytes, created = (file.st_size, file.st_mtime) if file else (0, upload.asked)
     status = "error" if upload.problem else "processing"
-    file = _file(upload.id, upload.name, n_bytes, int(upload.created), status, folders)
-    progress = upload.progress
-    n_tokens = progress.total if progress and progress.unit == "tokens" else None
-    shown = progress.as_json() if progress and not upload.problem else None
-    return {**file, "status_details": upload.problem or None, "tokens": n_tokens, "progress": shown}
+    described = _file(upload.file.parent.name, upload.name, n_bytes, int(created), status, folders)
+    n_tokens = upload.total if upload.total and upload.unit == "tokens" else None
+    shown = progress_as_json(upload) if upload.total and not upload.problem else None
+    return {**described, "status_details": upload.problem or None, "tokens": n_tokens, "progress": shown}
+
+
+def progress_as_json(upload: QueuedDocument) -> dict[str, Any]:
+    """Describe how far the reading of an upload is: "Reading" the document, or "Reading part 1 of 3"."""
+    verb, _, name = upload.task.partition(" ")
+    _, _, part = name.partition(f"{upload.name}, part ")
+    passed, done = time.time() - upload.began, upload.done - upload.before
+    left = passed / done * (upload.total - upload.done) if done else None
+    counts = {"unit": upload.unit, "total": upload.total, "done": upload.done}
+    return {"task": f"{verb} part {part}" if part else verb, **counts, "seconds_left": left and round(left, 1)}
 
 
 def _file(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...errors import OctavoError
 from ...library import catalogue
+from ...library.background.reading_queue import ReadingQueue
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from .upload_folder import uploads_of
@@ -28,7 +29,10 @@ def find_upload(libraries: Iterable[Library], reference: str) -> Path | None:
 def forget_upload(libraries: Iterable[Library], document_id: str) -> None:
     """Remove an upload, and its indexes, from the libraries of models that are not loaded."""
     for library in libraries:
-        folder = uploads_of(library) / document_id
+        folder, queue = uploads_of(library) / document_id, ReadingQueue()
+        for upload in queue.uploads(library.folder):
+            if upload.file.parent.name == document_id:
+                queue.end(upload)
         for index, manifest in LibrarySnapshot(library).indexes if folder.is_dir() else ():
             if Path(manifest["document"].get("path", "")).parent == folder.resolve():
                 with suppress(OctavoError):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from glob import has_magic
@@ -21,6 +22,8 @@ from ...convert.identity import find_index, identity, usable_settings
 from ...convert.pipeline import covers_by
 from ...errors import OctavoError
 from ...library import catalogue
+from ...library.background.background_reader import start_reader
+from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue
 from ...library.batch.job import ReadingJob
 from ...library.file_texts import forget_texts
 from ...library.text_store import is_gone
@@ -29,7 +32,7 @@ from ...runtime.sequences.sequence import n_common
 from ...runtime.store.index_files import open_index
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
-from ...settings import PREFILLS, Extraction
+from ...settings import PREFILLS
 from ...system.files import PARTIAL
 from ..engine.request import PromptProgress
 from ..engine.tasks import Report
@@ -37,24 +40,22 @@ from ..request_error import RequestError
 from .file_json import document_as_json, upload_as_json
 from .open_document import OpenDocument
 from .other_libraries import find_upload
-from .pauses import Pauses
 from .served_document import ReadDocument
-from .upload import Upload
 from .upload_folder import UploadFolder, file_name, is_in_folder, uploads_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-#: Seconds between reports to a request that waits for a document.
-_BETWEEN_REPORTS = 0.5
+#: Seconds between looks at what the background reader does, and between attempts to start it.
+_LOOK, _START = 0.25, 5.0
 
 
 class Found(NamedTuple):
     """The documents of a request: those that are indexed, and uploads that are still being read."""
 
     read: list[ReadDocument]
-    unread: list[Upload]
+    unread: list[QueuedDocument]
 
 
 class ServedLibrary:
@@ -67,31 +68,40 @@ class ServedLibrary:
     """
 
     def __init__(self, llama: Llama, library: Library, job: ReadingJob) -> None:
-        self._llama, self._library, self._job = llama, library, job
+        self._llama, self._library, self._job, self._queue = llama, library, job, ReadingQueue()
+        self.extraction = job.reading.extraction
         covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
         self._identities = [
             identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(covers)
         ]
-        self._uploads: dict[str, Upload] = {}
         self._folder = UploadFolder(uploads_of(library))
         self._later_names: dict[str, str] = {}  # of files that were uploaded again, with their ids
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._one_at_a_time, self._closing = asyncio.Semaphore(1), False
-        self.pauses = Pauses()
+        self._has_taken = False
+        self._watching: asyncio.Task[None] | None = None
         self._lock = threading.Lock()
         self._opened: dict[Path, OpenDocument] = {}
         self.when_removed: Callable[[str], None] = lambda document_id: None
         self.others: Sequence[Library] = ()
 
-    @property
-    def is_reading(self) -> bool:
-        """Return whether an upload is being read."""
-        return any(not upload.finished.is_set() for upload in self._uploads.values())
+    def _uploads(self) -> dict[str, QueuedDocument]:
+        """Return the uploads that are being read or could not be, by id, newest first; take those that were read."""
+        uploads = self._queue.uploads(self._library.folder)
+        for upload in uploads:
+            if upload.folders:
+                self._take(upload)
+        newest = sorted(uploads, key=lambda upload: (-upload.asked, -upload.place))
+        return {upload.file.parent.name: upload for upload in newest if not upload.folders}
 
-    @property
-    def extraction(self) -> Extraction:
-        """Return how texts are taken from uploaded files."""
-        return self._job.reading.extraction
+    def _take(self, upload: QueuedDocument) -> None:
+        """Take the indexes of an upload from the queue; they may be those of another document with its text."""
+        document_id, names = upload.file.parent.name, {Path(folder).name for folder in json.loads(upload.folders)}
+        self._folder.note_read(document_id)
+        original = next((each.id for each in self._indexes() if each.folder.name in names), document_id)
+        if original != document_id:
+            with suppress(OctavoError):
+                self._folder.note_copy(document_id, original)
+        self._queue.remove(upload)
+        self._has_taken = True
 
     def _indexes(self) -> Iterator[ReadDocument]:
         """Yield each document whose index fits the model's attention, the newest first."""
@@ -102,9 +112,10 @@ class ServedLibrary:
             if any(find_index(self._llama, snapshot, sha256, settings) == folder for settings in self._identities):
                 yield ReadDocument(self._id_of(described), folder, manifest)
 
-    def _finished(self) -> list[ReadDocument]:
-        """Return the indexed documents, without the first parts of an upload that is still being read."""
-        return [document for document in self._indexes() if document.id not in self._uploads]
+    def _documents(self) -> tuple[list[ReadDocument], dict[str, QueuedDocument]]:
+        """Return the indexed documents, without the first parts of uploads that are being read; and these uploads."""
+        uploads = self._uploads()
+        return [document for document in self._indexes() if document.id not in uploads], uploads
 
     def _id_of(self, described: dict[str, Any]) -> str:
         """Return the id of a document from its content: that of an upload's file, else its text, or its file's version.
@@ -144,15 +155,16 @@ class ServedLibrary:
         RequestError
             A name is unknown, a pattern fits no document, or a document could not be read.
         """
-        finished = self._finished()
-        found = {each.key: each for name in references for each in self._named(name, finished)}
-        read = [each for each in found.values() if isinstance(each, ReadDocument)]
-        return Found(read, [each for each in found.values() if isinstance(each, Upload)])
+        documents = self._documents()
+        named = [each for name in references for each in self._named(name, *documents)]
+        read = {each.folder: each for each in named if isinstance(each, ReadDocument)}
+        unread = {each.file: each for each in named if isinstance(each, QueuedDocument)}
+        return Found(list(read.values()), list(unread.values()))
 
     def knows(self, reference: str) -> bool:
         """Return whether a document has an id or a name, or names fit a pattern."""
         try:
-            return bool(self._named(reference, self._finished()))
+            return bool(self._named(reference, *self._documents()))
         except RequestError as problem:
             return problem.status != 404
 
@@ -164,7 +176,7 @@ class ServedLibrary:
 
     def file_of(self, document_id: str) -> Path | None:
         """Return the file of a document, if it is there; None without one."""
-        upload, document_id = self._uploads.get(document_id), self._folder.copied(document_id)
+        upload, document_id = self._uploads().get(document_id), self._folder.copied(document_id)
         paths = [str(upload.file)] if upload is not None else []
         paths += [each.described.get("path", "") for each in self._indexes() if each.id == document_id]
         return next((Path(path) for path in paths if path and os.path.isfile(path)), None)
@@ -173,18 +185,20 @@ class ServedLibrary:
         """Open an indexed document. Raise OctavoError if its index is damaged."""
         return await asyncio.to_thread(self._open, document)
 
-    def _named(self, reference: str, finished: Sequence[ReadDocument]) -> Sequence[ReadDocument | Upload]:
+    def _named(
+        self, reference: str, finished: Sequence[ReadDocument], uploads: Mapping[str, QueuedDocument]
+    ) -> Sequence[ReadDocument | QueuedDocument]:
         """Return the documents with an id, or else with a name, or in a folder, or with names that fit a pattern.
 
         Of several with the same name, the newest counts, which is one that is being read if there is any.
         """
-        reading = [upload for upload in reversed(self._uploads.values()) if not upload.problem]
+        reading = {name: upload for name, upload in uploads.items() if not upload.problem}
         reference = self._folder.copied(reference)
         for document in finished:
             if document.id == reference:
                 return document.parts(other for other in finished if other.id == reference)
-        for upload in reading:
-            if reference in (upload.id, upload.name):
+        for name, upload in reading.items():
+            if reference in (name, upload.name):
                 return [upload]
         for document in finished:
             if document.name == reference:
@@ -192,20 +206,20 @@ class ServedLibrary:
         for document in finished:
             if document.file == reference:
                 return document.parts(finished)
-        found: list[ReadDocument | Upload] = []
+        found: list[ReadDocument | QueuedDocument] = []
         found += [document for document in finished if is_in_folder(self._folders_of_read(document), reference)]
-        found += [upload for upload in reading if is_in_folder(self._folders_of(upload.id), reference)]
+        found += [upload for name, upload in reading.items() if is_in_folder(self._folders_of(name), reference)]
         if not found and has_magic(reference):
             found += [document for document in finished if fnmatch(document.name, reference)]
             found += [other for other in finished if fnmatch(other.file, reference) and other not in found]
-            found += [upload for upload in reading if fnmatch(upload.name, reference)]
-        for upload in self._uploads.values():
-            if not found and upload.problem and reference in (upload.id, upload.name):
+            found += [upload for upload in reading.values() if fnmatch(upload.name, reference)]
+        for name, upload in uploads.items():
+            if not found and upload.problem and reference in (name, upload.name):
                 raise RequestError(f"{upload.name} could not be read: {upload.problem}")
         known = self._later_names.get(reference)
         if not found and known is not None:
             found += next((document.parts(finished) for document in finished if document.id == known), ())
-            found += [upload for upload in reading if upload.id == known and not found]
+            found += [] if found or known not in reading else [reading[known]]
         if not found:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
         return found
@@ -230,14 +244,15 @@ class ServedLibrary:
         """Return the share of its file's tokens that a document has, which may be a part."""
         if "part" not in document.described:
             return 1.0
-        n_tokens = sum(part.described["tokens"] for part in document.parts(self._finished()))
+        n_tokens = sum(part.described["tokens"] for part in document.parts(self._documents()[0]))
         return float(document.described["tokens"] / n_tokens)
 
     def open_all(self) -> None:
         """Open all documents, so that prompts that begin with one find it. Leave out those that fail."""
-        for document in self._finished():
-            with suppress(OctavoError):
-                self._open(document)
+        for document in self._documents()[0]:
+            if document.folder not in self._opened:
+                with suppress(OctavoError):
+                    self._open(document)
 
     def begun_by(self, tokens: np.ndarray) -> OpenDocument | None:
         """Find the longest open document that a prompt begins with."""
@@ -264,7 +279,7 @@ class ServedLibrary:
         return best, found
 
     async def add_bytes(self, name: str, data: bytes, folder: str = "") -> str:
-        """Store an upload, and read it in the background; return its id, which depends on the bytes alone.
+        """Store an upload for the background reader; return its id, which depends on the bytes alone.
 
         Parameters
         ----------
@@ -279,79 +294,83 @@ class ServedLibrary:
             It cannot be stored.
         """
         document_id = self._folder.copied(f"file-{hashlib.sha256(data).hexdigest()[:24]}")
-        upload = self._uploads.get(document_id)
-        is_read = any(document.id == document_id for document in self._finished())
-        if is_read or (upload is not None and not upload.finished.is_set()):
+        finished, uploads = self._documents()
+        upload = uploads.get(document_id)
+        is_read = any(document.id == document_id for document in finished)
+        if is_read or (upload is not None and not upload.problem):
             self._later_names[file_name(name)] = document_id
         else:
+            if upload is not None:
+                self._queue.remove(upload)
             document_id = f"file-{hashlib.sha256(data).hexdigest()[:24]}"
             file = await asyncio.to_thread(self._folder.store, document_id, name, data)
-            self._begin(document_id, file)
+            self._queue_upload(file)
+            self._watch()
         self._folder.add_folder(document_id, folder)
         return document_id
 
-    async def resume(self) -> None:
-        """Resume the uploads that a stop of the server interrupted."""
+    def resume(self) -> None:
+        """Have the uploads read that an earlier server left."""
+        queued = self._uploads()
         for document_id, file in self._folder.unread():
-            self._begin(document_id, file)
+            if document_id not in queued:  # an older octavo left it, or the queue was deleted
+                self._queue_upload(file)
+        self._watch()
 
-    def _begin(self, document_id: str, file: Path) -> None:
-        """Read an upload in the background."""
-        self._uploads[document_id] = upload = Upload(file, self._job)
-        task = asyncio.create_task(self._read(document_id, upload))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _queue_upload(self, file: Path) -> None:
+        self._queue.add_upload(file, self._library.folder, self._job.anywhere(self._library).as_json())
 
-    async def _read(self, document_id: str, upload: Upload) -> None:
-        async with self._one_at_a_time:
-            with self.pauses.of(upload.process):
-                await upload.run()
-        if self._uploads.get(document_id) is not upload:
-            return
-        if upload.is_read:
-            self._folder.note_read(document_id)
-        if self._closing:
-            return
-        if upload.problem:
+    def _watch(self) -> None:
+        """Keep the background reader running until all uploads are read."""
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._until_read())
+
+    async def _until_read(self) -> None:
+        started, pending = -_START, True
+        while pending or self._has_taken:
+            uploads = self._uploads()
+            failed = [name for name, upload in uploads.items() if upload.problem not in ("", STOPPED)]
+            failed = [name for name in failed if uploads[name].file.exists()]
+            for name in failed:  # at once: a client may upload it again
+                self._folder.remove(name)
+            if self._has_taken:
+                self._has_taken = False
+                await asyncio.to_thread(self.open_all)
             with suppress(OctavoError):
-                await self._remove_indexes(document_id)  # the finished parts of a document that failed
-            self._folder.remove(document_id)
-            with suppress(OctavoError):
-                await self._forget_texts()
-            return
-        del self._uploads[document_id]
-        finished = self._finished()
-        original = next((document.id for document in finished if document.folder in upload.folders), document_id)
-        if original != document_id:
-            with suppress(OctavoError):
-                self._folder.note_copy(document_id, original)
-        for document in finished:
-            if document.id == original:
-                with suppress(OctavoError):
-                    await self.open_at(document)
+                for name in failed:
+                    await self._remove_indexes(name)  # of its first parts
+                if failed:
+                    await self._forget_texts()
+            pending = any(not upload.problem for upload in uploads.values())
+            if pending and time.monotonic() > started + _START:
+                started = time.monotonic()
+                try:
+                    start_reader()
+                except OSError as problem:
+                    for upload in uploads.values():
+                        self._queue.fail(upload, upload.problem or f"It cannot be read: {problem.strerror}.")
+            await asyncio.sleep(_LOOK if pending else 0)
 
     async def wait(self, document_id: str, report: Report | None = None) -> None:
         """Wait until a document is read; `report` receives how far it is. Raise RequestError if it cannot be read."""
-        upload = self._uploads.get(document_id)
-        if upload is not None:
-            with self.pauses.waiting():
-                while not upload.finished.is_set():
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(upload.finished.wait(), _BETWEEN_REPORTS)
-                    if report is not None and (progress := upload.progress) is not None:
-                        seconds = time.monotonic() - progress.began
-                        report(PromptProgress(progress.total, progress.done_before, progress.done, seconds))
+        while (upload := self._uploads().get(document_id)) is not None:
             if upload.problem:
                 raise RequestError(f"{upload.name} could not be read: {upload.problem}")
+            self._queue.await_document(upload)
+            self._watch()
+            if report is not None and upload.total:
+                report(PromptProgress(upload.total, upload.before, upload.done, time.time() - upload.began))
+            await asyncio.sleep(_LOOK)
 
     def list(self) -> list[dict[str, Any]]:
         """Describe all documents for clients, the newest first."""
         by_id: defaultdict[str, list[ReadDocument]] = defaultdict(list)
-        for document in self._finished():
+        finished, uploads = self._documents()
+        for document in finished:
             by_id[document.id].append(document)
-        finished = [self._as_json(documents) for documents in by_id.values()]
-        begun = [upload_as_json(upload, self._folders_of(name)) for name, upload in self._uploads.items()]
-        return sorted([*begun, *finished], key=lambda file: -file["created_at"])
+        indexed = [self._as_json(documents) for documents in by_id.values()]
+        begun = [upload_as_json(upload, self._folders_of(name)) for name, upload in uploads.items()]
+        return sorted([*begun, *indexed], key=lambda file: -file["created_at"])
 
     def _as_json(self, documents: Sequence[ReadDocument]) -> dict[str, Any]:
         """Describe a file by its index, or the indexes of its parts."""
@@ -360,8 +379,9 @@ class ServedLibrary:
 
     def describe(self, document_id: str) -> dict[str, Any]:
         """Describe a document for clients. Raise RequestError if the document is unknown."""
+        files = self.list()
         original = self._folder.copied(document_id)
-        for file in self.list():
+        for file in files:
             if file["id"] == original:
                 return file
         raise RequestError(f"There is no file {document_id}.", 404, "not_found")
@@ -371,9 +391,10 @@ class ServedLibrary:
 
         Raise RequestError if the document is unknown.
         """
-        upload, document_id = self._uploads.pop(document_id, None), self._folder.copied(document_id)
+        upload, document_id = self._uploads().get(document_id), self._folder.copied(document_id)
         if upload is not None:
-            await upload.cancel()
+            self._folder.note_read(document_id)  # no server resumes it
+            await asyncio.to_thread(self._queue.end, upload)
             for partial in self._library.folder.glob(f"{folder_name(upload.name)}-*{PARTIAL}"):
                 with suppress(OctavoError):
                     catalogue.remove(partial)
@@ -397,8 +418,7 @@ class ServedLibrary:
         return len(folders)
 
     async def close(self) -> None:
-        """Stop all readings. They resume when the server starts again."""
-        self._closing = True
-        for upload in list(self._uploads.values()):
-            await upload.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Leave uploads to the background reader."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)

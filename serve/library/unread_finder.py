@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from ...ask.context.passages import PassageFinder
 from ...documents.document import Document
+from ...library.background.reading_queue import QueuedDocument
 from ...library.document_work import KeepText
 from ...library.source_text import SourceFile, SourceText
 from ...library.text_store import TEXTS, TextStore, is_gone
@@ -22,7 +23,6 @@ from ..engine.tasks import Report, reported
 from ..request_error import RequestError
 from .open_document import OpenDocument, OpenExcerpts, OpenText
 from .served_library import Found, ServedLibrary
-from .upload import Upload
 
 
 class _Origin(NamedTuple):
@@ -61,7 +61,7 @@ class UnreadFinder:
         """
         store = await self._open_store()
         try:
-            origins = {await self._kept(store, upload): _Origin(upload.id) for upload in found.unread}
+            origins = {await self._kept(store, upload): _Origin(upload.file.parent.name) for upload in found.unread}
             for document in found.read:
                 opened = await self._documents.open_at(document)
                 first_line = opened.described.get("first_line", 1)
@@ -71,7 +71,7 @@ class UnreadFinder:
         finally:
             store.close()
 
-    async def text(self, upload: Upload) -> str:
+    async def text(self, upload: QueuedDocument) -> str:
         """Return the text of an upload. Raise RequestError if it cannot be read."""
         store = await self._open_store()
         try:
@@ -107,7 +107,7 @@ class UnreadFinder:
             opened = self._opened[key] = OpenExcerpts(passages.laid_out, texts, passages.basis.share)
         return opened
 
-    async def _kept(self, store: TextStore, upload: Upload) -> SourceText:
+    async def _kept(self, store: TextStore, upload: QueuedDocument) -> SourceText:
         """Keep the text of an upload, unless that was done before."""
         file = SourceFile(upload.file, self._documents.extraction)
         async with self._adding:
@@ -120,7 +120,7 @@ class UnreadFinder:
                 raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
         return kept
 
-    async def _keep(self, upload: Upload) -> None:
+    async def _keep(self, upload: QueuedDocument) -> None:
         """Keep the text of an upload."""
         settings = {"texts": str(self._texts), "extraction": vars(self._documents.extraction)}
         process = WorkerProcess(name_of(KeepText), settings)

@@ -106,7 +106,7 @@ def test_what_is_read_in_the_background_is_listed_and_stopped(book, on_tiny, tmp
     for path in (book, other):
         octavo("ask", path, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
     queue = ReadingQueue()
-    queue.note_progress(queue.next(), "Reading other.md", "tokens", 512, 2048)
+    queue.note_progress(queue.next(), "Reading other.md", "tokens", 512, 2048, time.time(), 0)
     shown = octavo("list", *library)
     assert re.search(r"^other\.md +tiny\.gguf +Reading other\.md: 512 of 2,048 tokens", shown.stdout, re.M)
     assert re.search(r"^book\.md +tiny\.gguf +waiting", shown.stdout, re.M)

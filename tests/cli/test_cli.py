@@ -12,7 +12,8 @@ from helpers import tiny_models
 from helpers.command_line import fails, octavo
 
 from octavo.cli import main as cli_main
-from octavo.cli.option_types import AttentionType, TaskType
+from octavo.cli.eval import TaskType
+from octavo.cli.option_types import AttentionType
 
 NO_HEAVY_IMPORTS = ("llama_cpp", "numba", "numpy", "sklearn", "rich", "prompt_toolkit", "psutil", "joblib")
 

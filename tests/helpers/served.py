@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import uvicorn
 
+from octavo.library.background.computing import Computing
 from octavo.library.batch.job import ReadingJob
 from octavo.runtime.load_model import load
 from octavo.runtime.methods.attention import Attention
@@ -33,7 +34,7 @@ class Served:
 
     def __init__(self, server: Any, url: str) -> None:
         self.server, self.url = server, url
-        self.client = httpx.Client(base_url=url, timeout=60)
+        self.client, self._computing = httpx.Client(base_url=url, timeout=60), Computing()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -70,6 +71,14 @@ class Served:
             time.sleep(0.1)
             file = self.client.get(f"/v1/files/{file['id']}").json()
         return file
+
+    def hold(self) -> None:
+        """Halt the background reader, as while answers are computed."""
+        self._computing.note(True)
+
+    def let_go(self) -> None:
+        """Let the background reader continue."""
+        self._computing.note(False)
 
     def wait_until_idle(self) -> None:
         """Wait until no request is worked on, as its engine's thread sees it: others see its turns half done."""
@@ -144,6 +153,7 @@ def serving(
             time.sleep(0.01)
         yield served
     finally:
+        served.let_go()
         served.client.close()
         runner.should_exit = True
         thread.join()

@@ -25,23 +25,14 @@ QUESTION = "Who painted the lighthouse of Skerry?"
 
 
 @pytest.fixture
-def held(served, monkeypatch):
-    """A server whose readings halt, as while it computes answers, until the test ends."""
-    hold(served, monkeypatch)
+def held(served):
+    """A server whose uploads wait, as while it computes answers, until the test ends."""
+    served.hold()
     yield served
     for file in served.client.get("/v1/files").json()["data"]:
         if file["status"] != "processed":
             served.client.delete(f"/v1/files/{file['id']}")
-    let_go(served)
-
-
-def hold(served, monkeypatch):
-    monkeypatch.setattr(served.server.engine, "when_busy", lambda is_busy: None)
-    served.server.documents.pauses.note_busy(True)
-
-
-def let_go(served):
-    served.server.documents.pauses.note_busy(False)
+    served.let_go()
 
 
 def ask(served, document, question=QUESTION, **more):
@@ -137,9 +128,9 @@ def test_sources_name_the_page(held, attended):
 
 
 def test_a_name_means_the_newest_document(held):
-    let_go(held)
+    held.let_go()
     old = held.read("same.md", b"It was a lighthouse of Lundy. " * 12)
-    held.server.documents.pauses.note_busy(True)
+    held.hold()
     new = held.upload("same.md", BOOK.encode())
     assert ask(held, "same.md")["document"] == [{"file_id": new["id"], "filename": "same.md"}]
     assert ask(held, old["id"])["document"] == {"file_id": old["id"], "filename": "same.md"}
@@ -191,10 +182,10 @@ def test_a_part_is_told_with_its_share(served):
 
 
 def test_documents_that_are_read_and_one_that_is_not_give_passages_together(held, attended):
-    let_go(held)
+    held.let_go()
     loaves = FILLER * 60 + "# Finch\n\nAda Finch sold 119 loaves.\n"
     parts = held.read("finch.txt", loaves.encode())
-    held.server.documents.pauses.note_busy(True)
+    held.hold()
     book = held.upload("book.md", BOOK.encode())
     question = "Who painted Skerry? How many loaves did Ada Finch sell?"
     answer = ask(held, ["book.md", parts["id"]], question)
@@ -221,7 +212,7 @@ def test_a_request_for_the_whole_document_waits_until_it_is_read(held):
 
 
 def test_a_stream_that_waits_for_a_document_tells_how_far_it_is_read(held, monkeypatch):
-    monkeypatch.setattr("octavo.serve.library.served_library._BETWEEN_REPORTS", 0.01)
+    monkeypatch.setattr("octavo.serve.library.served_library._LOOK", 0.01)
     file = held.upload("long.md", f"{BOOK}{FILLER * 8}".encode())
     body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 2, "document": file["id"]}
     chunks = held.stream("/v1/chat/completions", **body, reads="document", return_progress=True)
@@ -293,7 +284,7 @@ def test_an_upload_that_the_model_cannot_read_leaves_no_text(held):
     file = held.upload("endless.txt", content)
     assert ask(held, file["id"], "Which word?")["basis"]["kind"] == "excerpts"
     assert is_kept(held, file["id"])
-    let_go(held)
+    held.let_go()
     assert held.read("endless.txt", content)["status"] == "error"
     late = time.monotonic() + 30
     while is_kept(held, file["id"]) and time.monotonic() < late:
@@ -336,37 +327,36 @@ def test_passages_are_read_no_further_once_the_client_has_gone(held, monkeypatch
         time.sleep(0.1)
         as_it_is(tokens)
 
-    monkeypatch.setattr(type(engine), "room", property(lambda engine: 10))
-    monkeypatch.setattr(llama, "read", read_slowly)
-    body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{held.url}/v1/chat/completions", json=body, timeout=1)
-    held.wait_until_idle()
-    late = time.monotonic() + 30
-    while engine._tasks and time.monotonic() < late:
-        time.sleep(0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(engine), "room", property(lambda engine: 10))
+        patched.setattr(llama, "read", read_slowly)
+        body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{held.url}/v1/chat/completions", json=body, timeout=1)
+        held.wait_until_idle()
+        late = time.monotonic() + 30
+        while engine._tasks and time.monotonic() < late:
+            time.sleep(0.01)
     assert not engine._tasks
     assert 0 < sum(read) < 300
-    monkeypatch.undo()
-    hold(held, monkeypatch)
     assert ask(held, file["id"])["basis"]["kind"] == "excerpts"  # the model is as it was
 
 
-def test_it_is_asked_and_read_after_a_restart(tiny_model, tmp_path, monkeypatch):
+def test_it_is_asked_and_read_after_a_restart(tiny_model, tmp_path):
     with serving(tiny_model, tmp_path) as served:
-        hold(served, monkeypatch)
+        served.hold()
         file = served.upload("book.md", BOOK.encode())
         assert ask(served, file["id"])["basis"]["kind"] == "excerpts"
     with serving(tiny_model, tmp_path) as served:
-        hold(served, monkeypatch)
+        served.hold()
         assert ask(served, file["id"])["basis"]["kind"] == "excerpts"
-        let_go(served)
+        served.let_go()
         assert served.read("book.md", BOOK.encode())["status"] == "processed"
         assert ask(served, file["id"])["basis"]["kind"] == "document"
 
 
-def test_a_model_finds_the_answer_in_each_api(served_real, monkeypatch):
-    hold(served_real, monkeypatch)
+def test_a_model_finds_the_answer_in_each_api(served_real):
+    served_real.hold()
     file = served_real.upload("skerry.md", (FILLER * 300 + FACT + FILLER * 300).encode())
     chat, response, message = in_each_api(served_real, file["id"])
     sources = [
@@ -375,7 +365,7 @@ def test_a_model_finds_the_answer_in_each_api(served_real, monkeypatch):
         message["content"][0]["citations"][0]["cited_text"],
     ]
     assert served_real.client.delete(f"/v1/files/{file['id']}").json()["deleted"]
-    let_go(served_real)
+    served_real.let_go()
     assert "Quill" in chat["choices"][0]["message"]["content"]
     assert sources == [FACT.strip()] * 3
 

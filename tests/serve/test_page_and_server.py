@@ -95,9 +95,8 @@ def test_a_document_is_read_asked_compared_and_removed(window, served_real, file
     assert served_real.client.get("/v1/files").json()["data"] == []
 
 
-def test_a_document_is_asked_before_and_after_it_is_read(window, served_real, file, monkeypatch):
-    monkeypatch.setattr(served_real.server.engine, "when_busy", lambda is_busy: None)
-    served_real.server.documents.pauses.note_busy(True)  # the reading halts, as while answers are computed
+def test_a_document_is_asked_before_and_after_it_is_read(window, served_real, file):
+    served_real.hold()
     window.send_file(file)
     window.sees(".lead", "You can ask already")
     window.ask(QUESTION, seconds=60)
@@ -107,7 +106,7 @@ def test_a_document_is_asked_before_and_after_it_is_read(window, served_real, fi
     window.until(lambda: window.focused()["tag"] == "MARK")
     assert "".join(window.texts(".part")) == file.read_text()
     window.press("\ue00c")
-    served_real.server.documents.pauses.note_busy(False)
+    served_real.let_go()
     window.until(lambda: "tokens" in window.texts("#about")[0], "it is not read", 120)
     assert window.text(".basis").endswith("now all of it is read: ask again")
     window.ask(QUESTION, seconds=60)

@@ -10,6 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from helpers.waiting import wait_until
+
+from octavo.library.background.computing import computing
+from octavo.library.background.reading_queue import ReadingQueue
 
 TEXT = b"The keeper wrote every evening. " * 60
 
@@ -44,7 +48,8 @@ class Process:
 
 
 @pytest.fixture
-def start(tiny_model, tmp_path):
+def start(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     started = []
 
     def start():
@@ -76,14 +81,18 @@ def test_ctrl_c_in_an_answer_tells_its_client(start, stream):
     assert "Traceback" not in process.said
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_an_upload_that_was_being_read_is_read_after_a_restart(start, number):
-    process = start()
-    file = process.upload("a.txt", TEXT)
-    assert file["status"] == "processing"
-    time.sleep(0.5)
-    process.end(number)
+    """Also if the background reader was killed."""
+    process, queue = start(), ReadingQueue()
+    with computing():
+        file = process.upload("a.txt", TEXT)
+        assert file["status"] == "processing"
+        wait_until(queue.process)
+        process.end(number)
+        reading = queue.process()
+        for victim in (reading.parent(), reading):
+            victim.kill()
     assert "Traceback" not in process.said
     process = start()
     late = time.monotonic() + 60

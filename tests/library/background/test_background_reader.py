@@ -82,14 +82,14 @@ def test_the_queue_holds_documents_the_last_asked_about_first(documents, library
     assert [document.name for document in queue.documents()] == ["c.txt", "b.txt", "a.txt"]
     first = queue.next()
     assert (first.path, first.model) == (str(c), "tiny.gguf")
-    queue.note_progress(first, "Reading c.txt", "tokens", 5, 10)
+    queue.note_progress(first, "Reading c.txt", "tokens", 5, 10, time.time(), 0)
     queue.fail(first, "It is empty.")
     assert queue.next().name == "b.txt"
     assert queue.documents()[-1].problem == "It is empty."
     add(queue, [c], library, job)  # tried again
     assert queue.next().name == "c.txt"
-    queue.remove(queue.documents())
-    assert queue.next() is None
+    queue.stop(queue.documents())
+    assert queue.documents() == []
 
 
 def test_a_damaged_queue_is_reported_in_a_sentence(documents, library, job):
@@ -143,7 +143,7 @@ def test_a_document_that_is_asked_about_comes_first_and_one_that_leaves_the_queu
     wait_until(lambda: len(indexed(library)) == 1)
     assert indexed(library)[0].startswith("b-")
     wait_until(lambda: list(library.folder.glob("a-*.partial/prefill-*")))
-    queue.remove(queue.documents())
+    queue.stop(queue.documents())
     thread.join(60)
     assert len(indexed(library)) == 1
     assert list(library.folder.glob("a-*.partial/prefill-*"))  # what was read is kept
@@ -157,15 +157,18 @@ def test_a_document_whose_process_dies_twice_is_left_with_the_reason(documents, 
     assert queue.documents()[0].problem == "The process that reads it ended 2 times, lastly with code -6."
 
 
-def test_only_one_process_reads_and_it_outlives_the_one_that_started_it(documents, library, job):
+def test_only_one_process_reads_and_it_outlives_the_one_that_started_it(documents, library, job, monkeypatch):
     queue = ReadingQueue()
     add(queue, documents, library, job)
     program = "from octavo.library.background.background_reader import start_reader; start_reader()"
     with computing():
         subprocess.run([sys.executable, "-P", "-c", program], check=True, start_new_session=True)
         wait_until(lambda: queue.has_reader)
-        start_reader()
-        assert background_reader._started == []
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                background_reader.subprocess, "Popen", lambda *arguments, **more: pytest.fail("Another one.")
+            )
+            start_reader()
     wait_until(lambda: not queue.documents())
     wait_until(lambda: not queue.has_reader)
     assert len(indexed(library)) == 3

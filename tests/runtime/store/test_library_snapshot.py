@@ -10,6 +10,7 @@ from helpers.index_builds import build, library_of, new_llama, text_of
 import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.convert.identity import identity
+from octavo.library.batch.job import ReadingJob
 from octavo.library.open_index import Indexer
 from octavo.library.source_text import SourceFile, identify
 from octavo.progress import Silent
@@ -85,7 +86,8 @@ def test_documents_are_indexed_with_one_look_at_each_manifest(llama, read, tmp_p
 
 def test_the_server_lists_files_with_one_look_at_each_manifest(made, llama, read):
     _, library = made
-    documents = ServedLibrary(llama, library_of(llama, library), {})
+    job = ReadingJob(llama.settings, llama.attention)
+    documents = ServedLibrary(llama, library_of(llama, library), job)
     assert len(documents.list()) == N_DOCUMENTS
     assert of_each(read)
 

@@ -135,9 +135,8 @@ def test_excerpts_are_read_while_answers_go_on(served, monkeypatch):
     assert all("answer" in between[one:other] for one, other in itertools.pairwise(batches))
 
 
-def test_a_document_is_asked_while_it_is_being_read(served, monkeypatch):
-    monkeypatch.setattr(served.server.engine, "when_busy", lambda is_busy: None)
-    served.server.documents.pauses.note_busy(True)
+def test_a_document_is_asked_while_it_is_being_read(served):
+    served.hold()
     file = served.upload("book.txt", text_of(3000, seed=5).encode())
     body = {"messages": [{"role": "user", "content": "Which?"}], "document": file["id"], "max_tokens": 4}
     first, again = (served.post("/v1/chat/completions", model="tiny", temperature=0, **body) for _ in range(2))

@@ -12,8 +12,8 @@ from pathlib import Path
 _KEPT = 200
 
 
-class ToldBefore:
-    """Notices that came when some documents were opened before.
+class ShownNotices:
+    """Notices that were shown when some documents were opened before.
 
     Only hashes are on disk. If the user's state folder is not writable, everything is new each time.
 
@@ -35,7 +35,7 @@ class ToldBefore:
         self._before, self._now = set(self._known.get(self._key, ())), set[str]()
 
     def is_new(self, sentence: str) -> bool:
-        """Return whether a sentence did not come before."""
+        """Return whether a sentence was not shown before."""
         self._now.add(_hash(sentence))
         return _hash(sentence) not in self._before
 
