@@ -1,4 +1,4 @@
-"""The method that docs/architecture.md shows runs everywhere as it stands there: no generic code has to know it."""
+"""The method that docs/recipes.md shows runs everywhere as it stands there: no generic code has to know it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from octavo.evaluation import kernel_bench
 from octavo.runtime import methods
 from octavo.runtime.methods import METHODS, method_class, words
 
-PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "recipes.md").read_text("utf-8")
 #: What the page shows, block by block: the two files, the line in the table of methods, that in the table of twins.
-KERNEL, PARAMETERS, LINE, TWIN = re.findall(r"```python\n(.*?)```", PAGE.partition("## Add a method")[2], re.S)[:4]
+KERNEL, PARAMETERS, LINE, TWIN = re.findall(r"```python\n(.*?)```", PAGE.partition("\n## Add a method")[2], re.S)[:4]
 FILES = {"cpu_kernels/methods/knorm.py": KERNEL, "runtime/methods/knorm.py": PARAMETERS}
 
 
@@ -65,7 +65,7 @@ def test_it_runs_a_model_and_reads_what_its_budget_says(tiny_model):
     tokens = np.random.default_rng(0).integers(97, 123, 700).tolist()
     dense, own = (octavo.Llama(tiny_model, n_ctx=2048, attention=name, budget=0.5) for name in ("dense", "knorm"))
     for llama in (dense, own):
-        llama.read(tokens)
+        llama.prefill(tokens)
         llama.context.bytes_read = 0
         llama.eval([65])
     n_heads, row = 6, 256
