@@ -173,6 +173,6 @@ class Collection(Session):
                 f"The conversation does not fit after {likeliest.name}, which the question is about: /clear forgets it."
             )
         self.n_document = llama.n_tokens
-        llama.read(conversation.tokens)
+        llama.prefill(conversation.tokens)
         self.path, self._current = likeliest.path, text
         self._last = None  # its place in the context has moved

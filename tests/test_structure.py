@@ -140,6 +140,7 @@ SHARED_METHOD_MODULES = {
     "parameters",
     "layer_budgets",
     "scorer",
+    "evicting",
     "select_top",
 }
 #: Generic modules that may name a method: DuoAttention finds retrieval heads by what streaming attention loses.
