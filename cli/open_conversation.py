@@ -54,8 +54,8 @@ reading_options = options.gathered(
         default=BY_QUESTION,
         show_default=True,
         help="Context of an answer: the best document, whole, or excerpts of all, which need no index. auto: one "
-        "document is used whole; of several, excerpts, or the best document if the question asks for a summary. Until indexing "
-        "is done (see --first-answer), passages found by words are used.",
+        "document is used whole; of several, excerpts, or the best document if the question asks for a summary. Until "
+        "indexing is done (see --first-answer), passages found by words are used.",
     ),
     options.option(
         "--first-answer",
