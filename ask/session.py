@@ -185,9 +185,10 @@ class Session:
         OctavoError
             The question is empty or no longer fits the context, or the session is closed.
         """
-        for _ in self.stream(question):
-            pass
-        return cast(Answer, self.answer)
+        with self._thread.held():  # until the answer is taken
+            for _ in self.stream_parts(question):
+                pass
+            return cast(Answer, self.answer)
 
     def stream(self, question: str) -> Generator[str, None, None]:
         """Answer a question piece by piece, without the model's thoughts.
