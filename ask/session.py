@@ -226,7 +226,6 @@ class Session:
             yield from self._drawn(question, began)
 
     def _choose_context(self, question: str) -> None:
-        """Attach the context for a question. If that fails, the conversation stays as it is."""
         if self._chooser is None or self.has_one_context:
             return
         llama, asked_before = self.llama, self._history.last_question if self._history is not None else ""
