@@ -140,7 +140,7 @@ def test_the_half_has_the_rows_of_the_whole(llama, opened):
     folder = FirstAnswer(documents=2).folder(llama, FirstAnswer().data, 2000, 20, 0)
     reading = opened(folder)
     for name in folder.documents:
-        half, whole = reading._half_of(name), reading._opened(name)
+        half, whole = reading._half_of(name), reading._whole(name).index
         n_tokens = len(half.tokens)
         assert half.text.text == folder.documents[name][: half.n_characters]
         for (keys, values), layer in zip(half.rows, whole.layers, strict=True):
