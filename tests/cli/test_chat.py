@@ -159,7 +159,7 @@ def test_a_document_that_cannot_be_read_leaves_the_conversation(chat, monkeypatc
     with open_document(chat[1], settings, sampling=Sampling(max_tokens=4, temperature=0)) as session:
         before = session.ask("Which ship?").text
         ChatLoop(session, interactive=True).run(iter(["/document nothing.txt"]))
-        monkeypatch.setattr("octavo.api.OneFile.open", lambda *_: (_ for _ in ()).throw(OctavoError("No disk.")))
+        monkeypatch.setattr("octavo.api.Opening.session", lambda *_: (_ for _ in ()).throw(OctavoError("No disk.")))
         ChatLoop(session, interactive=True).run(iter([f"/document {chat[1]}"]))
         assert whole.stdout == f"{before}\n\n{session.ask('Where?').text}\n"
 
