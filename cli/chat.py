@@ -59,10 +59,11 @@ def chat(
 ) -> None:
     """Talk about documents, or about anything.
 
-    DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX; it is indexed first where that was not done yet. Of several
-    documents, or a folder, octavo finds what each question is about. Without any, the model talks from memory.
-    Without a terminal, each line of standard input is a question. Answers go to standard output, everything else to
-    standard error.
+    DOCUMENT is a text, a PDF, a file of Office or any other that octavo reads (docs/documents.md). octavo indexes it on
+    first use; if that takes longer than --first-answer, answers come from passages until then. Of several documents, or
+    a folder, octavo finds those that each question is about. Without any, the model talks from memory. Without a
+    terminal, each line of standard input is a question. Answers go to standard output, everything else to standard
+    error.
     """
     if "-" in documents:
         raise click.UsageError("Standard input is where questions come from: give the document as a file.")
@@ -105,9 +106,7 @@ def chat(
 
 
 def _about(session: Session, document: Path | None) -> str:
-    from ..ask.collection import Collection
-
-    if isinstance(session, Collection) and len(session.documents) > 1:
+    if len(session.documents) > 1:
         return f"{len(session.documents):,} documents. "
     n_tokens = f"{session.n_tokens:,} tokens" if session.n_tokens else "answered from passages"
     return f"{document.name}: {n_tokens}. " if document else ""
@@ -295,11 +294,10 @@ class ChatLoop:
 
     def keep(self) -> None:
         """Keep the conversation for --continue, if there is one and it can be kept."""
-        from ..ask.chats.saved_chats import keep_chat
         from ..errors import OctavoError
 
         with suppress(OctavoError):
-            self.kept = keep_chat(self.session, self.kept)
+            self.kept = self.session.keep(self.kept)
 
     def clear(self) -> None:
         """Do /clear: forget questions and answers."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..settings import BY_QUESTION, EXCERPTS, READS, Extraction, ModelSettings, ReadSettings, Sampling
+from ..settings import BY_QUESTION, READS, Extraction, ModelSettings, ReadSettings, Sampling
 from . import options
 from .batch_progress import ManyProgress
 from .option_types import Seconds
@@ -53,10 +53,9 @@ reading_options = options.gathered(
         type=click.Choice(READS),
         default=BY_QUESTION,
         show_default=True,
-        help="What is read for an answer: the whole document that the question is about, or excerpts of all documents "
-        "that it is about, for which nothing is indexed. auto is the whole of one document, and of several if the "
-        "question is about all of it, as a summary is; else excerpts. What cannot be read in time (see --first-answer) "
-        "is answered from passages until it is read.",
+        help="Context of an answer: the best document, whole, or excerpts of all, which need no index. auto: one "
+        "document is used whole; of several, excerpts, or the best document if the question asks for a summary. Until "
+        "indexing is done (see --first-answer), passages found by words are used.",
     ),
     options.option(
         "--first-answer",
@@ -110,17 +109,15 @@ def open_session(
     """
     from .. import api
 
-    how: dict[str, Any] = {"attention": attention, "sampling": sampling, "system_prompt": system_prompt}
     if not documents:
         with spinning("Loading the model"):
-            return api.open_session(settings, **how, progress=TaskProgress())
-    how |= {"reading": reading, "sources": sources}
-    shown = ShownNotices(documents)
+            return api.open_session(
+                settings, attention=attention, sampling=sampling, system_prompt=system_prompt, progress=TaskProgress()
+            )
+    shown, asking = ShownNotices(documents), api.Asking(sampling, reading, system_prompt, sources)
     with resumable(), _opening(documents), ManyProgress(shown) as progress:
-        if not is_collection(documents) and reading.read != EXCERPTS:
-            session: Session = api.open_document(documents[0], settings, **how, progress=progress)
-        else:
-            session = api.open_documents(documents, settings, **how, progress=progress)
+        opening = api.Opening(documents, asking, progress, is_one=not is_collection(documents))
+        session = api.load_and_open(opening, settings, attention, progress.notice)
     if not is_quiet():
         shown.keep()
     return session

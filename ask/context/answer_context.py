@@ -1,219 +1,95 @@
-"""Find the text to answer a question from: a whole document, or excerpts of several, from their indexes."""
+"""The context of an answer: an index that the model attaches, and where its tokens come from."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from ...documents.document import Place
-from ...library.document_parts import n_parts_of
 from ...library.source_text import SourceText
 from ...runtime.document.index import Index
-from ...runtime.llama import Llama
-from ...settings import BY_QUESTION, EXCERPTS, WHOLE
 from ..answer.answer import Basis
-from ..chats.chat_file import hash_tokens
-from ..search.question_kinds import needs_whole
-from ..search.ranking import Candidate
-from ..sources.find_sources import Passage, TokenText, passages, text_and_places
-from .document_set import DocumentSet
-from .excerpts import CannotLayOut, LaidOut, lay_out, n_excerpt_tokens
+from ..search.ranking import Candidate, Span
+from ..sources.find_sources import Passage, TokenText, passages
 
-#: Texts that are kept for the sources of further answers.
-_KEPT_TEXTS = 4
+_Result = TypeVar("_Result")
 
+#: A computation in steps: other sequences may be computed between two of them.
+Steps: TypeAlias = Generator[object, None, _Result]
 
-#: The text that was not read for an answer: it has an index, is being read in the background, or is left unread.
+#: The text that an answer was not given from: it has an index, is being indexed in the background, or is left alone.
 Rest = Literal["indexed", "being read", "unread"]
 
 
-class Named(Protocol):
-    """A document with a name for messages and a path for users."""
+class BatchRead(NamedTuple):
+    """How many tokens of a text are evaluated after a batch, and how many there are."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def path(self) -> Path: ...
+    done: int
+    total: int
 
 
-class FoundText(Protocol):
-    """The text of an answer: an index that the model attaches, and the documents that it comes from."""
-
-    @property
-    def documents(self) -> Sequence[Named]:
-        """Return its documents, the likeliest first."""
-
-    @property
-    def index(self) -> Index:
-        """Return its index."""
-
-    @property
-    def basis(self) -> Basis:
-        """Return how much of its documents it is."""
-
-    def passages(self, attended: np.ndarray, most: int) -> list[tuple[Any, Passage]]:
-        """Find the passages of its documents with most attention. See `LaidOut.passages`."""
-
-
-class Finder(Protocol):
-    """Finds the text of an answer among documents."""
-
-    @property
-    def documents(self) -> Sequence[Named]:
-        """Return all documents."""
-
-    @property
-    def only(self) -> FoundText | None:
-        """Return the text of every answer; None if it depends on the question."""
-
-    @property
-    def rest(self) -> Rest:
-        """Return what becomes of the documents' text that was not read for an answer."""
-
-    def find(self, question: str, current: FoundText | None, before: str = "") -> tuple[FoundText, list[Candidate]]:
-        """Find the text for a question, and the documents that it may be about, the likeliest first.
-
-        Parameters
-        ----------
-        current : FoundText or None
-            The text of the answer before, which is returned if it is the same.
-        before : str
-            The question before, which counts less: the question may refer to it.
-
-        Raises
-        ------
-        OctavoError
-            The text cannot be opened.
-        """
-
-    def followed_by(self, tokens_hash: str) -> FoundText | None:
-        """Return the text with these tokens; None if there is none."""
-
-
-@dataclass(frozen=True)
-class WholeText:
-    """A whole document, from its index."""
-
-    finder: IndexFinder
-    document: SourceText
-
-    @property
-    def documents(self) -> list[SourceText]:
-        """Return the document."""
-        return [self.document]
-
-    @property
-    def index(self) -> Index:
-        """Return its index. Raise OctavoError if it can neither be opened nor made again."""
-        return self.finder.document_set.open(self.document)[0]
-
-    @property
-    def basis(self) -> Basis:
-        """Return that it is whole, or a part of a document that is longer than the context."""
-        n_parts = n_parts_of(self.document.name)
-        return Basis("document") if n_parts == 1 else Basis("part", share=1 / n_parts)
-
-    def passages(self, attended: np.ndarray, most: int) -> list[tuple[SourceText, Passage]]:
-        """Find the passages with most attention. See `LaidOut.passages`."""
-        text, places = self.finder.text(self.document)
-        of_text = attended[:, self.finder.document_set.n_prefix(self.document) :]
-        return [(self.document, passage) for passage in passages(text, places, of_text, most)]
-
-
-@dataclass(frozen=True)
-class Excerpts:
-    """Excerpts of documents, from their indexes."""
-
-    finder: IndexFinder
-    laid_out: LaidOut
-
-    @property
-    def documents(self) -> list[SourceText]:
-        """Return their documents, the likeliest first."""
-        return self.laid_out.documents
-
-    @property
-    def index(self) -> Index:
-        """Return the index of the excerpts."""
-        return self.laid_out.index
-
-    @property
-    def basis(self) -> Basis:
-        """Return the number of excerpts, and their share of the documents' tokens."""
-        excerpts, texts = self.laid_out.excerpts, self.finder.document_set.texts
-        n_read = sum(excerpt.stop - excerpt.start for excerpt in excerpts)
-        return Basis("excerpts", len(excerpts), n_read / sum(len(texts[document]) for document in self.documents))
-
-    def passages(self, attended: np.ndarray, most: int) -> list[tuple[SourceText, Passage]]:
-        """Find the passages with most attention. See `LaidOut.passages`."""
-        return self.laid_out.passages(attended, self.finder.text, most)
-
-
-def reads_whole(reads: str, question: str) -> bool:
-    """Return whether a question over several documents is answered from one of them, whole; `reads` is one of READS."""
-    return reads == WHOLE or (reads == BY_QUESTION and needs_whole(question))
-
-
-class IndexFinder:
-    """Finds documents, or excerpts, by the words and the keys of their indexes.
+@dataclass(frozen=True, eq=False)
+class Context:
+    """The text before the questions: a whole document, excerpts of several, or passages.
 
     Parameters
     ----------
-    document_set : DocumentSet
-        The documents.
-    reads : str
-        Text to answer from, one of READS (settings.py).
+    index : Index
+        What the model attaches: the prompt's head and the tokens of the spans, in this order.
+    spans : sequence of Span
+        The tokens of the documents, at least one span. A span counts the tokens that `text_of` returns.
+    documents : sequence of SourceText
+        The documents, the likeliest first.
+    share : Basis
+        How much of the documents it is.
+    text_of : callable
+        Returns the text of a document, with its tokens.
+    key : object
+        What the context was made of: two contexts with equal keys are the same text.
+    candidates : sequence of Candidate
+        The documents that the question may be about, the likeliest first; none if there is no choice.
     """
 
-    rest: Rest = "indexed"
+    index: Index
+    spans: Sequence[Span]
+    documents: Sequence[SourceText]
+    share: Basis
+    text_of: Callable[[SourceText], TokenText]
+    key: object
+    candidates: Sequence[Candidate] = ()
 
-    def __init__(self, llama: Llama, document_set: DocumentSet, reads: str = BY_QUESTION) -> None:
-        self.document_set = document_set
-        self._llama, self._reads = llama, reads
-        self._texts: dict[SourceText, tuple[TokenText, list[Place]]] = {}
+    def passages(self, attended: np.ndarray, most: int) -> list[tuple[SourceText, Passage]]:
+        """Find the passages of the documents with most attention, the largest shares first.
 
-    @property
-    def documents(self) -> list[SourceText]:
-        """Return all documents."""
-        return self.document_set.documents
+        Parameters
+        ----------
+        attended : float32 array, shape (n_parts, n_tokens)
+            Attention of each part of an answer to the index's tokens (`Recorder.attended`).
+        most : int
+            Most passages to return.
+        """
+        texts = {document: self.text_of(document) for document in self.documents}
+        of_documents = {
+            document: np.zeros((len(attended), len(text.starts)), np.float32) for document, text in texts.items()
+        }
+        at = self.index.n_prefix
+        for document, start, stop in self.spans:
+            of_documents[document][:, start:stop] = attended[:, at : at + stop - start]
+            at += stop - start
+        found = [
+            (document, passage)
+            for document, text in texts.items()
+            for passage in passages(text, of_documents[document], most)
+        ]
+        return sorted(found, key=lambda found: -found[1].share)[:most]
 
-    @property
-    def only(self) -> WholeText | None:
-        """Return the only document, if it is read whole."""
-        is_only = len(self.documents) == 1 and self._reads != EXCERPTS
-        return WholeText(self, self.documents[0]) if is_only else None
 
-    def find(self, question: str, current: FoundText | None, before: str = "") -> tuple[FoundText, list[Candidate]]:
-        """Find the likeliest document, or the likeliest excerpts. See `Finder.find`."""
-        ranking = self.document_set.rank(question, before)
-        if not reads_whole(self._reads, question):
-            excerpts = ranking.excerpts(n_excerpt_tokens(self._llama))
-            if isinstance(current, Excerpts) and current.laid_out.excerpts == excerpts:
-                return current, ranking.candidates
-            try:
-                return Excerpts(self, lay_out(self._llama, self.document_set, excerpts)), ranking.candidates
-            except CannotLayOut:
-                if self._reads == EXCERPTS:
-                    raise
-        return WholeText(self, ranking.candidates[0].document), ranking.candidates
-
-    def followed_by(self, tokens_hash: str) -> WholeText | None:
-        """Return the document with these tokens; None for excerpts, or for a document of another set."""
-        for document in self.documents:
-            if hash_tokens(self.document_set.tokens(document)) == tokens_hash:
-                return WholeText(self, document)
-        return None
-
-    def text(self, document: SourceText) -> tuple[TokenText, list[Place]]:
-        """Return the text of a document, and the places of its pages and headings. The last ones are kept."""
-        if document not in self._texts:
-            index, described = self.document_set.open(document)
-            self._texts[document] = text_and_places(self._llama, index.tokens[index.n_prefix :], described)
-            while len(self._texts) > _KEPT_TEXTS:
-                del self._texts[next(iter(self._texts))]
-        return self._texts[document]
+def at_once(steps: Steps[_Result]) -> _Result:
+    """Take all steps of a computation, and return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
