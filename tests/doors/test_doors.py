@@ -128,26 +128,13 @@ NOT_OFFERED = {
 }
 
 _PASSAGES_ALONE = "While a document is read, the server answers from passages alone."
-_CRASH = "`open_document` divides by zero tokens when an attention is given and the document is not read."
-_KEPT = "The refused question stays in the history, and `regenerate` reads it."
-_ONE_WARNS = "Only `open_document` warns."
 
 #: Cells that fail today. Whoever mends one removes it here: it is an error if such a cell passes.
 DRIFT = {
-    ("half_read_document", "command line"): _CRASH,
-    ("half_read_document", "Python"): _CRASH,
     ("half_read_document", "chat completions"): _PASSAGES_ALONE,
     ("half_read_document", "responses"): _PASSAGES_ALONE,
     ("half_read_document", "messages"): _PASSAGES_ALONE,
     ("half_read_document", "page"): _PASSAGES_ALONE,
-    ("question_about_a_whole", "command line"): _CRASH,
-    ("question_about_a_whole", "Python"): _CRASH,
-    ("refused_question", "command line"): _KEPT,
-    ("refused_question", "Python"): _KEPT,
-    ("budget_warning_of_several", "command line"): _ONE_WARNS,
-    ("budget_warning_of_several", "Python"): _ONE_WARNS,
-    ("budget_warning_without_document", "command line"): _ONE_WARNS,
-    ("budget_warning_without_document", "Python"): _ONE_WARNS,
 }
 
 
