@@ -122,9 +122,9 @@ SHORT = {
     "workers/worker_main.py": "a command of its own",
     "prompts/model.py": "a protocol",
     "ask/search/question_kinds.py": "to merge",
-    "cli/read.py": "to merge",
-    "documents/xml_text.py": "to merge",
-    "evaluation/folders/folder_needle.py": "to merge",
+    "cli/read.py": "a command of its own",
+    "documents/xml_text.py": "four functions that all families of documents share",
+    "evaluation/folders/folder_needle.py": "one task, one file",
     "library/bm25.py": "to merge",
 }
 
