@@ -113,11 +113,12 @@ class DocumentAnswers:
         """Open documents with the empty model."""
         from ...api import Asking, Opening
         from ...library.background.computing import computing
+        from ...runtime.store.library_snapshot import LibrarySnapshot
 
         with computing():
             opening = Opening(paths, Asking(self._sampling, self._reading, "", sources=True), progress)
-            texts = opening.extracted(self._library)
-            return opening.session(self._loaded(progress), self._library, texts)
+            texts = opening.extracted(snapshot := LibrarySnapshot(self._library))
+            return opening.session(self._loaded(progress), snapshot, texts)
 
     def _loaded(self, progress: CallProgress) -> Llama:
         """Return the model, which holds nothing."""

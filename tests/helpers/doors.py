@@ -512,6 +512,10 @@ class Page(Http):
     def _open(self, served: Served, documents: list[Path]) -> Window:
         window = Window(self.house.browser, f"{served.url}/")
         window.open()
+        if documents:
+            window.find("#documents li")
+        for fold in window.all("#documents .fold[aria-expanded=false]"):  # a folder of many documents
+            fold.click()
         for path in documents:
             named = f"#documents li:has(.open[title='{path.name}']) input"
             window.click(f"{named}:not(:checked)")
