@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .api import index_documents, open_document, open_documents, open_next, open_session
+    from .api import Collection, Document, index_documents, open_document, open_documents, open_next, open_session
     from .ask.answer.answer import Answer, Timing
-    from .ask.collection import Collection
-    from .ask.document_session import Document
     from .ask.session import Session
     from .ask.sources.find_sources import Passage
     from .errors import OctavoError
@@ -54,8 +52,7 @@ __all__ = [
 #: The module of each name. Importing it takes llama.cpp and Numba, which `octavo --help` does without.
 _MODULES = {
     **dict.fromkeys(("index_documents", "open_document", "open_documents", "open_next", "open_session"), ".api"),
-    "Collection": ".ask.collection",
-    "Document": ".ask.document_session",
+    **dict.fromkeys(("Collection", "Document"), ".api"),
     "NotIndexed": ".library.batch.index_result",
     **dict.fromkeys(("Answer", "Timing"), ".ask.answer.answer"),
     "Session": ".ask.session",

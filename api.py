@@ -10,29 +10,118 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from .ask.collection import Collection
-from .ask.document_session import Document
-from .ask.opening import OneFile, open_files
+from .ask.context.context_chooser import open_chooser
 from .ask.session import Session
+from .ask.sources.retrieval_heads import source_heads
 from .library.background.computing import computing
 from .library.batch.index_documents import index_collection
 from .library.batch.index_result import folders_of
 from .library.batch.job import ReadingJob
 from .library.expand_paths import absolute, check_existence, documents_of, names_many
+from .library.file_texts import FileTexts
+from .library.open_index import Indexer
 from .library.source_text import SourceFile
-from .progress import Progress, ProgressOfMany, Silent
-from .runtime.load_model import load, locate_model
+from .progress import Progress, ProgressOfMany, Silent, before_many, of_many
+from .runtime.llama import Llama
+from .runtime.load_model import Notice, load, locate_model
 from .runtime.methods import DEFAULT_ATTENTION
 from .runtime.methods.attention import Attention
 from .runtime.store.library_snapshot import LibrarySnapshot
 from .runtime.store.model_library import Library
 from .settings import AnyPath, ModelSettings, ReadSettings, Sampling
 
+#: Names of a `Session` over documents, for a release.
+Document = Collection = Session
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How documents are opened, and questions about them answered: all but the model and its attention.
+
+    Parameters
+    ----------
+    system_prompt : str
+        Instructions that the model reads after the document, before the first question.
+    sources : bool
+        Whether `Session.sources` can find where answers come from.
+    """
+
+    sampling: Sampling
+    reading: ReadSettings
+    system_prompt: str
+    sources: bool
+
+
+class Opening:
+    """Documents that are to be opened.
+
+    Parameters
+    ----------
+    paths : sequence of path
+        Documents, folders and patterns.
+    is_one : bool
+        Whether the path is that of a single document, even if it looks like a pattern or is missing.
+
+    Raises
+    ------
+    OctavoError
+        There is no such file.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[AnyPath],
+        asking: Asking,
+        progress: Progress | ProgressOfMany,
+        is_one: bool = False,
+    ) -> None:
+        self._paths, self._asking, self._progress = paths, asking, of_many(progress, 1)
+        if not is_one:
+            check_existence(paths)
+        named = paths if is_one else documents_of(paths, progress.notice)
+        self._files = [SourceFile(path, asking.reading.extraction) for path in named]
+
+    def extracted(self, library: Library) -> FileTexts:
+        """Return the texts of the files. A single one is extracted now, and refused before a model is loaded."""
+        texts = FileTexts(library, before_many(self._progress), self._asking.reading.n_jobs)
+        if len(self._files) == 1:
+            texts.check(self._files[0], LibrarySnapshot(library))
+        return texts
+
+    def session(self, llama: Llama, library: Library, texts: FileTexts) -> Session:
+        """Open the documents with an empty model.
+
+        Raises
+        ------
+        OctavoError
+            No document can be used, or disk or memory do not suffice.
+        """
+        asking, notice = self._asking, self._progress.notice
+        indexer = Indexer(llama, LibrarySnapshot(library), asking.reading, notice)
+        chooser = open_chooser(indexer, self._files, texts, asking.reading, self._progress)
+        heads = source_heads(llama, library, notice) if asking.sources else None
+        session = Session(llama, asking.sampling, asking.system_prompt, chooser, heads, library, notice)
+        session.about = absolute(self._paths)
+        return session
+
 
 @computing()
+def load_and_open(opening: Opening, settings: ModelSettings, attention: Attention, notice: Notice) -> Session:
+    """Load a model, and open documents with it. Raise OctavoError as `open_document` does."""
+    settings, library = locate_model(settings, notice)
+    texts = opening.extracted(library)
+    llama = load(settings, library, attention, notice)
+    try:
+        return opening.session(llama, library, texts)
+    except BaseException:
+        llama.close()
+        raise
+
+
 def open_document(
     path: AnyPath,
     model: AnyPath | ModelSettings | None = None,
@@ -43,7 +132,7 @@ def open_document(
     system_prompt: str = "",
     sources: bool = False,
     progress: Progress | ProgressOfMany | None = None,
-) -> Document | Collection:
+) -> Session:
     """Open a document for questions.
 
     The first time, the model reads the document and octavo writes an index of it. From then on it opens at once. An
@@ -69,43 +158,26 @@ def open_document(
     system_prompt : str
         Instructions that the model reads after the document, before the first question.
     sources : bool
-        Whether `Document.sources` can find where answers come from. The first time, this takes a second, to find the
+        Whether `Session.sources` can find where answers come from. The first time, this takes a second, to find the
         model's retrieval heads.
     progress : Progress or ProgressOfMany, optional
         Receives the progress of reading and clustering, and notices.
 
     Returns
     -------
-    Document or Collection
-        The document; a collection if it is longer than the context, or answered from passages. Use it as a context
-        manager, or close it.
+    Session
+        The document, in parts if it is longer than the context. Use it as a context manager, or close it.
 
     Raises
     ------
     OctavoError
         Document, model or plan cannot be used, a setting is out of range, or disk or memory do not suffice.
     """
-    progress = progress or Silent()
-    notice = progress.notice
-    settings, library = locate_model(ModelSettings.of(model), notice)
-    snapshot = LibrarySnapshot(library)
-    attention = Attention.of(attention)
-    file = OneFile(library, snapshot, SourceFile(path, reading.extraction), reading, progress)
-    llama = load(settings, library, attention, notice)
-    try:
-        session = file.open(llama, sampling, system_prompt, sources)
-        session.about = absolute([path])
-        if attention != Attention.parse(DEFAULT_ATTENTION) and (
-            budget_warning := llama.context.cache.budget_warning(llama.n_tokens)
-        ):
-            notice(f"Note: {budget_warning}")
-    except BaseException:
-        llama.close()
-        raise
-    return session
+    progress, asking = progress or Silent(), Asking(sampling, reading, system_prompt, sources)
+    opening = Opening([path], asking, progress, is_one=True)
+    return load_and_open(opening, ModelSettings.of(model), Attention.of(attention), progress.notice)
 
 
-@computing()
 def open_documents(
     paths: Iterable[AnyPath],
     model: AnyPath | ModelSettings | None = None,
@@ -116,7 +188,7 @@ def open_documents(
     system_prompt: str = "",
     sources: bool = False,
     progress: Progress | ProgressOfMany | None = None,
-) -> Collection:
+) -> Session:
     """Open many documents for questions. Each is answered from excerpts of all, or from a whole one.
 
     Documents without an index are indexed first, unless `reading` asks for excerpts alone: then words find passages of
@@ -131,7 +203,7 @@ def open_documents(
 
     Returns
     -------
-    Collection
+    Session
         The documents. `path` is the file of the last answer. Use it as a context manager.
 
     Raises
@@ -139,20 +211,9 @@ def open_documents(
     OctavoError
         No document can be used, or for the reasons of `open_document`.
     """
-    progress = progress or Silent()
-    notice = progress.notice
-    check_existence(paths := list(paths))
-    files = [SourceFile(path, reading.extraction) for path in documents_of(paths, notice)]
-    settings, library = locate_model(ModelSettings.of(model), notice)
-    llama = load(settings, library, Attention.of(attention), notice)
-    try:
-        snapshot = LibrarySnapshot(library)
-        opened = open_files(llama, snapshot, files, reading, progress, sampling, system_prompt, sources)
-        opened.about = absolute(paths)
-        return opened
-    except BaseException:
-        llama.close()
-        raise
+    progress, asking = progress or Silent(), Asking(sampling, reading, system_prompt, sources)
+    opening = Opening(list(paths), asking, progress)
+    return load_and_open(opening, ModelSettings.of(model), Attention.of(attention), progress.notice)
 
 
 @computing()
@@ -162,7 +223,7 @@ def open_next(
     reading: ReadSettings = ReadSettings(),
     sources: bool = False,
     progress: Progress | ProgressOfMany | None = None,
-) -> Document | Collection:
+) -> Session:
     """Open documents with the model of a conversation, which ends. If that fails, the conversation continues.
 
     Parameters
@@ -174,30 +235,21 @@ def open_next(
 
     Returns
     -------
-    Document or Collection
-        The document; its parts if it is longer than the context; or the documents. It closes the model; do not use the
-        old conversation any more.
+    Session
+        The document or the documents. It closes the model; do not use the old conversation any more.
 
     Raises
     ------
     OctavoError
         The document cannot be used, or disk or memory do not suffice.
     """
-    progress, llama = progress or Silent(), session.llama
-    library = session.library or Library.of(llama.model_path)
-    snapshot = LibrarySnapshot(library)
-    if len(paths) > 1 or any(map(names_many, paths)):
-        check_existence(paths)
-        files = [SourceFile(path, reading.extraction) for path in documents_of(paths, progress.notice)]
-        with session.suspended():
-            several = open_files(llama, snapshot, files, reading, progress, session.sampling, session.system, sources)
-            several.about = absolute(paths)
-            return several
-    file = OneFile(library, snapshot, SourceFile(paths[0], reading.extraction), reading, progress)
+    llama, library = session.llama, session.library or Library.of(session.llama.model_path)
+    asking = Asking(session.sampling, reading, session.system, sources)
+    is_one = len(paths) == 1 and not names_many(paths[0])
+    opening = Opening(paths, asking, progress or Silent(), is_one)
+    texts = opening.extracted(library)
     with session.suspended():
-        opened = file.open(llama, session.sampling, session.system, sources)
-        opened.about = absolute(paths)
-        return opened
+        return opening.session(llama, library, texts)
 
 
 @computing()
@@ -231,7 +283,7 @@ def open_session(
     notice = (progress or Silent()).notice
     settings, library = locate_model(ModelSettings.of(model), notice)
     llama = load(settings, library, Attention.of(attention), notice)
-    return Session(llama, sampling, system_prompt, library=library)
+    return Session(llama, sampling, system_prompt, library=library, notice=notice)
 
 
 def index_documents(

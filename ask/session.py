@@ -2,64 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
-import numpy as np
-
+from ..documents.extract import STANDARD_INPUT
 from ..errors import OctavoError, PromptError
 from ..library.background.computing import computing
 from ..prompts.thinking import Thinking
 from ..prompts.thought_form import Thoughts
 from ..prompts.thought_splitter import Part
 from ..runtime.llama import Llama
-from ..runtime.query_recorder import Recorder
+from ..runtime.methods import DEFAULT_ATTENTION
+from ..runtime.methods.attention import Attention
+from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.sequences.sequence import n_common
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
 from ..system.threads import release_threads
 from ..system.working_time import working_time
-from .answer.answer import Answer, Basis
+from .answer.answer import Answer
 from .answer.generated_answer import GeneratedAnswer
 from .answer.grounding import unfounded
 from .answer.notices import notices_of_end, notices_of_unfounded
-from .chats.chat_file import Conversation, Turn
+from .chats.chat_file import Conversation, Kind, OtherText, Turn
 from .chats.history import History, Message
-from .chats.kept_on_disk import KeptOnDisk
+from .chats.saved_chats import ChatFiles, keep_texts_of_others, last_of
+from .context.context import Context, Rest, at_once
+from .context.context_chooser import ContextChooser
+from .one_thread import OneThread
+from .search.question_kinds import asks_about_whole
+from .search.ranking import Candidate
 from .sources.find_sources import Passage
 
 
-class Session(KeptOnDisk):
-    """A conversation with a model whose context holds a document, or nothing.
+class Session:
+    """A conversation with a model, over documents or over nothing. `open_document` and others return one.
 
-    A session is a context manager; at its end it closes the model.
+    The chooser of its documents chooses the context of each answer. If it differs from the context before, the model
+    evaluates the conversation again after it. A context that serves every question is attached at once.
+
+    A session is a context manager; at its end it closes the model. One thread at a time uses it, and a new answer ends
+    one that was not drawn to its end.
 
     Parameters
     ----------
     llama : Llama
-        The model, on octavo's attention, which holds the document.
+        The model, on octavo's attention. It is empty, or holds the document of a session without a chooser.
     sampling : Sampling
         How to draw answers.
     system : str
         Read before the first question (see `ConversationTokens`).
-    recorder : Recorder, optional
-        Storage queries of the last answer's steps, for its sources.
+    chooser : ContextChooser, optional
+        Chooses the context of each answer among documents.
+    heads : sequence of QueryHead, optional
+        Retrieval heads, by which `sources` finds where an answer comes from; None without sources.
     library : Library, optional
         The model's indexes; conversations are kept beside them.
-    has_document : bool, optional
-        Whether questions are about a document; by default whether the model holds one.
+    notice : callable, optional
+        Receives a warning about a budget that the attention cannot keep.
 
     Attributes
     ----------
-    llama : Llama
-        The model.
-    sampling : Sampling
-        How to draw answers.
     n_document : int
-        Tokens of the document, the prompt's head included; 0 without a document.
+        Tokens of the context, the prompt's head included; 0 without one.
     answer : Answer or None
         The last answer so far. None before the first, and while the model reads a question.
     about : tuple of str
@@ -71,36 +80,82 @@ class Session(KeptOnDisk):
         llama: Llama,
         sampling: Sampling,
         system: str = "",
-        recorder: Recorder | None = None,
+        chooser: ContextChooser | None = None,
+        heads: Sequence[QueryHead] | None = None,
         library: Library | None = None,
-        has_document: bool | None = None,
+        notice: Callable[[str], None] | None = None,
     ) -> None:
         self.llama, self.sampling, self.system, self.library = llama, sampling, system, library
-        self.n_document: int = llama.n_tokens
-        self._has_document = self.n_document > 0 if has_document is None else has_document
-        self._thoughts = Thoughts.of(llama)
-        self.think(sampling.think)
+        self.about: tuple[str, ...] = ()
         self.answer: Answer | None = None
-        self._unread: list[int] = []  # tokens of the last answer that the model has not read yet
+        self._chooser, self._context, self._warn = chooser, None if chooser is None else chooser.always, notice
+        if self._context is not None:
+            llama.attach(self._context.index)
+        self.n_document: int = llama.n_tokens
+        self._has_document = chooser is not None or self.n_document > 0
+        self._thoughts = Thoughts.of(llama)
+        self._thread = OneThread()
+        self.think(sampling.think)
+        self._unread: list[int] = []  # tokens of the last answer that the model has not evaluated yet
         self._history: History | None = History()  # None for a conversation that an older octavo saved
         self._last: Turn | None = None
         self._closed = False
-        self._recorder = recorder
-        llama.context.record(recorder)
+        self._recorder = None if heads is None else Recorder(llama.context.nodes, llama.context.shapes, heads)
+        llama.context.record(self._recorder)
         if sampling.seed is not None:
             llama.set_seed(sampling.seed)
+        if chooser is None or self._context is not None:
+            self._warn_of_budget(self.n_document or llama.n_ctx())
         release_threads()  # the first question may come from another thread
 
     def think(self, think: bool | None) -> None:
         """Turn the model's thinking on or off from the next question on; None leaves it to its chat template."""
-        self.sampling = replace(self.sampling, think=think)
-        self.thinking = Thinking(self._thoughts, think, self.sampling.think_budget)
-        self.prompt = self.llama.prompt(self._has_document, self.system, options=self.thinking.options)
+        with self._thread.held(ends_answer=False):
+            self.sampling = replace(self.sampling, think=think)
+            self.thinking = Thinking(self._thoughts, think, self.sampling.think_budget)
+            self.prompt = self.llama.prompt(self._has_document, self.system, options=self.thinking.options)
 
     @property
-    def _basis(self) -> Basis | None:
-        """Return what the model read for the last answer; None without a document."""
-        return None
+    def documents(self) -> list[Path]:
+        """Return the files of all documents."""
+        return [] if self._chooser is None else [document.path for document in self._chooser.documents]
+
+    @property
+    def path(self) -> Path:
+        """Return the file of the document that the last answer came from; of excerpts, the likeliest one's.
+
+        Before the first question, return the first document's. Raise OctavoError without documents.
+        """
+        paths = self.read_from or self.documents
+        if not paths:
+            raise OctavoError("This conversation has no document.")
+        return paths[0]
+
+    @property
+    def read_from(self) -> list[Path]:
+        """Return the files of the last answer, the likeliest first: of a whole document, one."""
+        return [] if self._context is None else [document.path for document in self._context.documents]
+
+    @property
+    def found(self) -> list[Candidate]:
+        """Return the documents that the last question may be about, the likeliest first; none if there is no choice."""
+        return [] if self._context is None else list(self._context.candidates)
+
+    @property
+    def rest(self) -> Rest:
+        """Return what happens to the text that the last answer was not given from."""
+        return "indexed" if self._chooser is None else self._chooser.rest
+
+    @property
+    def needs_whole(self) -> bool:
+        """Return whether the last question was about a whole, and answered from less."""
+        asked = self._last is not None and asks_about_whole(self._last.question)
+        return asked and self._context is not None and self._context.share.share < 1
+
+    @property
+    def has_one_context(self) -> bool:
+        """Return whether all questions are answered from the same text."""
+        return self._chooser is None or self._chooser.is_settled(self._context)
 
     @property
     def n_tokens(self) -> int:
@@ -140,11 +195,6 @@ class Session(KeptOnDisk):
         After the last piece, `answer` holds the whole answer. If the caller stops earlier, the pieces that it took
         stay in the conversation.
 
-        Parameters
-        ----------
-        question : str
-            The question. The model remembers the questions and answers before it.
-
         Yields
         ------
         str
@@ -165,15 +215,51 @@ class Session(KeptOnDisk):
         Part
             The next piece: its `text`, which may be empty, and whether it `is_thought`.
         """
-        return self._stream(question)
+        return self._thread.drawn(self._answer(question))
 
-    def _stream(self, question: str) -> Generator[Part, None, None]:
-        """Yield the parts for `stream_parts`; meanwhile nothing is read in the background."""
+    def _answer(self, question: str, is_again: bool = False) -> Generator[Part, None, None]:
         with computing():
-            yield from self._answer(question, working_time())
+            began = working_time()
+            if not is_again and not self._closed and question.strip():
+                self._choose_context(question)
+            yield from self._drawn(question, began)
 
-    def _answer(self, question: str, began: float) -> Generator[Part, None, None]:
-        """Read a question that was asked at a time, and yield the parts of its answer."""
+    def _choose_context(self, question: str) -> None:
+        """Attach the context for a question. If that fails, the conversation stays as it is."""
+        if self._chooser is None or self.has_one_context:
+            return
+        llama, asked_before = self.llama, self._history.last_question if self._history is not None else ""
+        with llama.context.unrecorded(), self._restoring() as before:  # the search is not part of the answer
+            context = at_once(self._chooser.choose(question, asked_before, self._context))
+            llama.reset()
+            if self._context is not None and context.key == self._context.key:
+                llama.attach(context.index)
+                before.resume(llama, self.n_document)
+            else:
+                self._attach(context, before.tokens)
+            self._context = context
+
+    def _attach(self, context: Context, tokens: Sequence[int] = ()) -> None:
+        """Let the empty model continue a conversation with some tokens after another context."""
+        llama = self.llama
+        llama.attach(context.index)
+        if llama.n_tokens + len(tokens) >= llama.longest:
+            likeliest = f"{context.documents[0].name}, which the question is about"
+            raise OctavoError(f"The conversation does not fit after {likeliest}: /clear forgets it.")
+        self.n_document, self._context = llama.n_tokens, context
+        self._warn_of_budget(llama.n_tokens)
+        llama.read(tokens)
+        self._last = None  # its place in the context has moved
+
+    def _warn_of_budget(self, n_tokens: int) -> None:
+        """Send a warning, once, if an attention that the user chose cannot keep its budget over some tokens."""
+        if self._warn is None or self.llama.attention == Attention.parse(DEFAULT_ATTENTION):
+            return
+        if warning := self.llama.context.cache.budget_warning(n_tokens):
+            self._warn(f"Note: {warning}")
+            self._warn = None
+
+    def _drawn(self, question: str, began: float) -> Generator[Part, None, None]:
         self._check_document()
         unread, tokens = self._unread, self._question_tokens(question)
         llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
@@ -195,7 +281,8 @@ class Session(KeptOnDisk):
                     **notices_of_end(generated.stream, self.n_ctx, not self.thinking.is_off),
                     **notices_of_unfounded(found),
                 }
-                self.answer = replace(answer, read=self._basis, unfounded=found, notices=said)
+                share = None if self._context is None else self._context.share
+                self.answer = replace(answer, read=share, unfounded=found, notices=said)
                 if self._history is not None:
                     self._history.answer(answer.text, answer.reasoning, generated.tokens)
             if llama.n_tokens < generated.start:  # stopped while it read the question: undo the question
@@ -209,7 +296,6 @@ class Session(KeptOnDisk):
             release_threads()
 
     def _unfounded(self, answer: str, question: str) -> list[str]:
-        """Return the names and numbers of an answer that are not in the document, nor in a question."""
         if not self.n_document:
             return []
         messages = self._history.messages if self._history else []
@@ -229,17 +315,16 @@ class Session(KeptOnDisk):
 
     def regenerate_parts(self) -> Generator[Part, None, None]:
         """Answer the last question anew as `regenerate` does, the model's thoughts included."""
-        if self._last is None:
-            question = self._history.last_question if self._history is not None else ""
-            if self._history is None or not question:
+        with self._thread.held():
+            last, question = self._last, self._history.last_question if self._history is not None else ""
+            if last is not None:
+                self.llama.rewind(last.start)
+                self._unread, question = last.unread, last.question
+            elif not question:
                 raise OctavoError("There is no question to answer again.")
-            self._history.forget_last()  # of a conversation of which only the texts are known
-            return self.stream_parts(question)
-        self.llama.rewind(self._last.start)
-        self._unread = self._last.unread
-        if self._history is not None:
-            self._history.forget_last()
-        return self._stream(self._last.question)
+            if self._history is not None:
+                self._history.forget_last()
+        return self._thread.drawn(self._answer(question, is_again=last is not None))
 
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages of the document that the last answer comes from.
@@ -263,29 +348,29 @@ class Session(KeptOnDisk):
             There is no document or no answer yet, the document was opened with `sources=False`, or no retrieval head
             sees the whole document, as in models whose windows all slide.
         """
-        raise OctavoError("There is no document that answers could come from.")
-
-    def _attended(self) -> np.ndarray:
-        """Return the attention of the last answer to the document's tokens (`Recorder.attended`)."""
+        if self._chooser is None:
+            raise OctavoError("There is no document that answers could come from.")
         if self._recorder is None:
             raise OctavoError("Sources are not recorded: open the document with sources=True.")
-        document = self.llama.context.cache.document
-        if self.answer is None or document is None:
-            raise OctavoError("There is no answer yet, so it has no sources.")
-        return self._recorder.attended(document)
+        with self._thread.held(ends_answer=False):
+            context, document = self._context, self.llama.context.cache.document
+            if self.answer is None or context is None or document is None:
+                raise OctavoError("There is no answer yet, so it has no sources.")
+            found = context.passages(self._recorder.attended(document), most)
+        if self.has_one_context:
+            return [passage for _, passage in found]
+        return [replace(passage, document=str(document.path)) for document, passage in found]
 
     def _check_document(self) -> None:
-        """Raise OctavoError if the document's index changed while it was open."""
         if not self._closed and (document := self.llama.context.cache.document) is not None:
             document.check()
 
     def _question_tokens(self, question: str) -> list[int]:
-        """Return the tokens that the model has to read before it answers."""
         if self._closed:
             raise OctavoError("This conversation is closed: open it again.")
         if not question.strip():
             raise OctavoError("The question is empty.")
-        tokens, n_kept = self._after_context(question)
+        tokens, n_kept, history = self._after_context(question)
         n_tokens = n_kept + len(tokens)
         if n_tokens >= self.llama.longest:
             raise OctavoError(
@@ -294,24 +379,26 @@ class Session(KeptOnDisk):
             )
         if n_kept < self.llama.n_tokens:
             self.llama.rewind(n_kept)
+        self._history = history
         return tokens
 
-    def _after_context(self, question: str) -> tuple[list[int], int]:
-        """Return the tokens of a question that the model has not read, and the number of tokens before them.
+    def _after_context(self, question: str) -> tuple[list[int], int, History | None]:
+        """Return the tokens of a question that the model has not evaluated, and the number of tokens before them.
 
-        The context holds more tokens than that if the template now writes an earlier answer in another way.
+        The context holds more tokens than that if the template now writes an earlier answer in another way. The history
+        with the question comes third.
         """
-        llama = self.llama
-        if self._history is not None:
-            self._history.ask(question)
-        if self._history is not None and self.prompt.has_template:
-            with suppress(PromptError):
-                tokens = self._history.tokens(self.prompt)
-                n_same = n_common(llama.sequence.tokens[self.n_document :], tokens[:-1])
-                return tokens[n_same:], self.n_document + n_same
+        llama, history = self.llama, None if self._history is None else self._history.copy()
+        if history is not None:
+            history.ask(question)
+            if self.prompt.has_template:
+                with suppress(PromptError):
+                    tokens = history.tokens(self.prompt)
+                    n_same = n_common(llama.sequence.tokens[self.n_document :], tokens[:-1])
+                    return tokens[n_same:], self.n_document + n_same, history
         is_first = llama.n_tokens == self.n_document
         asked = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)
-        return self._unread + asked, llama.n_tokens
+        return self._unread + asked, llama.n_tokens, history
 
     def conversation(self) -> Conversation:
         """Return a copy of the questions and answers so far."""
@@ -326,16 +413,40 @@ class Session(KeptOnDisk):
         OctavoError
             It was over another document, or does not fit the context.
         """
-        before, history = self.conversation(), self._history
-        self.clear()
+        with self._thread.held():
+            context = None
+            if self._chooser is not None:
+                context = self._chooser.followed_by(conversation.follows) or self._context
+                if context is None:
+                    raise OtherText("This conversation was over another document, or with another prompt.")
+            with self._restoring():
+                if context is None or (self._context is not None and context.key == self._context.key):
+                    self.llama.rewind(self.n_document)
+                else:
+                    self.llama.reset()
+                    self._attach(context)
+                conversation.resume(self.llama, self.n_document)
+            self._history = conversation.history and conversation.history.copy()
+            self._unread, self._last, self.answer = conversation.unread, conversation.last, None
+
+    @contextmanager
+    def _restoring(self) -> Iterator[Conversation]:
+        """Yield the conversation, and return to it if the block fails."""
+        llama, document, n_document = self.llama, self.llama.context.cache.document, self.n_document
+        before, history, context = self.conversation(), self._history, self._context
         try:
-            conversation.resume(self.llama, self.n_document)
+            yield before
         except BaseException:
-            before.resume(self.llama, self.n_document)
-            self._unread, self._last, self._history = before.unread, before.last, history
+            if document is None and n_document:  # the model has evaluated its text, without an index
+                llama.rewind(n_document)
+            else:
+                llama.reset()
+            if document is not None:
+                llama.attach(document)
+            before.resume(llama, n_document)
+            self.n_document, self._context, self._history = n_document, context, history
+            self._unread, self._last = before.unread, before.last
             raise
-        self._history = conversation.history and conversation.history.copy()
-        self._unread, self._last, self.answer = conversation.unread, conversation.last, None
 
     def recall(self, messages: Sequence[Message]) -> None:
         """Continue a conversation of which only the texts are known, in place of this one.
@@ -352,36 +463,129 @@ class Session(KeptOnDisk):
         """
         if messages and not self.prompt.has_template:
             raise OctavoError("This model has no chat template, so it cannot continue a conversation from its texts.")
-        spoken = {} if self._history is None else self._history.spoken
-        if not messages:
-            self.clear()
-        self._history, self._last = History(messages, spoken), None
+        with self._thread.held():
+            spoken = {} if self._history is None else self._history.spoken
+            if not messages:
+                self.clear()
+            self._history, self._last = History(messages, spoken), None
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Lend the empty model to another conversation, and resume this one if that fails."""
-        llama, document, before = self.llama, self.llama.context.cache.document, self.conversation()
-        llama.context.record(None)
-        llama.reset()
-        try:
-            yield
-        except BaseException:
-            llama.reset()
-            if document is not None:
-                llama.attach(document)
-            before.resume(llama, self.n_document)
-            llama.context.record(self._recorder)
-            raise
+        with self._thread.held():
+            try:
+                with self._restoring():
+                    self.llama.context.record(None)
+                    self.llama.reset()
+                    yield
+            except BaseException:
+                self.llama.context.record(self._recorder)
+                raise
 
     def clear(self) -> None:
         """Forget all questions and answers. The document stays."""
-        self.llama.rewind(self.n_document)
-        self._unread, self._last, self._history = [], None, History()
+        with self._thread.held():
+            self.llama.rewind(self.n_document)
+            self._unread, self._last, self._history = [], None, History()
+
+    @property
+    def has_turns(self) -> bool:
+        """Return whether there are questions and answers that the next question continues."""
+        has_tokens = self.llama.n_tokens > self.n_document
+        return has_tokens or bool(self._history and self._history.messages)
+
+    def save(self, name: str, kind: Kind = "named") -> Path:
+        """Save the conversation with its keys and values, so that `load` resumes it at once.
+
+        Parameters
+        ----------
+        name : str
+            A name, or the path of a file. A conversation of this name is replaced.
+        kind : {"named", "chat", "question"}
+            Who keeps it. Of a single question only the texts are kept.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        OctavoError
+            The file cannot be written.
+        """
+        with self._thread.held(ends_answer=False):
+            conversation = self.conversation()
+        if kind == "question" or self.rest != "indexed":  # passages depend on the question, so rows are of no use
+            conversation = replace(conversation, rows=[], states=())
+        return ChatFiles(self.llama, self.library).save(name, conversation, self.about, kind)
+
+    def keep(self, name: str | None = None, kind: Kind = "chat") -> str | None:
+        """Save the conversation as the last one about its documents, if it can be continued. Return its name.
+
+        Parameters
+        ----------
+        name : str, optional
+            The name of the file to replace. By default a new one is chosen, from the document's; a single question
+            replaces the last one about the same documents.
+        kind : {"chat", "question"}
+            Who keeps it: `chat`, or `ask`. What the user named stays so.
+
+        Raises
+        ------
+        OctavoError
+            The file cannot be written.
+        """
+        if self.library is None or STANDARD_INPUT in self.about or not self.has_turns:
+            return None
+        folder = self.library.folder
+        name, kind = last_of(folder, self.about, name, kind)
+        self.save(name, kind)
+        if kind == "chat":
+            keep_texts_of_others(folder, self.about, name)
+        return name
+
+    def load(self, name: str) -> bool:
+        """Resume a saved conversation, in place of this one.
+
+        If its documents have other texts by now, its questions and answers follow the new text.
+
+        Parameters
+        ----------
+        name : str
+            Its name, or the path of a file.
+
+        Returns
+        -------
+        bool
+            Whether the text is the same as then.
+
+        Raises
+        ------
+        OctavoError
+            The name is unknown, or the conversation was over another document or with another model.
+        """
+        with self._thread.held():
+            conversation, documents = ChatFiles(self.llama, self.library).load(name)
+            try:
+                self.resume(conversation)
+            except OtherText:
+                history = conversation.history
+                if not documents or history is None or not self.prompt.has_template:
+                    raise
+                if documents != self.about:
+                    names = ", ".join(documents) or "no document"
+                    raise OctavoError(f"This conversation was over another document: it is about {names}.") from None
+                self.clear()
+                self._history, self.answer = history.copy(), None
+                return False
+        return True
 
     def close(self) -> None:
         """Free the model. A closed session answers no more questions."""
-        self._closed = True
-        self.llama.close()
+        with self._thread.held():
+            self._closed = True
+            self.llama.close()
 
     def __enter__(self) -> Self:
         return self
@@ -391,7 +595,6 @@ class Session(KeptOnDisk):
 
 
 def _without_thoughts(parts: Generator[Part, None, None]) -> Generator[str, None, None]:
-    """Yield the texts of an answer's parts; an empty one for each part of a thought."""
     with closing(parts):
         for part in parts:
             yield "" if part.is_thought else part.text

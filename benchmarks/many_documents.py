@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import octavo
+from octavo.ask.context.document_set import DocumentSet
 from octavo.cli.render import markdown_table
 from octavo.evaluation.folders.folder_needle import FolderNeedle
 from octavo.evaluation.folders.folder_task import Folder
@@ -110,7 +111,9 @@ def _measure(model: Path, arguments: argparse.Namespace) -> list[str]:
     with octavo.open_documents(
         texts, settings, sampling=sampling, reading=octavo.ReadSettings(read=arguments.reads)
     ) as collection:
-        document_set = collection._finder.document_set
+        assert collection._chooser is not None
+        document_set = collection._chooser.source
+        assert isinstance(document_set, DocumentSet)
         cold.append(time.perf_counter())
         document_set.rank(folder.asked[0].question)
         cold.append(time.perf_counter())

@@ -30,8 +30,8 @@ from write_mixed_documents import Asked, write_documents
 
 import octavo
 from octavo.ask.answer.grounding import unfounded
-from octavo.ask.collection import Collection
 from octavo.ask.context.document_set import DocumentSet
+from octavo.ask.context.passages import PassageFinder
 from octavo.ask.search.word_scores import WordScores
 from octavo.cli.render import markdown_table
 from octavo.runtime.models.find_model import default_model
@@ -65,14 +65,14 @@ def main() -> None:
     for way in ways:
         reads = {_BM25: "document", _UNREAD: "excerpts"}.get(way, way)
         settings = replace(indexes, index_dir=arguments.folder / "unread") if way == _UNREAD else indexes
-        with octavo.open_documents([texts], settings, reading=octavo.ReadSettings(read=reads)) as collection:
+        with octavo.open_documents([texts], settings, reading=octavo.ReadSettings(read=reads)) as session:
             for each in asked:
                 if way == _BM25:
-                    found = [_by_words(collection, each)]
+                    found = [_by_words(session, each)]
                 elif way == _UNREAD:
-                    found = [_unread(collection, each)]
+                    found = [_unread(session, each)]
                 else:
-                    found = _answered(collection, each, arguments)
+                    found = _answered(session, each, arguments)
                 records += [{"way": way, "set": arguments.set, "file": each.file, **one} for one in found]
     if arguments.records:
         with arguments.records.open("a") as file:
@@ -81,52 +81,56 @@ def main() -> None:
     print(markdown_table(headers, [row for way in ways for row in _rows(way, records)]))
 
 
-def _answered(collection: Collection, asked: Asked, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def _answered(session: octavo.Session, asked: Asked, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Answer a question with all temperatures and seeds."""
     answers = []
     unset = octavo.Sampling(max_tokens=_ANSWER)
-    collection.clear()
+    session.clear()
     for named in arguments.temperatures.split(","):
         drawn = unset if named == "default" else replace(unset, temperature=float(named))
         for seed in range(1 if named == "0" else arguments.seeds):
-            collection.sampling = drawn
-            collection.llama.set_seed(seed)
+            session.sampling = drawn
+            session.llama.set_seed(seed)
             if not answers:
-                collection.ask(asked.question)
+                session.ask(asked.question)
             else:
-                list(collection.regenerate())
-            text, answer = _read_text(collection), collection.answer
+                list(session.regenerate())
+            text, answer = _read_text(session), session.answer
             assert answer is not None
             answers.append(
                 {
                     "temperature": named,
                     "seed": seed,
                     "question": asked.question,
-                    "first": _is_of(collection.path, asked),
+                    "first": _is_of(session.path, asked),
                     "read": _has(text, asked.passage),
                     "right": _is_right(answer.text, asked),
                     "unfounded": unfounded(answer.text, [text, asked.question]),
                     "answer": answer.text,
                     "reason": answer.finish_reason,
-                    "read_from": [Path(path).name for path in collection.read_from],
+                    "read_from": [Path(path).name for path in session.read_from],
                 }
             )
     return answers
 
 
-def _unread(collection: Collection, asked: Asked) -> dict[str, Any]:
+def _unread(session: octavo.Session, asked: Asked) -> dict[str, Any]:
     """Find the passages that an answer is given from as long as no document is read."""
-    finder = collection._finder
-    choice = finder.choose(*finder.search(asked.question))
-    texts = [finder._store.document(piece.text).text[piece.start : piece.stop] for piece in choice.pieces]
-    first = _is_of(choice.candidates[0].document.path, asked)
+    assert session._chooser is not None
+    finder = session._chooser.source
+    assert isinstance(finder, PassageFinder)
+    plan = finder.plan(*finder.search(asked.question))
+    texts = [finder._store.document(piece.text).text[piece.start : piece.stop] for piece in plan.pieces]
+    first = _is_of(plan.candidates[0].document.path, asked)
     return {"temperature": "", "first": first, "read": _has("\n".join(texts), asked.passage), "right": None}
 
 
-def _by_words(collection: Collection, asked: Asked) -> dict[str, Any]:
+def _by_words(session: octavo.Session, asked: Asked) -> dict[str, Any]:
     """Find the chunks with the highest BM25 over words in lower case."""
-    document_set: DocumentSet = collection._finder.document_set
-    llama, documents = collection.llama, list(document_set.texts)
+    assert session._chooser is not None
+    document_set = session._chooser.source
+    assert isinstance(document_set, DocumentSet)
+    llama, documents = session.llama, list(document_set.texts)
     numbers: dict[str, int] = {}
     texts = [
         b"".join(map(llama.piece, tokens.tolist())).decode(errors="replace") for tokens in document_set.texts.values()
@@ -154,10 +158,10 @@ def _is_of(path: Path, asked: Asked) -> bool:
     return Path(path).name.startswith(asked.file)
 
 
-def _read_text(collection: Collection) -> str:
+def _read_text(session: octavo.Session) -> str:
     """Return the text that the model read before the question."""
-    llama = collection.llama
-    return _text(llama, llama.input_ids[: collection.n_document])
+    llama = session.llama
+    return _text(llama, llama.input_ids[: session.n_document])
 
 
 def _text(llama: octavo.Llama, tokens: np.ndarray) -> str:

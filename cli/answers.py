@@ -16,7 +16,6 @@ from .show_sources import show_sources, sources_as_json
 
 if TYPE_CHECKING:
     from ..ask.answer.answer import Basis
-    from ..ask.collection import Collection
     from ..ask.session import Session
     from ..prompts.thought_splitter import Part
 
@@ -117,9 +116,7 @@ def say_notices(session: Session) -> None:
 
 def say_which(session: Session) -> None:
     """Print what the last answer was given from, unless that is the only document, whole."""
-    from ..ask.collection import Collection
-
-    if not isinstance(session, Collection) or not session.found:
+    if not session.found:
         return
     basis = session.answer.read if session.answer else None
     assert basis is not None
@@ -135,7 +132,7 @@ def say_which(session: Session) -> None:
     notice(f"(From {read}.{_what_next(session, basis)})")
 
 
-def _what_next(session: Collection, basis: Basis) -> str:
+def _what_next(session: Session, basis: Basis) -> str:
     """Return how to have the rest of a text read, as a sentence."""
     if session.needs_whole:
         is_part = basis.kind == "part" and not basis.is_begun
@@ -150,9 +147,7 @@ def _what_next(session: Collection, basis: Basis) -> str:
 
 def documents_as_json(session: Session) -> dict[str, Any]:
     """Return the documents of the last answer, and other candidates for the question; of several documents only."""
-    from ..ask.collection import Collection
-
-    if not isinstance(session, Collection) or not session.found:
+    if not session.found:
         return {}
     found = [{"path": str(candidate.document.path), "share": round(candidate.share, 4)} for candidate in session.found]
     names = list(map(str, session.read_from))

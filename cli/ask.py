@@ -62,7 +62,6 @@ def ask(
     chat = last_chat(documents, settings) if continues else None
     if chat is not None:
         documents, settings = documents or documents_of_chat(chat), with_model_of(chat, settings)
-    from ..ask.chats.saved_chats import keep_chat
     from ..errors import OctavoError
 
     start = time.perf_counter()
@@ -85,4 +84,4 @@ def ask(
         }
         show_answer(session, session.stream_parts(question), output, facts, sources, think)
         with suppress(OctavoError):
-            keep_chat(session, *((chat.name, chat.origin.kind) if chat else (None, "question")))
+            session.keep(*((chat.name, chat.origin.kind) if chat else (None, "question")))

@@ -105,9 +105,7 @@ def chat(
 
 
 def _about(session: Session, document: Path | None) -> str:
-    from ..ask.collection import Collection
-
-    if isinstance(session, Collection) and len(session.documents) > 1:
+    if len(session.documents) > 1:
         return f"{len(session.documents):,} documents. "
     n_tokens = f"{session.n_tokens:,} tokens" if session.n_tokens else "answered from passages"
     return f"{document.name}: {n_tokens}. " if document else ""
@@ -295,11 +293,10 @@ class ChatLoop:
 
     def keep(self) -> None:
         """Keep the conversation for --continue, if there is one and it can be kept."""
-        from ..ask.chats.saved_chats import keep_chat
         from ..errors import OctavoError
 
         with suppress(OctavoError):
-            self.kept = keep_chat(self.session, self.kept)
+            self.kept = self.session.keep(self.kept)
 
     def clear(self) -> None:
         """Do /clear: forget questions and answers."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..settings import BY_QUESTION, EXCERPTS, READS, Extraction, ModelSettings, ReadSettings, Sampling
+from ..settings import BY_QUESTION, READS, Extraction, ModelSettings, ReadSettings, Sampling
 from . import options
 from .batch_progress import ManyProgress
 from .option_types import Seconds
@@ -110,17 +110,15 @@ def open_session(
     """
     from .. import api
 
-    how: dict[str, Any] = {"attention": attention, "sampling": sampling, "system_prompt": system_prompt}
     if not documents:
         with spinning("Loading the model"):
-            return api.open_session(settings, **how, progress=TaskProgress())
-    how |= {"reading": reading, "sources": sources}
-    shown = ShownNotices(documents)
+            return api.open_session(
+                settings, attention=attention, sampling=sampling, system_prompt=system_prompt, progress=TaskProgress()
+            )
+    shown, asking = ShownNotices(documents), api.Asking(sampling, reading, system_prompt, sources)
     with resumable(), _opening(documents), ManyProgress(shown) as progress:
-        if not is_collection(documents) and reading.read != EXCERPTS:
-            session: Session = api.open_document(documents[0], settings, **how, progress=progress)
-        else:
-            session = api.open_documents(documents, settings, **how, progress=progress)
+        opening = api.Opening(documents, asking, progress, is_one=not is_collection(documents))
+        session = api.load_and_open(opening, settings, attention, progress.notice)
     if not is_quiet():
         shown.keep()
     return session

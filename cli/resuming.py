@@ -13,8 +13,8 @@ from ..settings import AnyPath, ModelSettings
 from .render import notice
 
 if TYPE_CHECKING:
-    from ..ask.chats.kept_on_disk import KeptOnDisk
     from ..ask.chats.saved_chats import SavedChat
+    from ..ask.session import Session
 
 #: Most columns of a question in a notice.
 _SHOWN = 60
@@ -72,13 +72,11 @@ def documents_of_chat(chat: SavedChat) -> tuple[str, ...]:
     return chat.origin.documents
 
 
-def resume_chat(session: KeptOnDisk, chat: SavedChat) -> None:
+def resume_chat(session: Session, chat: SavedChat) -> None:
     """Resume a conversation, and say so."""
-    from ..ask.collection import Collection
-
     is_same = session.load(chat.name)
     notice(f"The last conversation continues{_described(chat.questions)}.")
-    if not is_same and not isinstance(session, Collection):  # whose texts depend on the question
+    if not is_same and session.has_one_context:
         names = ", ".join(Path(name).name for name in session.about)
         notice(f"{names} has changed since: new answers come from the new text, and earlier ones stay as they are.")
 

@@ -10,8 +10,9 @@ from ..documents.document import Document
 from ..documents.ocr.recognised_pages import recognised_pages
 from ..errors import OctavoError
 from ..progress import Progress
+from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import Library
-from .source_text import SourceFile, SourceText
+from .source_text import SourceFile, SourceText, identify
 from .text_store import TEXTS, TextStore, open_texts
 
 #: Texts that are added at once, from which on the store is compacted.
@@ -43,12 +44,18 @@ class FileTexts:
         self._checked: dict[SourceFile, SourceText] = {}
         self._store: TextStore | None = None
 
-    def check(self, file: SourceFile) -> None:
-        """Extract the text of a file, unless it is kept. Raise OctavoError if that fails."""
+    def check(self, file: SourceFile, snapshot: LibrarySnapshot) -> None:
+        """Extract the text of a file, unless it is indexed or kept. Raise OctavoError if that fails."""
+        if (version := file.version) is not None and snapshot.text_hash(version) is not None:
+            return
         texts = list(self.of([file]))
         if self.problems:
             raise OctavoError(self.problems[0])
         self._checked[file] = texts[0]
+
+    def identify(self, file: SourceFile, snapshot: LibrarySnapshot) -> SourceText:
+        """Return the text of a file by its hash. Raise OctavoError if it cannot be extracted."""
+        return self._checked.pop(file, None) or identify(file, snapshot, self._progress)
 
     @property
     def store(self) -> TextStore:

@@ -54,10 +54,8 @@ INNER_ORDER = {
         "request_error",
     ),
     "ask": (
-        "opening",
-        "collection",
-        "document_session",
         "session",
+        "one_thread",
         "context",
         "chats",
         "search",
@@ -88,7 +86,6 @@ INNER_ORDER = {
 }
 #: Arrows that still run up inside rooms.
 UP = {
-    "ask.chats.saved_chats -> ask.session",
     "serve.engine.engine -> serve.library.open_document",
     "serve.engine.request -> serve.library.open_document",
     "serve.engine.running_request -> serve.library.open_document",

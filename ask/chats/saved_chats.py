@@ -14,13 +14,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...documents.extract import STANDARD_INPUT
 from ...errors import OctavoError
-from ...runtime.store.model_library import folder_name
-from ..session import Session
-from .chat_file import Kind, Origin, read_conversation, read_header, write_conversation
+from ...runtime.llama import Llama
+from ...runtime.store.model_library import Library, folder_name
+from .chat_file import Conversation, Kind, Origin, read_conversation, read_header, write_conversation
 from .history import Message
-from .kept_on_disk import SUFFIX, chats_in
+
+#: Ending of the names of files with conversations.
+_SUFFIX = ".safetensors"
+
+
+def chats_in(library: Path) -> Path:
+    """Return the folder of the conversations of a library."""
+    return library / "conversations"
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class SavedChat:
 
 def saved_chats(folders: Iterable[Path]) -> list[SavedChat]:
     """Return the conversations in the folders of some libraries, the newest first."""
-    paths = [path for folder in folders for path in chats_in(folder).glob(f"*{SUFFIX}")]
+    paths = [path for folder in folders for path in chats_in(folder).glob(f"*{_SUFFIX}")]
     return sorted(map(_saved_chat, paths), key=lambda chat: chat.saved, reverse=True)
 
 
@@ -81,43 +87,74 @@ def newest(chats: Iterable[SavedChat], about: tuple[str, ...] = ()) -> SavedChat
     return next((chat for chat in chats if not chat.problem and about in ((), chat.origin.documents)), None)
 
 
-def keep_chat(session: Session, name: str | None = None, kind: Kind = "chat") -> str | None:
-    """Keep a conversation, if it can be continued. Return its name. What the user named stays so.
+class ChatFiles:
+    """The files of conversations with a model.
 
     Parameters
     ----------
-    name : str, optional
-        The name of the file to replace. By default a new one is chosen, from the document's; a single question replaces
-        the last one about the same documents.
-    kind : {"chat", "question"}
-        Who keeps it: `chat`, or `ask`.
-
-    Raises
-    ------
-    OctavoError
-        The file cannot be written.
+    library : Library or None
+        The model's indexes, beside which conversations are kept; None keeps them where their names say.
     """
-    library, about = session.library, session.about
-    if library is None or STANDARD_INPUT in about or not session.has_turns:
-        return None
-    chats = [chat for chat in saved_chats([library.folder]) if chat.origin.documents == about]
-    alike = [chat for chat in chats if chat.origin.kind == kind]
-    if name is None and kind == "question" and alike:
-        name = alike[0].name
+
+    def __init__(self, llama: Llama, library: Library | None) -> None:
+        self._llama, self._library = llama, library
+
+    def save(self, name: str, conversation: Conversation, about: tuple[str, ...], kind: Kind) -> Path:
+        """Write a conversation about some documents, and return its file. Raise OctavoError if that fails."""
+        path, origin = self._path(name), Origin(about, os.path.abspath(self._llama.model_path), kind)
+        write_conversation(path, conversation, self._model_hash, self._llama.context.kv_type, origin)
+        return path
+
+    def load(self, name: str) -> tuple[Conversation, tuple[str, ...] | None]:
+        """Return a conversation, and the documents that it is about. Raise OctavoError if it cannot be read."""
+        path = self._path(name)
+        conversation = read_conversation(path, self._model_hash, self._llama.context.kv_type)
+        return conversation, read_header(path).origin.documents
+
+    def _path(self, name: str) -> Path:
+        """Return the file of a conversation: beside the model's indexes, unless the name is a path."""
+        if self._library is None or Path(name).name != name or Path(name).suffix:
+            return Path(name)
+        return chats_in(self._library.folder) / f"{name}{_SUFFIX}"
+
+    @property
+    def _model_hash(self) -> str:
+        return (self._library or Library.of(self._llama.model_path)).model_hash
+
+
+def last_of(library: Path, about: tuple[str, ...], name: str | None, kind: Kind) -> tuple[str, Kind]:
+    """Return the name under which the last conversation about some documents is kept, and who keeps it.
+
+    Parameters
+    ----------
+    library : Path
+        Folder of the model's indexes.
+    name : str, optional
+        The name of the conversation, if it has one. A single question takes that of the last one.
+    """
+    chats = _chats_about(library, about)
+    if name is None and kind == "question":
+        name = next((chat.name for chat in chats if chat.origin.kind == kind), None)
     if any(chat.name == name and chat.origin.kind == "named" for chat in chats):
         kind = "named"
-    session.save(name := name or _new_name(library.folder, about), kind)
-    if kind == "chat":
-        for chat in alike:
-            if chat.name != name:
-                _keep_texts_only(chat)
-    return name
+    return name or _new_name(library, about), kind
+
+
+def keep_texts_of_others(library: Path, about: tuple[str, ...], name: str) -> None:
+    """Forget the keys and values of the conversations before the last one, which has this name."""
+    for chat in _chats_about(library, about):
+        if chat.origin.kind == "chat" and chat.name != name:
+            _keep_texts_only(chat)
+
+
+def _chats_about(library: Path, about: tuple[str, ...]) -> list[SavedChat]:
+    return [chat for chat in saved_chats([library]) if chat.origin.documents == about]
 
 
 def _new_name(folder: Path, about: tuple[str, ...]) -> str:
     """Return a name that is free."""
     stem = folder_name(about[0]).replace(".", "-") if about else "chat"
-    taken = {path.stem for path in chats_in(folder).glob(f"*{SUFFIX}")}
+    taken = {path.stem for path in chats_in(folder).glob(f"*{_SUFFIX}")}
     number = next(number for number in range(1, len(taken) + 2) if _numbered(stem, number) not in taken)
     return _numbered(stem, number)
 

@@ -1,239 +1,213 @@
-"""Answer at once from what is likely, and better as more is read.
+"""Choose the context of an answer: a whole document, excerpts of documents, or passages of those without an index.
 
-While documents are not read, words find the text of an answer: passages of them; behind the part that is read, if there
-is one; or the likeliest document whole, or the part of it with the likeliest passage, where that has an index. Once all
-are read, answers come from their indexes alone.
+While documents are not indexed, words find passages of them; behind the part that is read, if there is one; or the
+likeliest document whole, or the part of it with the likeliest passage, where that has an index. Once all are indexed,
+answers come from their indexes alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from ...library.background.background_reader import start_reader
-from ...library.background.reading_queue import ReadingQueue
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
-from ...library.reading_speed import ReadingSpeed, characters_per_token
-from ...library.source_text import SourceFile, SourceText, identify
-from ...library.text_store import Piece, TextStore
-from ...progress import ProgressOfMany, Silent, before_many
-from ...settings import ReadSettings
+from ...library.source_text import SourceFile, SourceText
+from ...progress import ProgressOfMany
+from ...runtime.llama import Llama
+from ...settings import BY_QUESTION, EXCERPTS, WHOLE, ReadSettings
+from ..chats.chat_file import hash_tokens
+from ..search.question_kinds import needs_whole
 from ..search.ranking import Candidate
 from ..sources.retrieval_heads import source_heads
-from .answer_context import FoundText, IndexFinder, Rest, WholeText, reads_whole
-from .document_set import DocumentSet, check_problems, open_document_set
-from .partial_index import ReadPart, UnfinishedIndex
+from .context import Context, Rest, Steps
+from .document_set import DocumentSet, check_problems, fitted, index_set
+from .excerpts import CannotLayOut, lay_out, n_excerpt_tokens
+from .growing_indexes import GrowingIndexes, TimeToRead
 from .passages import PASSAGE_TOKENS, PassageFinder
 
-#: Growth of the part that is read from which on it is taken anew: to attach it takes seconds.
-_GROWTH = 1.5
-
-#: Share of the seconds to a first answer in which passages are read.
+#: Share of the seconds to a first answer in which passages are evaluated.
 _FOR_PASSAGES = 0.7
 
 
-class GrowingFinder:
-    """Finds the text of an answer among documents. Some of them are not read yet.
+class ContextChooser:
+    """Chooses the context of each answer among documents.
 
     Parameters
     ----------
-    indexer : Indexer
-        Finds their indexes.
-    store : TextStore
-        Their texts.
-    passages : PassageFinder
-        Finds passages of all documents.
-    reads : str
-        What is read for an answer, one of READS (settings.py).
-    job : dict, optional
-        How to read the documents in the background: the fields of a `Job`. None leaves them unread.
+    llama : Llama
+        The model that answers.
+    source : DocumentSet or PassageFinder
+        The documents: indexed, or with texts in which words find passages.
+    read : str
+        What an answer is given from, one of READS (settings.py).
+    growing : GrowingIndexes, optional
+        Indexes of the texts, which are made meanwhile. Without them answers come from passages alone.
     """
 
     def __init__(
         self,
-        indexer: Indexer,
-        store: TextStore,
-        passages: PassageFinder,
-        reads: str,
-        job: dict[str, Any] | None,
-        progress: ProgressOfMany,
+        llama: Llama,
+        source: DocumentSet | PassageFinder,
+        read: str = BY_QUESTION,
+        growing: GrowingIndexes | None = None,
     ) -> None:
-        self._indexer, self._store, self._passages = indexer, store, passages
-        self._reads, self._job, self._progress = reads, job, progress
-        self._whole: IndexFinder | None = None
-        self._read: dict[Path, IndexFinder] = {}
-        self._part: tuple[SourceText, ReadPart] | None = None
-        self._told: set[str] = set()
-        self._is_queued = False
+        self.source, self._llama, self._read, self._growing = source, llama, read, growing
 
     @property
-    def documents(self) -> Sequence[Any]:
+    def documents(self) -> Sequence[SourceText]:
         """Return all documents."""
-        return self._passages.documents if self._whole is None else self._whole.documents
-
-    @property
-    def only(self) -> WholeText | None:
-        """Return the only document, once it is read."""
-        return None if self._whole is None else self._whole.only
+        return self.source.documents
 
     @property
     def rest(self) -> Rest:
-        """Return what becomes of the text that is not read yet."""
-        if self._whole is not None:
+        """Return what happens to the text that an answer was not given from."""
+        if isinstance(self.source, DocumentSet):
             return "indexed"
-        return "being read" if self._is_queued else "unread"
+        return "being read" if self._growing is not None and self._growing.is_queued else "unread"
 
-    def find(self, question: str, current: FoundText | None, before: str = "") -> tuple[FoundText, list[Candidate]]:
-        """Find the best text that there is now. See `Finder.find`."""
-        if self._whole is None:
-            self._indexer.snapshot.refresh()
-            unread = [document for document in self._passages.documents if not self._indexer.is_read(document)]
-            if unread:
-                return self._find(question, current, before, unread)
-            self._whole = self._move_over()
-        return (self.only, []) if self.only is not None else self._whole.find(question, current, before)
+    @property
+    def always(self) -> Context | None:
+        """Return the one context that serves every question, or None if each question needs its own.
 
-    def followed_by(self, tokens_hash: str) -> FoundText | None:
-        """Return the text with these tokens, once all documents are read."""
-        return None if self._whole is None else self._whole.followed_by(tokens_hash)
+        Raise OctavoError if its index can neither be opened nor made again.
+        """
+        is_one = len(self.documents) == 1 and self._read != EXCERPTS
+        return self.source.whole(self.documents[0]) if is_one and isinstance(self.source, DocumentSet) else None
 
-    def _move_over(self) -> IndexFinder:
-        """Open the indexes of all documents, which are read now."""
-        documents = self._passages.documents
-        what = f"{documents[0].name} is" if len(documents) == 1 else f"All {len(documents):,} documents are"
-        self._progress.notice(f"{what} read now: answers come from the whole text.")
-        indexer, several = self._indexer, len(documents) > 1
-        heads = source_heads(indexer.llama, indexer.library, indexer.notice) if several else []
-        return IndexFinder(indexer.llama, open_document_set(indexer, documents, heads, self._progress), self._reads)
+    def is_settled(self, current: Context | None) -> bool:
+        """Return whether no question needs another context than the current one."""
+        is_one = len(self.documents) == 1 and self._read != EXCERPTS
+        return is_one and current is not None and current.key is self.documents[0]
 
-    def _find(
-        self, question: str, current: FoundText | None, before: str, unread: Sequence[SourceText]
-    ) -> tuple[FoundText, list[Candidate]]:
-        """Find the text for a question while some documents are not read."""
-        candidates, found = self._passages.search(question, before)
-        self._read_on([candidate.document for candidate in candidates], unread)
-        best = candidates[0].document if candidates else unread[0]
-        whole = self._whole_of(best, found[0]) if found and reads_whole(self._reads, question) else None
-        if whole is not None:
-            return whole, candidates
-        part = self._part_of(best)
-        if part is not None and not candidates:
-            candidates = [Candidate(best, 0.0, 0.0)]
-        choice = self._passages.choose(candidates, found, part)
-        return self._passages.passages(choice, current), choice.candidates
+    def choose(
+        self, question: str, before: str, current: Context | None, n_batch: Callable[[], int] | None = None
+    ) -> Steps[Context]:
+        """Choose the best context that there is now. The model may hold other tokens afterwards.
 
-    def _whole_of(self, document: SourceText, piece: Piece) -> WholeText | None:
-        """Return a document, or the part of it with a piece, from its index; None if that is not read."""
-        indexer, text = self._indexer, document
-        for part in indexer.parts(document.version):
-            start, stop = part["part"]
-            if start <= piece.start < stop:
-                text = SourceText(part["sha256"], part["name"], Path(part["name"]), document.file)
-        folder = indexer.find(text) if indexer.snapshot.indexes_of(text.sha256) else None
-        if folder is None:
-            return None
+        Parameters
+        ----------
+        before : str
+            The question before, which counts less: the question may refer to it.
+        current : Context or None
+            The context of the answer before; if it stays, the result has its key and its index.
+        n_batch : callable, optional
+            Returns the number of tokens of the next batch, if some are evaluated.
 
-        def heal(damaged: SourceText) -> None:
-            for part in indexer.fit(document.extracted()[0]):
-                if part.sha256 == damaged.sha256:  # the others may not be read yet
-                    indexer.index(part, Silent())
+        Yields
+        ------
+        BatchRead or None
+            After each step. The model may compute other sequences then.
 
-        if folder not in self._read:
-            document_set = DocumentSet(indexer.llama, indexer.library, {text: folder}, [], heal)
-            self._read[folder] = IndexFinder(indexer.llama, document_set)
-        return self._read[folder].only
+        Raises
+        ------
+        OctavoError
+            The context cannot be opened.
+        """
+        n_batch, growing = n_batch or (lambda: self._llama.n_batch), self._growing
+        if isinstance(self.source, PassageFinder):
+            missing = self.documents if growing is None else growing.missing(self.documents)
+            if growing is None or missing:
+                return (yield from self._of_texts(self.source, missing, question, before, current, n_batch))
+            self.source = growing.all_of(self.documents)
+        if (only := self.always) is not None:
+            return only
+        return (yield from self._of_indexes(self.source, question, before, current, n_batch))
 
-    def _part_of(self, document: SourceText) -> ReadPart | None:
-        """Return the part of a document that is read so far; None if there is none, or if it cannot be used."""
-        unfinished = UnfinishedIndex.of(self._indexer, document)
-        if unfinished is None:
-            return None
-        before = self._part[1] if self._part is not None and self._part[0] == document else None
-        if before is None or unfinished.n_tokens > _GROWTH * len(before.tokens):
-            text = self._store.document(document.number).text
-            part = unfinished.read(text, self._indexer.llama.prompt().document(text))
-            self._part = None if part is None else (document, part)
-        return None if self._part is None else self._part[1]
+    def _of_indexes(
+        self, indexes: DocumentSet, question: str, before: str, current: Context | None, n_batch: Callable[[], int]
+    ) -> Steps[Context]:
+        """Choose the likeliest excerpts, or the likeliest document, from the indexes of all documents."""
+        ranking = indexes.rank(question, before)
+        yield None
+        candidates = ranking.candidates
+        if not reads_whole(self._read, question):
+            spans = ranking.excerpts(n_excerpt_tokens(self._llama))
+            if current is not None and current.key == tuple(spans):
+                return replace(current, candidates=candidates)
+            try:
+                laid_out = yield from lay_out(self._llama, indexes, spans, n_batch)
+                return replace(laid_out, candidates=candidates)
+            except CannotLayOut:
+                if self._read == EXCERPTS:
+                    raise
+        return replace(indexes.whole(candidates[0].document), candidates=candidates)
 
-    def _read_on(self, likeliest: Sequence[SourceText], unread: Sequence[SourceText]) -> None:
-        """Have the documents read in the background, the likeliest first."""
-        if self._job is None:
-            return
-        queue, library = ReadingQueue(), self._indexer.library.folder
-        failed = {document.path: document for document in queue.documents() if document.problem}
-        waiting = []
-        for document in dict.fromkeys(chain((each for each in likeliest if each in unread), unread)):
-            file, version = document.file, document.version
-            if version is not None and (problem := failed.get(version.path)) is not None:
-                if document.name not in self._told:
-                    self._progress.notice(f"{document.name} could not be read in the background: {problem.problem}")
-                    self._told.add(document.name)
-            elif version is not None and file is not None and file.extraction.password is None:
-                waiting.append(document.path)
-        queue.add(waiting, library, self._job)
-        self._is_queued = bool(waiting)
-        if waiting:
-            start_reader()
+    def _of_texts(
+        self,
+        finder: PassageFinder,
+        missing: Sequence[SourceText],
+        question: str,
+        before: str,
+        current: Context | None,
+        n_batch: Callable[[], int],
+    ) -> Steps[Context]:
+        """Choose passages that words find; a document that has an index whole, if the question is about all of it."""
+        candidates, found = finder.search(question, before)
+        part = None
+        if self._growing is not None:
+            self._growing.read_on([candidate.document for candidate in candidates], missing)
+            best = candidates[0].document if candidates else missing[0]
+            whole = self._growing.whole(best, found[0]) if found and reads_whole(self._read, question) else None
+            if whole is not None:
+                return replace(whole, candidates=candidates)
+            part = self._growing.part(best)
+            candidates = candidates or ([] if part is None else [Candidate(best, 0.0, 0.0)])
+        plan = finder.plan(candidates, found, part)
+        if current is not None and current.key == plan.key:
+            return replace(current, candidates=plan.candidates)
+        return (yield from finder.evaluate(plan, n_batch))
+
+    def followed_by(self, tokens_hash: str) -> Context | None:
+        """Return the document with these tokens; None for excerpts, or for a document that is not one of these."""
+        if isinstance(self.source, DocumentSet):
+            for document in self.documents:
+                if hash_tokens(self.source.tokens(document)) == tokens_hash:
+                    return self.source.whole(document)
+        return None
 
 
-def open_growing(
-    indexer: Indexer,
-    texts: FileTexts,
-    files: Sequence[SourceFile],
-    reading: ReadSettings,
-    job: dict[str, Any] | None,
-    progress: ProgressOfMany,
-) -> GrowingFinder | list[SourceText]:
-    """Find out whether documents can be read in time; if not, return the finder of what there is.
+def reads_whole(read: str, question: str) -> bool:
+    """Return whether a question over several documents is answered from one of them, whole; `read` is one of READS."""
+    return read == WHOLE or (read == BY_QUESTION and needs_whole(question))
+
+
+def open_chooser(
+    indexer: Indexer, files: Sequence[SourceFile], texts: FileTexts, reading: ReadSettings, progress: ProgressOfMany
+) -> ContextChooser:
+    """Open documents; index those that lack an index, unless passages of them serve the first answer.
 
     Parameters
     ----------
+    indexer : Indexer
+        Finds and makes indexes. Its model is empty, before and afterwards.
     texts : FileTexts
-        Reads their texts.
-    reading : ReadSettings
-        What is read for an answer, and the seconds within which the first one should begin.
-    job : dict or None
-        See `GrowingFinder`.
-
-    Returns
-    -------
-    GrowingFinder or list of SourceText
-        The finder; or the documents, if they can be read in time or are read.
+        The texts of the files.
 
     Raises
     ------
     OctavoError
-        No document can be read; of a single one, the reason.
+        No document can be used, or disk or memory do not suffice.
     """
-    llama, first_answer = indexer.llama, reading.first_answer or 0.0
-    read, order = {file for file in files if indexer.has(file)}, {file: i for i, file in enumerate(files)}
-    speed = ReadingSpeed(llama, indexer.library)
-    found: list[SourceText] = []
-    n_left, most, per_s, per_token = 0.0, 0.0, 0.0, 1.0
-    new = texts.of([file for file in files if file not in read])
-    for text in new:
-        found.append(text)
-        if indexer.is_read(text):
-            continue
-        if not per_s:
-            sample = texts.load(text).text
-            per_s, per_token = speed.tokens_per_s(sample), characters_per_token(llama, sample)
-            most = first_answer * per_s
-        unfinished = UnfinishedIndex.of(indexer, text)
-        n_left += text.length / per_token - (unfinished.n_tokens if unfinished else 0)
-        if n_left > most:
-            break
-    else:
-        check_problems([*read, *found], texts.problems, progress.notice)
-        identified = {file: identify(file, indexer.snapshot, before_many(progress)) for file in read}
-        identified |= {text.file: text for text in found if text.file}
-        return [identified[file] for file in files if file in identified]
-    kept = texts.keep(chain(found, new, texts.of(read)))
-    check_problems(kept, texts.problems, progress.notice)
-    documents = sorted(kept, key=lambda text: order[text.file] if text.file else 0)
-    n_passages = min(PASSAGE_TOKENS, int(first_answer * _FOR_PASSAGES * per_s))
-    finder = PassageFinder(llama, texts.store, documents, n_passages, speed.note)
-    return GrowingFinder(indexer, texts.store, finder, reading.read, job, progress)
+    llama, library = indexer.llama, indexer.library
+    sources: Sequence[SourceFile | SourceText] = files
+    if reading.read == EXCERPTS and not all(map(indexer.has, files)):
+        kept = texts.keep(texts.of(files))
+        check_problems(kept, texts.problems, progress.notice)
+        return ContextChooser(llama, PassageFinder(llama, texts.store, kept), reading.read)
+    if reading.read != EXCERPTS and reading.first_answer is not None:
+        time_to_read = TimeToRead(indexer, texts, files, reading.first_answer)
+        if not time_to_read.suffices():
+            kept = time_to_read.kept()
+            check_problems(kept, texts.problems, progress.notice)
+            n_tokens = min(PASSAGE_TOKENS, int(reading.first_answer * _FOR_PASSAGES * time_to_read.tokens_per_s))
+            finder = PassageFinder(llama, texts.store, kept, n_tokens, time_to_read.speed.note)
+            return ContextChooser(llama, finder, reading.read, GrowingIndexes(indexer, texts, reading, progress))
+        sources = time_to_read.usable()
+        check_problems(sources, texts.problems, progress.notice)
+    documents, problems = fitted(indexer, sources, texts)
+    ranks = len(documents) > 1 or reading.read == EXCERPTS
+    heads = source_heads(llama, library, progress.notice) if ranks else []
+    if reading.read == EXCERPTS and llama.context.is_hybrid:
+        progress.notice("This model keeps a recurrent state, so it reads excerpts as text, anew for each question.")
+    return ContextChooser(llama, index_set(indexer, documents, problems, heads, progress), reading.read)

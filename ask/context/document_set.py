@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,10 +22,13 @@ import numpy as np
 
 from ...errors import OctavoError
 from ...library.bm25 import BEFORE
+from ...library.catalogue import note_use
+from ...library.document_parts import n_parts_of
+from ...library.file_texts import FileTexts
 from ...library.function_words import says_something, with_subject
 from ...library.open_index import Indexer
-from ...library.source_text import SourceFile, SourceText, identify
-from ...progress import LeftOut, ProgressOfMany, Silent, before_many
+from ...library.source_text import SourceFile, SourceText
+from ...progress import LeftOut, ProgressOfMany, before_many
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import QueryHead
@@ -32,9 +36,12 @@ from ...runtime.store.index_files import open_index, read_keys, read_tokens
 from ...runtime.store.model_library import Library, known_manifest
 from ...system.files import DamagedError
 from ...system.threads import one_thread
+from ..answer.answer import Basis
 from ..search.question_queries import HeadQueries, question_queries
-from ..search.ranking import PIECE, Ranking
+from ..search.ranking import PIECE, Ranking, Span
 from ..search.word_scores import WordScores, folding
+from ..sources.find_sources import TokenText
+from .context import Context
 
 _Loaded = TypeVar("_Loaded")
 
@@ -43,6 +50,20 @@ _RANKED = 32
 
 #: Number of indexes to keep open.
 _KEPT_OPEN = 4
+
+
+@dataclass(frozen=True, eq=False)
+class OpenIndex:
+    """An open index, with the manifest's description of its document."""
+
+    llama: Llama
+    index: Index
+    described: dict[str, Any]
+
+    @cached_property
+    def text(self) -> TokenText:
+        """Return the text of the document, as the model read it."""
+        return TokenText.of_document(self.llama, self.index.tokens[self.index.n_prefix :], self.described)
 
 
 class DocumentSet:
@@ -70,7 +91,7 @@ class DocumentSet:
     ) -> None:
         self.documents, self.folders = list(folders), folders
         self._llama, self._library, self._heads, self._heal = llama, library, heads, heal
-        self._open: OrderedDict[SourceText, tuple[Index, dict[str, Any]]] = OrderedDict()
+        self._open: OrderedDict[SourceText, OpenIndex] = OrderedDict()
 
     @cached_property
     def texts(self) -> dict[SourceText, np.ndarray]:
@@ -90,20 +111,32 @@ class DocumentSet:
         """Return the scorer of the words that documents share with a question."""
         return WordScores([self._folded[document] for document in self.documents])
 
-    def open(self, document: SourceText) -> tuple[Index, dict[str, Any]]:
-        """Open the index of a document; return it with the manifest's description of the document.
-
-        Raise OctavoError if the index can neither be opened nor made again.
-        """
+    def open(self, document: SourceText) -> OpenIndex:
+        """Open the index of a document. Raise OctavoError if it can neither be opened nor made again."""
         opened = self._open.pop(document, None)
         if opened is None:
             index, manifest = self._load(document, lambda folder: open_index(folder, self._library.model_hash))
-            opened = index, manifest["document"]
-        opened[0].check()
+            note_use(self.folders[document])
+            opened = OpenIndex(self._llama, index, manifest["document"])
+        opened.index.check()
         self._open[document] = opened
         while len(self._open) > _KEPT_OPEN:
             self._open.popitem(last=False)
         return opened
+
+    def text(self, document: SourceText) -> TokenText:
+        """Return the text of a document, as the model read it."""
+        return self.open(document).text
+
+    def whole(self, document: SourceText) -> Context:
+        """Return a whole document as the context of an answer; it may be a part of one that exceeds the context.
+
+        Raise OctavoError if its index can neither be opened nor made again.
+        """
+        index, n_parts = self.open(document).index, n_parts_of(document.name)
+        share = Basis("document") if n_parts == 1 else Basis("part", share=1 / n_parts)
+        spans = [Span(document, 0, len(index.tokens) - index.n_prefix)]
+        return Context(index, spans, [document], share, self.text, document)
 
     def rank(self, question: str, before: str = "") -> Ranking:
         """Rank the documents that share most words with a question. The model is empty afterwards.
@@ -189,33 +222,38 @@ def open_document_set(
     OctavoError
         No document can be used; of a single one, the reason.
     """
+    texts = FileTexts(indexer.library, before_many(progress))
+    return index_set(indexer, *fitted(indexer, files, texts), heads, progress)
+
+
+def fitted(
+    indexer: Indexer, files: Sequence[SourceFile | SourceText], texts: FileTexts
+) -> tuple[list[SourceText], list[str]]:
+    """Return documents, those that exceed the context in parts, and why others cannot be used."""
     documents: list[SourceText] = []
     problems: list[str] = []
     for file in files:
         try:
-            if isinstance(file, SourceFile):
-                file = identify(file, indexer.snapshot, before_many(progress))
-            documents += indexer.fit(file)
+            text = texts.identify(file, indexer.snapshot) if isinstance(file, SourceFile) else file
+            documents += indexer.fit(text)
         except OctavoError as problem:
             problems.append(str(problem))
-    return index_set(indexer, documents, heads, progress, problems)
+    return documents, problems
 
 
 def index_set(
     indexer: Indexer,
     documents: Sequence[SourceText],
+    problems: Sequence[str],
     heads: Sequence[QueryHead],
     progress: ProgressOfMany,
-    problems: Sequence[str] = (),
 ) -> DocumentSet:
     """Index the documents that lack an index, and open all, as `open_document_set` does.
 
     Parameters
     ----------
-    documents : sequence of SourceText
-        The documents, each of which fits the context.
-    problems : sequence of str
-        Reasons why other documents cannot be used.
+    documents, problems : sequence
+        Documents that fit the context, and why others cannot be used (`fitted`).
 
     Raises
     ------
@@ -234,17 +272,23 @@ def index_set(
     if missing:
         progress.begin(len(missing))
     for document in missing:
-        of_document = progress.document(document.name)
         try:
-            indexed.setdefault(indexer.index(document, of_document), document.without_document())
+            indexed.setdefault(index_one(indexer, document, progress), document.without_document())
         except OctavoError as problem:
             problems.append(str(problem))
-        of_document.end()
     check_problems(indexed, problems, indexer.notice)
     folders = {document: folder for folder, document in indexed.items()}
-    return DocumentSet(
-        indexer.llama, indexer.library, folders, heads, lambda document: indexer.index(document, Silent())
-    )
+    heal = partial(index_one, indexer, progress=progress)
+    return DocumentSet(indexer.llama, indexer.library, folders, heads, heal)
+
+
+def index_one(indexer: Indexer, document: SourceText, progress: ProgressOfMany) -> Path:
+    """Index a document, and show the progress."""
+    of_document = progress.document(document.name)
+    try:
+        return indexer.index(document, of_document)
+    finally:
+        of_document.end()
 
 
 def check_problems(usable: Collection[Any], problems: Sequence[str], notice: Callable[[str], None]) -> None:

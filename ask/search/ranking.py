@@ -42,7 +42,7 @@ class Candidate(NamedTuple):
     score: float
 
 
-class Excerpt(NamedTuple):
+class Span(NamedTuple):
     """Tokens of the text of a document, from `start` up to `stop`; the prompt's head before the text does not count."""
 
     document: SourceText
@@ -79,7 +79,7 @@ class Ranking:
         candidates = map(Candidate, self.documents, shares.tolist(), scores.tolist())
         return sorted(candidates, key=lambda candidate: -candidate.score)
 
-    def excerpts(self, n_tokens: int) -> list[Excerpt]:
+    def excerpts(self, n_tokens: int) -> list[Span]:
         """Choose the likeliest excerpts of all documents: pieces and the ones after them.
 
         They have n_tokens tokens or more, unless all documents together have fewer. The likeliest come last, next to
@@ -102,7 +102,7 @@ class Ranking:
                 break
         runs = sorted(_runs(chosen), key=lambda run: max(chosen[piece] for piece in run))
         return [
-            Excerpt(
+            Span(
                 self.documents[number],
                 first * PIECE,
                 min((run[-1][1] + 1) * PIECE, len(self.texts[number])),

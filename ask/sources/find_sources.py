@@ -69,16 +69,21 @@ class TokenText:
     ----------
     starts : int64 array, shape (n_tokens,)
         Offset of the character in which each token begins.
+    places : sequence of Place
+        Where its pages and headings begin, by rising offset.
     first_line : int
         Number of the text's first line.
     """
 
     text: str
     starts: np.ndarray
+    places: Sequence[Place] = ()
     first_line: int = 1
 
     @classmethod
-    def of(cls, pieces: Sequence[bytes], sha256: str = "", first_line: int = 1) -> TokenText:
+    def of(
+        cls, pieces: Sequence[bytes], sha256: str = "", places: Sequence[Place] = (), first_line: int = 1
+    ) -> TokenText:
         """Join the pieces of a text.
 
         Parameters
@@ -87,16 +92,14 @@ class TokenText:
             Text of each token.
         sha256 : str
             Hash of the tokenized text, in hexadecimal digits: some tokenizers put a blank before it.
-        first_line : int
-            Number of the text's first line.
         """
         content = b"".join(pieces)
         begins = (np.frombuffer(content + b" ", np.uint8) & 0xC0) != 0x80  # bytes that begin a character
         starts = (np.cumsum(begins) - 1)[np.cumsum([0, *map(len, pieces)])[:-1]]
         text = content.decode("utf-8", "replace")
         if text.startswith(" ") and hash_text(text[1:]) == sha256:
-            return cls(text[1:], np.maximum(starts - 1, 0), first_line)
-        return cls(text, starts, first_line)
+            return cls(text[1:], np.maximum(starts - 1, 0), places, first_line)
+        return cls(text, starts, places, first_line)
 
     @classmethod
     def of_document(cls, llama: Llama, tokens: np.ndarray, described: dict[str, Any]) -> TokenText:
@@ -106,8 +109,11 @@ class TokenText:
         ----------
         tokens : int32 array, shape (n_tokens,)
             The document's tokens, without the head of the prompt.
+        described : dict
+            The manifest's description of the document.
         """
-        return cls.of(_pieces(llama, tokens), described["sha256"], described.get("first_line", 1))
+        places = [Place(*place) for place in described.get("places", ())]
+        return cls.of(_pieces(llama, tokens), described["sha256"], places, described.get("first_line", 1))
 
     @classmethod
     def of_beginning(cls, llama: Llama, tokens: np.ndarray, text: str) -> TokenText:
@@ -134,19 +140,11 @@ def _pieces(llama: Llama, tokens: np.ndarray) -> list[bytes]:
     return [pieces[number] for number in numbers.tolist()]
 
 
-def text_and_places(llama: Llama, tokens: np.ndarray, described: dict[str, Any]) -> tuple[TokenText, list[Place]]:
-    """Return text and places of a document, from the tokens of its text and its index's description."""
-    text = TokenText.of_document(llama, tokens, described)
-    return text, [Place(*place) for place in described.get("places", ())]
-
-
-def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, most: int) -> list[Passage]:
+def passages(text: TokenText, attended: np.ndarray, most: int) -> list[Passage]:
     """Find the passages with most attention. Neighbouring sentences with attention form one passage.
 
     Parameters
     ----------
-    places : sequence of Place
-        Where its pages and headings begin, by rising offset.
     attended : float32 array, shape (n_parts, n_tokens)
         Attention of each part of an answer to the tokens, beyond the attention of any text (`Recorder.attended`).
 
@@ -169,7 +167,7 @@ def passages(text: TokenText, places: Sequence[Place], attended: np.ndarray, mos
         start, stop = _quoted(run, best, borders)
         quote = text.text[start:stop]
         start += len(quote) - len(quote.lstrip())
-        place = place_at(places, start)
+        place = place_at(text.places, start)
         page, heading = (place.page, place.heading) if place else (None, None)
         line = text.text.count("\n", 0, start) + text.first_line
         made.append(Passage(" ".join(quote.split()), share, start, stop, line, page, heading))

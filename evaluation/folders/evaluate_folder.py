@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from ...ask.context.document_set import open_document_set
-from ...ask.context.passages import open_unread
+from ...ask.context.passages import PassageFinder
 from ...ask.sources.retrieval_heads import source_heads
+from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.source_text import SourceFile
-from ...progress import Progress, of_many
+from ...progress import Progress, Silent, of_many
 from ...runtime.llama import Llama
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
@@ -116,7 +117,10 @@ class FolderEvaluation:
             return FirstReading(indexer, files, self.progress)
         heads, progress = source_heads(self.llama, self.library, self.notice), of_many(self.progress, 1)
         document_set = open_document_set(indexer, files, heads, progress)
-        return FolderReading(self.llama, document_set, open_unread(self.llama, library, files, 1, progress))
+        texts = FileTexts(library, Silent())
+        return FolderReading(
+            self.llama, document_set, PassageFinder(self.llama, texts.store, texts.keep(texts.of(files)))
+        )
 
     def _answered(self, reading: Reading, way: str, asked: Asked, depth: int, number: int) -> dict[str, Any]:
         start = working_time()

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...ask.context.context import Context
 from ...ask.context.document_set import DocumentSet, open_document_set
 from ...ask.context.partial_index import ReadPart, rows_stand_alone
 from ...ask.context.passages import PASSAGE_TOKENS, PassageFinder
@@ -23,7 +24,6 @@ from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.source_text import SourceFile
 from ...progress import Progress, Silent, of_many
-from ...runtime.document.index import Index
 from .folder_task import Asked
 from .ways import ANSWER_TOKENS, Reading, Ways
 
@@ -64,21 +64,20 @@ class FirstReading(Reading):
 
     def passages(self, asked: Asked) -> bool:
         """Read the passages that words find, as `octavo ask` does of an unread document."""
-        index = self._finders[asked.document].find(asked.question, None)[0].index
-        self.attach(index)
-        return self.has(index.tokens.tolist(), asked)
+        finder = self._finders[asked.document]
+        plan = finder.plan(*finder.search(asked.question))
+        return self.attach_found(finder.evaluate(plan, lambda: self.llama.n_batch), asked)
 
     def half(self, asked: Asked) -> bool:
         """Attach the first half of the document, and passages behind it, as if half of it were read."""
         finder = self._finders[asked.document]
         candidates, found = [Candidate(finder.documents[0], 0.0, 0.0)], finder.search(asked.question)[1]
-        index = finder.passages(finder.choose(candidates, found, self._half(asked.document)), None).index
-        self.attach(index)
-        return self.has(index.tokens.tolist(), asked)
+        plan = finder.plan(candidates, found, self._half(asked.document))
+        return self.attach_found(finder.evaluate(plan, lambda: self.llama.n_batch), asked)
 
     def whole(self, asked: Asked) -> bool:
         """Attach the whole document."""
-        self.attach(self._opened(asked.document))
+        self.attach(self._whole(asked.document))
         return True
 
     def chunks(self, asked: Asked) -> bool:
@@ -86,14 +85,13 @@ class FirstReading(Reading):
         tokens = [self._tokens[asked.document]]
         return self.read(self.best_chunks(WordScores(tokens), tokens, asked, PASSAGE_TOKENS), asked)
 
-    def _opened(self, name: str) -> Index:
+    def _whole(self, name: str) -> Context:
         assert self._read_set is not None
-        document = next(one for one in self._read_set.documents if one.name == name)
-        return self._read_set.open(document)[0]
+        return self._read_set.whole(next(one for one in self._read_set.documents if one.name == name))
 
     def _half_of(self, name: str) -> ReadPart:
         """Return the first half of a document, as its unfinished index has it once half of it is read."""
-        index, text = self._opened(name), self._texts[name]
+        index, text = self._whole(name).index, self._texts[name]
         n_tokens = index.n_prefix + len(self.llama.prompt().document(text[: len(text) // 2]))
         own = index.tokens[index.n_prefix : n_tokens]
         rows = KnownRows(index.layers, len(index.tokens)).rows(0, n_tokens)

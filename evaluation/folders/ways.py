@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...ask.context.context import Context, Steps, at_once
 from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import EXCERPT_TOKENS, lay_out, n_excerpt_tokens
 from ...ask.context.passages import PassageFinder
 from ...ask.search.word_scores import PART, WordScores
-from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ..direct_prompt import DirectPrompt
 from ..prose import BORDER
@@ -43,10 +43,16 @@ class Reading(ABC):
     def can(self, way: str) -> bool:
         """Return whether the model's context holds what a way reads."""
 
-    def attach(self, index: Index) -> None:
-        """Continue after an index."""
+    def attach(self, context: Context) -> None:
+        """Continue after a context."""
         self.llama.reset()
-        self.llama.attach(index)
+        self.llama.attach(context.index)
+
+    def attach_found(self, steps: Steps[Context], asked: Asked) -> bool:
+        """Continue after a context that is computed in steps. Return whether it has the passage of a question."""
+        context = at_once(steps)
+        self.attach(context)
+        return self.has(context.index.tokens[context.index.n_prefix :].tolist(), asked)
 
     def read(self, texts: Sequence[list[int]], asked: Asked) -> bool:
         """Read texts anew. Return whether they have the passage of a question."""
@@ -114,27 +120,24 @@ class FolderReading(Reading):
 
     def right(self, asked: Asked) -> bool:
         """Attach the document that has the answer, whole: the upper bound of routing."""
-        self.attach(self._document_set.open(self._by_name[asked.document])[0])
+        self.attach(self._document_set.whole(self._by_name[asked.document]))
         return True
 
     def document(self, asked: Asked) -> bool:
         """Attach the document that the question is about, whole, as `--read document` does."""
         best = self._document_set.rank(asked.question).candidates[0].document
-        self.attach(self._document_set.open(best)[0])
+        self.attach(self._document_set.whole(best))
         return best.name == asked.document
 
     def excerpts(self, asked: Asked) -> bool:
         """Lay out excerpts of all documents, as `--read excerpts` does."""
-        excerpts = self._document_set.rank(asked.question).excerpts(n_excerpt_tokens(self.llama))
-        index = lay_out(self.llama, self._document_set, excerpts).index
-        self.attach(index)
-        return self.has(index.tokens[index.n_prefix :].tolist(), asked)
+        spans = self._document_set.rank(asked.question).excerpts(n_excerpt_tokens(self.llama))
+        return self.attach_found(lay_out(self.llama, self._document_set, spans, lambda: self.llama.n_batch), asked)
 
     def passages(self, asked: Asked) -> bool:
         """Read the passages that words find, as `octavo ask` does before the documents are read."""
-        index = self._finder.find(asked.question, None)[0].index
-        self.attach(index)
-        return self.has(index.tokens.tolist(), asked)
+        plan = self._finder.plan(*self._finder.search(asked.question))
+        return self.attach_found(self._finder.evaluate(plan, lambda: self.llama.n_batch), asked)
 
     def chunks(self, asked: Asked) -> bool:
         """Read the chunks with the highest BM25."""

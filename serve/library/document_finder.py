@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TypeAlias, TypeVar
 
-from ...ask.context.answer_context import reads_whole
+from ...ask.context.context import Context
+from ...ask.context.context_chooser import ContextChooser
 from ...ask.context.document_set import DocumentSet
-from ...ask.context.excerpts import CannotLayOut, LaidOut, lay_out_in_batches, n_excerpt_tokens
+from ...ask.context.excerpts import CannotLayOut
 from ...library.source_text import SourceText
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.model_library import Library
@@ -20,9 +20,6 @@ from .open_document import Opened, OpenExcerpts
 from .served_document import ReadDocument
 from .served_library import ServedLibrary
 from .unread_finder import UnreadFinder
-
-_Result = TypeVar("_Result")
-_Steps: TypeAlias = Generator[object, None, _Result]
 
 
 class DocumentFinder:
@@ -85,14 +82,20 @@ class DocumentFinder:
             return await self._unread.open(named, question, before, report=report)
         if len(found) == 1 and reads != EXCERPTS:
             return await self._documents.open_at(found[0])
-        laid_out = await self._search(found, lambda each: self._lay_out(each, reads, question, before), report)
-        if isinstance(laid_out, LaidOut):
-            opened = {
-                document: await self._documents.open_at(self._of(found, document)) for document in laid_out.documents
-            }
-            n_tokens = sum(document.described["tokens"] for document in opened.values())
-            return OpenExcerpts(laid_out, opened, sum(stop - start for _, start, stop in laid_out.excerpts) / n_tokens)
-        return await self._documents.open_at(self._of(found, laid_out))
+
+        def choose() -> Generator[None, None, Context]:
+            chooser, engine = ContextChooser(self._engine.llama, self._set_of(found), reads), self._engine
+            steps = reported(chooser.choose(question, before, None, lambda: engine.room), report)
+            return (yield from engine.sequences.aside(steps))
+
+        try:
+            context = await self._engine.run_steps(choose())
+        except CannotLayOut as problem:
+            raise RequestError(str(problem), param="reads") from problem
+        opened = {document: await self._documents.open_at(self._of(found, document)) for document in context.documents}
+        if context.share.kind == "excerpts":
+            return OpenExcerpts(context, opened)
+        return next(iter(opened.values()))
 
     async def text(self, reference: str) -> str:
         """Return the text of a document, whole even if it is read in parts; blanks stand for parts that are missing.
@@ -114,19 +117,6 @@ class DocumentFinder:
         """Return the document with a text."""
         return next(document for document in found if document.described["sha256"] == text.sha256)
 
-    async def _search(
-        self,
-        found: Sequence[ReadDocument],
-        find: Callable[[DocumentSet], _Steps[_Result]],
-        report: Report | None = None,
-    ) -> _Result:
-        """Search documents in the engine's thread."""
-
-        def search() -> Generator[None, None, _Result]:
-            return (yield from self._engine.sequences.aside(reported(find(self._set_of(found)), report)))
-
-        return await self._engine.run_steps(search())
-
     def _set_of(self, found: Sequence[ReadDocument]) -> DocumentSet:
         """Return the set of these documents: the last one, if it is equal."""
         folders = {
@@ -136,18 +126,3 @@ class DocumentFinder:
         if self._last is None or list(self._last.folders.values()) != list(folders.values()):
             self._last = DocumentSet(self._engine.llama, self._library, folders, self._heads, lambda document: None)
         return self._last
-
-    def _lay_out(
-        self, document_set: DocumentSet, reads: str, question: str, before: str
-    ) -> _Steps[LaidOut | SourceText]:
-        """Lay out the excerpts that a question is about, or return the document, if that is to be read."""
-        ranking, engine = document_set.rank(question, before), self._engine
-        yield None
-        if not reads_whole(reads, question):
-            excerpts = ranking.excerpts(n_excerpt_tokens(engine.llama))
-            try:
-                return (yield from lay_out_in_batches(engine.llama, document_set, excerpts, lambda: engine.room))
-            except CannotLayOut as problem:
-                if reads == EXCERPTS:
-                    raise RequestError(str(problem), param="reads") from problem
-        return ranking.candidates[0].document

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...ask.answer.answer import Basis
-from ...ask.context.excerpts import LaidOut
+from ...ask.context.context import Context
 from ...ask.sources.find_sources import Passage, TokenText, passages
-from ...documents.document import Place
+from ...library.source_text import SourceText
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import Recorder
@@ -83,15 +83,10 @@ class OpenDocument:
     def _texts(self) -> list[TokenText]:
         return []
 
-    @property
-    def places(self) -> list[Place]:
-        """Return the places of its pages and headings."""
-        return [Place(*place) for place in self.described.get("places", ())]
-
     def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
         """Return the passages that the recorded answer comes from."""
         attended = recorder.attended(self.index)[:, self.index.n_prefix :]
-        found = passages(self.text(llama), self.places, attended, _MOST_SOURCES)
+        found = passages(self.text(llama), attended, _MOST_SOURCES)
         return [_source(self, passage) for passage in found]
 
 
@@ -105,8 +100,6 @@ class OpenText:
         Id and name for clients.
     read : TokenText
         The text, with the tokens that are read.
-    places : sequence of Place
-        Places of its pages and headings.
     offset : int
         Offset of the text in the client's file, in characters.
     """
@@ -114,7 +107,6 @@ class OpenText:
     id: str
     name: str
     read: TokenText
-    places: list[Place]
     offset: int = 0
 
     @property
@@ -133,17 +125,14 @@ class OpenExcerpts:
 
     Parameters
     ----------
-    laid_out : LaidOut
-        The excerpts as one context.
-    opened : mapping of a document of `laid_out` to OpenDocument or OpenText
+    context : Context
+        The excerpts.
+    opened : mapping of SourceText to OpenDocument or OpenText
         Their documents, the likeliest first.
-    share : float
-        Share of the documents' texts that they have.
     """
 
-    laid_out: LaidOut
-    opened: Mapping[Any, OpenDocument | OpenText]
-    share: float
+    context: Context
+    opened: Mapping[SourceText, OpenDocument | OpenText]
 
     @property
     def documents(self) -> Sequence[OpenDocument | OpenText]:
@@ -153,12 +142,12 @@ class OpenExcerpts:
     @property
     def basis(self) -> Basis:
         """Return what an answer from them is given from."""
-        return Basis("excerpts", len(self.laid_out.excerpts), self.share)
+        return self.context.share
 
     @property
     def index(self) -> Index:
         """Return the index of the excerpts."""
-        return self.laid_out.index
+        return self.context.index
 
     @property
     def n_tokens(self) -> int:
@@ -172,12 +161,8 @@ class OpenExcerpts:
 
     def sources(self, llama: Llama, recorder: Recorder) -> list[Source]:
         """Return the passages that the recorded answer comes from, each with its document."""
-
-        def text_of(document: Any) -> tuple[TokenText, list[Place]]:
-            opened = self.opened[document]
-            return opened.text(llama), opened.places
-
-        found = self.laid_out.passages(recorder.attended(self.index), text_of, _MOST_SOURCES)
+        context = replace(self.context, text_of=lambda document: self.opened[document].text(llama))
+        found = context.passages(recorder.attended(self.index), _MOST_SOURCES)
         return [_source(self.opened[document], passage) for document, passage in found]
 
 

@@ -92,19 +92,19 @@ class UnreadFinder:
     ) -> OpenExcerpts:
         """Find passages, and read them in batches, unless a conversation holds them."""
         engine = self._engine
-        choice = await asyncio.to_thread(lambda: finder.choose(*finder.search(question, before)))
-        places = [(piece.text, piece.start, piece.stop) for piece in choice.pieces]
+        plan = await asyncio.to_thread(lambda: finder.plan(*finder.search(question, before)))
+        places = [(piece.text, piece.start, piece.stop) for piece in plan.pieces]
         key = (*(origin.id for origin in origins.values()), *places)
         opened = self._opened.get(key)
         if opened is None:
-            read = finder.read(choice, lambda: engine.room)
-            passages = await engine.run_steps(engine.sequences.aside(reported(read, report)))
-            texts: dict[Any, OpenDocument | OpenText] = {}
-            for document in passages.documents:
-                (text, page_places), (document_id, offset, first_line) = passages.texts[document], origins[document]
-                text = replace(text, first_line=first_line)
-                texts[document] = OpenText(document_id, document.name, text, page_places, offset)
-            opened = self._opened[key] = OpenExcerpts(passages.laid_out, texts, passages.basis.share)
+            steps = finder.evaluate(plan, lambda: engine.room)
+            context = await engine.run_steps(engine.sequences.aside(reported(steps, report)))
+            texts: dict[SourceText, OpenDocument | OpenText] = {}
+            for document in context.documents:
+                document_id, offset, first_line = origins[document]
+                text = replace(context.text_of(document), first_line=first_line)
+                texts[document] = OpenText(document_id, document.name, text, offset)
+            opened = self._opened[key] = OpenExcerpts(context, texts)
         return opened
 
     async def _kept(self, store: TextStore, upload: QueuedDocument) -> SourceText:
@@ -138,8 +138,8 @@ class UnreadFinder:
         version = FileVersion(str(opened.path), 0, opened.n_tokens)
 
         def keep() -> SourceText:
-            text = opened.text(self._engine.llama).text
-            return store.add(Document(text, tuple(opened.places), (), opened.name, *version))
+            text = opened.text(self._engine.llama)
+            return store.add(Document(text.text, tuple(text.places), (), opened.name, *version))
 
         async with self._adding:
             kept = store.find(version)

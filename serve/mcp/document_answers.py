@@ -13,7 +13,7 @@ from .call_progress import CallProgress
 from .tool_results import AnswerBasis, AnswerSource, GivenAnswer
 
 if TYPE_CHECKING:
-    from ...ask.collection import Collection
+    from ...ask.session import Session
     from ...ask.sources.find_sources import Passage
     from ...runtime.llama import Llama
     from ...runtime.methods.attention import Attention
@@ -104,24 +104,15 @@ class DocumentAnswers:
                         origins[entry["name"]] = entry["name"], 0
         return origins
 
-    def _open(self, paths: Sequence[Path], progress: CallProgress) -> Collection:
+    def _open(self, paths: Sequence[Path], progress: CallProgress) -> Session:
         """Open documents with the empty model."""
-        from ...ask.collection import Collection
-        from ...ask.opening import finder_of
-        from ...ask.sources.retrieval_heads import source_heads
+        from ...api import Asking, Opening
         from ...library.background.computing import computing
-        from ...library.open_index import Indexer
-        from ...library.source_text import SourceFile
-        from ...progress import of_many
-        from ...runtime.store.library_snapshot import LibrarySnapshot
 
         with computing():
-            llama, reading = self._loaded(progress), self._reading
-            snapshot, many = LibrarySnapshot(self._library), of_many(progress, 1)
-            indexer = Indexer(llama, snapshot, reading, progress.notice)
-            finder = finder_of(indexer, [SourceFile(path, reading.extraction) for path in paths], reading, many)
-            heads = source_heads(llama, self._library, progress.notice)
-            return Collection(llama, self._sampling, finder, "", heads, self._library)
+            opening = Opening(paths, Asking(self._sampling, self._reading, "", sources=True), progress)
+            texts = opening.extracted(self._library)
+            return opening.session(self._loaded(progress), self._library, texts)
 
     def _loaded(self, progress: CallProgress) -> Llama:
         """Return the model, which holds nothing."""
@@ -135,7 +126,7 @@ class DocumentAnswers:
         return self._llama
 
 
-def _sources(session: Collection, progress: CallProgress) -> list[Passage]:
+def _sources(session: Session, progress: CallProgress) -> list[Passage]:
     """Return the sources of an answer; none, with a notice, if they cannot be found with this model."""
     try:
         return session.sources()

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 import octavo
-from octavo.ask.context import answer_context as finder_module
+from octavo.ask.context import context_chooser
 from octavo.ask.context.document_set import DocumentSet
 from octavo.ask.context.excerpts import CannotLayOut
-from octavo.ask.search.ranking import Candidate, Excerpt
+from octavo.ask.search.ranking import Candidate, Span
 from octavo.errors import OctavoError
 
 EXCERPTS, WHOLE = octavo.ReadSettings(read="excerpts"), octavo.ReadSettings(read="document")
@@ -49,7 +49,7 @@ def route_to(monkeypatch):
         asked.append((before, question))
         order = sorted(self.documents, key=lambda document: document.name != route_to.name)
         found = [Candidate(document, 0.5, -float(number)) for number, document in enumerate(order)]
-        excerpts = [Excerpt(order[-1], 0, 20), Excerpt(order[0], 30, 70)]
+        excerpts = [Span(order[-1], 0, 20), Span(order[0], 30, 70)]
         return SimpleNamespace(candidates=found, excerpts=lambda n_tokens: excerpts)
 
     def to(name):
@@ -92,8 +92,7 @@ def test_a_conversation_moves_to_another_document(collection, route_to):
     assert collection.path.name == "tower.txt"
     llama, start = collection.llama, collection.n_document
     assert llama.input_ids[start : start + len(own)].tolist() == own
-    text, _ = collection._finder.text(collection._current.document)
-    assert text.text == TEXTS["tower.txt"]
+    assert collection._context.text_of(collection._context.documents[0]).text == TEXTS["tower.txt"]
     again = "".join(collection.regenerate())
     assert again == collection.answer.text
 
@@ -151,8 +150,8 @@ def test_an_answer_from_excerpts_is_that_of_their_keys(excerpted, route_to):
     llama, asked = excerpted.llama, excerpted.prompt.first_question("Who built it?")
     assert answer.timing.prompt_tokens == len(asked)
     own = {
-        document.name: excerpted._finder.document_set.open(document)[0].tokens
-        for document in excerpted._finder.document_set.documents
+        document.name: excerpted._chooser.source.open(document).index.tokens
+        for document in excerpted._chooser.documents
     }
     expected = [*own["ship.txt"][: n_prefix + 20], *own["tower.txt"][n_prefix + 30 : n_prefix + 70], *asked]
     assert llama.input_ids[: len(expected)].tolist() == expected
@@ -202,10 +201,10 @@ def test_excerpts_are_the_default_unless_a_question_is_about_a_whole(folder, how
 
 
 def test_where_excerpts_cannot_be_laid_out_the_document_is_read(folder, how, route_to, monkeypatch):
-    def refuse(llama, document_set, excerpts):
+    def refuse(llama, document_set, spans, n_batch):
         raise CannotLayOut("no")
 
-    monkeypatch.setattr(finder_module, "lay_out", refuse)
+    monkeypatch.setattr(context_chooser, "lay_out", refuse)
     route_to("ship.txt")
     with octavo.open_documents([folder], **how) as collection:
         assert collection.ask("Which ship?").read.kind == "document"
@@ -218,7 +217,7 @@ def test_excerpts_of_one_document(folder, how):
     with octavo.open_documents([folder / "tower.txt"], reading=EXCERPTS, **how) as collection:
         collection.ask("Who?")
         assert [path.name for path in collection.read_from] == ["tower.txt"]
-        whole = collection._finder.document_set.open(collection._finder.document_set.documents[0])[0].tokens
+        whole = collection._chooser.source.open(collection._chooser.documents[0]).index.tokens
         assert collection.llama.input_ids[: collection.n_document].tolist() == whole.tolist()
 
 

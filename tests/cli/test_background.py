@@ -17,7 +17,7 @@ AT_ONCE = "--first-answer", "0s"
 def started(monkeypatch):
     """How often a reader would have been started."""
     calls = []
-    monkeypatch.setattr("octavo.ask.context.context_chooser.start_reader", lambda: calls.append(1))
+    monkeypatch.setattr("octavo.ask.context.growing_indexes.start_reader", lambda: calls.append(1))
     return calls
 
 

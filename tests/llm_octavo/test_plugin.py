@@ -15,7 +15,6 @@ from helpers.product import ROOT
 from llm.plugins import pm
 from llm_octavo import document_files
 
-from octavo.ask.document_session import Document
 from octavo.ask.session import Session
 from octavo.ask.sources.find_sources import Passage
 
@@ -73,7 +72,7 @@ def asked(monkeypatch):
         return stream(session, question)
 
     monkeypatch.setattr(Session, "recall", recording)
-    monkeypatch.setattr(Document, "stream_parts", asking, raising=False)
+    monkeypatch.setattr(Session, "stream_parts", asking, raising=False)
     return found
 
 
@@ -120,12 +119,12 @@ def test_a_conversation_continues_over_its_documents(report, note, asked, how):
 
 def test_sources_follow_the_answer_and_are_no_part_of_the_conversation(report, asked, monkeypatch):
     passage = Passage("Its keeper was Agnes Moir.", 0.5, 28, 54, 3, "2", None)
-    monkeypatch.setattr(Document, "sources", lambda session: [passage])
+    monkeypatch.setattr(Session, "sources", lambda session: [passage])
     shown = run("-m", "octavo", "-f", f"octavo:{report}", "Who?", "-o", "sources", "true").stdout
     assert shown == f"{ANSWER}\n\nSources:\n- page 2, line 3: Its keeper was Agnes Moir.\n\n"
     run("-c", "When?")
     assert asked[-1] == ["Who?", ANSWER, "When?"]
-    monkeypatch.setattr(Document, "sources", lambda session: [])
+    monkeypatch.setattr(Session, "sources", lambda session: [])
     assert run("-m", "octavo", "-f", note_of(report), "Who?", "-o", "sources", "true").stdout.endswith("None.\n")
 
 

@@ -268,7 +268,7 @@ def test_freed_sequences_free_their_states(model):
 @pytest.fixture
 def session(llama):
     llama.reset()
-    return Session(llama, GREEDY, has_document=False)
+    return Session(llama, GREEDY)
 
 
 def test_an_answer_is_given_again(session, counted):

@@ -246,8 +246,8 @@ def test_a_process_that_dies_over_a_text_is_reported(held, monkeypatch):
 
 def test_the_same_passages_are_read_once(held, monkeypatch):
     file, read = held.upload("book.md", BOOK.encode()), []
-    as_text = unread.read_as_text
-    monkeypatch.setattr(unread, "read_as_text", lambda *told: read.append(told) or as_text(*told))
+    as_text = unread.evaluate_as_text
+    monkeypatch.setattr(unread, "evaluate_as_text", lambda *told: read.append(told) or as_text(*told))
     first = ask(held, file["id"], attention="dense", temperature=0)
     again = ask(held, file["id"], attention="dense", temperature=0)
     assert len(read) == 1

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from octavo.ask.search.ranking import Excerpt, Ranking
+from octavo.ask.search.ranking import Ranking, Span
 from octavo.runtime.query_recorder import Recorder
 
 # No other test of the shared server reads files of these names.
@@ -30,7 +30,7 @@ def chosen(monkeypatch):
 
     def excerpts(self, n_tokens):
         by_name = {document.name: document for document in self.documents}
-        return [Excerpt(by_name[name], start, stop) for name, start, stop in chosen]
+        return [Span(by_name[name], start, stop) for name, start, stop in chosen]
 
     monkeypatch.setattr(Ranking, "excerpts", excerpts)
     return chosen

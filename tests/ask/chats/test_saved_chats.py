@@ -7,7 +7,7 @@ import pytest
 
 import octavo
 from octavo.ask.chats.chat_file import read_header
-from octavo.ask.chats.saved_chats import keep_chat, newest, saved_chats
+from octavo.ask.chats.saved_chats import newest, saved_chats
 from octavo.settings import ModelSettings, Sampling
 
 
@@ -26,12 +26,12 @@ def rows(chats):
 
 def test_the_last_chat_keeps_its_rows_and_older_ones_their_texts(session):
     session.ask("Why?")
-    assert keep_chat(session) == "sky-v2"
+    assert session.keep() == "sky-v2"
     session.save("mine")
     session.clear()
-    assert keep_chat(session) is None  # there is nothing to keep
+    assert session.keep() is None  # there is nothing to keep
     session.ask("When?")
-    assert keep_chat(session) == "sky-v2-2"
+    assert session.keep() == "sky-v2-2"
     chats = saved_chats([session.library.folder])
     assert rows(chats) == {"sky-v2-2": 3, "mine": 3, "sky-v2": 0}  # 3 layers
     assert chats[-1].questions == ["Why?"]
@@ -46,7 +46,7 @@ def test_a_question_is_kept_without_rows_in_place_of_the_last_one(session):
     for question in ("Why?", "When?"):
         session.clear()
         session.ask(question)
-        assert keep_chat(session, kind="question") == "sky-v2"
+        assert session.keep(kind="question") == "sky-v2"
     [chat] = saved_chats([session.library.folder])
     assert (chat.questions, rows([chat])) == (["When?"], {"sky-v2": 0})
 
@@ -55,7 +55,7 @@ def test_what_the_user_named_stays_named(session):
     session.ask("Why?")
     session.save("mine")
     session.ask("When?")
-    keep_chat(session, "mine")
+    session.keep("mine")
     [chat] = saved_chats([session.library.folder])
     assert (chat.origin.kind, chat.questions) == ("named", ["Why?", "When?"])
 

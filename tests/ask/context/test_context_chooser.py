@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import octavo
-from octavo.ask.context.answer_context import WholeText
-from octavo.ask.document_session import Document
 from octavo.library.background.reading_queue import ReadingQueue
 from octavo.library.reading_speed import ReadingSpeed
 from octavo.library.text_store import TEXTS
@@ -32,7 +30,7 @@ def started(monkeypatch, tmp_path):
     """How often a reader would have been started; and a queue and a speed of the test's own."""
     calls = []
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("octavo.ask.context.context_chooser.start_reader", lambda: calls.append(1))
+    monkeypatch.setattr("octavo.ask.context.growing_indexes.start_reader", lambda: calls.append(1))
     monkeypatch.setattr(ReadingSpeed, "tokens_per_s", lambda self, text: SPEED)
     return calls
 
@@ -93,7 +91,7 @@ def test_what_can_be_read_in_time_is_read_and_no_text_is_kept(tmp_path, how, lib
     path = tmp_path / "short.txt"
     path.write_text(FACT * 5)
     with octavo.open_document(path, **how) as session:
-        assert isinstance(session, Document)
+        assert session.has_one_context
         assert session.ask(QUESTION).read.kind == "document"
     assert (started, (library.folder / TEXTS).exists()) == ([], False)
 
@@ -124,7 +122,7 @@ def test_the_queued_job_makes_the_index_that_the_conversation_moves_over_to(book
         assert (answer.read.kind, answer.read.share, session.rest) == ("document", 1.0, "indexed")
         assert session.n_tokens - session.n_document > before  # the conversation continues
         session.ask("And then?")
-        assert isinstance(session._current, WholeText)
+        assert session.has_one_context
         assert notices.sentences.count("book.md is read now: answers come from the whole text.") == 1
         whole = session.llama.input_ids[: session.n_document].copy()
     with octavo.open_document(book, **{**how, "reading": octavo.ReadSettings()}) as session:
@@ -140,7 +138,7 @@ def test_a_read_document_is_opened_as_ever_even_under_another_name(book, how, tm
     for path in (book, copy):
         with octavo.open_document(path, **how) as session:
             answer = session.ask(QUESTION)
-            assert isinstance(session, Document)
+            assert session.has_one_context
             assert (answer.text, answer.read) == (expected.text, expected.read)
     assert started == []
 
@@ -149,8 +147,8 @@ def test_passages_follow_the_part_that_is_read(book, how, library):
     interrupted(how, book, 2)
     with octavo.open_document(book, sources=True, **how) as session:
         answer = session.ask(QUESTION)
-        part, layers = session._current.part, session._current.index.layers
-        tokens = session._current.index.tokens
+        (_, part), context = session._context.key, session._context
+        layers, tokens = context.index.layers, context.index.tokens
         text = text_before(session)
         session.sources()
         assert answer.read.kind == "part"
@@ -178,8 +176,9 @@ def test_passages_act_as_if_they_were_read_behind_the_part(book, how):
     interrupted(how, book, 2)
     with octavo.open_document(book, **how) as session:
         session.ask(QUESTION)
-        text, llama = session._current, session.llama
-        n_part, n_head = len(text.part.tokens), text.part.n_head
+        text, llama = session._context, session.llama
+        _, part = text.key
+        n_part, n_head = len(part.tokens), part.n_head
         passages = text.index.tokens[n_part:].tolist()
         with llama.attending(octavo.Attention.parse("dense")):
             llama.read(text.index.tokens[:n_head].tolist() + passages)
@@ -194,12 +193,12 @@ def test_a_part_is_taken_anew_when_half_more_is_read(book, how):
     interrupted(how, book, 1)
     with octavo.open_document(book, **how) as session:
         session.ask(QUESTION)
-        first = session._current
+        first = session._context
         session.ask(QUESTION)
-        assert session._current is first
+        assert (session._context.key, session._context.index) == (first.key, first.index)
         interrupted(how, book, 1)
         session.ask(QUESTION)
-        assert len(session._current.part.tokens) > len(first.part.tokens)
+        assert len(session._context.key[1].tokens) > len(first.key[1].tokens)
 
 
 def test_of_several_documents_the_read_one_is_answered_whole_and_the_likeliest_is_read_first(book, tmp_path, how):

@@ -1,12 +1,13 @@
-"""Excerpts that are laid out as one text, against reading that text."""
+"""Spans that are laid out as one text, against reading that text."""
 
 import numpy as np
 import pytest
 from helpers.index_builds import Recorded
 
+from octavo.ask.context.context import at_once
 from octavo.ask.context.document_set import open_document_set
 from octavo.ask.context.excerpts import CannotLayOut, lay_out
-from octavo.ask.search.ranking import Excerpt
+from octavo.ask.search.ranking import Span
 from octavo.ask.sources.find_sources import TokenText
 from octavo.library.open_index import Indexer
 from octavo.library.source_text import SourceFile
@@ -19,6 +20,10 @@ from octavo.runtime.store.model_library import Library
 from octavo.settings import ReadSettings
 
 TEXTS = {"a.txt": "The Petrel passed the island at noon. " * 30, "b.txt": "Nobody wrote down the ships. " * 20}
+
+
+def laid_out_at_once(llama, document_set, spans):
+    return at_once(lay_out(llama, document_set, spans, lambda: llama.n_batch))
 
 
 @pytest.fixture
@@ -48,9 +53,9 @@ def test_keys_of_the_first_layer_are_those_of_reading_the_excerpts(opened, type_
     """They depend on token and position alone."""
     llama, document_set = opened(type_k=type_kv, type_v=type_kv)
     a, b = document_set.documents
-    excerpts = [Excerpt(b, 200, 310), Excerpt(a, 17, 400), Excerpt(b, 0, 33)]
-    index = lay_out(llama, document_set, excerpts).index
-    own = {each: document_set.open(each)[0].tokens[document_set.n_prefix(each) :] for each in (a, b)}
+    excerpts = [Span(b, 200, 310), Span(a, 17, 400), Span(b, 0, 33)]
+    index = laid_out_at_once(llama, document_set, excerpts).index
+    own = {each: document_set.open(each).index.tokens[document_set.n_prefix(each) :] for each in (a, b)}
     expected = [own[document][start:stop] for document, start, stop in excerpts]
     np.testing.assert_array_equal(index.tokens[index.n_prefix :], np.concatenate(expected))
     llama.reset()
@@ -63,10 +68,10 @@ def test_keys_of_the_first_layer_are_those_of_reading_the_excerpts(opened, type_
 def test_a_whole_document_is_laid_out_as_it_was_read(opened):
     llama, document_set = opened()
     document = document_set.documents[0]
-    n_tokens = len(document_set.open(document)[0].tokens)
-    index = lay_out(llama, document_set, [Excerpt(document, 0, n_tokens - document_set.n_prefix(document))]).index
+    n_tokens = len(document_set.open(document).index.tokens)
+    index = laid_out_at_once(llama, document_set, [Span(document, 0, n_tokens - document_set.n_prefix(document))]).index
     llama.reset()
-    llama.attach(document_set.open(document)[0])
+    llama.attach(document_set.open(document).index)
     llama.eval([65])
     expected = llama.logits().copy()
     llama.reset()
@@ -79,13 +84,13 @@ def test_an_attention_that_does_not_keep_all_keys_is_refused(opened, monkeypatch
     llama, document_set = opened()
     monkeypatch.setattr("octavo.ask.context.excerpts.keep_all_rows", lambda layers: False)
     with pytest.raises(CannotLayOut, match='read "document" in place of "excerpts"'):
-        lay_out(llama, document_set, [Excerpt(document_set.documents[0], 0, 20)])
+        laid_out_at_once(llama, document_set, [Span(document_set.documents[0], 0, 20)])
 
 
 def test_what_is_attended_in_excerpts_is_a_passage_of_its_document(opened):
     llama, document_set = opened()
     a, b = document_set.documents
-    laid_out = lay_out(llama, document_set, [Excerpt(b, 200, 310), Excerpt(a, 17, 400), Excerpt(b, 0, 60)])
+    laid_out = laid_out_at_once(llama, document_set, [Span(b, 200, 310), Span(a, 17, 400), Span(b, 0, 60)])
     assert laid_out.documents == [b, a]
     texts = {
         each: TokenText.of([llama.piece(token) for token in own.tolist()]) for each, own in document_set.texts.items()
@@ -94,9 +99,9 @@ def test_what_is_attended_in_excerpts_is_a_passage_of_its_document(opened):
     at = laid_out.index.n_prefix + 110 + 200  # token 217 of a
     attended[0, at : at + 3] = 0.1
     attended[0, laid_out.index.n_prefix + 110 + 383 + 20] = 0.2  # token 20 of b
-    found = laid_out.passages(attended, lambda document: (texts[document], []), 5)
+    found = laid_out.passages(attended, 5)
     assert [(document.name, round(passage.share, 1)) for document, passage in found] == [("a.txt", 0.3), ("b.txt", 0.2)]
     for (document, passage), token in zip(found, (217, 20), strict=True):
         assert passage.start <= texts[document].starts[token] < passage.stop
         assert passage.quote == TEXTS[document.name][passage.start : passage.stop].strip()
-    assert laid_out.passages(attended, lambda document: (texts[document], []), 1) == found[:1]
+    assert laid_out.passages(attended, 1) == found[:1]

@@ -58,8 +58,9 @@ def test_each_token_of_a_passage_knows_its_place_in_the_text(tmp_path, how):
     path.write_text("\n\n   \n" + FACT + FILLER * 60)
     with octavo.open_documents([path], **how) as session:
         session.ask("Who painted the lighthouse of Skerry?")
-        [(text, _)], llama = session._current.texts.values(), session.llama
-        tokens = llama.sequence.tokens[session._current.index.n_prefix : session.n_document].tolist()
+        context, llama = session._context, session.llama
+        text = context.text_of(context.documents[0])
+        tokens = llama.sequence.tokens[context.index.n_prefix : session.n_document].tolist()
         shown = [llama.piece(token).decode() for token in tokens]
     assert len(shown) == len(text.starts) > 50
     for start, piece in zip(text.starts, shown, strict=True):
@@ -79,7 +80,7 @@ def test_the_same_passages_are_not_read_twice_and_the_conversation_goes_on(book,
     read = []
     with octavo.open_documents([book], **how) as session:
         session.ask("Who painted the lighthouse of Skerry?")
-        monkeypatch.setattr("octavo.ask.context.passages.read_as_text", lambda *arguments: read.append(arguments))
+        monkeypatch.setattr("octavo.ask.context.passages.evaluate_as_text", lambda *arguments: read.append(arguments))
         session.ask("Who painted the lighthouse of Skerry?")
         assert read == []
         assert session.n_tokens > session.n_document

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from octavo.ask.search.question_queries import attention_shares
-from octavo.ask.search.ranking import PIECE, Excerpt, Ranking
+from octavo.ask.search.ranking import PIECE, Ranking, Span
 from octavo.ask.search.word_scores import WordScores
 
 
@@ -63,7 +63,7 @@ def test_the_best_pieces_and_the_ones_after_them_are_taken(n_tokens):
 
 def test_all_tokens_are_taken_of_documents_that_have_fewer():
     ranking = made_ranking([200, 0, 129])
-    assert sorted(ranking.excerpts(10_000)) == [Excerpt("document 0", 0, 200), Excerpt("document 2", 0, 129)]
+    assert sorted(ranking.excerpts(10_000)) == [Span("document 0", 0, 200), Span("document 2", 0, 129)]
 
 
 def test_documents_share_the_attention_of_their_best_pieces():

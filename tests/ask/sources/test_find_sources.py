@@ -18,8 +18,8 @@ TEXT = (
 LONG = TEXT + "\nNothing here.\n" * 60
 
 
-def of_text(text):
-    return TokenText.of([character.encode() for character in text])
+def of_text(text, places=()):
+    return TokenText.of([character.encode() for character in text], places=places)
 
 
 def attention(text, *parts):
@@ -52,24 +52,24 @@ def test_long_sentences_are_cut(text):
 
 def test_the_passage_that_was_attended_most_comes_first():
     places = (Place(0, "i", "Ships"), Place(LONG.index("## Lights"), "ii", "Ships > Lights"))
-    found = passages(of_text(LONG), places, attention(LONG, {"carried\ncoal": 0.1, "Leith": 0.3, "No!": 0.03}), 3)
+    found = passages(of_text(LONG, places), attention(LONG, {"carried\ncoal": 0.1, "Leith": 0.3, "No!": 0.03}), 3)
     assert [(each.quote, round(each.share, 3)) for each in found] == [
         ("- One at Leith.", 0.3),
         ("It carried coal.", 0.1),
     ]
     assert [(each.line, each.page, each.heading) for each in found] == [(8, "ii", "Ships > Lights"), (3, "i", "Ships")]
     assert LONG[found[1].start : found[1].stop].strip() == "It carried\ncoal."
-    assert len(passages(of_text(LONG), places, attention(LONG, {"coal": 0.1, "Leith": 0.3}), 1)) == 1
+    assert len(passages(of_text(LONG, places), attention(LONG, {"coal": 0.1, "Leith": 0.3}), 1)) == 1
 
 
 def test_lines_are_those_of_the_file_that_a_text_is_a_part_of():
     text = TokenText.of([character.encode() for character in LONG], first_line=100)
-    assert [each.line for each in passages(text, (), attention(LONG, {"Leith": 0.3}), 1)] == [107]
+    assert [each.line for each in passages(text, attention(LONG, {"Leith": 0.3}), 1)] == [107]
 
 
 def test_neighbours_are_one_passage_and_two_sentences_are_quoted():
     paid = {"Mr. Hale": 0.1, "carried": 0.05, "Did it sink": 0.2}
-    (found,) = passages(of_text(LONG), (), attention(LONG, paid), 3)
+    (found,) = passages(of_text(LONG), attention(LONG, paid), 3)
     assert found.share == pytest.approx(0.35)
     assert found.quote == "It carried coal. Did it sink?"
     assert (found.page, found.heading) == (None, None)
@@ -78,13 +78,13 @@ def test_neighbours_are_one_passage_and_two_sentences_are_quoted():
 def test_each_part_of_an_answer_may_have_a_source():
     """What one part of three draws on is not lost in the mean."""
     paid = attention(LONG, {}, {"Dover": 0.09}, {})
-    assert [round(each.share, 3) for each in passages(of_text(LONG), (), paid, 3)] == [0.09]
+    assert [round(each.share, 3) for each in passages(of_text(LONG), paid, 3)] == [0.09]
 
 
 def test_nothing_in_particular():
-    assert passages(of_text(LONG), (), attention(LONG, {"Dover": 0.03, "Leith": -0.5}), 3) == []
-    assert passages(of_text(TEXT), (), attention(TEXT, {"Leith": 0.15}), 3) == []  # of ten sentences
-    assert passages(of_text(""), (), np.zeros((1, 0), np.float32), 3) == []
+    assert passages(of_text(LONG), attention(LONG, {"Dover": 0.03, "Leith": -0.5}), 3) == []
+    assert passages(of_text(TEXT), attention(TEXT, {"Leith": 0.15}), 3) == []  # of ten sentences
+    assert passages(of_text(""), np.zeros((1, 0), np.float32), 3) == []
 
 
 def test_tokens_within_characters_and_a_blank_before_the_text():

@@ -9,9 +9,10 @@ from helpers import tiny_models
 from helpers.index_builds import SETTINGS, Recorded, assert_same_index, library_of, text_of
 
 import octavo
+from octavo.ask.context.context import at_once
 from octavo.ask.context.document_set import open_document_set
 from octavo.ask.context.excerpts import lay_out
-from octavo.ask.search.ranking import Excerpt
+from octavo.ask.search.ranking import Span
 from octavo.convert.identity import identity
 from octavo.library.open_index import Indexer
 from octavo.library.source_text import SourceFile, identify
@@ -157,10 +158,10 @@ def test_documents_of_several_days_are_asked_together(llama, clock, tmp_path):
     assert document_set.n_prefix(a) != document_set.n_prefix(b)
     for document, text in zip((a, b), texts, strict=True):
         assert document_set.texts[document].tolist() == llama.prompt().document(text)
-    index = lay_out(llama, document_set, [Excerpt(b, 20, 60), Excerpt(a, 100, 300)]).index
+    index = at_once(lay_out(llama, document_set, [Span(b, 20, 60), Span(a, 100, 300)], lambda: 512)).index
     own = [*document_set.texts[b][20:60], *document_set.texts[a][100:300]]
     assert index.tokens.tolist() == [*document_set.tokens(b)[: document_set.n_prefix(b)], *own]
-    keys = {each: document_set.open(each)[0] for each in (a, b)}
+    keys = {each: document_set.open(each).index for each in (a, b)}
     assert index.n_prefix == keys[b].n_prefix
     llama.reset()
     llama.read(index.tokens.tolist())

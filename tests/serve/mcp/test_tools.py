@@ -117,13 +117,13 @@ def test_an_answer_has_sources_and_a_basis(tools):
 
 
 def test_sources_name_the_document_and_the_page(tools, monkeypatch):
-    from octavo.ask.collection import Collection
+    from octavo.ask.session import Session
     from octavo.ask.sources.find_sources import Passage
 
     def sources(session):
         return [Passage("Its keeper was Agnes Moir.", 0.5, 28, 54, 3, "2", None, str(session.path))]
 
-    monkeypatch.setattr(Collection, "sources", sources)
+    monkeypatch.setattr(Session, "sources", sources)
     [source] = tools("ask", question="Who was the keeper?", documents=["bridge.pdf"])["sources"]
     assert source == {
         "document": "bridge.pdf",
@@ -138,7 +138,7 @@ def test_sources_name_the_document_and_the_page(tools, monkeypatch):
 
 
 def test_sources_of_a_part_stand_in_the_whole_document(folder, tiny_model, tmp_path, monkeypatch):
-    from octavo.ask.collection import Collection
+    from octavo.ask.session import Session
     from octavo.ask.sources.find_sources import Passage
 
     text = "".join(f"The keeper wrote line {i} of the log.\n" for i in range(400))
@@ -147,11 +147,11 @@ def test_sources_of_a_part_stand_in_the_whole_document(folder, tiny_model, tmp_p
     quoted = []
 
     def sources(session):
-        part = session._finder.document_set.open(session._current.document)[1]["part"]
+        part = session._chooser.source.open(session._context.documents[0]).described["part"]
         quoted.append(text[part[0] + 39 : part[0] + 60])
         return [Passage(quoted[0], 0.5, 39, 60, 3, None, None, str(session.path))]
 
-    monkeypatch.setattr(Collection, "sources", sources)
+    monkeypatch.setattr(Session, "sources", sources)
     given = tools("ask", question="Summarise the log up to line 390.", documents=["long.txt"])
     [source] = given["sources"]
     part = tools("read_range", document=source["document"], start=source["start"], stop=source["stop"])
@@ -162,7 +162,7 @@ def test_sources_of_a_part_stand_in_the_whole_document(folder, tiny_model, tmp_p
 
 
 def test_a_part_whose_name_two_documents_share_keeps_it(folder, tiny_model, tmp_path, monkeypatch):
-    from octavo.ask.collection import Collection
+    from octavo.ask.session import Session
     from octavo.ask.sources.find_sources import Passage
 
     for name, n_lines in (("a", 400), ("b", 404)):
@@ -171,7 +171,7 @@ def test_a_part_whose_name_two_documents_share_keeps_it(folder, tiny_model, tmp_
         (folder / name / "long.txt").write_text(text)
     tools = Tools(folder, tiny_model, tmp_path / "indexes", n_ctx=4096)
     monkeypatch.setattr(
-        Collection, "sources", lambda session: [Passage("A", 0.5, 39, 60, 3, None, None, str(session.path))]
+        Session, "sources", lambda session: [Passage("A", 0.5, 39, 60, 3, None, None, str(session.path))]
     )
     [source] = tools("ask", question="Who wrote line 390?", documents=["a", "b"])["sources"]
     tools.calls.close()

@@ -1,0 +1,162 @@
+"""Documents that are being indexed: in time for the first answer or not, in the background, and half-way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+
+from ...library.background.background_reader import start_reader
+from ...library.background.reading_queue import ReadingQueue
+from ...library.batch.job import ReadingJob
+from ...library.file_texts import FileTexts
+from ...library.open_index import Indexer
+from ...library.reading_speed import ReadingSpeed, characters_per_token
+from ...library.source_text import SourceFile, SourceText
+from ...library.text_store import Piece
+from ...progress import ProgressOfMany
+from ...settings import ReadSettings
+from ..sources.retrieval_heads import source_heads
+from .context import Context
+from .document_set import DocumentSet, index_one, open_document_set
+from .partial_index import ReadPart, UnfinishedIndex
+
+#: Growth of the part of a document that is read, from which on it is taken anew: to attach it takes seconds.
+_GROWTH = 1.5
+
+
+class TimeToRead:
+    """Estimates whether documents can be indexed within some seconds. It extracts their texts, until they exceed these.
+
+    Attributes
+    ----------
+    indexed : list of SourceFile
+        The documents that have an index.
+    tokens_per_s : float
+        Speed of the model; 0 if it was not needed.
+    """
+
+    def __init__(self, indexer: Indexer, texts: FileTexts, files: Sequence[SourceFile], seconds: float) -> None:
+        self._indexer, self._texts, self._files, self._seconds = indexer, texts, files, seconds
+        self.speed = ReadingSpeed(indexer.llama, indexer.library)
+        self.tokens_per_s = 0.0
+        self.indexed = [file for file in files if indexer.has(file)]
+        self._new = texts.of([file for file in files if file not in set(self.indexed)])
+        self._extracted: list[SourceText] = []
+
+    def suffices(self) -> bool:
+        """Return whether the documents without an index can be indexed in time."""
+        n_left, per_token = 0.0, 1.0
+        for text in self._new:
+            self._extracted.append(text)
+            if self._indexer.is_read(text):
+                continue
+            if not self.tokens_per_s:
+                sample = self._texts.load(text).text
+                self.tokens_per_s = self.speed.tokens_per_s(sample)
+                per_token = characters_per_token(self._indexer.llama, sample)
+            unfinished = UnfinishedIndex.of(self._indexer, text)
+            n_left += text.length / per_token - (unfinished.n_tokens if unfinished else 0)
+            if n_left > self._seconds * self.tokens_per_s:
+                return False
+        return True
+
+    def usable(self) -> list[SourceFile | SourceText]:
+        """Return the documents that can be used, in their order: those whose text was extracted with it."""
+        extracted = {text.file: text for text in self._extracted}
+        indexed = {file: file for file in self.indexed}
+        return [found for file in self._files if (found := extracted.get(file) or indexed.get(file))]
+
+    def kept(self) -> list[SourceText]:
+        """Keep the texts of all documents; return them in their order."""
+        kept = self._texts.keep(chain(self._extracted, self._new, self._texts.of(self.indexed)))
+        order = {file: number for number, file in enumerate(self._files)}
+        return sorted(kept, key=lambda text: order[text.file] if text.file else 0)
+
+
+class GrowingIndexes:
+    """Indexes of documents, of which some are still to be made, perhaps in the background.
+
+    Parameters
+    ----------
+    texts : FileTexts
+        Their texts.
+    reading : ReadSettings
+        Whether and how they are read in the background.
+    """
+
+    def __init__(self, indexer: Indexer, texts: FileTexts, reading: ReadSettings, progress: ProgressOfMany) -> None:
+        self._indexer, self._texts, self._progress = indexer, texts, progress
+        llama, self._job = indexer.llama, None
+        if reading.background and llama.settings is not None:
+            self._job = ReadingJob(llama.settings, llama.attention, reading).anywhere(indexer.library)
+        self._sets: dict[Path, DocumentSet] = {}
+        self._part: tuple[SourceText, ReadPart] | None = None
+        self._reported: set[SourceText] = set()
+        self.is_queued = False
+
+    def missing(self, documents: Iterable[SourceText]) -> list[SourceText]:
+        """Return the documents that have no index by now."""
+        self._indexer.snapshot.refresh()
+        return [document for document in documents if not self._indexer.is_read(document)]
+
+    def all_of(self, documents: Sequence[SourceText]) -> DocumentSet:
+        """Open the indexes of all documents."""
+        what = f"{documents[0].name} is" if len(documents) == 1 else f"All {len(documents):,} documents are"
+        self._progress.notice(f"{what} read now: answers come from the whole text.")
+        indexer = self._indexer
+        heads = source_heads(indexer.llama, indexer.library, indexer.notice) if len(documents) > 1 else []
+        return open_document_set(indexer, documents, heads, self._progress)
+
+    def whole(self, document: SourceText, piece: Piece) -> Context | None:
+        """Return a document, or the part of it with a piece, from its index; None if that is missing."""
+        indexer, text = self._indexer, document
+        for part in indexer.parts(document.version):
+            start, stop = part["part"]
+            if start <= piece.start < stop:
+                text = SourceText(part["sha256"], part["name"], Path(part["name"]), document.file)
+        folder = indexer.find(text) if indexer.snapshot.indexes_of(text.sha256) else None
+        if folder is None:
+            return None
+
+        def heal(damaged: SourceText) -> None:
+            for part in indexer.fit(document.extracted()[0]):
+                if part.sha256 == damaged.sha256:  # the others may not be read yet
+                    index_one(indexer, part, self._progress)
+
+        if folder not in self._sets:
+            self._sets[folder] = DocumentSet(indexer.llama, indexer.library, {text: folder}, [], heal)
+        [only] = self._sets[folder].documents
+        return self._sets[folder].whole(only)
+
+    def part(self, document: SourceText) -> ReadPart | None:
+        """Return the part of a document that is read so far; None if there is none, or if it cannot be used."""
+        unfinished = UnfinishedIndex.of(self._indexer, document)
+        if unfinished is None:
+            return None
+        before = self._part[1] if self._part is not None and self._part[0] is document else None
+        if before is None or unfinished.n_tokens > _GROWTH * len(before.tokens):
+            text = self._texts.load(document).text
+            part = unfinished.read(text, self._indexer.llama.prompt().document(text))
+            self._part = None if part is None else (document, part)
+        return None if self._part is None else self._part[1]
+
+    def read_on(self, likeliest: Sequence[SourceText], missing: Sequence[SourceText]) -> None:
+        """Have the missing indexes made in the background, those of the likeliest documents first."""
+        if self._job is None:
+            return
+        queue, waiting = ReadingQueue(), []
+        failed = {document.path: document.problem for document in queue.documents() if document.problem}
+        for document in dict.fromkeys(chain((each for each in likeliest if each in missing), missing)):
+            file, version = document.file, document.version
+            if file is None or version is None:
+                continue
+            if (problem := failed.get(version.path)) is None:
+                waiting += [document.path] if file.extraction.password is None else []
+            elif document not in self._reported:
+                self._progress.notice(f"{document.name} could not be read in the background: {problem}")
+                self._reported.add(document)
+        queue.add(waiting, self._indexer.library.folder, self._job.as_json())
+        self.is_queued = bool(waiting)
+        if waiting:
+            start_reader()
