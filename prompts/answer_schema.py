@@ -17,7 +17,7 @@ _LISTS, _OBJECTS = ("anyOf", "oneOf", "prefixItems"), ("properties", "patternPro
 #: Keywords by which several schemas describe one object.
 _JOINING = ("allOf", "if", "dependentSchemas", "unevaluatedProperties")
 
-#: What stands before references of a part of a schema.
+#: The key of the whole schema in a part of it, to which the part's references lead.
 _ROOT = "octavo-root"
 
 
@@ -81,7 +81,7 @@ def resolved(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
 
 
 def part_of(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
-    """Return a part of a schema as one of its own, whose references still mean what they did."""
+    """Return a part of a schema as a schema whose references still lead to the same definitions."""
     if not isinstance(schema, Mapping):
         return {} if schema else {"not": {}}
     if not _has(schema, ("$ref",)):

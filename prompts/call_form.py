@@ -1,7 +1,7 @@
-"""The form in which a model writes calls of functions, read from what its chat template makes of a call.
+"""The form in which a model writes calls of functions, found by rendering a call with its chat template.
 
-A template that gets earlier calls writes them as the model does: with a name, keys and values that stand for others it
-shows what comes before and after each. A few templates only teach a form in words: TAUGHT has those.
+A template that gets earlier calls writes them as the model does: rendered with a known name, known keys and known
+values, it shows the texts around each. A few templates only teach a form in words: TAUGHT has those.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .model import PromptModel
 #: An empty thought that a template writes before a call.
 _THOUGHTS = re.compile(r"^\s*(<\|START_THINKING\|>)?(<\|END_THINKING\|>|</think>)\s*")
 
-#: Stands in a form for an id or a number that differs from call to call.
+#: The place of an id or a number in a form that differs from call to call.
 ANY = "\0"
 
-#: Stands in a form for what is before each tag.
+#: The place of the text before each tag in a form.
 _TAG_MARK = "<\1>"
 
 _NAMES, _IDS, _KEYS = ("octavo_first", "octavo_second"), ("octavoid1", "octavoid2"), ("octavo_key_a", "octavo_key_b")
@@ -55,12 +55,12 @@ class CallForm:
     name_key, arguments_key : str
         Keys in an OBJECT. Without them the name itself is the key of the arguments.
     lists : bool
-        Whether OBJECTs stand in a list.
+        Whether OBJECTs are in a list.
     begun : bool
         Whether the prompt ends with `opening`, so that an answer may begin with a name.
     key_opening, value_opening, other_opening, value_closing : str
         Texts before a key, between a key and a string, between a key and another value, and after a value, of KEYED.
-        Of NESTED, `value_closing` goes before the key of a closing tag, and `value_opening` after that of any tag.
+        Of NESTED, `value_closing` goes before the key of a closing tag, and `value_opening` after the key of any tag.
     """
 
     style: Style
@@ -174,7 +174,7 @@ def _call(number: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _form(one: str, two: str, number: str, after: str) -> CallForm | None:
-    """Return the form of one call, of two calls, and of one with a number, each with what follows it."""
+    """Return the form of one call, of two calls, and of one with a number, each with the text after it."""
     one, two = (re.sub("|".join(_IDS), ANY, text) for text in (one, two))
     first_key = one.index(_KEYS[0])
     name = one.rindex(_NAMES[0], 0, first_key)
@@ -251,7 +251,7 @@ def _keyed_form(one: str, number: str, before: str, between: str, inside: str, g
     if not (key_opening.strip() and value_closing.strip()) or not value_opening.strip():
         return None
     common = common_prefix(tail, value_closing)
-    value_closing = common if common.strip() else value_closing  # a line break may stand between arguments only
+    value_closing = common if common.strip() else value_closing  # a line break may separate arguments only
     rest = tail.removeprefix(value_closing)
     opening, closing = _repeated(before, gap.removeprefix(value_closing), rest)
     return CallForm(
@@ -269,7 +269,7 @@ def _keyed_form(one: str, number: str, before: str, between: str, inside: str, g
 
 
 def _repeated(before: str, gap: str, rest: str) -> tuple[str, str]:
-    """Return what stands before and after each call, from the texts before, between and after two calls."""
+    """Return the texts before and after each call, from the texts before, between and after two calls."""
     if not gap:
         return before.lstrip(), rest.rstrip()
     opening = _common_suffix(before, gap)

@@ -13,7 +13,7 @@ from .call_form import ANY, CallForm, Style
 #: Any JSON object.
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
-#: What may stand between tokens of JSON: lines and indents would cost time; and between the texts of a form.
+#: Blanks between tokens of JSON, where lines and indents would cost time; and between the texts of a form.
 _JSON_BLANK, _BLANK = "/ ?/", r"/[ \n]?/"
 
 #: Rules of Gemma 4's notation.
@@ -176,7 +176,7 @@ class _Rules:
 
 
 def _object(values: Mapping[str, str]) -> str:
-    """Return the pattern of a JSON object from those of its values."""
+    """Return the pattern of a JSON object from the patterns of its values."""
     colon = f'{_JSON_BLANK} ":" {_JSON_BLANK}'
     fields = (f"{json.dumps(json.dumps(key))} {colon} {value}" for key, value in values.items())
     between = f' {_JSON_BLANK} "," {_JSON_BLANK} '

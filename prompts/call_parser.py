@@ -1,4 +1,4 @@
-"""Read calls of functions in a form from the text of an answer."""
+"""Parse calls of functions in a form from the text of an answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 #: Number of characters that have the texts before a call, and its name.
 _HEAD = 500
 
-#: Keys that models write in place of those of their form.
+#: Keys that models write in place of the keys of their form.
 _NAME_KEYS, _ARGUMENTS_KEYS = ("name", "tool_name", "function"), ("arguments", "parameters")
 
 
@@ -44,7 +44,7 @@ class FoundCall(NamedTuple):
 
 
 class CallParser:
-    """Read calls in one form.
+    """Parse calls in one form.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class CallParser:
         return any(known.startswith(name) or name.startswith(known) for known in self._schemas)
 
     def ended(self, text: str) -> int:
-        """Return the length of the text that ends all calls, at the beginning of what follows a call."""
+        """Return the length of the text that ends all calls, at the beginning of the text after a call."""
         found = re.match(rf"\s*{_loose(self.form.end)}", text) if self.form.end.strip() else None
         return found.end() if found else 0
 
@@ -218,7 +218,7 @@ class CallParser:
         return found, at
 
     def _in_tag(self, text: str, at: int, name: str, schema: Any) -> tuple[Any, int] | None:
-        """Return the value that stands in a tag, and the place after its closing tag; None if it does not close."""
+        """Return the value in a tag, and the place after its closing tag; None if it does not close."""
         closing, kind = f"{self.form.value_closing}{name}{self.form.value_opening}", schema.get("type")
         with suppress(RecursionError):
             inside, stop = self._tags(text, at, schema) if kind != "string" else ([], at)
@@ -289,7 +289,7 @@ def _value_of(text: str, schema: Any, kind: str | None) -> Any:
     schema : dict, optional
         Schema of the argument; a string is not decoded.
     kind : str, optional
-        What the form says of the value's type.
+        The type that the form names for the value.
     """
     if text.startswith("<![CDATA[") and text.endswith("]]>"):
         return text[len("<![CDATA[") : -len("]]>")]
@@ -319,7 +319,7 @@ def _loose(text: str) -> str:
 
 
 def _exact_end(text: str, after: bool = False) -> str:
-    """Return a pattern of a text beside a value, whose own blanks it leaves alone: those of the form may be missing."""
+    """Return a pattern of a text beside a value, whose own blanks it leaves alone: the form's may be missing."""
     core = text.strip()
     blanks = text[len(text.rstrip()) :] if after else text[: len(text) - len(text.lstrip())]
     optional = f"(?:{re.escape(blanks)})?" if blanks else ""

@@ -22,7 +22,7 @@ from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
 from .marked_messages import FIELDS, MarkedMessages, Piece, joined
 
-#: Stands before a document.
+#: The instruction before a document.
 INSTRUCTION = "Here is a document. Answer the question about it.\n\n"
 
 _SYSTEM, _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (
@@ -32,10 +32,10 @@ _SYSTEM, _DOCUMENT, _QUESTION, _ANSWER, _NEXT = (
 #: Key of the chat template in a model's metadata.
 TEMPLATE_NAME = "tokenizer.chat_template"
 
-#: Stands for the document in a message.
+#: The mark of the document in a message.
 DOCUMENT = _DOCUMENT
 
-#: Stands for the description of tools in a message.
+#: The mark of the description of tools in a message.
 TOOLS = "[octavo:tools]"
 
 #: Fields of a message in which templates look for thoughts; OpenAI's form has the first.
@@ -67,7 +67,7 @@ class TemplateParts(NamedTuple):
     Parameters
     ----------
     head : sequence of str
-        Before the document; in two parts if a system message stands between them.
+        Before the document; in two parts if a system message is between them.
     border, between, last : str
         Between document and question, between an answer and the next question, and between a question and its answer.
     """
@@ -117,8 +117,8 @@ class ChatTemplate:
         system : bool
             Whether the head has room for a system message, if the template has such messages.
         at : datetime, optional
-            The time that the template receives, by default the present one. What a template draws at random is the same
-            for the same time.
+            The time that the template receives, by default the present one. Random numbers of a template are the
+            same for the same time.
         options : mapping, optional
             Further variables of the template.
 
@@ -170,7 +170,7 @@ class ChatTemplate:
         raise problem
 
     def _render(self, messages: list[dict[str, Any]], tools: list[Any] | None, options: Mapping[str, Any]) -> str:
-        """Return what the template makes of messages in its own form."""
+        """Render messages in the template's own form."""
         functions = None if tools is None else json.dumps(tools, ensure_ascii=False, indent=4) if tools else ""
         others = {"functions": functions, "datetime": _strftime("%b %d %Y %H:%M:%S"), **options}
         try:
@@ -233,12 +233,12 @@ class ChatTemplate:
         *,
         is_text: Callable[[str], bool],
     ) -> list[Piece]:
-        """Return the text of a conversation as `render` does, cut at what users and models wrote.
+        """Return the text of a conversation as `render` does, cut at the texts of users and models.
 
         Parameters
         ----------
         is_text : callable
-            Tells whether a text holds no control tokens. Where the template changes texts in other ways than by
+            Returns whether a text holds no control tokens. Where the template changes texts in other ways than by
             stripping blanks, or decides by them, these must hold none.
 
         Raises
@@ -303,7 +303,7 @@ def _strftime(form: str) -> str:
 
 @contextmanager
 def _at(time: datetime) -> Iterator[None]:
-    """Tell templates another time, and have them draw the same random things."""
+    """Give templates another time, and the same random numbers."""
     token, state = _TIME.set(time), random.getstate()
     random.seed(0)
     try:

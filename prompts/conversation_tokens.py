@@ -230,7 +230,7 @@ class ConversationTokens:
         tools: list[dict[str, Any]] | None,
         problem: TemplateError,
     ) -> list[Piece]:
-        """Return what a template writes that changes texts, so that it cannot be cut at them.
+        """Render with a template that changes texts, so that its output cannot be cut at them.
 
         Raise PromptError if the texts hold control tokens, or if the template refuses the messages.
         """

@@ -1,6 +1,6 @@
-"""Put marks in place of what users and models wrote, and cut at the marks what a template makes of it.
+"""Put marks in place of the texts of users and models, and cut a template's output at the marks.
 
-A mark stands for a text without the blanks around it, so that a template can strip them. Words that the template may
+A mark replaces a text without the blanks around it, so that a template can strip them. Words that the template may
 look for, such as "/no_think", stay between the marks.
 """
 
@@ -17,7 +17,7 @@ _MARK = re.compile(r"\[octavo:(\d+)\]")
 
 
 class Piece(NamedTuple):
-    """A piece of a prompt: the template's own, which may hold control tokens, or what a user or a model wrote."""
+    """A piece of a prompt: the template's own text, which may hold control tokens, or a user's or a model's."""
 
     text: str
     is_template: bool
@@ -64,7 +64,7 @@ class MarkedMessages:
         return "".join(marked)
 
     def cut(self, rendered: str) -> list[Piece]:
-        """Cut what a template made of the messages."""
+        """Cut a template's output for the messages."""
         pieces = []
         for number, part in enumerate(_MARK.split(rendered)):
             if number % 2 == 0:

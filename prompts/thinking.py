@@ -7,7 +7,7 @@ from typing import Any
 
 from .thought_form import Thoughts
 
-#: Tells users that a template cannot turn thinking off.
+#: Notice that a template cannot turn thinking off.
 NO_SWITCH = "This model's chat template has no switch for thinking: octavo ends each thought as soon as it begins."
 
 

@@ -13,9 +13,10 @@ from typing import Any, Self
 
 import llama_cpp
 
-from .chat_template import LAST_WORDS, TEMPLATE_NAME, ChatTemplate, TemplateError
+from .chat_template import LAST_WORDS, ChatTemplate, TemplateError
+from .model import PromptModel
 
-#: Texts of a conversation. What a template renders around them shows how it writes thoughts.
+#: Texts of a conversation. The template's text around them shows how it writes thoughts.
 _QUESTION, _THOUGHT, _ANSWER = (f"[octavo:{name}]" for name in ("asked", "thought", "answered"))
 
 #: Names under which templates take the thought of an earlier answer.
@@ -36,8 +37,8 @@ _WORDS = (" /no_think", " /nothink")
 #: Number of last tokens of a prompt that may begin or end a thought.
 _TAIL = 32
 
-#: The first of the characters that stand for control tokens: surrogates, which no decoded text has.
-_FIRST_MARK = 0xDC80
+#: The first of the characters that replace control tokens: surrogates, which no decoded text has.
+_FIRST_CHARACTER = 0xDC80
 
 
 class Stage(Enum):
@@ -59,9 +60,9 @@ class ThoughtForm:
     start, end : str
         Texts before and after a thought.
     opens, closes : sequence of str
-        Texts that may stand before and after the answer.
+        Texts that may come before and after the answer.
     again : str
-        Text that may stand before `start` and `opens` after a thought or a part of the answer.
+        Text that may come before `start` and `opens` after a thought or a part of the answer.
     repeats : bool
         Whether a thought may follow a part of the answer.
     sign : str
@@ -157,7 +158,7 @@ def form_of(template: ChatTemplate, source: str, is_token: Callable[[str], bool]
     source : str
         The template's source.
     is_token : callable
-        Tells whether a text is a token of the vocabulary.
+        Returns whether a text is a token of the vocabulary.
 
     Returns
     -------
@@ -217,7 +218,7 @@ def _is_closed(form: ThoughtForm, prompt: str) -> bool:
 
 
 def _remembered(template: ChatTemplate, name: str) -> str:
-    """Return what the template writes for an earlier answer, whose thought has this name; "" if it fails."""
+    """Render an earlier answer, whose thought has this name; "" if it fails."""
     answered = {"role": "assistant", "content": _ANSWER, name: _THOUGHT}
     with suppress(TemplateError):
         return template.render([{"role": "user", "content": _QUESTION}, answered]).rpartition(_QUESTION)[2]
@@ -234,7 +235,7 @@ class Thoughts:
     ----------
     form : ThoughtForm
         The form, with these characters.
-    marks : mapping of int to str
+    characters : mapping of int to str
         The character of each control token.
     texts : mapping of int to str
         The text of each of these characters, for `str.translate`.
@@ -247,52 +248,52 @@ class Thoughts:
     """
 
     form: ThoughtForm
-    marks: Mapping[int, str]
+    characters: Mapping[int, str]
     texts: Mapping[int, str]
     closing: Sequence[int]
     plain: ThoughtForm
     template: ChatTemplate
 
     @classmethod
-    def of(cls, llama: Any) -> Self | None:
+    def of(cls, model: PromptModel) -> Self | None:
         """Find out from its chat template and its vocabulary how a model thinks; None if it does not."""
-        if llama.chat_template is None:
+        template = model.chat_template
+        if template is None:
             return None
 
         def tokens_of(text: str) -> list[int]:
-            return list(llama.tokenize(text.encode(), add_bos=False, special=True))
+            return list(model.tokenize(text.encode(), add_bos=False, special=True))
 
-        template = llama.chat_template
-        form = form_of(template, llama.metadata[TEMPLATE_NAME], lambda text: len(tokens_of(text)) == 1)
+        form = form_of(template, template.source, lambda text: len(tokens_of(text)) == 1)
         if form is None:
             return None
-        marks: dict[int, str] = {}
+        characters: dict[int, str] = {}
         texts: dict[int, str] = {}
         for tag in (*form.starts, form.end, *form.openings, *form.closes):
             for token in tokens_of(tag):
-                if llama_cpp.llama_vocab_is_control(llama._model.vocab, token) and token not in marks:
-                    marks[token] = chr(_FIRST_MARK + len(marks))
-                    texts[_FIRST_MARK + len(texts)] = llama._model.token_get_text(token)
-        by_length = sorted(texts, key=lambda mark: -len(texts[mark]))
+                if llama_cpp.llama_vocab_is_control(model._model.vocab, token) and token not in characters:
+                    characters[token] = chr(_FIRST_CHARACTER + len(characters))
+                    texts[_FIRST_CHARACTER + len(texts)] = model._model.token_get_text(token)
+        by_length = sorted(texts, key=lambda character: -len(texts[character]))
 
-        def marked(text: str) -> str:
-            for mark in by_length:
-                text = text.replace(texts[mark], chr(mark))
+        def encoded(text: str) -> str:
+            for character in by_length:
+                text = text.replace(texts[character], chr(character))
             return text
 
-        in_marks = replace(
+        in_characters = replace(
             form,
-            start=marked(form.start),
-            end=marked(form.end),
-            opens=tuple(map(marked, form.opens)),
-            closes=tuple(map(marked, form.closes)),
-            again=marked(form.again),
+            start=encoded(form.start),
+            end=encoded(form.end),
+            opens=tuple(map(encoded, form.opens)),
+            closes=tuple(map(encoded, form.closes)),
+            again=encoded(form.again),
         )
-        return cls(in_marks, marks, texts, tokens_of(closing_of(template, form)), form, template)
+        return cls(in_characters, characters, texts, tokens_of(closing_of(template, form)), form, template)
 
-    def stage_after(self, llama: Any, prompt: Sequence[int]) -> Stage:
+    def stage_after(self, model: PromptModel, prompt: Sequence[int]) -> Stage:
         """Return where an answer begins after a prompt's tokens."""
-        text = b"".join(llama.piece(token, special=True) for token in prompt[-_TAIL:]).decode(errors="replace")
+        text = b"".join(model.piece(token, special=True) for token in prompt[-_TAIL:]).decode(errors="replace")
         return self.plain.stage_after(text)
 
     def switch(self, on: bool) -> Mapping[str, Any] | None:

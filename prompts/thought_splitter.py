@@ -51,7 +51,7 @@ class ThoughtSplitter:
         return parts
 
     def rest(self) -> list[Part]:
-        """Return what was held back: the text has ended."""
+        """Return the parts that were held back: the text has ended."""
         held, self._held = self._held, ""
         if self.stage is Stage.THOUGHT:
             held = held.rstrip() if self._begun else held.strip()
@@ -90,7 +90,7 @@ class ThoughtSplitter:
         return self._begin(self._form)
 
     def _begin(self, form: ThoughtForm) -> Part | None:
-        """Find out what begins: a thought, an answer in tags, or an answer."""
+        """Find the beginning of a thought, of an answer in tags, or of an answer."""
         ahead, tags = self._held.lstrip(), self._tags()
         tag = next((tag for tag in tags if ahead.startswith(tag)), None)
         if tag is not None:
@@ -103,7 +103,7 @@ class ThoughtSplitter:
         return Part("")
 
     def _think(self, form: ThoughtForm) -> Part | None:
-        """Take a part of a thought, up to its end. Blanks at its end wait for what follows."""
+        """Take a part of a thought, up to its end. Blanks at its end wait for the next text."""
         if not self._begun:
             self._held = self._held.lstrip()
         end = self._held.find(form.end)

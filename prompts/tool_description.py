@@ -1,6 +1,6 @@
-"""What a chat template writes before a document to describe functions, so that it can come after the document.
+"""Take the description of functions that a chat template writes before a document, to put it after the document.
 
-A template is rendered with functions and without: what it adds is their description.
+A template is rendered with functions and without: the text that it adds is their description.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .chat_template import DOCUMENT, ChatTemplate, TemplateError
 
 _MESSAGES = [{"role": "system", "content": "[octavo:system]"}, {"role": "user", "content": DOCUMENT}]
 
-#: What may be a token of a template.
+#: A text that may be a token of a template.
 _TOKEN = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 _ROLE = "(?:system|developer|user)"
 
@@ -24,7 +24,7 @@ _ROLE = "(?:system|developer|user)"
 def tool_description(
     template: ChatTemplate, tools: list[dict[str, Any]], options: Mapping[str, Any] | None = None
 ) -> str | None:
-    """Return what a template adds before a document to describe functions.
+    """Return the text that a template adds before a document to describe functions.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def follows_document(
 
 
 def _added(plain: str, told: str) -> str | None:
-    """Return what a text has more than another one; None if something is missing."""
+    """Return the lines that a text adds to another one; None if something is missing."""
     lines, more = plain.splitlines(keepends=True), told.splitlines(keepends=True)
     added = []
     for _, start, stop, first, last in _changes(lines, more):
@@ -70,7 +70,7 @@ def _changes(lines: Sequence[str], more: Sequence[str]) -> list[tuple[str, int, 
 
 
 def _from_token(before: str, inserted: str) -> str:
-    """Return an insertion that begins with a whole token, where what precedes it has taken the token's beginning."""
+    """Return an insertion that begins with a whole token, where the text before it has taken the token's beginning."""
     opened = max(before.rfind("<"), before.rfind("["))
     begun = before[opened:] if opened > max(before.rfind(">"), before.rfind("]")) else ""
     return begun + inserted.removesuffix(begun) if begun and inserted.endswith(begun) else inserted

@@ -127,7 +127,7 @@ class CallFinder:
         )
 
     def _after_call(self, is_whole: bool) -> bool:
-        """Leave out what ends calls, and blanks after a call. Return whether what follows is certain."""
+        """Leave out the end of calls, and blanks after a call. Return whether the next text is certain."""
         assert self._last is not None
         self._held = self._held[self._last.ended(self._held) :].lstrip("\n")
         end = self._last.form.end.strip()
@@ -163,7 +163,7 @@ class AnswerReader:
 
     def _forget_thought(self) -> None:
         self._in_thought = CallFinder(self._tools, self._forms, begins=False)
-        self._thought = ""  # what is held back of it
+        self._thought = ""  # the part that is held back
         self._found: list[Part | ToolCall] = []  # in it, from the first call on
 
     def add(self, text: str, is_thought: bool) -> list[Part | ToolCall]:

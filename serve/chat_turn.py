@@ -40,7 +40,7 @@ class ChatTurn:
     documents : sequence of str
         Ids, names or patterns of the conversation's documents.
     reads : str
-        What to read of several documents, one of READS (settings.py). While one is still being read, that is passages.
+        What to read of several documents, one of READS (settings.py): passages while one of them is not indexed yet.
     tools : sequence of dict
         Tools in OpenAI's form.
     choice : str
@@ -223,7 +223,7 @@ async def gathered(events: AsyncGenerator[Event, None]) -> Whole:
 
 
 async def grammar_of(server: Server, turn: ChatTurn) -> Grammar | None:
-    """Return the grammar of a call that the model must make, or the turn's own, or that of its schema.
+    """Return the grammar of a call that the model must make, or the turn's own, or its schema's.
 
     Raise RequestError if it cannot be used.
     """

@@ -15,7 +15,7 @@ from .engine.request import Request
 from .request_error import RequestError
 from .services import Server
 
-#: What llama.cpp's server calls the repository and the file with a gap, and what it puts between files without names.
+#: llama.cpp's names of the repository and of the file with a gap, and its separator of files without names.
 _REPOSITORY, _FILE, _SNIPPET = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"
 
 #: A text, tokens, or some of both.
@@ -47,7 +47,7 @@ async def raw_request(server: Server, turn: ChatTurn, prompt: RawPrompt) -> Requ
 
 
 async def text_of(server: Server, tokens: Sequence[int]) -> str:
-    """Return the text of a prompt's tokens, with that of control tokens."""
+    """Return the text of a prompt's tokens, control tokens included."""
     llama = server.engine.llama
 
     def text() -> str:
@@ -87,7 +87,7 @@ async def gap_tokens(server: Server, gap: Gap, begins: bool = True) -> list[int]
     Parameters
     ----------
     begins : bool
-        Whether nothing stands before the prompt.
+        Whether the prompt comes first.
 
     Raises
     ------

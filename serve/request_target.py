@@ -16,7 +16,7 @@ from .request_error import RequestError, refusal_of
 from .server_pool import ServerPool
 from .services import SERVER
 
-#: What the path of a document begins with.
+#: The beginning of a document's path.
 _FILES = "/v1/files/"
 
 #: The beginning of most paths: some clients leave it out, or send it twice.
@@ -85,7 +85,7 @@ def _document_in(path: str) -> str:
 
 
 async def _asked(scope: Scope, receive: Receive) -> tuple[str | None, Receive]:
-    """Return the name of the model in a request, and what receives the request again; None without a name."""
+    """Return the name of the model in a request, or None, and a function that receives the request again."""
     named = QueryParams(scope["query_string"]).get("model")
     if named or scope["method"] != "POST" or "multipart" in Headers(scope=scope).get("content-type", ""):
         return named, receive
@@ -106,6 +106,6 @@ def _model_in(body: bytes) -> str | None:
         return None
     try:
         named = json.loads(body)["model"]
-    except (ValueError, TypeError, KeyError, RecursionError):  # the handler tells what is wrong
+    except (ValueError, TypeError, KeyError, RecursionError):  # the handler names the fault
         return None
     return named if isinstance(named, str) and named else None

@@ -54,12 +54,12 @@ def serve(
         pool = ServerPool(choices)
         pool.load_first()
         try:
-            told = ", ".join(choices)
+            listed = ", ".join(choices)
             app = application(pool, access)
             answer(
                 app,
                 listening,
-                lambda address: notice(f"Serving {told} at {address}: Ctrl-C stops it."),
+                lambda address: notice(f"Serving {listed} at {address}: Ctrl-C stops it."),
                 pool.stop,
                 http=TimedProtocol,
             )

@@ -19,7 +19,7 @@ from .engine.turns import Turns
 from .request_error import RequestError
 from .services import Server
 
-#: Memory that a model needs, in sizes of its file: weights, keys and values, and what computing takes.
+#: Memory that a model needs, in sizes of its file: weights, keys and values, and buffers.
 _NEEDS = 1.5
 
 
@@ -45,7 +45,7 @@ class _Loaded:
 
 
 def names_of(paths: Sequence[Path]) -> dict[str, Path]:
-    """Return files of models by name: that of the file, after as many folders as tell it from others of that name."""
+    """Return files of models by name: the file's, after the folders that make it unique."""
     files = list(dict.fromkeys(paths))
 
     def end(path: Path, n_parts: int) -> str:
@@ -55,8 +55,8 @@ def names_of(paths: Sequence[Path]) -> dict[str, Path]:
     for path in files:
         others = [other for other in files if other != path]
         lengths = range(1, len(path.parts))
-        told = (n for n in lengths if all(end(path, n).lower() != end(other, n).lower() for other in others))
-        names[end(path, n) if (n := next(told, 0)) else str(path)] = path
+        unique = (n for n in lengths if all(end(path, n).lower() != end(other, n).lower() for other in others))
+        names[end(path, n) if (n := next(unique, 0)) else str(path)] = path
     return names
 
 

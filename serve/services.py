@@ -79,7 +79,7 @@ class Server:
         return control_texts(self.engine.llama, self.call_forms)
 
     def tokens_of(self, text: str) -> list[int]:
-        """Return the tokens of a short text, which stands within others."""
+        """Return the tokens of a short text within others."""
         return list(self.engine.llama.tokenize(text.encode(), add_bos=False, special=True))
 
     @cached_property
@@ -89,7 +89,7 @@ class Server:
 
     @cached_property
     def grammars(self) -> Grammars:
-        """Return what makes the grammars of answers."""
+        """Return the maker of answers' grammars."""
         return Grammars(self.engine.llama)
 
     async def tokenized(self, work: Callable[[], _Result], n_characters: int) -> _Result:
@@ -108,7 +108,7 @@ class Server:
 
     @cached_property
     def _long_texts(self) -> asyncio.Semaphore:
-        """Return what keeps threads free for other work while long texts are tokenized."""
+        """Return a limit that keeps threads free for other work while long texts are tokenized."""
         return asyncio.Semaphore(_AT_ONCE)
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ class AnswerStream:
         self._limits, self._stops, self._strips = limits, [stop for stop in stops if stop], strips
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._splitter = ThoughtSplitter(thoughts.form if thoughts else None, stage)
-        self._marks, self._texts = (thoughts.marks, thoughts.texts) if thoughts else ({}, {})
+        self._characters, self._texts = (thoughts.characters, thoughts.texts) if thoughts else ({}, {})
         self._closing = thoughts.closing if thoughts else ()
         self._watch = None if question is None else LoopWatch(question)
         self._written = ""  # the answer, its held end included
@@ -123,7 +123,7 @@ class AnswerStream:
 
     def may_think(self, token: int, piece: bytes) -> bool:
         """Return whether a thought, or the tag that opens the answer, may still come with or after a token."""
-        return self._splitter.continues(self._marks.get(token) or piece.decode(errors="replace"))
+        return self._splitter.continues(self._characters.get(token) or piece.decode(errors="replace"))
 
     def feed(self, token: int, piece: bytes, is_end: bool = False) -> list[Part]:
         """Add a token; return the parts to show now. Text that may begin a tag or a stop text is held back.
@@ -137,7 +137,7 @@ class AnswerStream:
         """
         self.n_tokens += 1
         self.turned = False
-        if is_end and not (self.is_thinking and token in self._marks):
+        if is_end and not (self.is_thinking and token in self._characters):
             self.reason, self.ended_by_model = "stop", True
             return self._rest()
         was_in_answer = self.in_answer
@@ -166,9 +166,9 @@ class AnswerStream:
 
     def _add(self, token: int, piece: bytes) -> list[Part]:
         """Add a token's text, and count it as one of a thought or of the answer."""
-        mark, was_in_answer, n_before = self._marks.get(token), self.in_answer, len(self._written)
+        character, was_in_answer, n_before = self._characters.get(token), self.in_answer, len(self._written)
         self._starts.append(n_before)
-        text = self._decoder.decode(piece) if mark is None else self._decoder.decode(b"", final=True) + mark
+        text = self._decoder.decode(b"" if character else piece, final=character is not None) + (character or "")
         parts = self._collect(self._splitter.add(text))
         self._n_unclear += 1
         if self._splitter.stage is not Stage.BEFORE:

@@ -1,4 +1,4 @@
-"""What clients send: fields that several APIs share, in all the forms that clients of other servers use."""
+"""Fields of requests that several APIs share, in all the forms that clients of other servers use."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ TopK = Annotated[int | None, BeforeValidator(_zero_if_negative), Field(ge=0)]
 #: Biases of tokens, by number or by text, as an object or as pairs.
 LogitBias = Annotated[list[tuple[int | str, float]] | None, BeforeValidator(_pairs)]
 
-#: The seed that stands for a random one in llama.cpp's settings.
+#: The seed that means a random one in llama.cpp's settings.
 RANDOM = 0xFFFFFFFF
 
-#: A seed of llama.cpp's and Ollama's clients, for whom -1 stands for a random one, too.
+#: A seed of llama.cpp's and Ollama's clients, for whom -1 means a random one, too.
 Seed = Annotated[int | None, BeforeValidator(lambda value: None if value in (-1, RANDOM) else value)]
 
 #: One text or several.
@@ -77,7 +77,7 @@ Stop = Annotated[list[str] | None, BeforeValidator(lambda value: [value] if isin
 
 
 class DrawnBody(ApiObject):
-    """How tokens are drawn. What a request leaves out is as the server's options say."""
+    """How tokens are drawn. The server's options are the defaults."""
 
     temperature: float | None = Field(None, ge=0, le=100)
     top_k: TopK = None
@@ -104,7 +104,7 @@ class DrawnBody(ApiObject):
         max_tokens : int, optional
             Most tokens of the answer; -1 is without a limit, and None as the server's options say.
         others : Generation
-            The settings besides those of this class.
+            The other settings.
         think, think_budget
             Whether the model thinks, and the most tokens of a thought.
         """
@@ -133,7 +133,7 @@ class DocumentBody(ApiObject):
 
 
 def bias_of(pairs: list[tuple[int | str, float]] | None, tokenize: Callable[[str], list[int]]) -> dict[int, float]:
-    """Return the bias of each token; a text stands for all of its tokens."""
+    """Return the bias of each token; a text means all of its tokens."""
     bias: dict[int, float] = {}
     for named, value in pairs or ():
         text = str(named)

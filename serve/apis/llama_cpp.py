@@ -80,17 +80,17 @@ class _Writer:
 
     async def whole(self, http_request: HttpRequest) -> dict[str, Any]:
         """Return the answer."""
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         events = answer(self._server, self._turn, self._request)
         async with aclosing(connected(http_request, events)) as connected_events:
             async for event in connected_events:
                 if isinstance(event, AnswerPart):
                     self._add(event)
                 elif isinstance(event, Finished):
-                    told = await self._end(event.end)
+                    fields = await self._end(event.end)
         numbers = [token.token for token in self._tokens] if self._body.return_tokens else []
-        told |= {"content": self._text, "tokens": numbers, **self._probabilities(self._tokens)}
-        return self._selected(told)
+        fields |= {"content": self._text, "tokens": numbers, **self._probabilities(self._tokens)}
+        return self._selected(fields)
 
     def _add(self, event: AnswerPart) -> None:
         self._text += event.text
@@ -116,16 +116,16 @@ class _Writer:
             return {}
         return {"completion_probabilities": [_with_ids(token) for token in tokens]}
 
-    def _selected(self, told: dict[str, Any]) -> dict[str, Any]:
+    def _selected(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of an answer that the request names, or else all; a slash leads into an object."""
         selected = {}
         for name in self._body.response_fields:
-            value: Any = told
+            value: Any = fields
             for part in name.split("/"):
                 value = value.get(part) if isinstance(value, dict) else None
             if value is not None:
                 selected[name] = value
-        return selected if self._body.response_fields else told
+        return selected if self._body.response_fields else fields
 
     async def _end(self, end: End) -> dict[str, Any]:
         llama, request, usage = self._server.engine.llama, self._request, end.usage
@@ -151,10 +151,10 @@ class _Writer:
 
 
 def _with_ids(token: TokenLogprob) -> dict[str, Any]:
-    """Return a token's log probability, and those of the likeliest, with the tokens' numbers."""
-    told = logprob_as_json(token)
-    top = [{"id": likely, **each} for (likely, _, _), each in zip(token.top, told["top_logprobs"], strict=True)]
-    return {"id": token.token, **told, "top_logprobs": top}
+    """Return the log probabilities of a token and of the likeliest, with the tokens' numbers."""
+    fields = logprob_as_json(token)
+    top = [{"id": likely, **each} for (likely, _, _), each in zip(token.top, fields["top_logprobs"], strict=True)]
+    return {"id": token.token, **fields, "top_logprobs": top}
 
 
 routes = [

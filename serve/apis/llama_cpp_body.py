@@ -1,4 +1,4 @@
-"""What clients of llama.cpp's server send to its own endpoints, and settings as it tells them."""
+"""Requests to the endpoints of llama.cpp's server, and settings in its form."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class AnswerBody(ApiBody, DrawnBody, DocumentBody):
 
     @property
     def ignored(self) -> list[str]:
-        """Return the names of the fields that octavo ignores: it always uses what it has read before."""
+        """Return the names of the fields that octavo ignores: it always uses its caches."""
         return [*super().ignored, *([] if self.cache_prompt else ["cache_prompt"])]
 
     def turn(self, server: Server, client: str) -> ChatTurn:

@@ -1,4 +1,4 @@
-"""What llama.cpp's server tells of itself: its properties, its slots, and the prompt of a conversation."""
+"""Reports of llama.cpp's server about itself: its properties, its slots, and the prompt of a conversation."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from .shared_json import effort_of, extensions_of
 from .tool_forms import Tools, tools_of
 
 #: The beginning of a text that Claude Code sends before its instructions, and that is another in each request: with it,
-#: no request could reuse what was read for the one before.
+#: no request could reuse the prefill of the one before.
 _BILLING = "x-anthropic-billing-header"
 
 #: Anthropic's names of reasons and of errors.
@@ -196,7 +196,7 @@ async def _messages(message: Message, attachments: Attachments) -> list[Mapping[
 
 
 def _result(content: Any) -> str:
-    """Return the text of what a function returned. A picture in it ends no conversation: a note stands for it."""
+    """Return the text of a function's result. A note replaces each picture, which would end the conversation."""
     if isinstance(content, str):
         return content
     texts = []

@@ -1,4 +1,4 @@
-"""What the APIs tell of the model: sizes, context, quantization, and what it can."""
+"""Facts about the model for the APIs: sizes, context, quantization, capabilities."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ModelCard:
 
     @property
     def capabilities(self) -> list[str]:
-        """Return what the model can, in Ollama's words."""
+        """Return the model's capabilities, in Ollama's words."""
         can = {"completion": not self.embeds, "tools": not self.embeds, "thinking": self.thinks}
         return [name for name, works in {**can, "insert": self.fills_gaps, "embedding": self.embeds}.items() if works]
 

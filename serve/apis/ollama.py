@@ -134,7 +134,7 @@ def _part(server: Server, fields: dict[str, Any], logprobs: Sequence[dict[str, A
 
 
 def _end(request: Request, finished: Finished, started: float) -> dict[str, Any]:
-    """Return what the last part of an answer has besides; times are in nanoseconds."""
+    """Return the fields that only the last part of an answer has; times are in nanoseconds."""
     usage = finished.end.usage
     return {
         "done": True,

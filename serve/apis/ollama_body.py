@@ -1,4 +1,4 @@
-"""What clients of Ollama send: bodies, messages, and the settings of an answer that follow from them."""
+"""Requests of Ollama's clients: bodies, messages, and the settings of an answer that follow from them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AnswerBody(ApiBody, DocumentBody):
 
     @property
     def ignored(self) -> list[str]:
-        """Return the names of the fields that octavo does not know, those of `options` included."""
+        """Return the names of the fields that octavo does not know, fields of `options` included."""
         return [*super().ignored, *(f"options.{name}" for name in sorted(self.options.model_extra or ()))]
 
     @property
@@ -145,7 +145,7 @@ def refuse_images(images: Sequence[Any] | None) -> None:
 def openai_messages(messages: Sequence[Message]) -> list[Mapping[str, Any]]:
     """Return messages in OpenAI's form.
 
-    Calls without ids get some. A result without one is that of the first open call of its function, or of any.
+    Calls without ids get some. A result without one belongs to the first open call of its function, or of any.
     """
     formatted, open_calls = list[Mapping[str, Any]](), list[tuple[str, str]]()
     for message in messages:

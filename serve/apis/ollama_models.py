@@ -61,7 +61,7 @@ async def version(request: Request) -> Response:
 
 
 async def tags(request: Request) -> Response:
-    """Answer GET /api/tags: of models that are not loaded, it tells names and files alone."""
+    """Answer GET /api/tags: models that are not loaded have names and files alone."""
     pool = pool_of(request)
     loaded = {server.engine.name: _listed(server.engine.name, ModelCard(server)) for server in pool.loaded}
     models = [loaded.get(name) or _not_loaded(name, choice) for name, choice in pool.choices.items()]

@@ -261,12 +261,12 @@ async def _prepared_stream(
     head: dict[str, Any],
     with_usage: bool,
 ) -> AsyncGenerator[str, None]:
-    """Yield chunks that tell how far passages are read, and then the chunks of all answers."""
+    """Yield chunks with the progress of passages, and then the chunks of all answers."""
     async with aclosing(steps):
         while isinstance(step, PromptProgress):
             choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
-            told = {"choices": [choice], "prompt_progress": progress_as_json(step)}
-            yield json.dumps({**head, "object": "chat.completion.chunk", **told})
+            progress = {"choices": [choice], "prompt_progress": progress_as_json(step)}
+            yield json.dumps({**head, "object": "chat.completion.chunk", **progress})
             step = await anext(steps)
     requests = [step.numbered(number) for number in range(n)]
     async with aclosing(_stream(server, turn, requests, head | _document_of(step), with_usage)) as chunks:

@@ -92,8 +92,8 @@ async def messages_of(
             arguments = free_text if kind == "custom_tool_call" else str(item.get("arguments", "{}"))
             function = {"name": name_in(item.get("namespace"), item["name"]), "arguments": arguments}
             call = {"id": str(item.get("call_id", "")), "type": "function", "function": function}
-            goes_on = bool(messages) and messages[-1]["role"] == "assistant" and not thought
-            said = messages.pop() if goes_on else {"role": "assistant", "content": ""}  # items of one answer
+            continues = bool(messages) and messages[-1]["role"] == "assistant" and not thought
+            said = messages.pop() if continues else {"role": "assistant", "content": ""}  # items of one answer
             messages.append({**said, "tool_calls": [*said.get("tool_calls", ()), call]})
         elif kind in ("function_call_output", "custom_tool_call_output"):
             output = item.get("output")

@@ -35,7 +35,7 @@ _MESSAGE, _REASONING = "message", "reasoning"
 
 
 class _Asked(NamedTuple):
-    """What a body asks: a turn, the items of the whole conversation, and its tools."""
+    """A body's turn, the items of the whole conversation, and its tools."""
 
     turn: ChatTurn
     items: list[dict[str, Any]]
@@ -77,7 +77,7 @@ async def kept(http_request: HttpRequest) -> Response:
 
 
 async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
-    """Return what a body asks, after the conversation of the response that it names, if it names one."""
+    """Return a body's turn, after the conversation of the response that it names, if it names one."""
     server, left_out = server_of(http_request), list[str]()
     before = None if body.previous_response_id is None else server.responses.get(body.previous_response_id)
     attachments = Attachments(server, body.documents)
@@ -154,10 +154,10 @@ class _Writer:
     def failure(self, problem: RequestError) -> str:
         """Return the events of an error: some clients look for the first, and Codex for the second."""
         error = openai_error(problem)["error"]
-        told = self._line("error", **{name: error[name] for name in ("message", "code", "param")})
+        line = self._line("error", **{name: error[name] for name in ("message", "code", "param")})
         reason = {"code": problem.code or "server_error", "message": str(problem)}
         failed = {**self.response("failed"), "completed_at": None, "error": reason}
-        return f"{told}\n\n{self._line('response.failed', response=failed)}"
+        return f"{line}\n\n{self._line('response.failed', response=failed)}"
 
     def add(self, event: Event) -> list[str]:
         """Add a part of the answer, and return its events."""

@@ -49,7 +49,7 @@ def usage_of(ends: Sequence[End]) -> dict[str, Any]:
 
 
 def progress_as_json(progress: PromptProgress) -> dict[str, Any]:
-    """Return how far a prompt is read, as llama.cpp's server tells it."""
+    """Return the progress of prefill in the form of llama.cpp's server."""
     times = {"time_ms": round(1000 * progress.seconds)}
     return {"total": progress.total, "cache": progress.cached, "processed": progress.done, **times}
 

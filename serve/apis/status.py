@@ -55,8 +55,8 @@ async def tokenize(request: Request) -> Response:
     body, llama = await parsed(request, TokenizeBody), server_of(request).engine.llama
     how = {"add_bos": body.add_special, "special": body.parse_special}
     tokens = await server_of(request).tokenized(lambda: llama.tokenize(body.content.encode(), **how), len(body.content))
-    told = [{"id": token, "piece": _piece(llama, token)} for token in tokens] if body.with_pieces else list(tokens)
-    return JSONResponse({"tokens": told, "count": len(tokens)})
+    pieces = [{"id": token, "piece": _piece(llama, token)} for token in tokens] if body.with_pieces else list(tokens)
+    return JSONResponse({"tokens": pieces, "count": len(tokens)})
 
 
 def _piece(llama: Llama, token: int) -> str | list[int]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..request_error import RequestError
 from .api_body import objects_in
 
-#: What a model gives a tool that takes free text: Codex has such.
+#: The parameters of a tool that takes free text: Codex has such.
 _FREE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 #: Types of tools that are functions, in the APIs in which their types differ.

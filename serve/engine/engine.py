@@ -19,14 +19,12 @@ from ...runtime.query_recorder import QueryHead, Recorder
 from ...system.working_time import working_time
 from ..request_error import RequestError
 from .prompt_limits import PromptLimits
-from .request import AnswerPart, End, Request, TokenLogprob
+from .request import AnswerPart, End, Request, TokenLogprob, Totals
 from .running_request import RunningRequest
 from .sampler import check_bias, token_logprob
 from .sequences import Sequences
 from .tasks import Tasks, once
-from .totals import Totals
-from .turns import Turns
-from .waiting_line import WaitingLine
+from .turns import Turns, WaitingLine
 
 if TYPE_CHECKING:
     from ...ask.sources.find_sources import Passage

@@ -103,7 +103,7 @@ class Request:
 
     @property
     def ignored(self) -> Sequence[str]:
-        """Return what of the answer's form is not enforced."""
+        """Return the parts of the answer's form that are not enforced."""
         return () if self.grammar is None else self.grammar.ignored
 
     @property
@@ -194,6 +194,28 @@ class Usage:
     waited_s: float
     attention: str
     kv_share: float
+
+
+@dataclass
+class Totals:
+    """Counters since the start, for /metrics."""
+
+    requests: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    answer_tokens: int = 0
+    prompt_seconds: float = 0.0
+    answer_seconds: float = 0.0
+
+    def add(self, usage: Usage) -> None:
+        """Count an answer that has ended."""
+        self.prompt_tokens += usage.prompt_tokens
+        self.cached_tokens += usage.cached_tokens
+        self.answer_tokens += usage.answer_tokens
+        self.prompt_seconds += usage.prompt_s
+        self.answer_seconds += usage.answer_s
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Read a request's body, notice a client's hangup, and stream events, for the handlers of all APIs."""
+"""Parse a request's body, notice a client's hangup, and stream events, for the handlers of all APIs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..request_error import RequestError, refusal_of
 #: Seconds after which a stream that is silent, as a long prompt is read, gets a comment: some clients give up else.
 _SILENCE, _COMMENT = 10.0, ": still working\n\n"
 
-#: The header of a response that names what octavo ignores of the request.
+#: The header of a response that names the fields that octavo ignores.
 IGNORED = "x-octavo-ignored"
 
-#: What escapes a surrogate in JSON.
+#: The escape of a surrogate in JSON.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 async def parsed(request: Request, kind: type[Body]) -> Body:
-    """Read a JSON body.
+    """Parse a JSON body.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
 
 
 def note_ignored(request: Request, names: Iterable[str]) -> None:
-    """Note what octavo ignores of a request; the response names it in the header IGNORED."""
+    """Note fields that octavo ignores; the response names them in the header IGNORED."""
     noted: list[str] = request.scope.setdefault(IGNORED, [])
     noted += (name for name in names if name not in noted)
 

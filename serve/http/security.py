@@ -22,7 +22,7 @@ from .requests import IGNORED
 _OPEN, _OPEN_FOLDER = ("/", "/favicon.ico", "/health"), "/page/"
 
 
-#: Most bytes of the header that names what is ignored.
+#: Most bytes of the header that names ignored fields.
 _LONGEST_HEADER = 2000
 
 #: Most seconds between two pieces of a body.
@@ -30,7 +30,7 @@ _LONGEST_PAUSE = 60.0
 
 
 def guards(access: Access, refuse: Callable[[str, RequestError], ASGIApp], exposed: Sequence[str]) -> list[Middleware]:
-    """Return what guards an application, the outermost first.
+    """Return the middleware that guards an application, the outermost first.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Guard:
             await self._refuse(scope["path"], refusal)(scope, receive, send)
         else:
             if scope["type"] == "http":
-                receive, send = self._limited(receive), self._telling(scope, send)
+                receive, send = self._limited(receive), self._with_header(scope, send)
             await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> RequestError | None:
@@ -116,16 +116,16 @@ class Guard:
     def _too_large(self) -> RequestError:
         return RequestError(f"The body is larger than {self._most_bytes / 2**20:,.0f} MiB.", 413)
 
-    def _telling(self, scope: Scope, send: Send) -> Send:
-        """Name in a header what is ignored of a request."""
+    def _with_header(self, scope: Scope, send: Send) -> Send:
+        """Name ignored fields in a header."""
 
-        async def telling(message: Message) -> None:
+        async def with_header(message: Message) -> None:
             if message["type"] == "http.response.start" and scope.get(IGNORED):
                 names = re.sub(r"[^!-~]+", " ", ", ".join(scope[IGNORED]))[:_LONGEST_HEADER].strip()
                 message["headers"] = [*message.get("headers", ()), (IGNORED.encode(), names.encode())]
             await send(message)
 
-        return telling
+        return with_header
 
     def _limited(self, receive: Receive) -> Receive:
         """Stop a body without a declared size once it is too large, and any that ceases to come."""

@@ -98,7 +98,7 @@ def test_a_control_token_counts_as_such_alone(tmp_path):
     thoughts = Thoughts.of(llama)
     assert sorted(thoughts.texts.values()) == sorted(thinking_model.HIDDEN)
     [start] = llama.tokenize(b"<|START_THINKING|>", add_bos=False, special=True)
-    assert (llama.piece(start), thoughts.form.start) == (b"", thoughts.marks[start])
+    assert (llama.piece(start), thoughts.form.start) == (b"", thoughts.characters[start])
     assert thoughts.form.start.translate(thoughts.texts) == thoughts.plain.start == "<|START_THINKING|>"
     assert llama.detokenize(list(thoughts.closing), special=True) == thoughts.plain.closing.encode()
     assert thoughts.stage_after(llama, [65, start]) is Stage.THOUGHT
