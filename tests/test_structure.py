@@ -115,7 +115,6 @@ SHORT = {
     "serve/engine/totals.py": "to merge",
     "serve/engine/turns.py": "to merge",
     "serve/http/paths.py": "to merge",
-    "serve/library/other_libraries.py": "to merge",
 }
 
 #: Modules in a `methods` folder that belong to no single method.

@@ -43,9 +43,8 @@ from ..engine.request import PromptProgress
 from ..engine.tasks import Report
 from ..request_error import RequestError
 from .file_json import document_as_json, upload_as_json
-from .other_libraries import find_upload
 from .served_document import ServedDocument, with_id
-from .upload_folder import UploadFolder, file_name, is_in_folder, uploads_of
+from .upload_folder import UploadFolder, file_name, find_upload, is_in_folder, uploads_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +142,6 @@ class ServedLibrary:
         return self._folder.holds(document.described.get("path", ""))
 
     def _folders_of_read(self, document: ServedDocument) -> list[str]:
-        """Return the folders that an indexed document is in."""
         return self._folders_of(document.id, "" if self._is_upload(document) else document.origin)
 
     def find(self, references: Sequence[str]) -> Found:
@@ -354,7 +352,7 @@ class ServedLibrary:
                 for name in failed:
                     await self._remove_indexes(name)  # of its first parts
                 if failed:
-                    await self._forget_texts()
+                    await asyncio.to_thread(forget_texts, [self._library.folder], is_gone)
             pending = any(not upload.problem for upload in uploads.values())
             if pending and time.monotonic() > started + _START:
                 started = time.monotonic()
@@ -382,14 +380,13 @@ class ServedLibrary:
         finished, uploads = self._documents()
         for document in finished:
             by_id[document.id].append(document)
-        indexed = [self._as_json(documents) for documents in by_id.values()]
+        indexed = [
+            document_as_json(first.parts(documents), self._folders_of_read(first), self._is_upload(first))
+            for documents in by_id.values()
+            for first in documents[:1]
+        ]
         begun = [upload_as_json(upload, self._folders_of(name)) for name, upload in uploads.items()]
         return sorted([*begun, *indexed], key=lambda file: -file["created_at"])
-
-    def _as_json(self, documents: Sequence[ServedDocument]) -> dict[str, Any]:
-        """Describe a file by its index, or the indexes of its parts."""
-        first = documents[0]
-        return document_as_json(first.parts(documents), self._folders_of_read(first), self._is_upload(first))
 
     def describe(self, document_id: str) -> dict[str, Any]:
         """Describe a document for clients. Raise RequestError if the document is unknown."""
@@ -416,10 +413,6 @@ class ServedLibrary:
             raise RequestError(f"There is no file {document_id}.", 404, "not_found")
         self._folder.remove(document_id)
         self.when_removed(lambda text: with_id(text).id == document_id)
-        await self._forget_texts()
-
-    async def _forget_texts(self) -> None:
-        """Forget the texts of files that are gone."""
         await asyncio.to_thread(forget_texts, [self._library.folder], is_gone)
 
     async def _remove_indexes(self, document_id: str) -> int:
