@@ -40,7 +40,7 @@ PAGES = DOCS / "evaluation"
 
 _GEMMA = "15 of its 18 layers slide over 512 tokens. Methods act on the other three,"
 _LONG = "Made for these measurements, because it recalls what it read anywhere in 32K tokens. It is not part of octavo."
-_PAPERS = "\nEach paper's preset (`NAME:paper`) stands beside our defaults; presets of fixed sizes take no budget."
+_PAPERS = "\nEach paper's preset (`NAME:paper`) is beside our defaults; presets of fixed sizes take no budget."
 _AUTO = "`--attention auto` chooses what to read; the methods beside it have budgets."
 
 #: Title of each page, and its introduction. The first word of a page's name is that of the model.

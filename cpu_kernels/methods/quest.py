@@ -38,7 +38,7 @@ PAGE_ROWS = 16
 
 #: Pages of a chunk, which are scored together.
 CHUNK_PAGES = CHUNK_ROWS // PAGE_ROWS
-assert CHUNK_PAGES == ITEMS_STEP
+assert ITEMS_STEP % CHUNK_PAGES == 0
 
 
 def extras_bytes(shape: Shape) -> int:

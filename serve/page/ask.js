@@ -1,4 +1,4 @@
-// Ask the model: what is sent, and the answer as it comes.
+// Ask the model: the request, and the answer as it comes.
 
 import { announce, byId, emit, on, plural } from "./elements.js";
 import { newAnswer, noteScroll, showTurn, views } from "./answers.js";
@@ -56,7 +56,7 @@ function spoken({ attention, text, sources, notices, error, stopped }) {
 function messagesOf(current, turn) {
   const messages = systemPrompt() ? [{ role: "system", content: systemPrompt() }] : [];
   for (const { question, answers } of current.turns.slice(0, current.turns.indexOf(turn))) {
-    // Of two answers that are compared, the conversation goes on with auto's.
+    // Of two answers that are compared, the conversation continues with auto's.
     const answer = answers.findLast((one) => one.text && !one.error);
     if (!answer) continue;
     const thought = answer.thought ? { reasoning_content: answer.thought } : {};

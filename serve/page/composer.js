@@ -1,4 +1,4 @@
-// The question's field, what stands above the conversation, and what a conversation begins with.
+// The question's field, the line above the conversation, and the beginning of a conversation.
 
 import { announce, byId, make, on, plural, write } from "./elements.js";
 import { views } from "./answers.js";

@@ -93,7 +93,7 @@ export async function save(saved) {
   showHistory();
 }
 
-/** Return a turn without what is shown only while an answer comes. */
+/** Return a turn without the parts that show only while an answer comes. */
 const plain = ({ question, answers }) => ({ question, answers: answers.map(({ waiting, reading, ...kept }) => kept) });
 
 const titleFrom = (question) => question.replace(/\s+/g, " ").trim().slice(0, 200);
@@ -108,7 +108,7 @@ export async function readHistory() {
   showHistory();
 }
 
-/** Take over what another tab has changed; what is answered in this one stays. */
+/** Take over the changes of another tab; answers of this one stay. */
 async function takeOver(id) {
   await readHistory();
   const mine = known.get(id);

@@ -1,4 +1,4 @@
-// The documents of the library as the server tells them, their folders, and which of them a conversation is about.
+// The documents of the library as the server lists them, their folders, and which of them a conversation is about.
 
 import { announce, byId, count, emit, named, percent, plural, showProblem } from "./elements.js";
 import { call, fetched } from "./server.js";

@@ -28,13 +28,13 @@ export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Mark what is selected, for the eye and for screen readers. */
+/** Mark the selection, for the eye and for screen readers. */
 export function setCurrent(element, current) {
   if (current) element.setAttribute("aria-current", "true");
   else element.removeAttribute("aria-current");
 }
 
-/** Tell screen readers, once they have finished what they say. */
+/** Announce to screen readers, once they have finished. */
 export function announce(text) {
   byId("status").textContent = text;
 }
@@ -96,6 +96,6 @@ export function named(names) {
 
 const signals = new EventTarget();
 
-/** Call a function whenever something happens, with what came along. */
+/** Call a function whenever something happens, with its details. */
 export const on = (name, listener) => signals.addEventListener(name, ({ detail }) => listener(detail));
 export const emit = (name, detail) => signals.dispatchEvent(new CustomEvent(name, { detail }));

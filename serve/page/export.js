@@ -22,7 +22,7 @@ export function asMarkdown(title, turns) {
   return `${parts.filter(Boolean).join("\n\n")}\n`;
 }
 
-/** Return the turns with OpenAI's words for what they have. */
+/** Return the turns with OpenAI's names. */
 export function asJson({ title, created, updated }, turns) {
   const messages = turns.flatMap(({ question, answers }) => [
     { role: "user", content: question },

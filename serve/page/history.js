@@ -1,4 +1,4 @@
-// Conversations in the browser's own database: what stands in the list apart from the turns, which may be long.
+// Conversations in the browser's own database: entries of the list, apart from the turns, which may be long.
 
 const [NAME, VERSION] = ["octavo", 1];
 
@@ -47,7 +47,7 @@ export const erase = (id) =>
     return conversations.delete(id);
   });
 
-/** Pages of this server in other tabs, which are told what has changed. */
+/** Pages of this server in other tabs, which receive changes. */
 const tabs = new BroadcastChannel("octavo.history");
 export const tellTabs = (id) => tabs.postMessage(id);
 export const onTabs = (listener) => tabs.addEventListener("message", ({ data }) => listener(data));

@@ -11,7 +11,7 @@ import { canSendAgain, sendAgain } from "./uploads.js";
 /** Documents from which the list can be searched, and documents of a folder that is closed at first. */
 const [MANY, LONG] = [10, 12];
 
-/** Rows by what they show, and folders that the user has opened or closed. */
+/** Rows by their entry, and folders that the user has opened or closed. */
 const rows = new Map();
 const folded = new Map();
 
@@ -157,7 +157,7 @@ async function isConfirmed(name, what, bytes, plain) {
   return (await opened(byId("remove"))) === "remove";
 }
 
-/** Ask before a document goes, and name what is lost. */
+/** Ask before a document goes, and name the loss. */
 async function confirmRemoval(id) {
   const file = files.get(id);
   if (file.status === "error") return removeHeld(id);

@@ -4,7 +4,7 @@ import { byId } from "./elements.js";
 
 export const narrow = matchMedia("(max-width: 760px)");
 
-/** Keep the keyboard out of what is covered. */
+/** Keep the keyboard out of covered parts. */
 export function cover() {
   const drawer = isLibraryOpen();
   const [library, main, text] = [byId("library"), document.querySelector("main"), byId("text")];

@@ -69,6 +69,6 @@ export async function* events(body) {
       }
     }
   } finally {
-    reader.cancel().catch(() => {}); // after an error the server need not go on
+    reader.cancel().catch(() => {}); // after an error the server need not continue
   }
 }

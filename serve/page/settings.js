@@ -52,7 +52,7 @@ export async function showModel() {
   showChanged();
 }
 
-/** Tell how many settings are not the server's own. */
+/** Show how many settings are not the server's own. */
 function showChanged() {
   const changed = FIELDS.filter((name) => name !== "model" && settings[name] != null).length;
   write(byId("settings-label"), changed ? `Settings (${changed} changed)` : "Settings");

@@ -102,7 +102,7 @@ export async function openText(id, name, source = null, button = null) {
   mark.focus({ preventScroll: true });
 }
 
-/** Show the page of a PDF that a source is on, with its passage marked. What is no PDF, or gone, has no page. */
+/** Show the page of a PDF that a source is on, with its passage marked. Other files, and removed ones, have no page. */
 async function showPage(shown) {
   const { id, name, source } = shown;
   const [figure, picture] = [byId("text-page"), byId("text-picture")];
@@ -146,13 +146,13 @@ export function closeText() {
 }
 
 
-/** Return where a source stands, in words. */
+/** Return the place of a source, in words. */
 export function placeOf({ heading, page, line }) {
   const where = page != null ? `page ${page}` : line != null ? `line ${line}` : "";
   return [heading?.replaceAll(" > ", " › "), where].filter(Boolean).join(", ");
 }
 
-/** Listen for what the user does with the text. */
+/** Listen for the user's actions on the text. */
 export function listenToText() {
   byId("close-text").addEventListener("click", closeText);
   for (const kind of ["wheel", "touchmove", "keydown", "pointerdown"]) {

@@ -12,7 +12,7 @@ const chosen = new Map();
 const AT_ONCE = 2;
 /** Characters from which a pasted text becomes a document: more than one asks. */
 const LONG_PASTE = 10_000;
-/** Kinds of files of a folder that are no documents. A picture that is dropped alone may be recognised. */
+/** Kinds of files of a folder that are not documents. A picture that is dropped alone may be recognised. */
 const NO_DOCUMENT = /^(image|audio|video|font)\//;
 
 export const isSending = () => [...files.values()].some((one) => one.local && one.status === "processing");
@@ -102,7 +102,7 @@ export async function sendAgain(id) {
 
 export const chooseFiles = () => byId("file").click();
 
-/** Send the documents of folders, and tell what is left out: hidden files, pictures and sounds. */
+/** Send the documents of folders, and list the other files: hidden ones, pictures and sounds. */
 function sendFolders(list) {
   const isDocument = ({ file, path }) => !/(^|\/)[.~]/.test(path) && !NO_DOCUMENT.test(file.type);
   const taken = list.filter(isDocument);

@@ -1,4 +1,4 @@
-"""The method that docs/architecture.md shows runs everywhere as it stands there: no generic code has to know it."""
+"""The method that docs/recipes.md shows runs everywhere as it stands there: no generic code has to know it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from octavo.evaluation import kernel_bench
 from octavo.runtime import methods
 from octavo.runtime.methods import METHODS, method_class, words
 
-PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "recipes.md").read_text("utf-8")
 #: What the page shows, block by block: the two files, the line in the table of methods, that in the table of twins.
-KERNEL, PARAMETERS, LINE, TWIN = re.findall(r"```python\n(.*?)```", PAGE.partition("## Add a method")[2], re.S)[:4]
+KERNEL, PARAMETERS, LINE, TWIN = re.findall(r"```python\n(.*?)```", PAGE.partition("\n## Add a method")[2], re.S)[:4]
 FILES = {"cpu_kernels/methods/knorm.py": KERNEL, "runtime/methods/knorm.py": PARAMETERS}
 
 
