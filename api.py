@@ -102,8 +102,8 @@ class Opening:
         """
         asking, notice = self._asking, self._progress.notice
         indexer = Indexer(llama, LibrarySnapshot(library), asking.reading, notice)
-        chooser = open_chooser(indexer, self._files, texts, asking.reading, self._progress)
         heads = source_heads(llama, library, notice) if asking.sources else None
+        chooser = open_chooser(indexer, self._files, texts, asking.reading, self._progress)
         session = Session(llama, asking.sampling, asking.system_prompt, chooser, heads, library, notice)
         session.about = absolute(self._paths)
         return session

@@ -31,7 +31,7 @@ from .answer.notices import notices_of_end, notices_of_unfounded
 from .chats.chat_file import Conversation, Kind, OtherText, Turn
 from .chats.history import History, Message
 from .chats.saved_chats import ChatFiles, keep_texts_of_others, last_of
-from .context.context import Context, Rest, at_once
+from .context.answer_context import Context, Rest, at_once
 from .context.context_chooser import ContextChooser
 from .one_thread import OneThread
 from .search.question_kinds import asks_about_whole

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..ask.answer.grounding import unfounded
 from ..ask.answer.notices import notices_of_unfounded
-from ..ask.context.context import Context
+from ..ask.context.answer_context import Context
 from ..prompts.call_grammar import calls_grammar, schema_grammar
 from ..prompts.message_forms import Message
 from ..prompts.thinking import Thinking

@@ -255,7 +255,7 @@ def test_numbers_of_numpy_are_numbers(tiny_model):
 
 def test_a_number_of_sources_is_at_least_one():
     with pytest.raises(octavo.OctavoError, match=re.escape("`most` is a whole number of 1 or more: not -1.")):
-        passages(None, [], np.zeros((1, 1)), -1)
+        passages(None, np.zeros((1, 1)), -1)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from ..chats.chat_file import hash_tokens
 from ..search.question_kinds import needs_whole
 from ..search.ranking import Candidate
 from ..sources.retrieval_heads import source_heads
-from .context import Context, Rest, Steps
+from .answer_context import Context, Rest, Steps
 from .document_set import DocumentSet, check_problems, fitted, index_set
 from .excerpts import CannotLayOut, lay_out, n_excerpt_tokens
 from .growing_indexes import GrowingIndexes, TimeToRead

@@ -41,7 +41,7 @@ from ..search.question_queries import HeadQueries, question_queries
 from ..search.ranking import PIECE, Ranking, Span
 from ..search.word_scores import WordScores, folding
 from ..sources.find_sources import TokenText
-from .context import Context
+from .answer_context import Context
 
 _Loaded = TypeVar("_Loaded")
 

@@ -22,7 +22,7 @@ from ...runtime.llama import Llama
 from ...runtime.methods.attention import DENSE_ATTENTION
 from ..answer.answer import Basis
 from ..search.ranking import Span
-from .context import BatchRead, Context, Steps
+from .answer_context import BatchRead, Context, Steps
 from .document_set import DocumentSet
 
 #: Tokens of all excerpts of an answer, and the share of a shorter context that they take.

@@ -17,7 +17,7 @@ from ...library.text_store import Piece
 from ...progress import ProgressOfMany
 from ...settings import ReadSettings
 from ..sources.retrieval_heads import source_heads
-from .context import Context
+from .answer_context import Context
 from .document_set import DocumentSet, index_one, open_document_set
 from .partial_index import ReadPart, UnfinishedIndex
 

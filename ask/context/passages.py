@@ -20,7 +20,7 @@ from ...system.working_time import working_time
 from ..answer.answer import Basis
 from ..search.ranking import Candidate, Span
 from ..sources.find_sources import TokenText
-from .context import Context, Steps
+from .answer_context import Context, Steps
 from .excerpts import evaluate_as_text
 from .partial_index import ReadPart, after
 

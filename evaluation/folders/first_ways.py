@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...ask.context.context import Context
+from ...ask.context.answer_context import Context
 from ...ask.context.document_set import DocumentSet, open_document_set
 from ...ask.context.partial_index import ReadPart, rows_stand_alone
 from ...ask.context.passages import PASSAGE_TOKENS, PassageFinder

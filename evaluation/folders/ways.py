@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ask.context.context import Context, Steps, at_once
+from ...ask.context.answer_context import Context, Steps, at_once
 from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import EXCERPT_TOKENS, lay_out, n_excerpt_tokens
 from ...ask.context.passages import PassageFinder

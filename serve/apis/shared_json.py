@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ask.context.context import Context
+from ...ask.context.answer_context import Context
 from ..engine.request import End, PromptProgress, Request, TokenLogprob, Usage
 from ..library.served_document import sources_of, with_id
 

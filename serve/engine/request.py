@@ -12,7 +12,7 @@ from ...prompts.thought_form import Stage
 from ...settings import Sampling
 
 if TYPE_CHECKING:
-    from ...ask.context.context import Context
+    from ...ask.context.answer_context import Context
     from ...ask.sources.find_sources import Passage
     from ...library.source_text import SourceText
     from ...runtime.methods.attention import Attention

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from ...ask.chats.chat_file import Conversation, hash_tokens
-from ...ask.context.context import Context
+from ...ask.context.answer_context import Context
 from ...convert.prefix_reuse import KnownRows, keep_all_rows
 from ...errors import OctavoError
 from ...library.source_text import SourceText

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
-from ...ask.context.context import BatchRead
+from ...ask.context.answer_context import BatchRead
 from .request import PromptProgress
 
 _Result = TypeVar("_Result")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakSet
 
-from ...ask.context.context import Context, Steps
+from ...ask.context.answer_context import Context, Steps
 from ...ask.context.context_chooser import ContextChooser
 from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import CannotLayOut

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...ask.answer.answer import Basis
-from ...ask.context.context import Context
+from ...ask.context.answer_context import Context
 from ...ask.context.document_set import OpenIndex
 from ...ask.search.ranking import Span
 from ...convert.identity import find_index, identity, usable_settings

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers.index_builds import Recorded
 
-from octavo.ask.context.context import at_once
+from octavo.ask.context.answer_context import at_once
 from octavo.ask.context.document_set import open_document_set
 from octavo.ask.context.excerpts import CannotLayOut, lay_out
 from octavo.ask.search.ranking import Span

@@ -9,7 +9,7 @@ from helpers import tiny_models
 from helpers.index_builds import SETTINGS, Recorded, assert_same_index, library_of, text_of
 
 import octavo
-from octavo.ask.context.context import at_once
+from octavo.ask.context.answer_context import at_once
 from octavo.ask.context.document_set import open_document_set
 from octavo.ask.context.excerpts import lay_out
 from octavo.ask.search.ranking import Span
