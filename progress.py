@@ -69,26 +69,46 @@ class ShownProgress(Progress):
     """
 
     def __init__(self) -> None:
-        self._line: _Line = _NotebookLine() if _in_notebook() else _StderrLine()
-        self._done = self._total = 0
+        self._in_notebook = _in_notebook()
+        self._changes = self._in_notebook or sys.stderr.isatty()
+        self._between = _BETWEEN_PICTURES if self._changes else _BETWEEN_LINES
+        self._done = self._total = self._width = 0
+        self._cell: Any = None  # the line in a notebook
 
     def notice(self, sentence: str) -> None:
         """Show a notice."""
-        self._line.write(sentence)
+        if self._in_notebook:
+            _display(sentence)
+            return
+        sys.stderr.write(("\n" if self._width else "") + f"{sentence}\n")
+        self._width = 0
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
         """Show that a task begins."""
         self._task, self._total, self._unit, self._done, self._before = task, total, unit, done, done
-        self._began = self._shown = time.monotonic()
-        self._line.change(self._text(), ends=done >= total)
+        self._began = time.monotonic()
+        self._show()
 
     def advance(self, amount: int) -> None:
         """Show how far the task is, unless that was shown a moment ago."""
         self._done += amount
-        ends = self._done >= self._total
-        if ends or time.monotonic() >= self._shown + self._line.seconds:
-            self._shown = time.monotonic()
-            self._line.change(self._text(), ends)
+        if self._done >= self._total or time.monotonic() >= self._shown + self._between:
+            self._show()
+
+    def _show(self) -> None:
+        text, ends, self._shown = self._text(), self._done >= self._total, time.monotonic()
+        if not self._changes:
+            self.notice(text)
+        elif not self._in_notebook:
+            sys.stderr.write(f"\r{text:{self._width}}" + ("\n" if ends else ""))
+            sys.stderr.flush()
+            self._width = 0 if ends else len(text)
+        elif self._cell is None:
+            self._cell = _display(text, display_id=True)
+        else:
+            self._cell.update({"text/plain": text}, raw=True)
+        if ends:
+            self._cell = None
 
     def _text(self) -> str:
         """Return the task, how far it is, and the time that is left."""
@@ -106,59 +126,6 @@ def clock(seconds: float) -> str:
     minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{whole_seconds:02d}" if hours else f"{minutes}:{whole_seconds:02d}"
-
-
-class _Line(Protocol):
-    """A line of text that changes, at most once in some seconds."""
-
-    seconds: float
-
-    def change(self, text: str, ends: bool) -> None:
-        """Change the text, perhaps for the last time: the next one has a line of its own."""
-
-    def write(self, text: str) -> None:
-        """Write another line."""
-
-
-class _NotebookLine:
-    """A line of a notebook's cell."""
-
-    seconds = _BETWEEN_PICTURES
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-
-    def change(self, text: str, ends: bool) -> None:
-        if self._handle is None:
-            self._handle = _display(text, display_id=True)
-        else:
-            self._handle.update({"text/plain": text}, raw=True)
-        if ends:
-            self._handle = None
-
-    def write(self, text: str) -> None:
-        _display(text)
-
-
-class _StderrLine:
-    """A line on stderr; without a terminal, each text is a line of its own."""
-
-    def __init__(self) -> None:
-        self._changes = sys.stderr.isatty()
-        self.seconds = _BETWEEN_PICTURES if self._changes else _BETWEEN_LINES
-        self._width = 0
-
-    def change(self, text: str, ends: bool) -> None:
-        if not self._changes:
-            self.write(text)
-            return
-        sys.stderr.write(f"\r{text:{self._width}}" + ("\n" if ends else ""))
-        sys.stderr.flush()
-        self._width = 0 if ends else len(text)
-
-    def write(self, text: str) -> None:
-        sys.stderr.write(("\n" if self._width else "") + f"{text}\n")
-        self._width = 0
 
 
 def _in_notebook() -> bool:

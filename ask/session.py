@@ -249,7 +249,7 @@ class Session:
             raise OctavoError(f"The conversation does not fit after {likeliest}: /clear forgets it.")
         self.n_document, self._context = llama.n_tokens, context
         self._warn_of_budget(llama.n_tokens)
-        llama.read(tokens)
+        llama.prefill(tokens)
         self._last = None  # its place in the context has moved
 
     def _warn_of_budget(self, n_tokens: int) -> None:

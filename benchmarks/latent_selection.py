@@ -55,7 +55,7 @@ def capture(llama: Llama, tokens: list[int], n_steps: int) -> list[Captured]:
     nodes, shapes = llama.context.nodes, llama.context.shapes
     sizes = [(number, node.n_kv_head, node.n_head // node.n_kv_head) for number, node in enumerate(nodes)]
     heads = [QueryHead(number, i, g) for number, n, group in sizes for i in range(n) for g in range(group)]
-    llama.read(tokens[:-n_steps])
+    llama.prefill(tokens[:-n_steps])
     llama.sequence.recorder = recorder = Recorder(nodes, shapes, heads)
     for token in tokens[-n_steps:]:
         llama.eval([token])

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from octavo.cli.render import markdown_table
-from octavo.convert.pipeline import COVERS
+from octavo.convert.pipeline import ATTENTION_SHARE
 from octavo.evaluation.measures import kl_divergence
 from octavo.evaluation.reader import Reader
 from octavo.evaluation.samples import Outcome, Text
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--part", default="0/1")
     parser.add_argument("-m", "--model", type=Path)
     parser.add_argument("-t", "--threads", type=int, default=2)
-    parser.add_argument("--covers", type=float, default=COVERS)
+    parser.add_argument("--covers", type=float, default=ATTENTION_SHARE)
     parser.add_argument("--records", type=Path, help="append each sample as a line of JSON")
     parser.add_argument("--table", type=Path, nargs="+", help="print the table of these records")
     arguments = parser.parse_args()
@@ -75,10 +75,10 @@ def measure(llama: Llama, arguments: argparse.Namespace) -> Iterator[dict[str, A
                         yield {"task": words, "depth": depth, "text": number, "seed": arguments.seed, **record}
 
 
-def compared(reader: Reader, task: Task, text: Text, covers: float) -> Iterator[dict[str, Any]]:
+def compared(reader: Reader, task: Task, text: Text, attention_share: float) -> Iterator[dict[str, Any]]:
     """Yield the results of each sample of a text after both readings."""
     dense_s, dense = answers(reader, task, text, 0.0)
-    sparse_s, sparse = answers(reader, task, text, covers)
+    sparse_s, sparse = answers(reader, task, text, attention_share)
     for sample, after_dense, after_sparse in zip(text.samples, dense, sparse, strict=True):
         steps = after_sparse.comparable(after_dense, forced=bool(sample.continuation))
         yield {
@@ -89,10 +89,10 @@ def compared(reader: Reader, task: Task, text: Text, covers: float) -> Iterator[
         }
 
 
-def answers(reader: Reader, task: Task, text: Text, covers: float) -> tuple[float, list[Outcome]]:
+def answers(reader: Reader, task: Task, text: Text, attention_share: float) -> tuple[float, list[Outcome]]:
     """Return the seconds of reading a text, and the model's outcomes of its samples then."""
     start = time.perf_counter()
-    [document] = reader.read(text.tokens, [], covers)
+    [document] = reader.read(text.tokens, [], attention_share)
     seconds = time.perf_counter() - start
     reader.attend(document, "dense", 1.0)
     outcomes = []

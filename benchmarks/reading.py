@@ -15,7 +15,7 @@ from pathlib import Path
 
 from octavo.cli.render import markdown_table
 from octavo.convert.clusters import settings_for
-from octavo.convert.pipeline import cluster, covers_by, read
+from octavo.convert.pipeline import cluster, prefill, prefill_attention_share
 from octavo.cpu_kernels.numba_support.machine import cpu_name
 from octavo.progress import Silent
 from octavo.runtime.llama import Llama
@@ -37,13 +37,13 @@ def main() -> None:
     sizes = {"n_threads": arguments.threads, "n_threads_batch": arguments.threads, "n_ctx": max(*depths, _WARM_UP) + 1}
     llama = Llama(arguments.model or default_model(), attention="dense", **sizes)
     tokens = llama.tokenize(arguments.text.read_bytes())
-    for prefill in PREFILLS:
-        figures(llama, tokens[:_WARM_UP], prefill, 1.0, arguments.threads)
+    for kind in PREFILLS:
+        figures(llama, tokens[:_WARM_UP], kind, 1.0, arguments.threads)
     rows = []
     for depth in depths:
         weights_s = read_apart(llama, tokens[:depth])
-        for prefill in PREFILLS:
-            rows.append([f"{depth:,}", prefill, *figures(llama, tokens[:depth], prefill, weights_s, arguments.threads)])
+        for kind in PREFILLS:
+            rows.append([f"{depth:,}", kind, *figures(llama, tokens[:depth], kind, weights_s, arguments.threads)])
     print(f"{cpu_name()}, {arguments.threads} threads")
     names = ["tokens", "prefill", "weights s", "attention s", "clustering s", "sum / weights", "tokens/s"]
     print(markdown_table(names, rows))
@@ -60,11 +60,11 @@ def read_apart(llama: Llama, tokens: Sequence[int]) -> float:
     return seconds
 
 
-def figures(llama: Llama, tokens: Sequence[int], prefill: str, weights_s: float, n_jobs: int) -> list[str]:
+def figures(llama: Llama, tokens: Sequence[int], kind: str, weights_s: float, n_jobs: int) -> list[str]:
     """Return the rest of a row."""
     llama.reset()
     start = time.perf_counter()
-    read(llama, tokens, Silent(), covers=covers_by(prefill, llama))
+    prefill(llama, tokens, Silent(), attention_share=prefill_attention_share(kind, llama))
     reading_s = time.perf_counter() - start
     start = time.perf_counter()
     for layer in cluster(llama.context.cache, settings_for(llama.context.kv_type), Silent(), n_jobs):

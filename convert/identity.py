@@ -18,12 +18,12 @@ from ..runtime.store.manifest import DATELESS_HEAD, INDEX_VERSION
 from .clusters import UNCLUSTERED, ClusterSettings, settings_for
 
 
-def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> dict[str, Any]:
+def identity(llama: Llama, settings: ClusterSettings, attention_share: float = 0.0) -> dict[str, Any]:
     """Return the settings that an index depends on, besides the model file and the text.
 
     Parameters
     ----------
-    covers : float
+    attention_share : float
         Share of its attention that a batch must cover; 0 to read everything.
 
     Returns
@@ -39,7 +39,7 @@ def identity(llama: Llama, settings: ClusterSettings, covers: float = 0.0) -> di
         "clustering": settings.as_json(),
         "rope": rope_settings(llama),
         **({} if kv_type == F16 else {"dtype": kv_type}),
-        **({"prefill_covers": covers} if covers else {}),
+        **({"prefill_covers": attention_share} if attention_share else {}),
         **streaming_heads(llama),
     }
 

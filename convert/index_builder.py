@@ -66,7 +66,7 @@ from .build_pieces import HEAD, PIECE, Pieces
 from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means
 from .identity import identity
-from .pipeline import WHOLE, Reading, cluster, document_tokens, read
+from .pipeline import WHOLE, PrefillSettings, cluster, document_tokens, prefill
 from .prefix_reuse import KnownRows, keep_all_rows, known_rows
 
 #: Memory of clustering, in f32 copies of a layer's keys for each thread; and memory of compiling, in bytes.
@@ -82,7 +82,7 @@ class IndexBuilder:
         The model that reads the text; it must attend densely, or by `duo`. It forgets its sequence.
     snapshot : LibrarySnapshot
         The model's indexes, whose rows are reused if they begin with the same text.
-    reading : Reading
+    reading : PrefillSettings
         How the text is read.
 
     Raises
@@ -100,15 +100,15 @@ class IndexBuilder:
         settings: ClusterSettings,
         progress: Progress,
         n_jobs: int,
-        reading: Reading = WHOLE,
+        reading: PrefillSettings = WHOLE,
     ) -> None:
         self.llama, self.path, self.document = llama, path, document
         self.snapshot, self.library = snapshot, snapshot.library
         self.settings, self.progress, self.n_jobs = settings, progress, n_jobs
-        self.covers, self._state_every = reading.covers, reading.state_every
+        self.attention_share, self._state_every = reading.attention_share, reading.state_every
         self.folder = path.with_name(path.name + PARTIAL)
         self.tokens = document_tokens(llama, document.name, document.text)
-        self._identity = identity(llama, settings, reading.covers)
+        self._identity = identity(llama, settings, reading.attention_share)
         self._head = llama.prompt().head()
         self._text = self.tokens[len(self._head) :]
         if llama.n_batch < settings.exact_last:
@@ -267,7 +267,7 @@ class IndexBuilder:
         self.progress.start(f"Reading {self.document.name}", n_tokens, "tokens", done)
         for end in ends[ends.index(done) + 1 if done else 0 :]:
             n_queries = end - done if end == n_tokens else 0
-            queries = read(llama, self.tokens[done:end], self.progress, n_queries, self.covers)
+            queries = prefill(llama, self.tokens[done:end], self.progress, n_queries, self.attention_share)
             self._pieces.write(done, end, queries)
             done = end
         return self._pieces.queries()
@@ -292,7 +292,9 @@ class IndexBuilder:
         if self._pieces.arrays(n_tokens) is None:
             llama.reset()
             self.progress.start(f"Reading {self.document.name}", n_tokens, "tokens")
-            queries = read(llama, self.tokens, self.progress, self.settings.n_queries(n_tokens), self.covers)
+            queries = prefill(
+                llama, self.tokens, self.progress, self.settings.n_queries(n_tokens), self.attention_share
+            )
             arrays = {f"queries.{i}": array for i, array in enumerate(queries)}
             for i in range(len(cache.layers)):
                 (keys, values), streaming = cache.document_rows(i)

@@ -28,26 +28,26 @@ _SURELY_READ, _N_SAMPLES, _SAMPLE = 8, 16, 2000
 
 #: The share of a batch's attention that these keys must hold, in long documents
 #: (cpu_kernels/prefill/sparse_prefill.py).
-COVERS = 0.99
+ATTENTION_SHARE = 0.99
 
 
-class Reading(NamedTuple):
+class PrefillSettings(NamedTuple):
     """How a text is read.
 
     Parameters
     ----------
-    covers : float
+    attention_share : float
         Share of its attention that a batch must cover; 0 to read everything.
     state_every : int
         Tokens after each of which the recurrent state of a hybrid model is kept; 0 for none but that at the end.
     """
 
-    covers: float = 0.0
+    attention_share: float = 0.0
     state_every: int = STATE_EVERY
 
 
 #: Each batch reads everything, and states are kept as often as by default.
-WHOLE = Reading()
+WHOLE = PrefillSettings()
 
 
 class TooLongError(OctavoError):
@@ -113,13 +113,13 @@ def batches(start: int, stop: int, n_batch: int, n_last: int = 0) -> Iterator[ra
             yield range(first, min(first + n_batch, end))
 
 
-def covers_by(prefill: str, llama: Llama) -> float:
+def prefill_attention_share(prefill: str, llama: Llama) -> float:
     """Return the share of its attention that each batch must cover; 0 to read everything, as Metal always does."""
-    return COVERS if prefill == PREFILL_SPARSE and llama.context.device.name == CPU else 0.0
+    return ATTENTION_SHARE if prefill == PREFILL_SPARSE and llama.context.device.name == CPU else 0.0
 
 
-def read(
-    llama: Llama, tokens: Sequence[int], progress: Progress, n_queries: int = 0, covers: float = 0.0
+def prefill(
+    llama: Llama, tokens: Sequence[int], progress: Progress, n_queries: int = 0, attention_share: float = 0.0
 ) -> list[np.ndarray]:
     """Evaluate tokens that follow what the model holds, and capture the queries of the last ones.
 
@@ -129,7 +129,7 @@ def read(
         Receives each batch; its task has started.
     n_queries : int
         Number of last tokens whose queries are captured, at most one batch; 0 for none.
-    covers : float
+    attention_share : float
         Share of its attention that a batch must cover; 0 to read everything.
 
     Returns
@@ -138,7 +138,7 @@ def read(
         The scaled queries in each attention node; an empty list if none are captured.
     """
     queries: list[np.ndarray] = []
-    with llama.context.covering(covers):
+    with llama.context.attending_share(attention_share):
         for batch in batches(0, len(tokens), llama.n_batch, n_queries):
             if n_queries and batch.stop == len(tokens):
                 with llama.context.captured_queries(len(batch)) as queries:

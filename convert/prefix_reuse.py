@@ -65,7 +65,6 @@ class KnownRows:
 
 
 def _places(positions: np.ndarray) -> np.ndarray:
-    """Return the row of each position; each position has one."""
     places = np.empty(len(positions), np.int64)
     places[positions] = np.arange(len(positions))
     return places

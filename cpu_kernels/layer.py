@@ -1,8 +1,18 @@
 """Compute one layer's attention, from queries to output: score, select, attend, merge. All threads run it together.
 
-Each part divides the work anew. Score: every thread scores its share of every head's items. Select: one thread serves a
-head, or every thread ranks its share of every head's items and picks from it. Decode: the threads take equal shares of
-all heads' rows (decode.py). Prefill: threads take tiles of queries one by one, the longest first. The heads' methods
+Each part divides the work anew, behind a barrier at which all threads wait. For one token:
+
+    score             each thread scores its share of every head's items
+    -- barrier --
+    rank              each thread ranks its share of every head's items     (only methods with `rank` and `pick`)
+    -- barrier --
+    pick, or select   each thread picks from its share; or one thread selects for a whole head
+    -- barrier --
+    decode, estimate  the threads take equal shares of all heads' rows (decode.py), and estimate what was not selected
+    -- barrier --
+    merge             one thread merges the partial results of a whole head, and finishes its output
+
+For a batch: select, barrier, then threads take tiles of queries one by one, the longest first. The heads' methods
 define scores and selections (hooks.py).
 """
 

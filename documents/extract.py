@@ -21,10 +21,10 @@ from ..progress import Progress
 from ..settings import DEFAULT_EXTRACTION, Extraction
 from .archive import Archive
 from .document import Document
+from .encodings import in_utf_8, looks_like_text
 from .kinds import NAMES_OF_ARCHIVES, OLE, OTHERS, PICTURES, ZIP, archive_kind, is_pdf, ole_kind, text_kind
 from .ocr.recognised_pages import file_version
 from .ocr.recognition import Recognition
-from .text.encodings import in_utf_8, looks_like_text
 
 #: The name of a document from standard input.
 STANDARD_INPUT = "-"

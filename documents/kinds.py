@@ -6,7 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 #: The beginnings of pictures, PNG, JPEG and TIFF, whose text tesseract recognises.
 PICTURES = b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*"
@@ -134,12 +134,16 @@ def _is_mail(content: bytes, name: str) -> bool:
 def _is_notebook(content: bytes) -> bool:
     if not content.lstrip().startswith(b"{") or b'"nbformat"' not in content:
         return False
-    from .text.notebook import notebook_cells
-
     try:
         return bool(notebook_cells(json.loads(content)))
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         return False
+
+
+def notebook_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells; those of the third version are in sheets."""
+    cells: list[dict[str, Any]] = (notebook if "cells" in notebook else notebook["worksheets"][0])["cells"]
+    return cells
 
 
 def _is_html(content: bytes, name: str) -> bool:

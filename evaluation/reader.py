@@ -18,7 +18,7 @@ from ..convert.calibrate import calibrate
 from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
 from ..convert.index_builder import IndexBuilder
-from ..convert.pipeline import cluster, keep_whole, read
+from ..convert.pipeline import cluster, keep_whole, prefill
 from ..documents.document import Document
 from ..progress import Progress
 from ..runtime.cache.kv_cache import Checkpoint
@@ -54,14 +54,16 @@ class Reader:
         self._checkpoint: Checkpoint | None = None
         self._attending: tuple[Index, Attention] | None = None
 
-    def read(self, tokens: list[int], clusterings: Sequence[Mapping[str, Any]], covers: float = 0.0) -> list[Index]:
+    def read(
+        self, tokens: list[int], clusterings: Sequence[Mapping[str, Any]], attention_share: float = 0.0
+    ) -> list[Index]:
         """Read a text, and make indexes in memory.
 
         Parameters
         ----------
         clusterings : sequence of mapping
             Parameters of each clustering that differ from the defaults (`Attention.clustering`).
-        covers : float
+        attention_share : float
             Share of its attention that a batch must cover; 0 to read everything.
 
         Returns
@@ -77,7 +79,7 @@ class Reader:
         all_settings = [settings_for(llama.context.kv_type, clustering) for clustering in clusterings]
         usual = settings_for(llama.context.kv_type)
         n_queries = [settings.n_queries(len(tokens)) for settings in [*all_settings, usual]]
-        queries = read(llama, tokens, self.progress, max(n_queries), covers)
+        queries = prefill(llama, tokens, self.progress, max(n_queries), attention_share)
 
         def indexed(layers: Iterable[IndexLayer], settings: ClusterSettings) -> Index:
             last = [captured[:, -settings.n_queries(len(tokens)) :] for captured in queries]
@@ -124,7 +126,7 @@ class Reader:
         if llama.context.cache.evicts:
             tokens = document.tokens.tolist()
             self.progress.start(f"Reading {len(tokens):,} tokens by {attention}", len(tokens), "tokens")
-            read(llama, tokens, self.progress)
+            prefill(llama, tokens, self.progress)
             self._checkpoint = llama.context.cache.checkpoint()
             llama.context.keep_state()
         else:

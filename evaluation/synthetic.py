@@ -66,7 +66,7 @@ def fill_at_random(
 
 def _some_state(llama: Llama, n_tokens: int) -> KeptState:
     """Return a recurrent state of a hybrid model as that after n_tokens tokens. The model is empty before and after."""
-    llama.read([0])
+    llama.prefill([0])
     state = llama.context.state()
     assert state is not None
     llama.reset()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..convert.clusters import ClusterSettings
 from ..convert.identity import find_index, identity, new_settings, usable_settings
 from ..convert.index_builder import IndexBuilder
-from ..convert.pipeline import Reading, TooLongError, covers_by, document_tokens
+from ..convert.pipeline import PrefillSettings, TooLongError, document_tokens, prefill_attention_share
 from ..cpu_kernels.numba_support import background_compile
 from ..documents.document import Document
 from ..progress import Progress
@@ -44,7 +44,7 @@ class _Kind(NamedTuple):
     """What an index depends on besides the model and the text: `identity` has all of it."""
 
     settings: ClusterSettings
-    covers: float
+    attention_share: float
     identity: dict[str, Any]
 
 
@@ -70,14 +70,16 @@ class Indexer:
         known: Collection[str] = (),
     ) -> None:
         self.llama, self.snapshot, self.library, self.notice = llama, snapshot, snapshot.library, notice
-        self._covers, self._state_every = covers_by(reading.prefill, llama), reading.state_every
+        self._attention_share, self._state_every = prefill_attention_share(reading.prefill, llama), reading.state_every
         self._known = {name.rpartition("-")[2]: name for name in known}
 
     @cached_property
     def _usable(self) -> list[_Kind]:
         """Return the kinds of indexes that serve the model's attention."""
-        kinds = [(settings, covers) for settings in usable_settings(self.llama) for covers in (0.0, self._covers)]
-        return [_Kind(settings, covers, identity(self.llama, settings, covers)) for settings, covers in kinds]
+        kinds = [
+            (settings, share) for settings in usable_settings(self.llama) for share in (0.0, self._attention_share)
+        ]
+        return [_Kind(settings, share, identity(self.llama, settings, share)) for settings, share in kinds]
 
     def find(self, document: SourceText) -> Path | None:
         """Return the folder of a document's index; None without one."""
@@ -126,7 +128,7 @@ class Indexer:
     def _new(self, document: Document, sha256: str) -> tuple[Path, _Kind]:
         """Return the folder for the index of a document that has none, and its kind."""
         settings = new_settings(self.llama, len(document_tokens(self.llama, document.name, document.text)))
-        kind = _Kind(settings, self._covers, identity(self.llama, settings, self._covers))
+        kind = _Kind(settings, self._attention_share, identity(self.llama, settings, self._attention_share))
         return self.library.index_path(document.name, sha256, kind.identity), kind
 
     def fit(self, document: SourceText) -> list[SourceText]:
@@ -209,7 +211,7 @@ class Indexer:
         self.snapshot.refresh()  # other processes may have indexed versions of the text
         path, kind = self._find(document) or self._new(text, document.sha256)
         name, attention, n_threads = text.name, llama.attention, llama.context_params.n_threads
-        reading = Reading(kind.covers, self._state_every)
+        reading = PrefillSettings(kind.attention_share, self._state_every)
         builder = IndexBuilder(llama, self.snapshot, path, text, kind.settings, progress, n_threads, reading)
         changed = self._has_changed(document.sha256, text)
         again = f"{name} has changed since it was indexed, so it is indexed again"

@@ -41,9 +41,9 @@ class ReadingSpeed:
         tokens = list(islice(cycle(llama.prompt().document(text[: 16 * _FIRST])), n_tokens))
         half = n_tokens // 2
         with llama.attending(DENSE_ATTENTION):
-            llama.read(tokens[:half])
+            llama.prefill(tokens[:half])
             began = working_time()
-            llama.read(tokens[half:])
+            llama.prefill(tokens[half:])
             speed = len(tokens[half:]) / (working_time() - began)
         self._keep(speed)
         return speed

@@ -16,7 +16,7 @@ def main() -> None:
     llama = Llama(default_model(), attention=DEFAULT_ATTENTION, n_ctx=64)
     llama.compile_ahead(llama.attention, _DOCUMENT)
     total = background_compile.n_awaited()
-    Llama(default_model(), attention=DENSE, n_ctx=64).read([1, 2, 3])
+    Llama(default_model(), attention=DENSE, n_ctx=64).prefill([1, 2, 3])
     background_compile.wait(after_each=lambda left: print(f"[{total - left}/{total}]", flush=True))
 
 

@@ -64,7 +64,7 @@ class Context(internals.LlamaContext):
         self._exit_stack = ExitStack()  # the base class's; `close` needs it even after an interrupted `__init__`
         self.nodes = nodes
         self.kv_type, self.device = kv_type, device
-        self._n_ctx, self._covers = n_ctx, 0.0
+        self._n_ctx, self._attention_share = n_ctx, 0.0
         self.shapes = [node.shape(kv_type) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         device.check_nodes(nodes)
@@ -218,7 +218,7 @@ class Context(internals.LlamaContext):
         if arrays is not None:
             self._executor.capture(arrays)
         try:
-            self._executor.start(n_tokens, self._covers)
+            self._executor.start(n_tokens, self._attention_share)
             with undone:
                 self._compute(batch)
         except BaseException:
@@ -367,16 +367,16 @@ class Context(internals.LlamaContext):
         return self.cache.n_tail * self.cache.row_bytes + (0 if state is None else state.data.nbytes)
 
     @contextmanager
-    def covering(self, share: float) -> Iterator[None]:
+    def attending_share(self, share: float) -> Iterator[None]:
         """Have batches of a long sequence read only the keys that hold a share of their attention; 0 for all.
 
         Devices other than the CPU always read all.
         """
-        self._covers = share
+        self._attention_share = share
         try:
             yield
         finally:
-            self._covers = 0.0
+            self._attention_share = 0.0
 
     def record(self, recorder: Recorder | None) -> None:
         """Have a recorder keep queries from the next step on; None stops the recording."""
@@ -408,8 +408,8 @@ class Context(internals.LlamaContext):
         return int(self.cache.table.heads["bytes_read"][self.cache.table.counted].sum())
 
     @property
-    def coverage(self) -> tuple[int, float]:
-        """Return the number of head steps that reported their coverage of the attention, and the sum of these shares.
+    def attention_shares(self) -> tuple[int, float]:
+        """Return how many steps of heads reported the share of their attention that they read exactly, and their sum.
 
         Heads of sliding layers do not count.
         """

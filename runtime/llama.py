@@ -38,8 +38,8 @@ from .sequences.sequence import TokenSequence
 from .store.index_check import check_fits
 from .store.plan import Plan
 
-#: Tokens at the end of a prompt that a template may write in another way in the next turn.
-_OPENING = 32
+#: Tokens at the end of a prompt that may change in the next turn, so that the state before them is kept.
+_MAY_CHANGE = 32
 
 
 class Llama(DropIn):
@@ -339,10 +339,10 @@ class Llama(DropIn):
         Predict from the last one, or with `logits_all` from all.
         """
         if self._in_prompt:
-            tokens = self.read_beginning(tokens)
+            tokens = self.prefill_beginning(tokens)
         self._evaluate(tokens, self._n_predicting(len(tokens)))
 
-    def read_beginning(self, tokens: Sequence[int]) -> Sequence[int]:
+    def prefill_beginning(self, tokens: Sequence[int]) -> Sequence[int]:
         """Read a prompt, or the end of one, of a hybrid model but for its last tokens, which are returned.
 
         The recurrent state is kept there: the next turn's prompt often differs from where the template opened the
@@ -351,18 +351,18 @@ class Llama(DropIn):
         if not isinstance(self._ctx, Context) or not self._ctx.is_hybrid:
             return tokens
         self._ctx.check_room(len(tokens))
-        n_read = max(len(tokens) - _OPENING, 0)
+        n_read = max(len(tokens) - _MAY_CHANGE, 0)
         if n_read:
-            self.read(tokens[:n_read])
+            self.prefill(tokens[:n_read])
         self._ctx.keep_state()
         return tokens[n_read:]
 
-    def read(self, tokens: Sequence[int]) -> None:
+    def prefill(self, tokens: Sequence[int]) -> None:
         """Evaluate tokens as `eval` does, but predict from none of them."""
         self._evaluate(tokens, 0)
 
     def eval_all(self, tokens: Sequence[int]) -> np.ndarray:
-        """Evaluate tokens as `read` does, and return the logits after each: float32, shape (n_tokens, n_vocab)."""
+        """Evaluate tokens as `prefill` does, and return the logits after each: float32, shape (n_tokens, n_vocab)."""
         self.context.check_room(len(tokens))
         logits = []
         for piece in self._pieces(tokens, 0):
@@ -377,7 +377,6 @@ class Llama(DropIn):
         return np.array(logits)
 
     def _evaluate(self, tokens: Sequence[int], n_predicting: int) -> None:
-        """Evaluate tokens, and predict from the last n_predicting ones."""
         if self.model_params.vocab_only:
             raise OctavoError("The model was loaded with vocab_only=True, without its weights: leave that out.")
         if isinstance(self._ctx, Context):
@@ -429,7 +428,7 @@ class Llama(DropIn):
             n_usable = self.context.cache.n_tokens
         self.n_tokens = n_usable
         if n_usable < n_tokens:
-            self.read(tokens[n_usable:])
+            self.prefill(tokens[n_usable:])
 
     @cached_property
     def state_bytes(self) -> int:
@@ -437,7 +436,7 @@ class Llama(DropIn):
         if not self.context.is_hybrid:
             return 0
         self.reset()
-        self.read([max(self.token_bos(), 0)])
+        self.prefill([max(self.token_bos(), 0)])
         state = self.context.state()
         self.reset()
         return 0 if state is None else state.data.nbytes

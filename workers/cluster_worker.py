@@ -209,5 +209,4 @@ def end(topic: str, dask_worker: Any) -> None:
 
 
 def _folder(worker: Any, topic: str) -> Path:
-    """Return the folder of a client on a worker."""
     return Path(worker.local_directory, topic)

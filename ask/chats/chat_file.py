@@ -136,7 +136,7 @@ class Conversation:
         if self.rows and not llama.context.cache.evicts and bool(self.states) == llama.context.is_hybrid:
             llama.extend(self.tokens, self.rows, self.states)
         elif self.tokens:
-            llama.read(self.tokens)
+            llama.prefill(self.tokens)
 
 
 def hash_tokens(tokens: np.ndarray) -> str:

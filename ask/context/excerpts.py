@@ -128,7 +128,7 @@ def evaluate_as_text(
     """Evaluate tokens, the first n_prefix of them the prompt's head, and return their index. Yield after each batch."""
     with llama.attending(DENSE_ATTENTION):
         while (n_read := llama.n_tokens) < len(tokens):
-            llama.read(tokens[n_read : n_read + n_batch()].tolist())
+            llama.prefill(tokens[n_read : n_read + n_batch()].tolist())
             yield BatchRead(llama.n_tokens, len(tokens))
         state, layers = llama.context.state(), keep_whole(llama.context.cache)
     return Index(tokens, layers, n_prefix=n_prefix, states=[] if state is None else [state])

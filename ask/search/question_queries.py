@@ -105,9 +105,9 @@ def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str, be
     says = [i for i in range(start, stop) if says_something(llama.piece(tokens[i]).decode(errors="replace"))]
     rows = np.array(says or range(start, stop), int) - n_early
     llama.reset()
-    llama.read(head + tokens[:n_early])
+    llama.prefill(head + tokens[:n_early])
     with context.captured_queries(len(tokens) - n_early) as queries:
-        llama.read(tokens[n_early:])
+        llama.prefill(tokens[n_early:])
     llama.reset()
     made: list[HeadQueries] = []
     for each in heads:

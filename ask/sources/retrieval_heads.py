@@ -94,10 +94,10 @@ def head_scores(llama: Llama) -> dict[QueryHead, float]:
         text = passkey_text(haystack, n_tokens, np.random.default_rng(0), haystack.words, _N_WORDS)
     except OctavoError:  # a context of a few hundred tokens, which needs no search
         return {}
-    llama.read(text.tokens[: text.n_read])
+    llama.prefill(text.tokens[: text.n_read])
     second = text.tokens[text.n_read : text.n_read + llama.n_batch]
     with llama.context.captured_queries(len(second)) as queries:
-        llama.read(second)
+        llama.prefill(second)
     weights = _weights_of_passkeys(text, len(second))
     scores: dict[QueryHead, float] = {}
     for number, node in enumerate(llama.context.nodes):

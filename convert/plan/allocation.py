@@ -27,7 +27,7 @@ from ...runtime.store.plan import Plan
 from ...system.files import DamagedError, read_json, write_json
 from ..calibrate import calibrate
 from ..clusters import settings_for
-from ..pipeline import cluster, read
+from ..pipeline import cluster, prefill
 from .heads import HIDDEN, Head, change, recall, streaming
 from .recall_texts import Haystack, RecallText
 
@@ -164,7 +164,7 @@ class CheckedText:
         document, settings = text.tokens[: text.n_read], settings_for(llama.context.kv_type)
         llama.reset()
         llama.set_attention(DENSE_ATTENTION)
-        queries = read(llama, document, Silent(), settings.n_queries(len(document)))
+        queries = prefill(llama, document, Silent(), settings.n_queries(len(document)))
         layers = list(cluster(llama.context.cache, settings, Silent(), llama.context_params.n_threads))
         self.index: Index = calibrate(llama, layers, queries, document)
         llama.reset()
@@ -238,7 +238,6 @@ class Checker:
         return [base, other] if loses else [other, base]
 
     def _check(self, method: str, power: float, budget: float) -> Check:
-        """Check budgets on all texts."""
         results = []
         for i in range(len(self.texts)):
             name = f"{method}, power {power:.2f}, budget {budget:g}, text {i}"
@@ -247,7 +246,6 @@ class Checker:
         return Check(power, divergences, float(np.mean(shares)))
 
     def _run(self, number: int, method: str, power: float, budget: float) -> tuple[float, float]:
-        """Run a method on a text."""
         if number not in self._read:
             self._read[number] = CheckedText(self.llama, self.texts[number])
         scale = tuple(factors(self.sensitivity, power, method_class(method).dense_layers))

@@ -10,7 +10,7 @@ from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
 from ..markdown import document_of
-from ..text.xml_text import element_name
+from ..xml_text import element_name
 from .html import decode_html, parse, to_markdown
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"

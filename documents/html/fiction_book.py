@@ -10,7 +10,7 @@ from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
 from ..markdown import document_of
-from ..text.xml_text import attribute, element_name, inner_html, words
+from ..xml_text import attribute, element_name, inner_html, words
 from .html import parse, to_markdown, too_deep
 
 #: What becomes of elements; the text of those that are absent stays.

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from typing import Any
 
-from ..text.xml_text import element_name
+from ..xml_text import element_name
 
 #: Letters of mathematics, which are letters in another font.
 _LETTERS = re.compile("[\U0001d400-\U0001d7ff]+")

@@ -9,8 +9,8 @@ from typing import Any
 
 from ...errors import OctavoError
 from ..document import Document
+from ..encodings import decode, decode_as, is_damaged_utf_8, loses_little
 from ..markdown import document_of, headings
-from ..text.encodings import decode, decode_as, is_damaged_utf_8, loses_little
 from .html_elements import HTMLElements
 
 #: Encodings that browsers use in place of those that pages name.

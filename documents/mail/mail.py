@@ -7,10 +7,10 @@ from typing import Any
 
 from ...errors import OctavoError
 from ..document import Document
+from ..encodings import decode, decode_as
 from ..html.html import markdown_of_html
 from ..kinds import ENVELOPE
 from ..markdown import document_of
-from ..text.encodings import decode, decode_as
 
 #: Headers that a reader sees, in this order.
 SHOWN = ("From", "To", "Cc", "Date")

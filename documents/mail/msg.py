@@ -9,10 +9,10 @@ from typing import Any
 
 from ...errors import OctavoError
 from ..document import Document
+from ..encodings import decode
 from ..html.html import markdown_of_html
 from ..markdown import document_of
 from ..office.rtf import html_of_rtf
-from ..text.encodings import decode
 from .mail import mail_text
 
 #: Properties of a message, by their numbers in MS-OXPROPS.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..text.xml_text import element_name
+from ..xml_text import element_name
 
 #: A number with more digits than a spreadsheet has.
 _LONG = re.compile(r"-?\d*\.\d{14,}(E-?\d+)?")

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from xml.etree.ElementTree import Element, SubElement
 
-from ..text.xml_text import element_name
+from ..xml_text import element_name
 from .charts import chart_rows, chart_title
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"

@@ -13,7 +13,7 @@ from ..document import Document
 from ..html.formulas import formula
 from ..html.html import parse, to_markdown, too_deep
 from ..markdown import document_of
-from ..text.xml_text import attribute, element_name, inner_html, words
+from ..xml_text import attribute, element_name, inner_html, words
 
 #: What becomes of elements; the text of those that are absent stays.
 _TAGS = {"p": "p", "list-item": "li", "list-header": "li", "table": "table", "table-header-rows": "thead"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from ..archive import Archive
-from ..text.xml_text import attribute, element_name
+from ..xml_text import attribute, element_name
 
 
 def sheet_notes(archive: Archive, sheet: str) -> str:

@@ -1,1 +1,1 @@
-"""Plain text, subtitles and notebooks, and the encodings of text."""
+"""Plain text, subtitles and notebooks."""

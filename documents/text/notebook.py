@@ -9,6 +9,7 @@ from typing import Any
 
 from ..document import Document, Place
 from ..html.html import markdown_of_html
+from ..kinds import notebook_cells
 from ..markdown import document_of
 
 #: Colours of terminals.
@@ -29,12 +30,6 @@ def extract_notebook(content: bytes, name: str) -> Document:
     below = (" > ".join(filter(None, (place.heading, place.page))) for place in document.places)
     places = (Place(place.offset, None, heading) for place, heading in zip(document.places, below, strict=True))
     return replace(document, places=tuple(places))
-
-
-def notebook_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the cells; those of the third version are in sheets."""
-    cells: list[dict[str, Any]] = (notebook if "cells" in notebook else notebook["worksheets"][0])["cells"]
-    return cells
 
 
 def _cell(cell: dict[str, Any], language: str, name: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ...errors import OctavoError
 from ..document import Document, Place
+from ..encodings import decode
 from ..markdown import document_of
-from .encodings import decode
 
 #: Folder of the texts that octavo ships.
 EXAMPLES = Path(__file__).parents[2] / "examples"

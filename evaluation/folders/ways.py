@@ -59,7 +59,7 @@ class Reading(ABC):
         border = self.llama.tokenize(BORDER.encode(), add_bos=False)
         tokens = [token for text in texts for token in [*text, *border]]
         self.llama.reset()
-        self.llama.read([*self._prompt.head(), *tokens])
+        self.llama.prefill([*self._prompt.head(), *tokens])
         return self.has(tokens, asked)
 
     def has(self, tokens: Sequence[int], asked: Asked) -> bool:

@@ -13,6 +13,7 @@ from ...cpu_kernels.layout.head import ANY_ORDER, CHUNK, HEAD
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import CacheLayer
 from ..methods.budgets import Served
+from ..methods.evicting import EvictingMethod
 from ..methods.method import Assignment, Heads, Method, Storage
 
 #: Fields of HEAD that depend on a head's layer and its method only.
@@ -100,7 +101,7 @@ class HeadTable:
         self._slides = (self.heads["window"] > 0) & self.evicts
         near = self._slides.copy()
         for served in self.served:
-            near[served.heads.numbers] |= served.method.rolls
+            near[served.heads.numbers] |= isinstance(served.method, EvictingMethod) and served.method.rolls
         self.rolls = bool(near.all()) and all(layer.rope is not None for layer in self.layers)
 
     def _serve(self, method: Method, numbers: np.ndarray, scale: np.ndarray) -> Served:
@@ -202,9 +203,10 @@ class HeadTable:
         slides, window = self._slides.copy(), self.heads["window"].copy()
         n_sinks = np.zeros(len(self.heads), np.int64)
         for served in self.assigned:
-            if served.method.storage is Storage.SINKS_AND_WINDOW:
+            method = served.method
+            if isinstance(method, EvictingMethod) and method.storage is Storage.SINKS_AND_WINDOW:
                 numbers = served.heads.numbers
-                n_sinks[numbers], window[numbers] = served.method.kept_window(served.heads)
+                n_sinks[numbers], window[numbers] = method.kept_window(served.heads)
                 slides[numbers] = True
         return slides, window, n_sinks
 

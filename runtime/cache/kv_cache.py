@@ -26,7 +26,8 @@ from ..document.cache_layer import CacheLayer, Rows
 from ..document.index import Index, IndexLayer, StreamingRows
 from ..document.mean_values import ClusterMeans
 from ..methods.budgets import budget_warning, distribute_budget, minimum_share
-from ..methods.method import FULL, Assignment, Storage
+from ..methods.evicting import FULL, EvictingMethod
+from ..methods.method import Assignment, Storage
 from .cache_memory import CpuMemory, Memory
 from .chunk import Chunk
 from .derived_extras import HeadWithDocument, derive_extras
@@ -177,7 +178,7 @@ class KVCache:
         for served in self.table.served:
             prepare = served.method.before_step if n_new == 1 else served.method.before_batch
             prepare(served.heads, self.document, self.n_tokens + n_new)
-        if n_new == 1 and any(served.method.prefill == FULL for served in self.table.served):
+        if n_new == 1 and any(getattr(served.method, "prefill", "") == FULL for served in self.table.served):
             after_step(self.table.address, len(self.table.heads), 0)  # a prompt that was kept whole ends here
         if self.evicts and self.table.heads["n_tail"].max() + n_new > self.table.tables.shape[1] * CHUNK_ROWS:
             self._close_gaps()
@@ -254,7 +255,8 @@ class KVCache:
                     rope.turn(keys, self.origin - origin, self.layers[layer].split)
         self.origin = origin
         for served in self.table.served:
-            served.method.move_origin(served.heads, origin)
+            if isinstance(served.method, EvictingMethod):
+                served.method.move_origin(served.heads, origin)
 
     def _close_gaps(self) -> None:
         """Remove the places of dropped chunks from the tails: the rows behind them get lower numbers."""
@@ -466,7 +468,8 @@ class KVCache:
         Full chunks of rows that lie in order stay in the index, where only the CPU reads them. Others are copied.
         """
         position, mass = stored.positions(head), stored.mass[head]
-        rows = tail.method.document_rows(tail.state, position, mass)
+        evicts = tail.method if isinstance(tail.method, EvictingMethod) else None
+        rows = evicts.document_rows(tail.state, position, mass) if evicts else position.argsort()
         n_rows, n_mapped = len(rows), 0
         tail.record["n_tail"], tail.record["tail_position"] = n_rows, self.n_document - n_rows
         if tail.method.storage is Storage.CHUNKS and self.memory.is_common and stored.position == 0 and not window:
@@ -477,9 +480,9 @@ class KVCache:
             if start >= first or (start == 0 and n_sinks):
                 tail.grow(start // CHUNK_ROWS + 1)
                 tail.copy_rows(start, stored.keys[head][wanted], stored.values[head][wanted])
-                tail.method.start_extras(
-                    tail.shape, tail.chunk(start // CHUNK_ROWS).extras, position[wanted], mass[wanted]
-                )
+                if evicts:
+                    extras = tail.chunk(start // CHUNK_ROWS).extras
+                    evicts.start_extras(tail.shape, extras, position[wanted], mass[wanted])
             else:
                 tail.chunks.append(None)
 

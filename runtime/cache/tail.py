@@ -59,7 +59,6 @@ class Tail:
             self._add(Chunk.new(self.shape, self.extras_bytes, self.memory.allocate))
 
     def _add(self, chunk: Chunk) -> None:
-        """Add a chunk."""
         self.table[len(self.chunks)] = chunk.addresses
         self.chunks.append(chunk)
 

@@ -130,13 +130,13 @@ class CpuExecutor:
         """Forget the methods' scratch sizes."""
         self._scratches.pop(self._cache, None)
 
-    def start(self, n_tokens: int, covers: float = 0.0) -> None:
+    def start(self, n_tokens: int, attention_share: float = 0.0) -> None:
         """Start a step at the first node."""
         self._make_room_to_select(self._cache)
         _prepare_document(self._cache, n_tokens)
         n_rows = self._cache.n_tokens + n_tokens
-        self._work["covers"] = covers if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
-        self._work["rounds"] = covers > 0 and n_tokens > 1
+        self._work["covers"] = attention_share if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
+        self._work["rounds"] = attention_share > 0 and n_tokens > 1
         if self._work["rounds"][0] and any(shape.on_words for shape in self._shapes):
             _ = [stage.native for stage in WORD_STAGES]  # here: the background process comes to them last
         if self._work["covers"][0] > 0:

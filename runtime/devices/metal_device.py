@@ -144,7 +144,7 @@ class MetalExecutor:
         """Copy the scaled queries into these arrays; None stops that."""
         self._captured = arrays or ()
 
-    def start(self, n_tokens: int, covers: float = 0.0) -> None:
+    def start(self, n_tokens: int, attention_share: float = 0.0) -> None:
         """Send the current records of all heads to the GPU."""
         cache, self._problem = self._cache, None
         self.memory.tidy()

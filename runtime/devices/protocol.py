@@ -76,10 +76,10 @@ class Executor(Protocol):
     def interruptible(self) -> int:
         """Return the smallest batch, in tokens, that can be interrupted between two nodes of the graph."""
 
-    def start(self, n_tokens: int, covers: float = 0.0) -> None:
+    def start(self, n_tokens: int, attention_share: float = 0.0) -> None:
         """Prepare a batch of n_tokens tokens, after the cache has reserved its rows.
 
-        Above 0, `covers` is the share of the attention that the rows which the batch reads must hold.
+        Above 0, `attention_share` is the share of the attention that the rows which the batch reads must hold.
         """
 
     def start_together(self, caches: Sequence[KVCache]) -> None:

@@ -100,7 +100,6 @@ _NONE = np.zeros(0, np.int64)
 
 
 def _file_of(array: np.ndarray) -> mmap.mmap | None:
-    """Return the file that an array is mapped from."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -239,10 +239,11 @@ class Attention:
         attention = replace(self, plan=plan)
         if plan is None:
             return attention
-        if self.auto:
+        if self.auto:  # it chooses a method later, whose budgets the plan distributes
             return replace(attention, layers=LayerBudgets())
-        if self.layers is None or self.method != DENSE:
+        if self.layers is None or self.method != DENSE:  # "plan" scales the budgets of another method, or is not named
             return attention
+        # "plan" alone: the words that `octavo profile` found best stand in the plan, and replace these.
         if re.search(rf"\b{PLAN}\b", plan.attention):
             raise OctavoError(f"The plan's own attention is '{plan.attention}', which says nothing: mend the plan.")
         of_plan = Attention.parse(plan.attention, plan=plan)

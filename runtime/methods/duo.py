@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..store.plan import Plan
 from . import STREAMING, method_class
-from .method import CHUNK, EVICT, Method
+from .evicting import CHUNK, EVICT
+from .method import Method
 from .parameters import Parameters, parameter
 
 #: Values of the parameter `prefill`.

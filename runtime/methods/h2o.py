@@ -10,13 +10,13 @@ from ...cpu_kernels.methods.h2o import HOOKS, STATE, extras_bytes, positions_and
 from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.index import Index
-from . import DEFAULT_BUDGET
-from .method import FULL, LEAST_KEPT, Heads, Method, Storage, prefill_parameter, rows_to_keep
+from .evicting import FULL, EvictingMethod
+from .method import Heads, Storage
 from .parameters import parameter
 
 
 @dataclass(frozen=True)
-class H2O(Method):
+class H2O(EvictingMethod):
     """Keep the heavy hitters, by accumulated attention, and a recent part; forget the other rows.
 
     A step attends to what is kept and to its own tokens, and then forgets what is over the budget. Batches end at each
@@ -25,28 +25,17 @@ class H2O(Method):
 
     Parameters
     ----------
-    budget : float
-        Share of the rows that is kept; at least a chunk of them.
-    tokens : int
-        Number of rows that are kept; 0 for a share, the budget.
     recent : float
         Share of the kept rows that are the newest; a half in the paper, section 5.
-    prefill : str
-        "full": batches forget nothing, and the first step of one token forgets what is over the budget, as
-        SqueezeAttention does (Wang et al. 2024, algorithm 1). "evict": batches forget that, and take less memory.
     """
 
-    budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
-    tokens: int = parameter(0, least=0)
     recent: float = parameter(0.5, least=0, most=1)
-    prefill: str = prefill_parameter()
 
     name = "h2o"
     hooks = HOOKS
     state = STATE
     storage = Storage.SELECTED
     batch_end = CHUNK_ROWS
-    least_rows = LEAST_KEPT
 
     def extras_bytes(self, shape: Shape) -> int:
         """Return the bytes of a chunk's data for selection."""
@@ -58,7 +47,7 @@ class H2O(Method):
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Let the number of kept rows grow with the sequence if it is a share."""
-        n_rows = rows_to_keep(self.budget, self.tokens, heads, n_tokens)
+        n_rows = self.rows_to_keep(heads, n_tokens)
         heads.state["n_rows"], heads.state["n_recent"] = n_rows, (self.recent * n_rows).astype(int)
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:

@@ -19,15 +19,10 @@ from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import Rope
 from ..document.index import Index
-from .parameters import Parameters, parameter
+from .parameters import Parameters
 
-#: Rows of a short sequence that a method keeps or reads whatever the budget: a chunk takes no less memory.
-LEAST_KEPT, LEAST_READ = CHUNK_ROWS, 64
-
-
-#: Values of the parameter `prefill`: each batch forgets rows, or only steps of one token do; or a batch sees all of
-#: itself, and forgets rows.
-EVICT, FULL, CHUNK = "evict", "full", "chunk"
+#: Rows of a short sequence that a method reads whatever the budget.
+LEAST_READ = 64
 
 
 class Storage(Enum):
@@ -194,14 +189,10 @@ class Method(Parameters):
     #: Rows of the sequence that a head reads or keeps whatever the budget.
     least_rows = 0
 
-    #: Rows that a batch keeps. A method that forgets rows has a parameter of this name, `prefill_parameter`.
-    prefill = EVICT
-
     @property
     def selects(self) -> bool:
         """Return whether a token may see less alone than in a batch, other than by a window."""
-        selecting = self.has_budget and self.storage is not Storage.SINKS_AND_WINDOW
-        return self.prefill == CHUNK or (selecting and self.prefill != FULL)
+        return self.has_budget
 
     @property
     def takes_budget(self) -> bool:
@@ -235,11 +226,6 @@ class Method(Parameters):
     @property
     def turns(self) -> bool:
         """Return whether the method turns queries, and so needs a layer's RoPE."""
-        return False
-
-    @property
-    def rolls(self) -> bool:
-        """Return whether tokens see only rows that are kept, however long the sequence is."""
         return False
 
     def fixed_share(self, heads: Heads, n_tokens: int) -> np.ndarray:
@@ -283,39 +269,6 @@ class Method(Parameters):
         """Set the state for a step of several tokens, after which n_tokens tokens are stored."""
         self.before_step(heads, index, n_tokens)
 
-    def move_origin(self, heads: Heads, origin: int) -> None:
-        """Note that later positions count from another token of the sequence."""
-
-    def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of sink rows and recent rows that each head sees, for Storage.SINKS_AND_WINDOW."""
-        raise TypeError(f"{self.name} keeps no window")
-
-    def document_rows(self, state: np.void, position: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        """Choose the rows of a document that a head copies, in the order in which it stores them.
-
-        Parameters
-        ----------
-        position : int array, shape (n_rows,)
-            Position of each of the document's rows.
-        mass : float32 array, shape (n_rows,)
-            Attention that each row got from the document's last tokens.
-        """
-        rows: np.ndarray = position.argsort()
-        return rows
-
-    def start_extras(self, shape: Shape, extras: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
-        """Write the data of copied rows that the `append` hook does not make.
-
-        Parameters
-        ----------
-        shape : Shape
-            Shape of the head's kernels.
-        extras : uint8 array
-            The chunk's extras.
-        position, mass : arrays, shape (n_rows,)
-            Of the rows in this chunk, as in `document_rows`.
-        """
-
     @property
     def kept_name(self) -> str:
         """Return the name under which an index keeps the extras of a document's rows, with the state of `kept_state`.
@@ -353,31 +306,3 @@ class Method(Parameters):
 
     def truncate(self, state: np.void, n_chunks: int) -> None:
         """Forget the state of all chunks but the first n_chunks, which are full."""
-
-
-def prefill_parameter() -> Any:
-    """Declare the parameter `prefill`: whether to forget rows while reading a prompt, or once, at its end."""
-    return parameter(EVICT, choices=(EVICT, FULL))
-
-
-def rows_to_keep(budget: float, tokens: int, heads: Heads, n_tokens: int) -> np.ndarray:
-    """Return the number of rows that each head keeps.
-
-    Parameters
-    ----------
-    budget : float
-        Share of n_tokens, before it is distributed over heads; each head keeps at least a chunk.
-    tokens : int
-        Number of rows in place of the share, before it is distributed; 0 for the share.
-    n_tokens : int
-        Tokens of the sequence.
-
-    Returns
-    -------
-    int64 array, shape (n_heads,)
-        At most n_tokens, and at least one.
-    """
-    rows = tokens * heads.scale if tokens else budget * heads.scale * n_tokens
-    least = 1 if tokens else min(LEAST_KEPT, n_tokens)
-    kept: np.ndarray = np.clip(np.rint(rows).astype(np.int64), least, n_tokens)
-    return kept

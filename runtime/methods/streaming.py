@@ -10,7 +10,8 @@ import numpy as np
 from ...cpu_kernels.layout.scores import items_holding
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.index import Index
-from .method import CHUNK, EVICT, FULL, Heads, rows_to_keep
+from .evicting import CHUNK, EVICT, FULL
+from .method import Heads
 from .parameters import parameter
 from .window import Window
 
@@ -92,7 +93,7 @@ class Streaming(Window):
         if self.recent:
             n_recent = np.rint(self.recent * heads.scale)
         else:
-            n_recent = rows_to_keep(self.budget, self.tokens, heads, self.length(n_tokens)) - self.sinks
+            n_recent = self.rows_to_keep(heads, self.length(n_tokens)) - self.sinks
         n_recent = np.clip(n_recent, 1, max(heads.n_ctx - self.sinks, 1))
         is_far = (n_tokens > self.sinks + n_recent) | (state["origin"] > 0)
         n_new = n_tokens - (heads.get("tail_position") + heads.get("n_tail"))

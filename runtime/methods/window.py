@@ -8,42 +8,25 @@ import numpy as np
 
 from ...cpu_kernels.methods.streaming import HOOKS, STATE
 from ..document.index import Index
-from . import DEFAULT_BUDGET
-from .method import FULL, LEAST_KEPT, Heads, Method, Storage, prefill_parameter, rows_to_keep
-from .parameters import parameter
+from .evicting import FULL, EvictingMethod
+from .method import Heads, Storage
 
 #: A window that is a share of the sequence grows at multiples of this number of tokens.
 STEP = 64
 
 
 @dataclass(frozen=True)
-class Window(Method):
+class Window(EvictingMethod):
     """Show each token the newest rows, and forget the others.
 
     A window that is a share of the sequence grows at multiples of STEP tokens. Batches end there, so that what a token
     sees does not depend on its batch.
-
-    Parameters
-    ----------
-    budget : float
-        Share of the rows that is kept; at least a chunk of them.
-    tokens : int
-        Number of rows that are kept; 0 for a share, the budget.
-    prefill : str
-        "full": batches attend to everything and forget nothing, and the first step of one token forgets what is over
-        the budget, as SqueezeAttention does (algorithm 1). "evict": batches attend and forget as single tokens do, and
-        take less memory.
     """
-
-    budget: float = parameter(DEFAULT_BUDGET, above=0, most=1)
-    tokens: int = parameter(0, least=0)
-    prefill: str = prefill_parameter()
 
     name = "window"
     hooks = HOOKS
     state = STATE
     storage = Storage.SINKS_AND_WINDOW
-    least_rows = LEAST_KEPT
 
     @property
     def rolls(self) -> bool:
@@ -66,7 +49,7 @@ class Window(Method):
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Let a window that is a share grow with the sequence."""
-        n_recent = rows_to_keep(self.budget, self.tokens, heads, self.length(n_tokens))
+        n_recent = self.rows_to_keep(heads, self.length(n_tokens))
         heads.state["n_recent"] = np.minimum(n_recent, heads.n_ctx)
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:

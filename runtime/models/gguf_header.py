@@ -139,7 +139,6 @@ class _Reader:
         return alignment
 
     def _skip_value(self, kind: int, key: str) -> None:
-        """Skip a value."""
         if kind == _BOOL:
             if self._take(1) not in (b"\0", b"\1"):
                 raise _Bad(f"the value of '{key}' is neither true nor false")
@@ -222,13 +221,11 @@ class _Reader:
             raise _Bad(f"{what} is not UTF-8") from problem
 
     def _take(self, n_bytes: int) -> bytes:
-        """Read bytes."""
         start = self._at
         self._skip(n_bytes, "its header")
         return self._content[start : self._at]
 
     def _skip(self, n_bytes: int, what: str) -> None:
-        """Skip bytes."""
         if n_bytes > self._size - self._at:
             raise _Bad(f"{what} continues beyond the file's end")
         self._at += n_bytes

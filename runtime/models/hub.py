@@ -102,7 +102,6 @@ def _parts(file: str) -> list[str]:
 
 
 def _fetched(repo: str, wanted: str, notice: Callable[[str], None]) -> Path:
-    """Fetch a model."""
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 

@@ -123,7 +123,6 @@ def _is_permutation(order: np.ndarray) -> bool:
 
 
 def _check_streaming(streaming: StreamingRows, layer: IndexLayer, n_tokens: int) -> None:
-    """Check the rows of heads that streamed."""
     heads, keys = streaming.heads, streaming.keys
     _demand(all(0 <= head < layer.n_kv_head for head in heads) and sorted(set(heads)) == list(heads), "streaming")
     _demand(keys.ndim == 3 and keys.dtype == layer.keys.dtype, "streaming_keys")
@@ -134,7 +133,6 @@ def _check_streaming(streaming: StreamingRows, layer: IndexLayer, n_tokens: int)
 
 
 def _check_means(means: ClusterMeans, layer: IndexLayer) -> None:
-    """Check the means of clusters."""
     n_heads, n_clusters, head_dim = layer.centroids.shape
     n_coarse = layer.coarse_centroids.shape[1]
     dtype, length = row_format(layer.value_dim, Q8_0)
@@ -145,7 +143,6 @@ def _check_means(means: ClusterMeans, layer: IndexLayer) -> None:
 
 
 def _check_queries(queries: LastQueries, layers: Sequence[IndexLayer]) -> None:
-    """Check the queries of a node."""
     _demand(0 <= queries.layer < len(layers) and queries.queries.ndim == 4, "queries")
     layer, shape = layers[queries.layer], queries.queries.shape
     _demand(_is_clustered(layer) and bool(np.isfinite(queries.softcap)) and queries.softcap >= 0, "queries")

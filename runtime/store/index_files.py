@@ -303,7 +303,6 @@ def write_means(folder: Path, layers: Sequence[IndexLayer]) -> None:
 
 
 def _with_means(layers: list[IndexLayer], arrays: dict[str, np.ndarray]) -> list[IndexLayer]:
-    """Return the layers with the means in a file."""
 
     def means(i: int) -> ClusterMeans:
         return ClusterMeans(*(arrays[f"{name}.{i}"] for name in ClusterMeans._fields))

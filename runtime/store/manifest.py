@@ -47,7 +47,6 @@ def save_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def _checksum(manifest: dict[str, Any]) -> str:
-    """Compute the checksum of a manifest."""
     entries = {name: value for name, value in manifest.items() if name != _CHECKSUM}
     return blake3(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 

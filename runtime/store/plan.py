@@ -208,7 +208,6 @@ def _entry(content: Any, *names: str) -> Any:
 
 
 def _list(content: Any, *names: str) -> list[Any]:
-    """Return an entry that is a list."""
     found = _entry(content, *names)
     if not isinstance(found, list):
         raise _BadEntry(f"{': '.join(names)} must be a list")

@@ -160,9 +160,9 @@ class Sequences:
         if recurrent is not None and llama.n_tokens - recurrent.last(llama.n_tokens).n_tokens >= KEPT_EVERY:
             llama.context.keep_state()
         if is_last:
-            llama.eval(llama.read_beginning(tokens))
+            llama.eval(llama.prefill_beginning(tokens))
         else:
-            llama.read(tokens)
+            llama.prefill(tokens)
 
     def step(self, sequences: list[TokenSequence], tokens: list[int]) -> None:
         """Read a token of each of several sequences, in one step."""
@@ -208,6 +208,8 @@ class Sequences:
         n_near, near = self._nearest(tokens, attention)
         n_forked, forked = self._most_shared(tokens, attention)
         stored = max(self._elsewhere(tokens, context), key=lambda stored: stored.n_tokens)
+        # An idle sequence goes on in place, so it wins even if the others hold a few tokens more: to evaluate those
+        # takes less than to fork a sequence, or to load rows from disk. A fork costs no reading, so it beats the disk.
         if near is not None and n_near + FEWEST > max(stored.n_tokens, n_forked):
             self._idle.remove(near)
             self._pool.take(near)

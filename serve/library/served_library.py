@@ -23,7 +23,7 @@ from ...ask.context.answer_context import Context
 from ...ask.context.document_set import OpenIndex
 from ...ask.search.ranking import Span
 from ...convert.identity import find_index, identity, usable_settings
-from ...convert.pipeline import covers_by
+from ...convert.pipeline import prefill_attention_share
 from ...errors import OctavoError
 from ...library import catalogue
 from ...library.background.background_reader import start_reader
@@ -73,9 +73,9 @@ class ServedLibrary:
     def __init__(self, llama: Llama, library: Library, job: ReadingJob) -> None:
         self._llama, self._library, self._job, self._queue = llama, library, job, ReadingQueue()
         self.extraction = job.reading.extraction
-        covers = {0.0, *(covers_by(prefill, llama) for prefill in PREFILLS)}
+        shares = {0.0, *(prefill_attention_share(prefill, llama) for prefill in PREFILLS)}
         self._identities = [
-            identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(covers)
+            identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(shares)
         ]
         self._folder = UploadFolder(uploads_of(library))
         self._later_names: dict[str, str] = {}  # of files that were uploaded again, with their ids

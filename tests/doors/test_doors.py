@@ -127,9 +127,6 @@ NOT_OFFERED = {
     ("budget_warning_without_document", "MCP"): "The tools answer from documents alone.",
 }
 
-_UNKNOWN = "The server does not know that a thought was cut."
-_NO_NOTICES = "The tools say nothing about an answer."
-_NOT_SHOWN = "The page shows no notices."
 _PASSAGES_ALONE = "While a document is read, the server answers from passages alone."
 _NOT_SAID = "The server and the tools do not say that the question seems to be about all of a text."
 _CRASH = "`open_document` divides by zero tokens when an attention is given and the document is not read."
@@ -137,16 +134,6 @@ _KEPT = "The refused question stays in the history, and `regenerate` reads it."
 
 #: Cells that fail today. Whoever mends one removes it here: it is an error if such a cell passes.
 DRIFT = {
-    ("thought_cut", "chat completions"): _UNKNOWN,
-    ("thought_cut", "responses"): _UNKNOWN,
-    ("thought_cut", "messages"): _UNKNOWN,
-    ("thought_cut", "MCP"): _NO_NOTICES,
-    ("thought_cut", "page"): _UNKNOWN,
-    ("stopped_for_repeating", "page"): "The page says that the answer has as many tokens as it may.",
-    ("names_not_in_the_text", "MCP"): _NO_NOTICES,
-    ("names_not_in_the_text", "page"): _NOT_SHOWN,
-    ("changed_document", "MCP"): _NO_NOTICES,
-    ("changed_document", "page"): _NOT_SHOWN,
     ("half_read_document", "command line"): _CRASH,
     ("half_read_document", "Python"): _CRASH,
     ("half_read_document", "chat completions"): _PASSAGES_ALONE,

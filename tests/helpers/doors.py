@@ -324,7 +324,7 @@ class Python(Door):
             quotes = [source.quote for source in session.sources()] if how.sources else []
             return Said.of(
                 answer.text,
-                "\n".join(notices),
+                "\n".join([*notices, *answer.notices.values()]),
                 answer.finish_reason,
                 "\n".join(quotes),
                 thought_was_cut=answer.thought_cut,
@@ -490,7 +490,7 @@ class Page(Http):
         served = self.house.served(replace(how, waits=True, sources=False))
         with self.known(served, documents, how):
             window = self._open(served, documents)
-            window.ask(question, seconds=60)
+            window.ask(question, seconds=120)
             return self._last(window)
 
     def refuse(self, document: Path, how: How, question: str, refused: str) -> Refused:
@@ -498,15 +498,15 @@ class Page(Http):
         served = self.house.served(how)
         with self.known(served, [document], how):
             window = self._open(served, [document])
-            window.ask(question, seconds=60)
-            window.ask(question, seconds=60)
+            window.ask(question, seconds=120)
+            window.ask(question, seconds=120)
             first = self._last(window).text, self._n_prompt(window)
             window.click("#new")
-            window.ask(question, seconds=60)
+            window.ask(question, seconds=120)
             window.js("document.querySelector('#question').value = arguments[0]", refused)
-            window.ask("", seconds=60)
+            window.ask("", seconds=120)
             sentence = window.texts(".answer .problem")[-1]
-            window.ask(question, seconds=60)
+            window.ask(question, seconds=120)
             return Refused(sentence, first, (self._last(window).text, self._n_prompt(window)))
 
     def _open(self, served: Served, documents: list[Path]) -> Window:

@@ -334,8 +334,8 @@ def test_streams_go_on_while_passages_are_read(held, monkeypatch):
         "long.md", (BOOK + "".join(f"Skerry, line {n}: a green lighthouse.\n\n" for n in range(80))).encode()
     )
     engine, turns = held.server.engine, []
-    read, answer, llama = engine.llama.read, engine._answer, engine.llama
-    monkeypatch.setattr(llama, "read", lambda tokens: turns.append(0) or read(tokens))
+    read, answer, llama = engine.llama.prefill, engine._answer, engine.llama
+    monkeypatch.setattr(llama, "prefill", lambda tokens: turns.append(0) or read(tokens))
     monkeypatch.setattr(engine, "_answer", lambda answering: turns.append(len(answering)) or answer(answering))
     never = {str(token): -100 for token in range(250, llama.n_vocab())}
     with ThreadPoolExecutor(2) as pool:
@@ -355,7 +355,7 @@ def test_streams_go_on_while_passages_are_read(held, monkeypatch):
 def test_passages_are_read_no_further_once_the_client_has_gone(held, monkeypatch):
     content = BOOK + "".join(f"Skerry, line {n}: a green lighthouse.\n\n" for n in range(80))
     file, engine, read = held.upload("long.md", content.encode()), held.server.engine, []
-    as_it_is, llama = engine.llama.read, engine.llama
+    as_it_is, llama = engine.llama.prefill, engine.llama
     held.client.get(f"/v1/files/{file['id']}/content")  # now the text is kept, and only reading it takes time
 
     def read_slowly(tokens):
@@ -365,7 +365,7 @@ def test_passages_are_read_no_further_once_the_client_has_gone(held, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr(type(engine), "room", property(lambda engine: 10))
-        patched.setattr(llama, "read", read_slowly)
+        patched.setattr(llama, "prefill", read_slowly)
         body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{held.url}/v1/chat/completions", json=body, timeout=1)

@@ -181,7 +181,7 @@ def test_passages_act_as_if_they_were_read_behind_the_part(book, how):
         n_part, n_head = len(part.tokens), part.n_head
         passages = text.index.tokens[n_part:].tolist()
         with llama.attending(octavo.Attention.parse("dense")):
-            llama.read(text.index.tokens[:n_head].tolist() + passages)
+            llama.prefill(text.index.tokens[:n_head].tolist() + passages)
             alone = [llama.context.cache.rows(i, n_head) for i in range(len(text.index.layers))]
         for layer, stored, (keys, values) in zip(llama.context.cache.layers, text.index.layers, alone, strict=True):
             turned = layer.rope.turned(as_floats(keys), n_part - n_head)

@@ -66,7 +66,7 @@ def rows_of(llama, text):
     """Keys that reading a document gives, without those of the prompt's head; and how many tokens it has."""
     prompt = llama.prompt()
     llama.reset()
-    llama.read(prompt.head() + prompt.document(text))
+    llama.prefill(prompt.head() + prompt.document(text))
     keys = [as_floats(llama.context.cache.rows(node.kv_layer)[0]) for node in llama.context.nodes]
     n_tokens = llama.n_tokens
     llama.reset()

@@ -59,7 +59,7 @@ def test_keys_of_the_first_layer_are_those_of_reading_the_excerpts(opened, type_
     expected = [own[document][start:stop] for document, start, stop in excerpts]
     np.testing.assert_array_equal(index.tokens[index.n_prefix :], np.concatenate(expected))
     llama.reset()
-    llama.read(index.tokens.tolist())
+    llama.prefill(index.tokens.tolist())
     for found, read in zip((index.layers[0].keys, index.layers[0].values), llama.context.cache.rows(0), strict=True):
         known = as_floats(read)
         np.testing.assert_allclose(as_floats(found), known, atol=tolerance * np.abs(known).max())

@@ -26,14 +26,14 @@ def test_queries_turn_to_where_the_question_stands_after_a_document(llama, n_doc
     prompt = llama.prompt()
     found = question_queries(llama, heads_of_the_first_layer(llama), TEXT)
     assert llama.n_tokens == 0
-    llama.read([65 + i % 20 for i in range(n_document)])
+    llama.prefill([65 + i % 20 for i in range(n_document)])
     tokens = prompt.first_question(TEXT)
     stop = len(tokens) - len(prompt.tail())
     own = slice(stop - len(prompt.question(TEXT)), stop)
     says = [says_something(llama.piece(token).decode(errors="replace")) for token in tokens[own]]
     assert 0 < sum(says) < len(says)
     with llama.context.captured_queries(len(tokens)) as queries:
-        llama.read(tokens)
+        llama.prefill(tokens)
     llama.reset()
     for each in found:
         expected = queries[0][each.head.kv_head, own, each.head.member][says]

@@ -164,7 +164,7 @@ def test_documents_of_several_days_are_asked_together(llama, clock, tmp_path):
     keys = {each: document_set.open(each).index for each in (a, b)}
     assert index.n_prefix == keys[b].n_prefix
     llama.reset()
-    llama.read(index.tokens.tolist())
+    llama.prefill(index.tokens.tolist())
     # In the first layer a key depends on its token and its place alone.
     np.testing.assert_allclose(
         np.asarray(index.layers[0].keys, np.float32), np.asarray(llama.context.cache.rows(0)[0], np.float32), atol=0.02

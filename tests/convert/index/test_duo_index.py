@@ -23,7 +23,7 @@ from helpers.index_builds import (
 
 from octavo import OctavoError
 from octavo.convert.identity import identity
-from octavo.convert.pipeline import document_tokens, read
+from octavo.convert.pipeline import document_tokens, prefill
 from octavo.progress import Silent
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST
@@ -55,7 +55,7 @@ def folder(tiny_model, plan, tmp_path_factory):
 def test_attending_to_the_index_is_reading_the_document_with_duo(tiny_model, plan, tmp_path, settings, method):
     llama = duo_llama(tiny_model, plan, f"duo{settings}")
     tokens = document_tokens(llama, NAME, TEXT)
-    read(llama, tokens, Silent(), SETTINGS.n_queries(len(tokens)))
+    prefill(llama, tokens, Silent(), SETTINGS.n_queries(len(tokens)))
     expected = logits_after(llama)
     document, _ = open_index(build(llama, tmp_path), sha256_of(tiny_model))
     attached = duo_llama(tiny_model, plan, f"duo{settings}{method}", budget=1.0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo import OctavoError
-from octavo.convert.pipeline import batches, cluster, document_tokens, keep_whole, read
+from octavo.convert.pipeline import batches, cluster, document_tokens, keep_whole, prefill
 from octavo.progress import Silent
 
 
@@ -30,19 +30,19 @@ def test_batches_are_full_but_for_the_last_before_the_border_and_at_the_end():
 
 def test_reading_captures_the_queries_of_the_last_tokens(llama, tokens):
     progress = Recorded()
-    captured = read(llama, tokens, progress, n_queries=30)
+    captured = prefill(llama, tokens, progress, n_queries=30)
     assert sum(progress.reports) == len(tokens) == llama.n_tokens
     assert [queries.shape for queries in captured] == [(2, 30, 2, 64)] * 3
     llama.reset()
-    assert read(llama, tokens[:-30], Silent()) == []
-    one_by_one = [read(llama, [token], Silent(), n_queries=1) for token in tokens[-30:]]
+    assert prefill(llama, tokens[:-30], Silent()) == []
+    one_by_one = [prefill(llama, [token], Silent(), n_queries=1) for token in tokens[-30:]]
     for node, queries in enumerate(captured):
         expected = np.concatenate([each[node] for each in one_by_one], axis=1)
         np.testing.assert_allclose(queries, expected, atol=0.02)
 
 
 def test_layers_are_clustered_or_kept_whole(llama, tokens):
-    read(llama, tokens, Silent())
+    prefill(llama, tokens, Silent())
     cache, progress = llama.context.cache, Recorded()
     whole = keep_whole(cache)
     clustered = list(cluster(cache, SETTINGS, progress, n_jobs=2, missing=[0, 2]))

@@ -39,7 +39,7 @@ def test_a_long_document_is_read_by_blocks(llama, tmp_path, monkeypatch):
 
     The random weights of the model attend to nearly all of the text, so this leaves out more than usual.
     """
-    monkeypatch.setattr(pipeline, "COVERS", 0.97)
+    monkeypatch.setattr(pipeline, "ATTENTION_SHARE", 0.97)
     for prefill in PREFILLS:
         (tmp_path / prefill).mkdir()
     (dense, dense_manifest, _), (sparse, manifest, _) = (index(llama, tmp_path / each, each) for each in PREFILLS)

@@ -51,7 +51,7 @@ TWO_LEVELS = ["append_rows", "score_items", "narrow_items", "score_narrowed", *D
 )
 def test_each_layer_is_one_command_buffer_and_one_wait(tiny_model, metal, attention, steps):
     llama = new_llama(tiny_model, attention)
-    llama.read(TOKENS[:300])
+    llama.prefill(TOKENS[:300])
     assert list(map(names, metal.runs)) == [PREFILL] * 2 * LAYERS
     llama.eval([7])
     assert list(map(names, metal.runs[2 * LAYERS :])) == steps

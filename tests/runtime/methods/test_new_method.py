@@ -65,7 +65,7 @@ def test_it_runs_a_model_and_reads_what_its_budget_says(tiny_model):
     tokens = np.random.default_rng(0).integers(97, 123, 700).tolist()
     dense, own = (octavo.Llama(tiny_model, n_ctx=2048, attention=name, budget=0.5) for name in ("dense", "knorm"))
     for llama in (dense, own):
-        llama.read(tokens)
+        llama.prefill(tokens)
         llama.context.bytes_read = 0
         llama.eval([65])
     n_heads, row = 6, 256

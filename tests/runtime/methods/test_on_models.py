@@ -186,9 +186,9 @@ def test_sliding_windows_beside_eviction_are_freed(tmp_path):
 @pytest.mark.parametrize("n_left", [1, 700, 1199])
 def test_rewinding_is_as_if_the_rest_had_not_come(gqa, attention, n_left):
     llama, fresh = new_llama(gqa, attention), new_llama(gqa, attention)
-    llama.read(TOKENS[:1200])
+    llama.prefill(TOKENS[:1200])
     llama.rewind(n_left)
-    fresh.read(TOKENS[:n_left])
+    fresh.prefill(TOKENS[:n_left])
     assert (llama.n_tokens, llama.context.cache.n_tokens) == (n_left, n_left)
     more = [9, 8, 7]
     llama.eval(more)

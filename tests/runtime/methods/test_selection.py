@@ -59,7 +59,7 @@ def squeezed(llama):
 def rows_read(llama, n_tokens, n_centroids=0):
     """Rows that a step of n_tokens tokens reads, in each layer and head."""
     llama.context.bytes_read = 0
-    (llama.eval if n_tokens == 1 else llama.read)([1] * n_tokens)
+    (llama.eval if n_tokens == 1 else llama.prefill)([1] * n_tokens)
     cache = llama.context.cache
     of_centroids = len(cache.table.heads) * n_centroids * HEAD_DIM * 2
     rows, rest = divmod(llama.context.bytes_read - of_centroids, cache.row_bytes)

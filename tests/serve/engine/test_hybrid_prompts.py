@@ -117,8 +117,8 @@ def test_excerpts_are_read_while_answers_go_on(served, monkeypatch):
     }
     alone = served.post("/v1/chat/completions", **body)["choices"][0]["message"]["content"]
     turns, llama, answer = [], engine.llama, engine._answer
-    read = llama.read
-    monkeypatch.setattr(llama, "read", lambda tokens: turns.append(len(tokens)) or read(tokens))
+    read = llama.prefill
+    monkeypatch.setattr(llama, "prefill", lambda tokens: turns.append(len(tokens)) or read(tokens))
     monkeypatch.setattr(engine, "_answer", lambda answering: turns.append("answer") or answer(answering))
     never = {str(token): -100 for token in range(250, llama.n_vocab())}
     with ThreadPoolExecutor(2) as pool:

@@ -10,8 +10,8 @@ import re
 from collections import Counter
 from contextlib import suppress
 
-from ...errors import OctavoError
-from ..document import READS
+from ..errors import OctavoError
+from .document import READS
 
 #: Byte order marks and their encodings; UTF-16's mark is the beginning of UTF-32's.
 _BYTE_ORDER_MARKS = {

