@@ -143,7 +143,7 @@ def open_document(
     Parameters
     ----------
     path : path
-        A document: text, Markdown, HTML, PDF, EPUB or DOCX (docs/documents.md); "-" is standard input.
+        A text, a PDF, a file of Office, or any other that octavo reads (docs/documents.md); "-" is standard input.
     model : path or ModelSettings, optional
         A GGUF file, a name such as "hf:owner/repo:Q4_K_M", or settings that include how the model runs. By default
         SmolLM2-135M-Instruct.

@@ -29,8 +29,8 @@ ROPE_SCALINGS = ("linear", "yarn")
 #: Ways to read documents: a batch reads everything, or the keys that hold most of its attention.
 PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 
-#: Text to read for an answer over several documents: excerpts of all, but the document that the question is about,
-#: whole, if the question is about all of it; always that document; or always excerpts.
+#: What the model sees for a question over several documents. auto: excerpts, or the best document if the question asks
+#: for a summary. document: always the best document. excerpts: always excerpts.
 READS = BY_QUESTION, WHOLE, EXCERPTS = "auto", "document", "excerpts"
 
 #: Tokens after which a document's index keeps the recurrent state of a hybrid model, by default.
@@ -163,17 +163,17 @@ class ReadSettings(Extraction):
         How to read a document the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on, keys
         that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
     read : {"auto", "document", "excerpts"}
-        Text to read for an answer over several documents: "document" is the one that the question is about, whole;
-        "excerpts" are about 1,000 tokens of all, for which nothing is indexed; "auto" are excerpts, unless the question
-        is about a whole, such as a summary (docs/library.md).
+        Context of an answer over several documents (docs/answer-context.md). "document": the best one, whole.
+        "excerpts": about 1,000 tokens of all, which need no index. "auto": excerpts, or the best document if the
+        question asks for a summary.
     state_every : int
         For hybrid models: tokens after each of which the index keeps the recurrent state, from which a changed document
         is read on; rounded up to a multiple of 1,024. 0 keeps only the state at the end.
     first_answer : float, optional
-        Seconds that an answer may wait for documents to be read. Of those that take longer, passages are read until
-        they are read (docs/library.md). None waits for all of them.
+        Seconds that an answer may wait for indexes. If indexing takes longer, answers come from passages until then
+        (docs/answer-context.md). None waits for all of them.
     background : bool
-        Whether those documents are read in the background.
+        Whether those documents are indexed in the background.
     n_jobs : int
         Files whose texts are extracted at once, each by a process of its own, where many are asked about unread.
 

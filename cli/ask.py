@@ -53,9 +53,10 @@ def ask(
 ) -> None:
     """Answer a question about documents.
 
-    DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input; it is indexed first where that was
-    not done yet, unless with --read excerpts. Of several documents, or a folder, octavo finds what the question is
-    about. QUESTION is the question, in quotes or not, or - to read it from standard input. The answer goes to standard
+    DOCUMENT is a text, a PDF, a file of Office or any other that octavo reads (docs/documents.md), or - for standard
+    input. octavo indexes it on first use (not with --read excerpts); if that takes longer than --first-answer, this
+    answer comes from passages. Of several documents, or a folder, octavo finds those that the question is about.
+    QUESTION is the question, in quotes or not, or - to read it from standard input. The answer goes to standard
     output, everything else to standard error. Question and answer are kept for --continue: `octavo chats` lists them.
     """
     documents, question = split_arguments(arguments, may_lack_documents=continues)

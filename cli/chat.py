@@ -59,10 +59,11 @@ def chat(
 ) -> None:
     """Talk about documents, or about anything.
 
-    DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX; it is indexed first where that was not done yet. Of several
-    documents, or a folder, octavo finds what each question is about. Without any, the model talks from memory.
-    Without a terminal, each line of standard input is a question. Answers go to standard output, everything else to
-    standard error.
+    DOCUMENT is a text, a PDF, a file of Office or any other that octavo reads (docs/documents.md). octavo indexes it on
+    first use; if that takes longer than --first-answer, answers come from passages until then. Of several documents, or
+    a folder, octavo finds those that each question is about. Without any, the model talks from memory. Without a
+    terminal, each line of standard input is a question. Answers go to standard output, everything else to standard
+    error.
     """
     if "-" in documents:
         raise click.UsageError("Standard input is where questions come from: give the document as a file.")

@@ -43,10 +43,10 @@ def index(
 ) -> None:
     """Read documents once, so that later questions start at once.
 
-    Each DOCUMENT is text, Markdown, HTML, PDF, EPUB or DOCX, or - for standard input. A folder stands for all documents
-    in it and in its folders. One that is longer than the model's context is read in parts. One that cannot be read does
-    not stop the others. Interrupted, the same command resumes where it stopped. Most values of --attention take the
-    same index; give the one that you will ask with.
+    Each DOCUMENT is a text, a PDF, a file of Office or any other that octavo reads (docs/documents.md), or - for
+    standard input. A folder means all documents in it and in its folders. One that is longer than the model's context
+    is split into parts. One that cannot be read does not stop the others. Interrupted, the same command resumes where
+    it stopped. Most values of --attention take the same index; give the one that you will ask with.
     """
     if watch and (output == "json" or scheduler is not None):
         raise click.UsageError("--watch tells what it does in lines, and on this machine: no -o json, no --scheduler.")

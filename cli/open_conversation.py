@@ -53,10 +53,9 @@ reading_options = options.gathered(
         type=click.Choice(READS),
         default=BY_QUESTION,
         show_default=True,
-        help="What is read for an answer: the whole document that the question is about, or excerpts of all documents "
-        "that it is about, for which nothing is indexed. auto is the whole of one document, and of several if the "
-        "question is about all of it, as a summary is; else excerpts. What cannot be read in time (see --first-answer) "
-        "is answered from passages until it is read.",
+        help="Context of an answer: the best document, whole, or excerpts of all, which need no index. auto: one "
+        "document is used whole; of several, excerpts, or the best document if the question asks for a summary. Until "
+        "indexing is done (see --first-answer), passages found by words are used.",
     ),
     options.option(
         "--first-answer",

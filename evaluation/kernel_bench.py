@@ -170,10 +170,10 @@ class Layers(RandomLayers):
 
     def _share_attended(self, budget: float) -> float:
         """Set the method's budget, and return the share of its rows that the last layer attends to."""
-        served = self.cache.table.served[0]
+        group = self.cache.table.groups[0]
         method = Attention(self.case.method, budget=budget).new_method()
-        method.start(served.heads, self.cache.document)
-        method.before_step(served.heads, self.cache.document, self.case.rows)
+        method.start(group.heads, self.cache.document)
+        method.before_step(group.heads, self.cache.document, self.case.rows)
         self.attend(0, 1, n_layers=1)
         return float(self.n_attended.mean() / self.case.rows)
 

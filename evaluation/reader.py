@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ask.answer.answer_stream import AnswerStream, Limits
+from ..ask.answer.answer_stream import AnswerStream
 from ..convert.calibrate import calibrate
 from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
@@ -170,7 +170,7 @@ class Reader:
         tokens: list[int] = []
         log_probs: list[np.ndarray] = []
         outputs: list[np.ndarray] = []
-        stream, first_token_s = AnswerStream(Limits(sample.n_predict), [sample.stop]), 0.0
+        stream, first_token_s = AnswerStream(sample.n_predict, stops=[sample.stop]), 0.0
         token = sample.prompt[-1]
         for i in range(len(sample.continuation) or sample.n_predict):
             if i or not in_batches:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 
 from ..errors import OctavoError
@@ -19,15 +18,22 @@ class ModelWork(Work):
     The settings have `load`, the client's `ModelSettings` in JSON's types.
     """
 
+    _llama: Llama | None = None
+
     @property
     def library(self) -> Library:
         """Return the model's library on this machine, for the client's lifetime."""
         model = Path(self.settings["model"])
         return Library(model, Path(self.settings["folder"]) / f"{model.stem}{LIBRARY}")
 
-    @cached_property
+    @property
     def llama(self) -> Llama:
-        """Return the model, with the client's plan if there is one."""
+        """Return the model, with the client's plan if there is one; the first call loads it."""
+        if self._llama is None:
+            self._llama = self._load()
+        return self._llama
+
+    def _load(self) -> Llama:
         settings = self.settings
         plan = Path(settings["folder"], settings["plan"]) if settings["plan"] else None
         try:
@@ -38,5 +44,5 @@ class ModelWork(Work):
 
     def close(self) -> None:
         """Close the model, if it was loaded."""
-        if "llama" in vars(self):
-            self.llama.close()
+        if self._llama is not None:
+            self._llama.close()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...prompts.thought_form import Stage, Thoughts
 from ...prompts.thought_splitter import Part, ThoughtSplitter, n_begun
@@ -16,39 +15,23 @@ from .answer import FinishReason
 from .repeats import LoopWatch
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Largest numbers of tokens.
-
-    Parameters
-    ----------
-    room : int
-        Tokens that fit the context.
-    answer : int, optional
-        Tokens of the answer; None for no limit.
-    thought : int
-        Tokens of a thought.
-    counts_thoughts : bool
-        Whether the limit of the answer counts its thoughts, too.
-    """
-
-    room: int
-    answer: int | None = None
-    thought: int = 0
-    counts_thoughts: bool = False
-
-
 class AnswerStream:
     """Turn tokens into whole characters of thoughts and of an answer, until it ends.
 
     Parameters
     ----------
+    room : int
+        Number of tokens that fit the context.
+    max_tokens : int, optional
+        Largest number of tokens of the answer; with `counts_thoughts`, of its thoughts, too.
     stops : sequence of str
         Texts that end the answer. Thoughts may contain them.
     strips : bool
         Whether to leave out blanks before the first letter.
     thoughts : Thoughts, optional
         How the model thinks; without it, everything is the answer.
+    think_budget : int
+        Largest number of tokens of a thought.
     stage : Stage
         Where the text begins.
     question : str, optional
@@ -77,15 +60,19 @@ class AnswerStream:
 
     def __init__(
         self,
-        limits: Limits,
+        room: int,
+        max_tokens: int | None = None,
         stops: Sequence[str] = (),
         *,
         strips: bool = False,
+        counts_thoughts: bool = False,
         thoughts: Thoughts | None = None,
+        think_budget: int = 0,
         stage: Stage = Stage.ANSWER,
         question: str | None = None,
     ) -> None:
-        self._limits, self._stops, self._strips = limits, [stop for stop in stops if stop], strips
+        self._room, self._max_tokens, self._think_budget = room, max_tokens, think_budget
+        self._stops, self._strips, self._counts_thoughts = [stop for stop in stops if stop], strips, counts_thoughts
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._splitter = ThoughtSplitter(thoughts.form if thoughts else None, stage)
         self._characters, self._texts = (thoughts.characters, thoughts.texts) if thoughts else ({}, {})
@@ -147,22 +134,22 @@ class AnswerStream:
         if self.ended:
             return [*parts, *self._rest()]
         ends_character = not self._decoder.getstate()[0]
-        if self.is_thinking and ends_character and not self.thought_cut and self.n_thought >= self._limits.thought:
+        if self.is_thinking and ends_character and not self.thought_cut and self.n_thought >= self._think_budget:
             self.thought_cut = True
             self.forced_tokens += self._closing
         return parts
 
     def _reason_to_end(self, shown: str) -> FinishReason:
         """Return why the answer ends here, after new text; "interrupted" if it continues."""
-        limits, n_counted = self._limits, self.n_tokens if self._limits.counts_thoughts else self.n_answer
+        n_counted = self.n_tokens if self._counts_thoughts else self.n_answer
         loops = self._watch is not None and self._watch.add(shown)
         if self.stopped_by is not None:
             return "stop"
         if loops:
             return "loop"
-        if limits.answer is not None and n_counted >= limits.answer:
+        if self._max_tokens is not None and n_counted >= self._max_tokens:
             return "length"
-        return "context" if self.n_tokens >= limits.room else "interrupted"
+        return "context" if self.n_tokens >= self._room else "interrupted"
 
     def _add(self, token: int, piece: bytes) -> list[Part]:
         """Add a token's text, and count it as one of a thought or of the answer."""

@@ -13,7 +13,7 @@ from ...runtime.llama import Llama
 from ...runtime.query_recorder import Recorder
 from ...settings import Sampling
 from .answer import Answer, Timing
-from .answer_stream import AnswerStream, Limits, Meter
+from .answer_stream import AnswerStream, Meter
 
 
 class GeneratedAnswer:
@@ -65,10 +65,12 @@ class GeneratedAnswer:
                 room -= len(thoughts.closing)
                 stage = thoughts.stage_after(llama, self._prompt)
         self.stream = AnswerStream(
-            Limits(room, sampling.max_tokens, budget),
+            room,
+            sampling.max_tokens,
             prompt.stops,
             strips=not prompt.has_template,
             thoughts=thoughts,
+            think_budget=budget,
             stage=stage,
             question=question,
         )

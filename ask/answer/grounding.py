@@ -1,6 +1,6 @@
-"""Find the names and numbers of an answer that stand neither in the text that the model read nor in the question.
+"""Find the names and numbers of an answer that are neither in the text that the model saw nor in the question.
 
-A wrong answer may well be made of words of its sources, so nothing found says nothing (docs/sources.md has figures).
+No finding does not mean that the answer is right (docs/sources.md has figures).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LISTED = 3
 
 
 def unfounded(answer: str, known: Sequence[str], document: Iterable[bytes] = ()) -> list[str]:
-    """Return the names and numbers of an answer that stand in no known text, each once.
+    """Return the names and numbers of an answer that are in no known text, each once.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def unfounded(answer: str, known: Sequence[str], document: Iterable[bytes] = ())
 
 
 def sentence_about(found: Sequence[str]) -> str:
-    """Return what `unfounded` found, as a sentence; "" if it found nothing."""
+    """Return a sentence about names and numbers that `unfounded` found; "" if there are none."""
     if not found:
         return ""
     more = [f"{len(found) - _LISTED} more"] if len(found) > _LISTED else []
@@ -64,7 +64,6 @@ def sentence_about(found: Sequence[str]) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """Return whether a word after another one is a name."""
     return len(word) >= _LETTERS and word[0].isupper()
 
 

@@ -22,7 +22,7 @@ _COPIES = ((8, 300), (4, 900))
 _COPIES_OF_FEW = ((60, 500),)
 _COPIES_OF_DATA = ((20, 2000),)
 
-#: Characters at the end of a text that stand so often in it, if it ends with copies.
+#: If the last 20 characters occur fewer than 4 times, skip the search for copies.
 _TAIL, _FEWEST = 20, 4
 
 #: Fewest different words that are more than a few.
@@ -65,7 +65,6 @@ class LoopWatch:
         return self._is_copied() or self._is_stale()
 
     def _is_copied(self) -> bool:
-        """Return whether the text ends with many copies of the same words."""
         near = _NUMBER.sub(r"\1#. ", self._text[-_NEAR:])
         if near.count(near[-_TAIL:]) < _FEWEST:
             return False  # to look for periods takes a millisecond
@@ -122,7 +121,6 @@ def _from_border(unit: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a text, without case."""
     return _WORDS.findall(text.casefold())
 
 

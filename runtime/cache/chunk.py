@@ -33,9 +33,9 @@ class Chunk(NamedTuple):
     @classmethod
     def new(cls, shape: Shape, extras_bytes: int, allocate: Allocate) -> Chunk:
         """Return a chunk in one piece of memory, uninitialised."""
-        room = allocate(chunk_bytes(shape, extras_bytes))
+        buffer = allocate(chunk_bytes(shape, extras_bytes))
         of_keys, of_both = CHUNK_ROWS * shape.row_bytes, CHUNK_ROWS * shape.token_bytes
-        return cls(room[:of_keys], room[of_keys:of_both], room[of_both : of_both + extras_bytes])
+        return cls(buffer[:of_keys], buffer[of_keys:of_both], buffer[of_both : of_both + extras_bytes])
 
     @property
     def is_mapped(self) -> bool:

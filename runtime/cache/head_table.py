@@ -12,7 +12,7 @@ import numpy as np
 from ...cpu_kernels.layout.head import ANY_ORDER, CHUNK, HEAD
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import CacheLayer
-from ..methods.budgets import Served
+from ..methods.budgets import MethodHeads
 from ..methods.evicting import EvictingMethod
 from ..methods.method import Assignment, Heads, Method, Storage
 
@@ -57,7 +57,7 @@ class HeadTable:
         Number of each layer's first head.
     tables : int64 array, shape (n_heads, n, 3)
         The CHUNK records of each head's chunks.
-    served : list of Served
+    groups : list of MethodHeads
         The methods with their heads. If two serve a head, the later one counts.
     generation : int
         Increases when methods serve other heads.
@@ -93,18 +93,18 @@ class HeadTable:
         self.heads["shape"] = np.array([layer.shape.packed for layer in self.layers])[self.layer_of]
         for name in ("window", "chunked", "softcap"):
             self.heads[name] = np.array([getattr(layer, name) for layer in self.layers])[self.layer_of]
-        self.served = [self._serve(a.method, a.heads, a.scale) for a in assignments]
+        self.groups = [self._serve(a.method, a.heads, a.scale) for a in assignments]
         self.generation += 1
         self.evicts = any(a.method.storage.evicts for a in assignments)
         self.cuts = any(a.method.selects for a in assignments)
         self.batch_end = max(a.method.batch_end for a in assignments)
         self._slides = (self.heads["window"] > 0) & self.evicts
         near = self._slides.copy()
-        for served in self.served:
-            near[served.heads.numbers] |= isinstance(served.method, EvictingMethod) and served.method.rolls
+        for group in self.groups:
+            near[group.heads.numbers] |= isinstance(group.method, EvictingMethod) and group.method.rolls
         self.rolls = bool(near.all()) and all(layer.rope is not None for layer in self.layers)
 
-    def _serve(self, method: Method, numbers: np.ndarray, scale: np.ndarray) -> Served:
+    def _serve(self, method: Method, numbers: np.ndarray, scale: np.ndarray) -> MethodHeads:
         """Point the records of some heads at a method's hooks, and at new state."""
         layers = [self.layers[self.layer_of[number]] for number in numbers]
         shapes, ropes = [layer.shape for layer in layers], [layer.rope for layer in layers]
@@ -112,7 +112,7 @@ class HeadTable:
         self.heads["state"][numbers] = state.ctypes.data + np.arange(len(numbers)) * state.itemsize
         self._unconnected.append(_Unconnected(method, numbers))
         heads = Heads(self.heads, numbers, scale.copy(), shapes, ropes, self.n_ctx, state)
-        return Served(method, heads, scale.copy())
+        return MethodHeads(method, heads, scale.copy())
 
     def clear_rows(self) -> None:
         """Clear the fields that describe rows."""
@@ -151,24 +151,24 @@ class HeadTable:
         """Make some heads select by another method for a while. It must need no extras and no document."""
         self.connect()
         before = {name: self.heads[name].copy() for name in _OF_THE_METHOD}
-        served = self._serve(method, np.array(numbers, int), np.ones(len(numbers)))
+        group = self._serve(method, np.array(numbers, int), np.ones(len(numbers)))
         self.connect()
         for name in ("append", "after_step"):
             self.heads[name] = before[name]
-        self.served.append(served)
+        self.groups.append(group)
         self.generation += 1
         try:
             yield
         finally:
-            self.served.remove(served)
+            self.groups.remove(group)
             self.generation += 1
             for name, values in before.items():
                 self.heads[name] = values
 
     @property
-    def assigned(self) -> list[Served]:
+    def assigned(self) -> list[MethodHeads]:
         """Return the methods of the assignments, without a temporary one of `attending_by`."""
-        return self.served[: len(self.assignments)]
+        return self.groups[: len(self.assignments)]
 
     @property
     def counted(self) -> np.ndarray:
@@ -185,13 +185,13 @@ class HeadTable:
     def selecting(self) -> np.ndarray:
         """Return which heads may read less than everything."""
         selects = np.zeros(len(self.heads), bool)
-        for served in self.served:
-            selects[served.heads.numbers] |= served.method.selects
+        for group in self.groups:
+            selects[group.heads.numbers] |= group.method.selects
         return selects
 
     def has_replaced_rows(self) -> bool:
         """Return whether a method has replaced rows by later ones."""
-        chosen = [served.heads for served in self.served if served.method.storage is Storage.SELECTED]
+        chosen = [group.heads for group in self.groups if group.method.storage is Storage.SELECTED]
         return any(np.any(heads.get("tail_position") > 0) for heads in chosen)
 
     def layer_heads(self, layer: int) -> np.ndarray:
@@ -202,18 +202,18 @@ class HeadTable:
         """Return which heads see a window only, the window's rows, and the sinks that they see besides."""
         slides, window = self._slides.copy(), self.heads["window"].copy()
         n_sinks = np.zeros(len(self.heads), np.int64)
-        for served in self.assigned:
-            method = served.method
+        for group in self.assigned:
+            method = group.method
             if isinstance(method, EvictingMethod) and method.storage is Storage.SINKS_AND_WINDOW:
-                numbers = served.heads.numbers
-                n_sinks[numbers], window[numbers] = method.kept_window(served.heads)
+                numbers = group.heads.numbers
+                n_sinks[numbers], window[numbers] = method.kept_window(group.heads)
                 slides[numbers] = True
         return slides, window, n_sinks
 
     @property
     def max_items(self) -> int:
         """Return the most items (clusters, pages, rows) that one head scores, for what is reserved now."""
-        return max(served.method.n_items(served.heads) for served in self.served)
+        return max(group.method.n_items(group.heads) for group in self.groups)
 
     @property
     def max_spans(self) -> int:

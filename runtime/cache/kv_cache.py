@@ -100,11 +100,11 @@ class KVCache:
         """Assign methods to the heads, and start with an empty cache."""
         self.table.serve(assignments)
         tails: dict[int, Tail] = {}
-        for served in self.table.served:
-            for i, number in enumerate(served.heads.numbers.tolist()):
+        for group in self.table.groups:
+            for i, number in enumerate(group.heads.numbers.tolist()):
                 layer, record = self.layers[self.table.layer_of[number]], self.table.heads[number : number + 1]
-                state = served.heads.state[i]
-                tails[number] = Tail(layer, served.method, record, state, self.table.tables[number], self.memory)
+                state = group.heads.state[i]
+                tails[number] = Tail(layer, group.method, record, state, self.table.tables[number], self.memory)
         self.tails = [tails[number] for number in range(len(self.table.heads))]
         self.attach(None)
 
@@ -175,10 +175,10 @@ class KVCache:
             self._move_origin()
         self.table.connect_for_step(n_new)
         distribute_budget(self.table.assigned, self.n_tokens + n_new, self.document)
-        for served in self.table.served:
-            prepare = served.method.before_step if n_new == 1 else served.method.before_batch
-            prepare(served.heads, self.document, self.n_tokens + n_new)
-        if n_new == 1 and any(getattr(served.method, "prefill", "") == FULL for served in self.table.served):
+        for group in self.table.groups:
+            prepare = group.method.before_step if n_new == 1 else group.method.before_batch
+            prepare(group.heads, self.document, self.n_tokens + n_new)
+        if n_new == 1 and any(getattr(group.method, "prefill", "") == FULL for group in self.table.groups):
             after_step(self.table.address, len(self.table.heads), 0)  # a prompt that was kept whole ends here
         if self.evicts and self.table.heads["n_tail"].max() + n_new > self.table.tables.shape[1] * CHUNK_ROWS:
             self._close_gaps()
@@ -202,14 +202,14 @@ class KVCache:
         n_new, self._n_unfinished = self._n_unfinished, 0
         self._update(n_new, n_threads)
         self._drop()
-        for served in self.table.served:
-            if served.method.storage is Storage.SELECTED:
-                for number in served.heads.numbers.tolist():
+        for group in self.table.groups:
+            if group.method.storage is Storage.SELECTED:
+                for number in group.heads.numbers.tolist():
                     self._shrink(number)
 
     def _update(self, n_new: int, n_threads: int) -> None:
         """Call the heads' `after_step` hooks, on several threads if rows fill blocks that the methods may summarise."""
-        updating = [each.method for each in self.table.served if each.method.hooks.after_step is not None]
+        updating = [each.method for each in self.table.groups if each.method.hooks.after_step is not None]
         if not updating:
             return
         first, n_heads = self.table.address, len(self.table.heads)
@@ -254,9 +254,9 @@ class KVCache:
                     keys, _ = tail.rows(first, stop)[0]
                     rope.turn(keys, self.origin - origin, self.layers[layer].split)
         self.origin = origin
-        for served in self.table.served:
-            if isinstance(served.method, EvictingMethod):
-                served.method.move_origin(served.heads, origin)
+        for group in self.table.groups:
+            if isinstance(group.method, EvictingMethod):
+                group.method.move_origin(group.heads, origin)
 
     def _close_gaps(self) -> None:
         """Remove the places of dropped chunks from the tails: the rows behind them get lower numbers."""
@@ -306,14 +306,14 @@ class KVCache:
         """Copy everything after the document, to return to it even if rows are evicted later."""
         plain = partial(np.empty, dtype=np.uint8)
         chunks = [[chunk and chunk.copy(tail.shape, plain) for chunk in tail.chunks] for tail in self.tails]
-        states = [served.heads.state.copy() for served in self.table.served]
+        states = [group.heads.state.copy() for group in self.table.groups]
         return Checkpoint(self.n_tail, self.origin, self.table.heads.copy(), states, self.dropped.copy(), chunks)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Return to a checkpoint that was taken with the same assignments and document."""
         self.table.copy_records(checkpoint.heads)
-        for served, state in zip(self.table.served, checkpoint.states, strict=True):
-            served.heads.state[...] = state
+        for group, state in zip(self.table.groups, checkpoint.states, strict=True):
+            group.heads.state[...] = state
         for tail, chunks in zip(self.tails, checkpoint.chunks, strict=True):
             tail.restore(chunks)
         self.n_tail, self.origin = checkpoint.n_tail, checkpoint.origin
@@ -341,7 +341,7 @@ class KVCache:
     def _share_chunks(self, other: KVCache) -> None:
         """Share the rows of another cache with the same methods; copy them if its memory is out of reach."""
         self.table.copy_records(other.table.heads, of_other_table=True)
-        for mine, theirs in zip(self.table.served, other.table.served, strict=True):
+        for mine, theirs in zip(self.table.groups, other.table.groups, strict=True):
             mine.heads.state[...] = theirs.heads.state
             mine.heads.scale[...], mine.layer_scale[...] = theirs.heads.scale, theirs.layer_scale
         shares = self.memory.is_common
@@ -364,9 +364,9 @@ class KVCache:
         if not self.n_shared.any():
             return
         kept = n_before // CHUNK_ROWS
-        for served in self.table.assigned:
-            numbers = served.heads.numbers
-            kept[numbers] = np.minimum(kept[numbers], served.method.fixed_chunks(served.heads.state, n_after[numbers]))
+        for group in self.table.assigned:
+            numbers = group.heads.numbers
+            kept[numbers] = np.minimum(kept[numbers], group.method.fixed_chunks(group.heads.state, n_after[numbers]))
         for i in np.flatnonzero(self.n_shared > kept):
             tail = self.tails[i]
             for number in range(int(kept[i]), min(int(self.n_shared[i]), len(tail.chunks))):
@@ -382,15 +382,15 @@ class KVCache:
             self._check_copies(document)
         self._clear(document)
         # The budget comes first: `start` turns it into a document's thresholds.
-        distribute_budget(self.table.served, max(self.n_tokens, 1), document)
-        for served in self.table.served:
-            served.heads.start_over()
-            served.method.start(served.heads, document)
+        distribute_budget(self.table.groups, max(self.n_tokens, 1), document)
+        for group in self.table.groups:
+            group.heads.start_over()
+            group.method.start(group.heads, document)
         if document is None:
             return
         # `before_step` sets the windows, which decide the rows of a document that a head takes.
-        for served in self.table.served:
-            served.method.before_step(served.heads, document, self.n_tokens)
+        for group in self.table.groups:
+            group.method.before_step(group.heads, document, self.n_tokens)
         self._take_document(document)
         self._count_chunks()
         self._drop()
@@ -405,8 +405,8 @@ class KVCache:
         self._count_chunks()
         self.shared = {}
         self.memory.release()
-        for served, assignment in zip(self.table.served, self.table.assignments, strict=True):
-            served.layer_scale[...] = assignment.scale
+        for group, assignment in zip(self.table.groups, self.table.assignments, strict=True):
+            group.layer_scale[...] = assignment.scale
 
     def _take_document(self, document: Index) -> None:
         """Give each head its rows of a document: stored sinks and recent rows, mapped rows, or a tail.
@@ -442,7 +442,7 @@ class KVCache:
     def _share(self, layer: int, stored: IndexLayer) -> IndexLayer:
         """Return a document's layer in memory that the device reads."""
         if layer not in self.shared:
-            named = {name for served in self.table.served for name in served.method.document_arrays}
+            named = {name for group in self.table.groups for name in group.method.document_arrays}
             names = (named | {"keys", "values"}) - set(ClusterMeans._fields)
             arrays: dict[str, Any] = {name: self.memory.share(getattr(stored, name)) for name in sorted(names)}
             if named & set(ClusterMeans._fields):

@@ -172,12 +172,12 @@ class MetalExecutor:
         table, names = self._cache.table, method_names()
         self._generation = table.generation
         self._selecting, self._appending = np.zeros((2, len(table.heads)), np.int64)
-        for i, served in enumerate(table.served):
-            self._selecting[served.heads.numbers] = names.index(served.method.name)
+        for i, group in enumerate(table.groups):
+            self._selecting[group.heads.numbers] = names.index(group.method.name)
             if i < len(table.assignments):  # a temporary method leaves the heads' extras to the first one
-                self._appending[served.heads.numbers] = names.index(served.method.name)
+                self._appending[group.heads.numbers] = names.index(group.method.name)
         self._heads.serve(
-            [State(served.heads.numbers, served.heads.state, served.method.document_arrays) for served in table.served]
+            [State(group.heads.numbers, group.heads.state, group.method.document_arrays) for group in table.groups]
         )
         self._scores, self._narrows = (
             np.logical_or.reduceat([defines(names[number], function) for number in self._selecting], table.first_heads)

@@ -91,8 +91,8 @@ class RandomLayers:
             self.cache.attach(document)
         else:
             self.cache.append_rows(list(rows))
-        for served in self.cache.table.served:
-            served.method.before_step(served.heads, document, self.n_rows)
+        for group in self.cache.table.groups:
+            group.method.before_step(group.heads, document, self.n_rows)
         self._make_work()
 
     def _make_work(self) -> None:

@@ -30,7 +30,7 @@ _ROUND = 10.0**-_DIGITS
 
 
 @dataclass(frozen=True, eq=False)  # `==` on arrays is ambiguous
-class Served:
+class MethodHeads:
     """A method with the heads that it serves.
 
     Parameters
@@ -44,7 +44,7 @@ class Served:
     layer_scale: np.ndarray
 
 
-def distribute_budget(served: Sequence[Served], n_tokens: int, index: Index | None) -> None:
+def distribute_budget(groups: Sequence[MethodHeads], n_tokens: int, index: Index | None) -> None:
     """Set `scale` of all heads: the factors with which a step reads the budget.
 
     Parameters
@@ -52,15 +52,15 @@ def distribute_budget(served: Sequence[Served], n_tokens: int, index: Index | No
     n_tokens : int
         Tokens in the cache after the step.
     """
-    for group in served:
+    for group in groups:
         method, heads = group.method, group.heads
         weight = heads.counted_bytes
         if not method.has_budget or not weight.any():
             continue
         if method.takes_budget:
             asked: float = method.budget  # type: ignore[attr-defined]
-            alone = len(served) == 1
-            share = asked if alone else (asked * _whole(served) - _spent(served, n_tokens)) / weight.sum()
+            alone = len(groups) == 1
+            share = asked if alone else (asked * _whole(groups) - _spent(groups, n_tokens)) / weight.sum()
             lookup, least = _lookup_and_least(group, n_tokens, index)
         else:  # a number of tokens, if any: the lookup is not counted
             asked = share = min(method.asked_tokens / n_tokens, 1.0)
@@ -99,23 +99,23 @@ def scaled(share: float, scale: np.ndarray, lookup: np.ndarray, least: np.ndarra
     return shares
 
 
-def minimum_share(served: Sequence[Served], n_tokens: int, index: Index | None) -> float:
+def minimum_share(groups: Sequence[MethodHeads], n_tokens: int, index: Index | None) -> float:
     """Return the share of the budget's bytes that a step reads, or keeps, even with the smallest budget.
 
     The parameters are those of `distribute_budget`.
     """
-    selecting = (group for group in served if group.method.takes_budget)
+    selecting = (group for group in groups if group.method.takes_budget)
     least = sum(float(group.heads.counted_bytes @ _lookup_and_least(group, n_tokens, index)[1]) for group in selecting)
-    return (_spent(served, n_tokens) + least) / max(_whole(served), 1.0)
+    return (_spent(groups, n_tokens) + least) / max(_whole(groups), 1.0)
 
 
-def budget_warning(served: Sequence[Served], n_tokens: int, index: Index | None) -> str:
+def budget_warning(groups: Sequence[MethodHeads], n_tokens: int, index: Index | None) -> str:
     """Return a warning about a budget below the bytes that are always read, or above all that can be read; else "".
 
     The parameters are those of `distribute_budget`.
     """
-    least = minimum_share(served, n_tokens, index)
-    for group in served:
+    least = minimum_share(groups, n_tokens, index)
+    for group in groups:
         method = group.method
         name, verb, asked = method.name, "keep" if method.storage.evicts else "read", getattr(method, "budget", 1.0)
         tokens, fewest = method.asked_tokens, min(method.least_tokens(index), n_tokens)
@@ -132,18 +132,18 @@ def budget_warning(served: Sequence[Served], n_tokens: int, index: Index | None)
     return ""
 
 
-def _lookup_and_least(each: Served, n_tokens: int, index: Index | None) -> tuple[np.ndarray, np.ndarray]:
+def _lookup_and_least(each: MethodHeads, n_tokens: int, index: Index | None) -> tuple[np.ndarray, np.ndarray]:
     """Return each head's share of its lookup, and the share that it always reads or keeps."""
     lookup = each.method.lookup_share(each.heads, index, n_tokens)
     return lookup, np.minimum(lookup + each.method.least_selected(index, n_tokens), 1.0)
 
 
-def _whole(served: Sequence[Served]) -> float:
+def _whole(groups: Sequence[MethodHeads]) -> float:
     """Return the bytes of dense attention for each token."""
-    return sum(float(group.heads.counted_bytes.sum()) for group in served)
+    return sum(float(group.heads.counted_bytes.sum()) for group in groups)
 
 
-def _spent(served: Sequence[Served], n_tokens: int) -> float:
+def _spent(groups: Sequence[MethodHeads], n_tokens: int) -> float:
     """Return the bytes for each token that heads read whatever the budget."""
-    fixed = (group for group in served if not group.method.takes_budget)
+    fixed = (group for group in groups if not group.method.takes_budget)
     return sum(float(group.heads.counted_bytes @ group.method.fixed_share(group.heads, n_tokens)) for group in fixed)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ..engine.request import Generation
+
 if TYPE_CHECKING:
-    from ..engine.request import Generation
     from ..services import Server
 
 
@@ -24,6 +25,12 @@ class ApiObject(BaseModel):
         if not isinstance(values, Mapping):
             return values
         return {name: value for name, value in values.items() if value is not None}
+
+
+class StreamOptions(ApiObject):
+    """Extra reports of a stream."""
+
+    include_usage: bool = False
 
 
 class ApiBody(ApiObject):
@@ -115,6 +122,7 @@ class DrawnBody(ApiObject):
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             answers=max_tokens != 0,
+            limits_thoughts=max_tokens is not None,
         )
 
 
@@ -126,10 +134,35 @@ class DocumentBody(ApiObject):
     sources: bool = False
     attention: str | None = None
 
+    def asked(
+        self,
+        server: Server,
+        client: str,
+        stop: list[str] | None = None,
+        n_logprobs: int | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        cites: bool = False,
+        reports_progress: bool = False,
+    ) -> Generation:
+        """Return the settings of an answer for a client, without how its tokens are drawn."""
+        return Generation(
+            attention=server.attention_of(self.attention),
+            sources=self.sources or cites,
+            client=client,
+            stop=stop or (),
+            n_logprobs=n_logprobs,
+            logit_bias=logit_bias or {},
+            reports_progress=reports_progress,
+        )
+
     @property
     def documents(self) -> list[str]:
         """Return the ids, names or patterns of the documents, each once."""
         return list(dict.fromkeys([self.document] if isinstance(self.document, str) else self.document or ()))
+
+
+class AskingBody(ApiBody, DrawnBody, DocumentBody):
+    """A request for an answer."""
 
 
 def bias_of(pairs: list[tuple[int | str, float]] | None, tokenize: Callable[[str], list[int]]) -> dict[int, float]:

@@ -20,16 +20,10 @@ from ..http.requests import client_of, connected, parsed, sse
 from ..raw_prompt import raw_request
 from ..request_error import RequestError
 from ..services import Server, server_of
-from .api_body import ApiBody, ApiObject, DrawnBody, LogitBias, Stop, bias_of
+from .api_body import ApiBody, DrawnBody, LogitBias, Stop, StreamOptions, bias_of
 
 #: Largest number of prompts of one request, and of answers to each.
 _MOST_PROMPTS, _MOST_ANSWERS = 256, 8
-
-
-class StreamOptions(ApiObject):
-    """Extra reports of a stream."""
-
-    include_usage: bool = False
 
 
 class CompletionBody(ApiBody, DrawnBody):

@@ -16,13 +16,13 @@ from ..engine.request import AnswerPart, End, Request, TokenLogprob
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..raw_prompt import gap_tokens, raw_request, text_of
 from ..services import Server, server_of
-from .llama_cpp_body import AnswerBody, CompletionBody, InfillBody, settings_as_json
+from .llama_cpp_body import InfillBody, LlamaCppBody, PromptsBody, settings_as_json
 from .shared_json import annotations_of, document_as_json, extensions_of, logprob_as_json, progress_as_json
 
 
 async def complete(http_request: HttpRequest) -> Response:
     """Answer POST /completion and /completions."""
-    server, body = server_of(http_request), await parsed(http_request, CompletionBody)
+    server, body = server_of(http_request), await parsed(http_request, PromptsBody)
     turn = body.turn(server, client_of(http_request))
     requests = [await while_connected(http_request, raw_request(server, turn, prompt)) for prompt in body.prompt]
     return await _response(http_request, body, turn, requests)
@@ -38,7 +38,7 @@ async def infill(http_request: HttpRequest) -> Response:
 
 
 async def _response(
-    http_request: HttpRequest, body: AnswerBody, turn: ChatTurn, requests: Sequence[Request]
+    http_request: HttpRequest, body: LlamaCppBody, turn: ChatTurn, requests: Sequence[Request]
 ) -> Response:
     """Return the response with answers: an object, or a list of them if there are several."""
     server = server_of(http_request)
@@ -64,7 +64,7 @@ async def _lines(writers: Sequence[_Writer]) -> AsyncGenerator[str, None]:
 class _Writer:
     """Writes one answer, in parts or as a whole."""
 
-    def __init__(self, server: Server, body: AnswerBody, turn: ChatTurn, request: Request, index: int) -> None:
+    def __init__(self, server: Server, body: LlamaCppBody, turn: ChatTurn, request: Request, index: int) -> None:
         self._server, self._body, self._turn, self._request, self._index = server, body, turn, request, index
         self._text, self._tokens = "", list[TokenLogprob]()
 

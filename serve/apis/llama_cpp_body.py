@@ -10,10 +10,10 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from ...settings import Sampling
 from ..chat_turn import ChatTurn
-from ..engine.request import Generation, Request
+from ..engine.request import Request
 from ..raw_prompt import Gap, RawPrompt
 from ..services import Server
-from .api_body import RANDOM, ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, LogitBias, Seed, Stop, bias_of
+from .api_body import RANDOM, ApiObject, AskingBody, Limit, LogitBias, Seed, Stop, bias_of
 
 #: The fields of a prompt that is an object: its text; images and sounds.
 _TEXT, _MEDIA = "prompt_string", "multimodal_data"
@@ -41,7 +41,7 @@ def _not_negative(value: Any) -> Any:
     return max(value, 0) if isinstance(value, int | float) else value
 
 
-class AnswerBody(ApiBody, DrawnBody, DocumentBody):
+class LlamaCppBody(AskingBody):
     """Settings of an answer."""
 
     n_predict: Limit = Field(None, validation_alias=AliasChoices("n_predict", "max_tokens", "max_completion_tokens"))
@@ -69,24 +69,19 @@ class AnswerBody(ApiBody, DrawnBody, DocumentBody):
         """Return the settings of the answer as a turn without messages."""
         bias = bias_of(self.logit_bias, server.tokens_of)
         bias |= dict.fromkeys(server.grammars.ends, -math.inf) if self.ignore_eos else {}
+        n_logprobs = self.n_probs if self.n_probs or self.return_tokens or self.stream else None
         generation = self.generation(
             server,
             self.n_predict,
-            Generation(
-                logit_bias=bias,
-                stop=self.stop or (),
-                n_logprobs=self.n_probs if self.n_probs or self.return_tokens or self.stream else None,
-                attention=server.attention_of(self.attention),
-                sources=self.sources,
-                client=client,
-                reports_progress=self.stream and self.return_progress,
+            self.asked(
+                server, client, self.stop, n_logprobs, bias, reports_progress=self.stream and self.return_progress
             ),
         )
         schema, grammar = self.json_schema, self.grammar or None
         return ChatTurn([], generation, self.documents, self.reads, schema=schema, grammar=grammar)
 
 
-class CompletionBody(AnswerBody):
+class PromptsBody(LlamaCppBody):
     """A request that continues prompts."""
 
     prompt: Annotated[list[RawPrompt], BeforeValidator(_prompts), Field(min_length=1, max_length=256)]
@@ -99,7 +94,7 @@ class File(ApiObject):
     filename: str = "tmp"
 
 
-class InfillBody(AnswerBody):
+class InfillBody(LlamaCppBody):
     """A request that fills a gap."""
 
     input_prefix: str
@@ -114,7 +109,7 @@ class InfillBody(AnswerBody):
         return Gap(self.input_prefix, self.input_suffix, self.prompt, others)
 
 
-def settings_as_json(request: Request, body: AnswerBody) -> dict[str, Any]:
+def settings_as_json(request: Request, body: LlamaCppBody) -> dict[str, Any]:
     """Return the settings of an answer."""
     return {
         **sampling_as_json(request.generation.sampling),

@@ -17,12 +17,12 @@ from starlette.routing import Route
 from ...prompts.tools import ToolCall
 from ..chat_turn import ChatTurn, Event, Finished, answer, prepared
 from ..engine.prompt_limits import PromptTooLong
-from ..engine.request import AnswerPart, End, Generation, Request, Usage
+from ..engine.request import AnswerPart, End, Request, Usage
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..library.served_document import sources_of, with_id
 from ..request_error import RequestError
 from ..services import Server, server_of
-from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, objects_in
+from .api_body import ApiObject, AskingBody, objects_in
 from .attachments import Attachments
 from .shared_json import effort_of, extensions_of
 from .tool_forms import Tools, tools_of
@@ -72,7 +72,7 @@ class OutputConfig(ApiObject):
     effort: str | None = None
 
 
-class MessagesBody(ApiBody, DrawnBody, DocumentBody):
+class MessagesBody(AskingBody):
     """A client's request."""
 
     messages: list[Message] = Field(min_length=1)
@@ -86,7 +86,7 @@ class MessagesBody(ApiBody, DrawnBody, DocumentBody):
     stream: bool = False
 
 
-class AnswerBody(MessagesBody):
+class CreateBody(MessagesBody):
     """A body that asks for an answer."""
 
     max_tokens: int = Field(ge=1)
@@ -94,7 +94,7 @@ class AnswerBody(MessagesBody):
 
 async def create(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages."""
-    server, body = server_of(http_request), await parsed(http_request, AnswerBody)
+    server, body = server_of(http_request), await parsed(http_request, CreateBody)
     tools = tools_of(body.tools)
     turn = await _turn(server, body, tools, client_of(http_request), body.max_tokens)
     request = await while_connected(http_request, prepared(server, turn))
@@ -132,13 +132,7 @@ async def _turn(
     generation = body.generation(
         server,
         max_tokens,
-        Generation(
-            stop=body.stop_sequences or (),
-            attention=server.attention_of(body.attention),
-            sources=body.sources or _cites(body.messages),
-            limits_thoughts=True,
-            client=client,
-        ),
+        body.asked(server, client, body.stop_sequences, cites=_cites(body.messages)),
         think=None if thinks is None or thinks.type == "adaptive" else thinks.type == "enabled",
         think_budget=None if thinks is None else thinks.budget_tokens,
     )

@@ -20,7 +20,15 @@ from ..http.requests import client_of, connected, ndjson, note_ignored, parsed, 
 from ..raw_prompt import Gap, gap_tokens, raw_request
 from ..request_error import RequestError
 from ..services import Server, server_of
-from .ollama_body import AnswerBody, ChatBody, GenerateBody, ollama_error, ollama_name, openai_messages, refuse_images
+from .ollama_body import (
+    GenerateBody,
+    OllamaBody,
+    OllamaChatBody,
+    ollama_error,
+    ollama_name,
+    openai_messages,
+    refuse_images,
+)
 from .shared_json import annotations_of, document_as_json, extensions_of, logprob_as_json
 from .tool_forms import tools_of
 
@@ -36,7 +44,7 @@ class _Form(Protocol):
 
 async def chat(http_request: HttpRequest) -> Response:
     """Answer POST /api/chat."""
-    server, body = server_of(http_request), await parsed(http_request, ChatBody)
+    server, body = server_of(http_request), await parsed(http_request, OllamaChatBody)
     if not body.messages:
         return JSONResponse({**_part(server, _message()), "done_reason": "load", "done": True})
     tools = tools_of(body.tools)
@@ -64,7 +72,7 @@ async def generate(http_request: HttpRequest) -> Response:
 
 def _turn(
     server: Server,
-    body: AnswerBody,
+    body: OllamaBody,
     messages: Sequence[Mapping[str, Any]],
     client: str,
     tools: Sequence[dict[str, Any]] = (),
@@ -95,7 +103,7 @@ async def _without_template(server: Server, body: GenerateBody, turn: ChatTurn) 
 
 
 async def _response(
-    http_request: HttpRequest, body: AnswerBody, turn: ChatTurn, request: Request, form: _Form
+    http_request: HttpRequest, body: OllamaBody, turn: ChatTurn, request: Request, form: _Form
 ) -> Response:
     """Return the response with an answer, in parts or as a whole."""
     server, started = server_of(http_request), time.perf_counter()

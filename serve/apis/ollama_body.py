@@ -42,7 +42,7 @@ class Options(DrawnBody):
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
 
 
-class AnswerBody(ApiBody, DocumentBody):
+class OllamaBody(ApiBody, DocumentBody):
     """A request for an answer. `stream` is true by default."""
 
     options: Options = Field(default_factory=lambda: Options.model_validate({}))
@@ -80,14 +80,7 @@ class AnswerBody(ApiBody, DocumentBody):
         return options.generation(
             server,
             options.num_predict,
-            Generation(
-                stop=options.stop or (),
-                n_logprobs=self.top_logprobs if self.logprobs else None,
-                attention=server.attention_of(self.attention),
-                sources=self.sources,
-                limits_thoughts=options.num_predict is not None,
-                client=client,
-            ),
+            self.asked(server, client, options.stop, self.top_logprobs if self.logprobs else None),
             think=think,
         )
 
@@ -118,14 +111,14 @@ class Message(ApiObject):
     tool_name: str | None = None
 
 
-class ChatBody(AnswerBody):
+class OllamaChatBody(OllamaBody):
     """A conversation. Without messages, the client asks for the model to be loaded."""
 
     messages: list[Message] = Field(default_factory=list)
     tools: list[dict[str, Any]] | None = None
 
 
-class GenerateBody(AnswerBody):
+class GenerateBody(OllamaBody):
     """A prompt. Without one, the client asks for the model to be loaded."""
 
     prompt: str = ""

@@ -16,11 +16,11 @@ from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
 from ..chat_turn import ChatTurn, answer, gathered, prepared, preparing
-from ..engine.request import AnswerPart, End, Generation, PromptProgress, Request
+from ..engine.request import AnswerPart, End, PromptProgress, Request
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..request_error import RequestError
 from ..services import Server, server_of
-from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, LogitBias, Stop, ToolChoice, bias_of
+from .api_body import ApiObject, AskingBody, Limit, LogitBias, Stop, StreamOptions, ToolChoice, bias_of
 from .attachments import Attachments
 from .shared_json import (
     annotations_of,
@@ -83,13 +83,7 @@ class ResponseFormat(ApiObject):
     schema_: dict[str, Any] | bool | None = Field(None, alias="schema")
 
 
-class StreamOptions(ApiObject):
-    """Extra reports of a stream."""
-
-    include_usage: bool = False
-
-
-class ChatBody(ApiBody, DrawnBody, DocumentBody):
+class ChatBody(AskingBody):
     """A client's request."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -155,20 +149,11 @@ async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> 
     messages = [await _message(message, attachments) for message in body.messages]
     max_tokens = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     n_logprobs = body.top_logprobs if body.logprobs is True else int(body.logprobs) or None
-    think, effort = effort_of(body.reasoning_effort)
+    bias, (think, effort) = bias_of(body.logit_bias, server.tokens_of), effort_of(body.reasoning_effort)
     generation = body.generation(
         server,
         max_tokens,
-        Generation(
-            logit_bias=bias_of(body.logit_bias, server.tokens_of),
-            stop=body.stop or (),
-            n_logprobs=n_logprobs,
-            attention=server.attention_of(body.attention),
-            sources=body.sources,
-            limits_thoughts=max_tokens is not None,
-            client=client,
-            reports_progress=body.stream and body.return_progress,
-        ),
+        body.asked(server, client, body.stop, n_logprobs, bias, reports_progress=body.stream and body.return_progress),
         think=think,
         think_budget=body.reasoning_budget_tokens,
     )

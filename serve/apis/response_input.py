@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ..request_error import RequestError
-from .api_body import ApiBody, ApiObject, DocumentBody, DrawnBody, Limit, ToolChoice, objects_in
+from .api_body import ApiObject, AskingBody, Limit, ToolChoice, objects_in
 from .attachments import Attachments
 from .tool_forms import name_in
 
@@ -35,7 +35,7 @@ class Reasoning(ApiObject):
     summary: str | None = None
 
 
-class ResponseBody(ApiBody, DrawnBody, DocumentBody):
+class ResponseBody(AskingBody):
     """A client's request."""
 
     input: str | list[dict[str, Any]] = Field(min_length=1)

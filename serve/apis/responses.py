@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
 from ..chat_turn import ChatTurn, Event, Finished, answer, prepared
-from ..engine.request import AnswerPart, End, Generation, Request
+from ..engine.request import AnswerPart, End, Request
 from ..http.requests import client_of, connected, note_ignored, openai_error, parsed, sse, while_connected
 from ..kept_responses import KeptResponse
 from ..request_error import RequestError
@@ -91,18 +91,13 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
     tools, form = tools_of(body.tools, allowed), body.text.format
     note_ignored(http_request, [*left_out, *tools.left_out])
     think, effort = effort_of(body.reasoning.effort)
+    n_logprobs = body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None
     turn = ChatTurn(
         messages=messages,
         generation=body.generation(
             server,
             body.max_output_tokens,
-            Generation(
-                n_logprobs=body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None,
-                attention=server.attention_of(body.attention),
-                sources=body.sources,
-                limits_thoughts=body.max_output_tokens is not None,
-                client=client_of(http_request),
-            ),
+            body.asked(server, client_of(http_request), n_logprobs=n_logprobs),
             think=think,
         ),
         documents=attachments.documents,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...ask.answer.answer_stream import AnswerStream, Limits, Meter
+from ...ask.answer.answer_stream import AnswerStream, Meter
 from ...ask.answer.notices import notices_of_end
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import TokenSequence
@@ -74,9 +74,12 @@ class RunningRequest:
         self.n_cached = request.n_prompt - len(unread)
         room, most = longest - request.n_prompt, asked.sampling.max_tokens
         self._stream = AnswerStream(
-            Limits(room, most, request.thinking.budget(room, most), asked.limits_thoughts),
+            room,
+            most,
             asked.stop,
+            counts_thoughts=asked.limits_thoughts,
             thoughts=request.thinking.thoughts,
+            think_budget=request.thinking.budget(room, most),
             stage=request.stage,
             question=request.asked,
         )

@@ -73,7 +73,7 @@ def test_what_fails_for_a_ctrl_c_is_interrupted(number, code, said):
 
 
 def test_version():
-    assert octavo("--version").stdout == "octavo, version 0.3.0\n"
+    assert octavo("--version").stdout == "octavo, version 0.4.0\n"
 
 
 def test_each_shared_option_names_its_environment_variable():

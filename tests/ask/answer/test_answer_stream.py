@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.ask.answer.answer_stream import AnswerStream, Limits, Meter
+from octavo.ask.answer.answer_stream import AnswerStream, Meter
 from octavo.ask.answer.notices import notices_of_end, notices_of_unfounded
 from octavo.prompts.thought_form import FORMS, Stage, Thoughts
 from octavo.prompts.thought_splitter import Part
@@ -25,8 +25,8 @@ def marked():
     return Thoughts(form, marks, texts, CLOSING, PLAIN, None)
 
 
-def stream_of(room=1000, answer=None, thought=100, counts_thoughts=False, stops=(), **more):
-    return AnswerStream(Limits(room, answer, thought, counts_thoughts), stops, **more)
+def stream_of(room=1000, max_tokens=None, think_budget=100, **more):
+    return AnswerStream(room, max_tokens, think_budget=think_budget, **more)
 
 
 def feed(stream, pieces):
@@ -165,7 +165,7 @@ def test_a_stop_text_in_a_thought_does_not_end_it():
 
 
 def test_a_thought_at_its_limit_is_ended_once_at_a_whole_character():
-    stream, euro = stream_of(thought=2, thoughts=SPELLED, stage=Stage.THOUGHT), "€".encode()
+    stream, euro = stream_of(think_budget=2, thoughts=SPELLED, stage=Stage.THOUGHT), "€".encode()
     feed(stream, ["a", euro[:1]])
     assert (stream.forced_tokens, stream.thought_cut, stream.n_thought) == ([], False, 2)
     feed(stream, [euro[1:]])
@@ -178,7 +178,7 @@ def test_a_thought_at_its_limit_is_ended_once_at_a_whole_character():
 
 
 def test_an_answer_that_ends_asks_for_no_more_tokens():
-    stream = stream_of(room=2, thought=2, thoughts=SPELLED, stage=Stage.THOUGHT)
+    stream = stream_of(room=2, think_budget=2, thoughts=SPELLED, stage=Stage.THOUGHT)
     feed(stream, ["a", "b"])
     assert (stream.reason, stream.forced_tokens, stream.thought_cut) == ("context", [], False)
 
@@ -189,11 +189,11 @@ def test_an_answer_that_ends_asks_for_no_more_tokens():
 @pytest.mark.parametrize(
     ("limits", "reason", "text", "reasoning"),
     [
-        ({"answer": 2}, "length", "4 5", "I add."),
-        ({"answer": 4, "counts_thoughts": True}, "length", "4", "I add."),
+        ({"max_tokens": 2}, "length", "4 5", "I add."),
+        ({"max_tokens": 4, "counts_thoughts": True}, "length", "4", "I add."),
         ({"room": 2}, "context", "", "I add.</th"),
-        ({"room": 4, "answer": 2}, "context", "4", "I add."),
-        ({"room": 5, "answer": 2}, "length", "4 5", "I add."),
+        ({"room": 4, "max_tokens": 2}, "context", "4", "I add."),
+        ({"room": 5, "max_tokens": 2}, "length", "4 5", "I add."),
     ],
 )
 def test_limits_end_an_answer_and_lose_no_text(limits, reason, text, reasoning):
@@ -219,7 +219,7 @@ def test_an_answer_that_repeats_itself_ends_if_there_was_a_question():
 
 
 def test_thoughts_may_repeat_themselves():
-    stream = stream_of(question="When?", thought=1000, thoughts=SPELLED, stage=Stage.THOUGHT)
+    stream = stream_of(question="When?", think_budget=1000, thoughts=SPELLED, stage=Stage.THOUGHT)
     feed(stream, ["The ship sailed in spring and came back. "] * 50)
     assert stream.reason == "interrupted"
 
@@ -228,7 +228,7 @@ def test_thoughts_may_repeat_themselves():
 
 
 def test_notices_say_why_an_answer_ended():
-    stream = stream_of(answer=2)
+    stream = stream_of(max_tokens=2)
     assert notices_of_end(stream, 4096, True) == {}
     feed(stream, ["a", "b"])
     assert notices_of_end(stream, 4096, True) == {"length": "The answer was cut after 2 tokens."}
@@ -241,7 +241,7 @@ def test_notices_say_why_an_answer_ended():
 
 
 def test_notices_say_that_a_thought_was_cut_unless_thinking_is_off():
-    stream = stream_of(thought=1, thoughts=SPELLED, stage=Stage.THOUGHT)
+    stream = stream_of(think_budget=1, thoughts=SPELLED, stage=Stage.THOUGHT)
     feed(stream, ["a", "</think>", "b"])
     stream.feed(0, b"", is_end=True)
     assert notices_of_end(stream, 4096, True) == {"thought_cut": "The thought was ended after 2 tokens."}

@@ -70,7 +70,7 @@ def test_each_head_has_its_own_thresholds(llama, index, model_hash, attention):
     llama.set_attention(f"{attention}:threshold=head", 0.3)
     llama.attach(document)
     llama.eval(QUESTION)
-    [served] = llama.context.cache.table.served
+    [served] = llama.context.cache.table.groups
     state, curve = served.heads.state, document.curves[Calibration(levels=1 if attention == "squeezed" else 2)]
     np.testing.assert_allclose(state["threshold"], thresholds_of(curve, 0.3), rtol=1e-6)
     assert len(set(state["threshold"])) == len(state) == len(llama.context.cache.table.heads)

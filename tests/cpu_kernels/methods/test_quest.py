@@ -246,8 +246,9 @@ def test_neighbouring_pages_are_one_span():
 
 def test_the_newest_page_is_selected_however_low_it_scores():
     query, keys = rows_with_scores([10000] * 100 + [-10000], 72)
-    head = Head(ONE_HEAD, keys, n_items=7, method=quest)
-    for n_selected, expected in ((1, [6]), (2, [0, 6]), (3, [0, 1, 6])):
+    newest = 100 // PAGE_ROWS
+    head = Head(ONE_HEAD, keys, n_items=newest + 1, method=quest)
+    for n_selected, expected in ((1, [newest]), (2, [0, newest]), (3, [0, 1, newest])):
         assert select(head, query[None, None], n_selected) == expected
 
 
@@ -297,7 +298,7 @@ def test_a_key_of_nan_shows_in_the_bounds_of_its_page(shape, row):
 def test_bounds_of_nan_attend_everything(shape, chunk):
     """Where the NaN shows: their page is not passed over."""
     head = paged_head(np.random.default_rng(9), shape, 400)
-    bounds = head.chunks[chunk].view(np.float16, 16, 2, 64, at=head._extras_offset)
+    bounds = head.chunks[chunk].view(np.float16, CHUNK_ROWS // PAGE_ROWS, 2, 64, at=head._extras_offset)
     bounds[3, :, 7] = np.nan
     head.set(n_selected=4)
     spans = head.score_and_select(score_pages, select_top, queries_of(np.random.default_rng(9), shape), 4)

@@ -58,7 +58,7 @@ def logits_after(llama, tokens, n_steps=3):
 def counts_of(cache):
     """Return the integers of the methods' states that are no addresses: what they are to select, and selected."""
     counts = [np.zeros(0, np.int64)]
-    for each in cache.table.served:
+    for each in cache.table.groups:
         state = each.heads.state
         names = [name for name in state.dtype.names or () if name not in each.method.document_arrays]
         counts += [state[name].copy() for name in names if state.dtype[name].kind == "i"]

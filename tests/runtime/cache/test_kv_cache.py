@@ -400,7 +400,7 @@ def test_what_methods_keep_does_not_depend_on_the_number_of_threads():
             for head, tail in enumerate(cache._layer_tails(layer)):
                 tail.write(0, keys[head], values[head])
         cache.finish_step(n_threads)
-    states = [cache.table.served[0].heads.state for cache in (one, several)]
+    states = [cache.table.groups[0].heads.state for cache in (one, several)]
     assert (states[0]["n_coded"] > 0).all()
     for name in states[0].dtype.names:
         np.testing.assert_array_equal(states[0][name], states[1][name])

@@ -209,7 +209,7 @@ def test_each_step_reads_the_budget_however_tokens_attend(spread, document):
 @pytest.mark.parametrize("attention", ["squeezed:tokens=800,rest=off", "squeezed2:tokens=800,rest=off"])
 def test_squeezed_attends_a_number_of_tokens(attention):
     model = Model(attention, 0.5, 64, F16, 4000, document=clustered_document, plan=None)
-    lookup = model.cache.table.served[0].method.looked_up(model.cache.document) / 2
+    lookup = model.cache.table.groups[0].method.looked_up(model.cache.document) / 2
     assert model.share_read() * 4002 == pytest.approx(800 + lookup, rel=0.01)
 
 
@@ -258,7 +258,7 @@ def test_methods_that_forget_keep_the_budget(attention, kv_type):
 
 def kept_rows(model):
     """Rows that each layer keeps."""
-    [served] = model.cache.table.served
+    [served] = model.cache.table.groups
     state = served.heads.state
     return state["n_rows"] if "n_rows" in state.dtype.names else state["n_sinks"] + state["n_recent"]
 
@@ -294,7 +294,7 @@ def test_a_plan_scales_recent_rows_without_the_sinks():
 def test_a_budget_of_1_reads_everything(attention):
     for kv_type in (F16, Q8_0):
         model = Model(attention.replace("duo+", ""), 1.0, 64, kv_type, 700)
-        lookup = model.cache.table.served[-1].method.lookup_share(model.cache.table.served[-1].heads, None, 700).max()
+        lookup = model.cache.table.groups[-1].method.lookup_share(model.cache.table.groups[-1].heads, None, 700).max()
         assert 1 <= model.share_read() <= 1 + 1.03 * lookup  # the last page is not full
 
 

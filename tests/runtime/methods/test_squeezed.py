@@ -50,7 +50,7 @@ def test_a_step_reads_its_share_of_all_bytes_and_nothing_is_measured(method):
         assert states(cache, "least_share") == [0.25 * 0.5] * 2
         assert states(cache, "rules") == [ESTIMATE] * 2
         cache.finish_step()
-    cache.table.served[0].method.measure(cache.document)
+    cache.table.groups[0].method.measure(cache.document)
     assert cache.document.curves == {}
 
 
@@ -141,14 +141,14 @@ def test_a_document_too_short_for_clusters_is_read_whole_and_that_is_said(method
 @pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
 def test_a_plan_scales_tokens_without_the_lookup(method):
     cache, curve = attached(f"{method}:threshold=head,tokens=250")
-    [served] = cache.table.served
+    [served] = cache.table.groups
     served.layer_scale[:] = [0.8, 1.2]
-    distribute_budget(cache.table.served, 600, cache.document)
+    distribute_budget(cache.table.groups, 600, cache.document)
     served.method.start(served.heads, cache.document)
     expected = curve.at(np.array([200, 300]) / 600 + 0.2 - 104 / 600, np.arange(2))
     assert states(cache, "threshold") == pytest.approx(expected)
     cache, _ = attached(f"{method}:tokens=250")
-    cache.table.served[0].layer_scale[:] = [0.8, 1.2]
+    cache.table.groups[0].layer_scale[:] = [0.8, 1.2]
     cache.reserve(1)
     assert states(cache, "n_bytes") == pytest.approx([200 * ROW_BYTES, 300 * ROW_BYTES], abs=1)
 
@@ -174,7 +174,7 @@ def test_parameters_become_rules(method):
         for threshold in ("step", "head"):
             cache, _ = attached(f"{method}:{given},threshold={threshold}")
             assert set(states(cache, "rules")) == {rules | (ESTIMATE if threshold == "step" else 0)}
-            assert not cache.table.served[0].method.on_metal
+            assert not cache.table.groups[0].method.on_metal
     assert Attention.parse(method, budget=0.5).new_method().on_metal
     assert Attention.parse(f"{method}:tokens=300", budget=0.5).new_method().on_metal
     assert not Attention.parse(f"{method}:threshold=head", budget=0.5).new_method().on_metal
