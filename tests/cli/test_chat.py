@@ -202,6 +202,7 @@ class ScriptedSession:
     answers: dict[str, list] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     answer = SimpleNamespace(finish_reason="stop", notices={})
+    found = ()
 
     def stream_parts(self, question):
         self.asked.append(question)
