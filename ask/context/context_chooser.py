@@ -7,7 +7,7 @@ answers come from their indexes alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ...library.file_texts import FileTexts
@@ -81,7 +81,7 @@ class ContextChooser:
         return is_one and current is not None and current.key is self.documents[0]
 
     def choose(
-        self, question: str, before: str, known: Collection[Context], n_batch: Callable[[], int] | None = None
+        self, question: str, before: str, known: Iterable[Context], n_batch: Callable[[], int] | None = None
     ) -> Steps[Context]:
         """Choose the best context that there is now. The model may hold other tokens afterwards.
 
@@ -91,7 +91,7 @@ class ContextChooser:
         ----------
         before : str
             The question before, which counts less: the question may refer to it.
-        known : collection of Context
+        known : iterable of Context
             Contexts that are in memory, such as that of the answer before. If one of them is chosen, the result has its
             key and its index.
         n_batch : callable, optional
@@ -122,7 +122,7 @@ class ContextChooser:
         indexes: DocumentSet,
         question: str,
         before: str,
-        known: Collection[Context],
+        known: Iterable[Context],
         n_batch: Callable[[], int],
     ) -> Steps[Context]:
         """Choose the likeliest excerpts, or the likeliest document, from the indexes of all documents."""
@@ -147,7 +147,7 @@ class ContextChooser:
         missing: Sequence[SourceText],
         question: str,
         before: str,
-        known: Collection[Context],
+        known: Iterable[Context],
         n_batch: Callable[[], int],
     ) -> Steps[Context]:
         """Choose passages that words find; a document that has an index whole, if the question is about all of it."""
@@ -176,7 +176,7 @@ class ContextChooser:
         return None
 
 
-def _with_key(key: object, known: Collection[Context]) -> Context | None:
+def _with_key(key: object, known: Iterable[Context]) -> Context | None:
     return next((context for context in known if context.key == key), None)
 
 
