@@ -85,14 +85,14 @@ class Opening:
         named = paths if is_one else documents_of(paths, progress.notice)
         self._files = [SourceFile(path, asking.reading.extraction) for path in named]
 
-    def extracted(self, library: Library) -> FileTexts:
+    def extracted(self, snapshot: LibrarySnapshot) -> FileTexts:
         """Return the texts of the files. A single one is extracted now, and refused before a model is loaded."""
-        texts = FileTexts(library, before_many(self._progress), self._asking.reading.n_jobs)
+        texts = FileTexts(snapshot.library, before_many(self._progress), self._asking.reading.n_jobs)
         if len(self._files) == 1:
-            texts.check(self._files[0], LibrarySnapshot(library))
+            texts.check(self._files[0], snapshot)
         return texts
 
-    def session(self, llama: Llama, library: Library, texts: FileTexts) -> Session:
+    def session(self, llama: Llama, snapshot: LibrarySnapshot, texts: FileTexts) -> Session:
         """Open the documents with an empty model.
 
         Raises
@@ -101,7 +101,7 @@ class Opening:
             No document can be used, or disk or memory do not suffice.
         """
         asking, notice = self._asking, self._progress.notice
-        indexer = Indexer(llama, LibrarySnapshot(library), asking.reading, notice)
+        indexer, library = Indexer(llama, snapshot, asking.reading, notice), snapshot.library
         heads = source_heads(llama, library, notice) if asking.sources else None
         chooser = open_chooser(indexer, self._files, texts, asking.reading, self._progress)
         session = Session(llama, asking.sampling, asking.system_prompt, chooser, heads, library, notice)
@@ -113,10 +113,10 @@ class Opening:
 def load_and_open(opening: Opening, settings: ModelSettings, attention: Attention, notice: Notice) -> Session:
     """Load a model, and open documents with it. Raise OctavoError as `open_document` does."""
     settings, library = locate_model(settings, notice)
-    texts = opening.extracted(library)
+    texts = opening.extracted(snapshot := LibrarySnapshot(library))
     llama = load(settings, library, attention, notice)
     try:
-        return opening.session(llama, library, texts)
+        return opening.session(llama, snapshot, texts)
     except BaseException:
         llama.close()
         raise
@@ -243,13 +243,13 @@ def open_next(
     OctavoError
         The document cannot be used, or disk or memory do not suffice.
     """
-    llama, library = session.llama, session.library or Library.of(session.llama.model_path)
+    snapshot = LibrarySnapshot(session.library or Library.of(session.llama.model_path))
     asking = Asking(session.sampling, reading, session.system, sources)
     is_one = len(paths) == 1 and not names_many(paths[0])
     opening = Opening(paths, asking, progress or Silent(), is_one)
-    texts = opening.extracted(library)
+    texts = opening.extracted(snapshot)
     with session.suspended():
-        return opening.session(llama, library, texts)
+        return opening.session(session.llama, snapshot, texts)
 
 
 @computing()

@@ -10,6 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 #: Seconds between pictures of a line that changes, and between lines where none can change.
 _BETWEEN_PICTURES, _BETWEEN_LINES = 0.25, 10.0
 
+#: Seconds of compiling from which on it is shown: to find kernels on disk takes less.
+_SHOWN_SECONDS = 0.4
+
 
 class LeftOut(str):
     """A notice that a file is left out: who opens the same documents often need not show it each time."""
@@ -126,6 +129,24 @@ def clock(seconds: float) -> str:
     minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{whole_seconds:02d}" if hours else f"{minutes}:{whole_seconds:02d}"
+
+
+def compiling() -> float:
+    """Return the seconds for which this process has waited for kernels if it does now, and longer than for a moment.
+
+    Otherwise 0.
+    """
+    watch = _watch()
+    return compiled_for() if watch is not None and watch.compiling_now() >= _SHOWN_SECONDS else 0.0
+
+
+def compiled_for() -> float:
+    """Return the seconds for which this process has waited for kernels so far."""
+    return watch.compiling_time() if (watch := _watch()) is not None else 0.0
+
+
+def _watch() -> Any:
+    return sys.modules.get("octavo.system.working_time")
 
 
 def _in_notebook() -> bool:

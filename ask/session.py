@@ -185,9 +185,10 @@ class Session:
         OctavoError
             The question is empty or no longer fits the context, or the session is closed.
         """
-        for _ in self.stream(question):
-            pass
-        return cast(Answer, self.answer)
+        with self._thread.held():  # until the answer is taken
+            for _ in self.stream_parts(question):
+                pass
+            return cast(Answer, self.answer)
 
     def stream(self, question: str) -> Generator[str, None, None]:
         """Answer a question piece by piece, without the model's thoughts.
@@ -225,7 +226,6 @@ class Session:
             yield from self._drawn(question, began)
 
     def _choose_context(self, question: str) -> None:
-        """Attach the context for a question. If that fails, the conversation stays as it is."""
         if self._chooser is None or self.has_one_context:
             return
         llama, asked_before = self.llama, self._history.last_question if self._history is not None else ""

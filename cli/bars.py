@@ -9,8 +9,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from ..progress import clock
-from .render import compiling
+from ..progress import clock, compiling
 
 
 class _TaskColumn(TextColumn):

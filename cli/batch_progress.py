@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..progress import LeftOut, clock
+from ..progress import LeftOut, clock, compiled_for
 from .fitting import shortened
 from .render import (
     NAMES_SHARE,
     SECONDS_BETWEEN_LINES,
     WITH_SPEED,
     TaskProgress,
-    compiled_for,
     draw,
     notice,
     shows_bars,

@@ -39,7 +39,10 @@ def _reading(
         n_jobs=n_jobs,
         prefill=prefill,
         state_every=state_every,
-        **vars(extraction),
+        password=extraction.password,
+        encoding=extraction.encoding,
+        ocr=extraction.ocr,
+        ocr_languages=extraction.ocr_languages,
     )
 
 

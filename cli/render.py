@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ..errors import spoken
-from ..progress import clock
+from ..progress import clock, compiled_for
 from .fitting import Wrapper, columns_of, shortened, wrapped
 
 #: Seconds between lines about a task, without a terminal for a bar.
@@ -22,9 +22,6 @@ SECONDS_BETWEEN_LINES = 10
 #: The name of a task takes at most this part of a line; a line of fewer columns has no speed.
 NAMES_SHARE, WITH_SPEED = 3, 76
 
-
-#: Seconds of compiling from which on it is shown: to find kernels on disk takes less.
-_SHOWN_SECONDS = 0.4
 
 #: The bars that are drawn now. What is printed meanwhile stands above them.
 _drawn: list[Any] = []
@@ -181,24 +178,6 @@ def resumable() -> Iterator[None]:
         yield
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt("Interrupted: the same command resumes where this one stopped.") from interrupt
-
-
-def compiling() -> float:
-    """Return the seconds for which this process has waited for kernels if it does now, and longer than for a moment.
-
-    Otherwise 0.
-    """
-    watch = _watch()
-    return compiled_for() if watch is not None and watch.compiling_now() >= _SHOWN_SECONDS else 0.0
-
-
-def compiled_for() -> float:
-    """Return the seconds for which this process has waited for kernels so far."""
-    return watch.compiling_time() if (watch := _watch()) is not None else 0.0
-
-
-def _watch() -> Any:
-    return sys.modules.get("octavo.system.working_time")
 
 
 class TaskProgress(AbstractContextManager["TaskProgress"]):

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from ..ask.answer.grounding import unfounded
-from ..ask.answer.notices import notices_of_unfounded
+from ..ask.answer.notices import notices_of_unfounded, notices_of_whole
 from ..ask.context.answer_context import Context
+from ..ask.search.question_kinds import asks_about_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
 from ..prompts.message_forms import Message
 from ..prompts.thinking import Thinking
@@ -194,7 +195,9 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 if request.context is not None and not called:
                     missing = await asyncio.to_thread(_unfounded, server, turn, request.context, written)
-                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing)})
+                    about_whole = asks_about_whole(_questions(turn.messages)[0])
+                    of_whole = notices_of_whole(about_whole, request.context.share.share)
+                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing), **of_whole})
                 yield Finished(reason, event)
 
 

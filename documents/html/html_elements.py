@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..markdown_table import markdown_table
-from ..office.docx_numbering import in_form
 from .formulas import formula
 from .html_tables import grid_of, rows_of
-from .markdown_writer import UNSEEN, MarkdownWriter
+from .markdown_writer import UNSEEN, MarkdownWriter, in_form
 
 #: Elements without text.
 _SILENT = {"button", "datalist", "head", "iframe", "nav", "noscript", "object", "rp", "script", "style"}

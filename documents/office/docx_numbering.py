@@ -6,6 +6,8 @@ import re
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement
 
+from ..html.markdown_writer import in_form
+
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 #: Marks the label of an item of a list, between characters that nothing else uses: its depth, then the label.
@@ -143,24 +145,6 @@ def _label(levels: dict[int, _Level], count: dict[int, int], level: int) -> str:
         return in_form(count.get(above, levels[above].start), levels[above].form)
 
     return re.sub(r"%([1-9])", number, levels[level].text).strip()
-
-
-def in_form(number: int, form: str) -> str:
-    """Write a number in a form of Word's."""
-    if form in ("lowerLetter", "upperLetter") and number > 0:
-        letters = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
-        return letters if form == "lowerLetter" else letters.upper()
-    if form in ("lowerRoman", "upperRoman") and 0 < number < 4000:
-        letters = ""
-        for value, sign in zip(
-            (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
-            ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i"),
-            strict=True,
-        ):
-            letters += sign * (number // value)
-            number %= value
-        return letters if form == "lowerRoman" else letters.upper()
-    return "" if form == "none" else f"{number:02}" if form == "decimalZero" else str(number)
 
 
 def _level(level: Element) -> _Level:
