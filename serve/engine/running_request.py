@@ -18,8 +18,9 @@ from .sampler import TokenSampler
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...ask.sources.find_sources import Passage
+    from ...library.source_text import SourceText
     from ...prompts.thought_splitter import Part
-    from ..library.open_document import Source
 
 
 class RunningRequest:
@@ -123,7 +124,7 @@ class RunningRequest:
         self._meter.count(self._bytes_read())
         self._stream.reason, self.ended = "length", True
 
-    def end(self, sources: Sequence[Source]) -> End:
+    def end(self, sources: Sequence[tuple[SourceText, Passage]]) -> End:
         """Return the end of an answer."""
         assert self.sequence is not None
         stream = self._stream
