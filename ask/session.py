@@ -230,7 +230,7 @@ class Session:
             return
         llama, asked_before = self.llama, self._history.last_question if self._history is not None else ""
         with llama.context.unrecorded(), self._restoring() as before:  # the search is not part of the answer
-            context = at_once(self._chooser.choose(question, asked_before, self._context))
+            context = at_once(self._chooser.choose(question, asked_before, filter(None, [self._context])))
             llama.reset()
             if self._context is not None and context.key == self._context.key:
                 llama.attach(context.index)

@@ -183,8 +183,8 @@ def attend_batch(shape, heads, n_kv_head, n_tokens, softcap, work_address, choos
 def part_of_head(i, n_heads, ith, n_threads):
     """Return which part of head i a thread computes, and the number of its parts: 0 if the thread computes none.
 
-    A head has few threads, because each makes its own tables of the query. A thread gets a whole head as long as there
-    is one for every thread; the threads share out the other heads.
+    Each thread gets whole heads, and only the leftover heads are split, since every extra thread of a head computes the
+    tables of the query again.
     """
     n_whole = n_heads // n_threads * n_threads
     if i < n_whole:

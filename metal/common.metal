@@ -79,6 +79,7 @@ struct Chunk {
 
 // HEAD, with the fields of cpu_kernels/layout/head.py.
 struct Head {
+    long shape;
     long score;
     long select;  // here the number of the method that selects
     long finish;
@@ -87,7 +88,6 @@ struct Head {
     long estimate;
     long rank;
     long pick;
-    long shape;
     device uchar *state;  // the method's own record
     device const uchar *document_keys;
     device const uchar *document_values;

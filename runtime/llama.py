@@ -392,7 +392,7 @@ class Llama(DropIn):
     def _pieces(self, tokens: Sequence[int], n_predicting: int) -> Iterator[Sequence[int]]:
         """Cut tokens into batches, so that the rows that a token sees do not depend on the cut.
 
-        If a method selects, a token that is predicted from is a step of its own: in a batch it would see everything.
+        Methods that select evaluate a token that predicts alone, because a batch attends densely.
         Batches also end where a method acts.
         """
         if not isinstance(self._ctx, Context):

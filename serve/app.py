@@ -135,7 +135,7 @@ def open_server(
         engine=engine,
         library=library,
         documents=documents,
-        finder=DocumentFinder(engine, documents, library, heads),
+        finder=DocumentFinder(engine, documents, library, heads, job.reading),
         embeddings=TextEmbeddings(engine),
         prompt_cache=prompt_cache,
         sampling=sampling,

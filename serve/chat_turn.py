@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any
 
 from ..ask.answer.grounding import unfounded
-from ..ask.answer.notices import notices_of_unfounded
+from ..ask.answer.notices import notices_of_unfounded, notices_of_whole
+from ..ask.context.answer_context import Context
+from ..ask.search.question_kinds import asks_about_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
 from ..prompts.message_forms import Message
 from ..prompts.thinking import Thinking
@@ -22,7 +24,6 @@ from ..settings import BY_QUESTION
 from .engine.grammar import Grammar
 from .engine.request import AnswerPart, End, Generation, PromptProgress, Request, TokenLogprob
 from .engine.tasks import Report
-from .library.open_document import Opened
 from .request_error import RequestError
 from .services import Server
 
@@ -112,9 +113,9 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     generation = turn.generation.settled(bool(turn.documents))
     thinking = Thinking(server.thoughts, generation.sampling.think, generation.sampling.think_budget)
     options = {**thinking.options, **turn.options}
-    document = None
+    context = None
     if turn.documents:
-        document = await server.finder.open(turn.documents, turn.reads, *_questions(turn.messages), report=report)
+        context = await server.finder.open(turn.documents, turn.reads, *_questions(turn.messages), report=report)
     n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
     server.engine.limits.check_length(n_characters)
     prompt = server.engine.llama.prompt(bool(turn.documents), options=options)
@@ -126,7 +127,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     request = Request(
         tokens=tokens,
         generation=replace(generation, stop=[*generation.stop, *prompt.stops]),
-        document=document,
+        context=context,
         grammar=grammar,
         thinking=thinking,
         stage=stage,
@@ -192,16 +193,18 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
                     yield part
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
-                if request.document is not None and not called:
-                    missing = await asyncio.to_thread(_unfounded, server, turn, request.document, written)
-                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing)})
+                if request.context is not None and not called:
+                    missing = await asyncio.to_thread(_unfounded, server, turn, request.context, written)
+                    about_whole = asks_about_whole(_questions(turn.messages)[0])
+                    of_whole = notices_of_whole(about_whole, request.context.share.share)
+                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing), **of_whole})
                 yield Finished(reason, event)
 
 
-def _unfounded(server: Server, turn: ChatTurn, document: Opened, written: str) -> list[str]:
+def _unfounded(server: Server, turn: ChatTurn, context: Context, written: str) -> list[str]:
     """Return the names and numbers of an answer that are not in the text that the model read for it."""
     others = [str(message["content"]) for message in turn.messages if message["role"] != "assistant"]
-    return unfounded(written, others, map(server.engine.llama.piece, document.index.tokens.tolist()))
+    return unfounded(written, others, map(server.engine.llama.piece, context.index.tokens.tolist()))
 
 
 async def gathered(events: AsyncGenerator[Event, None]) -> Whole:

@@ -38,12 +38,12 @@ async def raw_request(server: Server, turn: ChatTurn, prompt: RawPrompt) -> Requ
     n_characters = _length(prompt)
     grammar = await grammar_of(server, turn)
     tokens = await server.tokenized(partial(_tokens, server, prompt, not turn.documents, n_characters), n_characters)
-    document = None
+    context = None
     if turn.documents:
         question = server.engine.llama.detokenize(tokens).decode(errors="replace")
-        document = await server.finder.open(turn.documents, turn.reads, question)
-    generation = turn.generation.settled(document is not None)
-    return Request(tokens=tokens, generation=generation, document=document, grammar=grammar)
+        context = await server.finder.open(turn.documents, turn.reads, question)
+    generation = turn.generation.settled(context is not None)
+    return Request(tokens=tokens, generation=generation, context=context, grammar=grammar)
 
 
 async def text_of(server: Server, tokens: Sequence[int]) -> str:

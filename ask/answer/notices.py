@@ -1,13 +1,16 @@
 """Say what a user should know about an answer, in one wording behind every door.
 
 Sentences have kinds: a door may leave some out, or add which option changes a limit. The kinds are thought_cut,
-no_answer, length, loop, context and unfounded.
+no_answer, length, loop, context, unfounded, whole and budget.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...runtime.cache.kv_cache import KVCache
+from ...runtime.methods import DEFAULT_ATTENTION
+from ...runtime.methods.attention import Attention
 from .answer_stream import AnswerStream
 from .grounding import sentence_about
 
@@ -40,3 +43,18 @@ def notices_of_end(stream: AnswerStream, n_ctx: int, thinks: bool) -> dict[str, 
 def notices_of_unfounded(found: Sequence[str]) -> dict[str, str]:
     """Return a sentence about names and numbers that are not in the text of the documents (grounding.py), if any."""
     return {"unfounded": sentence_about(found)} if found else {}
+
+
+def notices_of_whole(is_asked_for: bool, share: float) -> dict[str, str]:
+    """Return a sentence about a question about a whole text (question_kinds.py), if its answer saw a share of it."""
+    if not is_asked_for or share >= 1:
+        return {}
+    return {"whole": "The question seems to be about all of the text, and the answer comes from a part of it."}
+
+
+def notices_of_budget(attention: Attention, cache: KVCache) -> dict[str, str]:
+    """Return a warning if an attention that a user chose cannot keep its budget over the document, or the context."""
+    if attention == Attention.parse(DEFAULT_ATTENTION):
+        return {}
+    warning = cache.budget_warning(cache.n_document or cache.n_ctx)
+    return {"budget": warning} if warning else {}

@@ -23,7 +23,7 @@ _VERSION = 1
 #: Prefix of the names of arrays with recurrent states; the number of tokens follows.
 _STATE = "state."
 
-#: Who keeps a conversation: the user by a name, `chat` as the last one, or `ask` as the last question.
+#: Why a conversation was saved: by the user ("named"), or automatically by `chat` or `ask`.
 Kind = Literal["named", "chat", "question"]
 
 

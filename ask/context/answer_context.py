@@ -60,6 +60,11 @@ class Context:
     key: object
     candidates: Sequence[Candidate] = ()
 
+    @property
+    def is_whole(self) -> bool:
+        """Return whether it is all of an index, of a document or of a part of one."""
+        return isinstance(self.key, SourceText)
+
     def passages(self, attended: np.ndarray, most: int) -> list[tuple[SourceText, Passage]]:
         """Find the passages of the documents with most attention, the largest shares first.
 

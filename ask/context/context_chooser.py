@@ -7,7 +7,7 @@ answers come from their indexes alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ...library.file_texts import FileTexts
@@ -81,16 +81,19 @@ class ContextChooser:
         return is_one and current is not None and current.key is self.documents[0]
 
     def choose(
-        self, question: str, before: str, current: Context | None, n_batch: Callable[[], int] | None = None
+        self, question: str, before: str, known: Iterable[Context], n_batch: Callable[[], int] | None = None
     ) -> Steps[Context]:
         """Choose the best context that there is now. The model may hold other tokens afterwards.
+
+        Of texts without indexes, the first step needs no model.
 
         Parameters
         ----------
         before : str
             The question before, which counts less: the question may refer to it.
-        current : Context or None
-            The context of the answer before; if it stays, the result has its key and its index.
+        known : iterable of Context
+            Contexts that are in memory, such as that of the answer before. If one of them is chosen, the result has its
+            key and its index.
         n_batch : callable, optional
             Returns the number of tokens of the next batch, if some are evaluated.
 
@@ -108,14 +111,19 @@ class ContextChooser:
         if isinstance(self.source, PassageFinder):
             missing = self.documents if growing is None else growing.missing(self.documents)
             if growing is None or missing:
-                return (yield from self._of_texts(self.source, missing, question, before, current, n_batch))
+                return (yield from self._of_texts(self.source, missing, question, before, known, n_batch))
             self.source = growing.all_of(self.documents)
         if (only := self.always) is not None:
             return only
-        return (yield from self._of_indexes(self.source, question, before, current, n_batch))
+        return (yield from self._of_indexes(self.source, question, before, known, n_batch))
 
     def _of_indexes(
-        self, indexes: DocumentSet, question: str, before: str, current: Context | None, n_batch: Callable[[], int]
+        self,
+        indexes: DocumentSet,
+        question: str,
+        before: str,
+        known: Iterable[Context],
+        n_batch: Callable[[], int],
     ) -> Steps[Context]:
         """Choose the likeliest excerpts, or the likeliest document, from the indexes of all documents."""
         ranking = indexes.rank(question, before)
@@ -123,8 +131,8 @@ class ContextChooser:
         candidates = ranking.candidates
         if not reads_whole(self._read, question):
             spans = ranking.excerpts(n_excerpt_tokens(self._llama))
-            if current is not None and current.key == tuple(spans):
-                return replace(current, candidates=candidates)
+            if (kept := _with_key(tuple(spans), known)) is not None:
+                return replace(kept, candidates=candidates)
             try:
                 laid_out = yield from lay_out(self._llama, indexes, spans, n_batch)
                 return replace(laid_out, candidates=candidates)
@@ -139,7 +147,7 @@ class ContextChooser:
         missing: Sequence[SourceText],
         question: str,
         before: str,
-        current: Context | None,
+        known: Iterable[Context],
         n_batch: Callable[[], int],
     ) -> Steps[Context]:
         """Choose passages that words find; a document that has an index whole, if the question is about all of it."""
@@ -154,8 +162,9 @@ class ContextChooser:
             part = self._growing.part(best)
             candidates = candidates or ([] if part is None else [Candidate(best, 0.0, 0.0)])
         plan = finder.plan(candidates, found, part)
-        if current is not None and current.key == plan.key:
-            return replace(current, candidates=plan.candidates)
+        if (kept := _with_key(plan.key, known)) is not None:
+            return replace(kept, candidates=plan.candidates)
+        yield None
         return (yield from finder.evaluate(plan, n_batch))
 
     def followed_by(self, tokens_hash: str) -> Context | None:
@@ -165,6 +174,10 @@ class ContextChooser:
                 if hash_tokens(self.source.tokens(document)) == tokens_hash:
                     return self.source.whole(document)
         return None
+
+
+def _with_key(key: object, known: Iterable[Context]) -> Context | None:
+    return next((context for context in known if context.key == key), None)
 
 
 def reads_whole(read: str, question: str) -> bool:

@@ -134,7 +134,7 @@ class GrowingIndexes:
         unfinished = UnfinishedIndex.of(self._indexer, document)
         if unfinished is None:
             return None
-        before = self._part[1] if self._part is not None and self._part[0] is document else None
+        before = self._part[1] if self._part is not None and self._part[0].sha256 == document.sha256 else None
         if before is None or unfinished.n_tokens > _GROWTH * len(before.tokens):
             text = self._texts.load(document).text
             part = unfinished.read(text, self._indexer.llama.prompt().document(text))

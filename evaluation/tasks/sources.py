@@ -79,7 +79,7 @@ class Sources(Task):
         start = sample.text.text.index(sample.passage)
         stop = start + len(sample.passage)
         attended = outcome.attended[:, -len(sample.text.starts) :]
-        found = passages(sample.text, (), attended, _MOST)
+        found = passages(sample.text, attended, _MOST)
         least = [min(passage.stop - passage.start, stop - start) / 2 for passage in found]
         right = [
             min(passage.stop, stop) - max(passage.start, start) >= need

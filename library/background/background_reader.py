@@ -1,9 +1,9 @@
 """Read the documents of the queue one after another, in a process that outlives the command that started it.
 
-This process starts another one that reads, and halts it wherever it is while a command or a server computes, or the
-battery is low. An upload that a request waits for is read nevertheless, and the battery halts no upload. The process is
-ended for a document that is to be read before, or when its document leaves the queue: what was read is kept in pieces,
-and is read on from there.
+This supervisor process runs the reader and suspends it (SIGSTOP) while a command or a server computes, or the battery
+is low. An upload that a request waits for is read nevertheless, and a low battery suspends no upload. The supervisor
+ends the reader if another document comes first, or its document leaves the queue: finished pieces are kept, and the
+next reader continues after them.
 """
 
 from __future__ import annotations

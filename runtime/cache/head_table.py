@@ -30,7 +30,7 @@ _ADDRESSES = ("state", "tail_chunks")
 
 @dataclass
 class _Unconnected:
-    """Heads that lack the hooks of their method; those that wait have the hooks for few rows meanwhile."""
+    """Heads whose hooks are not compiled yet. Until they have enough rows, they use the hooks for few rows."""
 
     method: Method
     numbers: np.ndarray

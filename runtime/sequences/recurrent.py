@@ -97,8 +97,8 @@ class StateSlots:
     def __init__(self, context: Any, n_slots: int) -> None:
         self._context, self._memory = context, llama_cpp.llama_get_memory(context)
         self._spare = n_slots
-        self._nobody = weakref.ref(RecurrentState())
-        self._held: dict[int, weakref.ref[RecurrentState]] = dict.fromkeys(range(n_slots), self._nobody)
+        self._unused = weakref.ref(RecurrentState())
+        self._held: dict[int, weakref.ref[RecurrentState]] = dict.fromkeys(range(n_slots), self._unused)
         self._with_rows: list[int] = []  # slots of the last batch
 
     def _slot_of(self, state: RecurrentState) -> int | None:
@@ -185,7 +185,7 @@ class StateSlots:
 
     def _free(self, slot: int) -> None:
         llama_cpp.llama_memory_seq_rm(self._memory, slot, -1, -1)
-        self._held[slot] = self._nobody
+        self._held[slot] = self._unused
 
     def _park(self, slot: int) -> None:
         """Free a slot; a sequence that it serves keeps its state itself."""

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from ...library.document_work import DrawPages
 from ...workers.work import name_of
 from ...workers.worker_process import Died, WorkerProcess
-from ..library.other_libraries import forget_upload
+from ..library.upload_folder import forget_upload
 from ..request_error import RequestError
 from ..server_pool import pool_of
 from ..services import server_of

@@ -144,7 +144,7 @@ class _Writer:
             "truncated": end.reason == "context",
             "stop_type": stopped if end.reason == "stop" else "limit",
             "stopping_word": end.stopped_by or "",
-            **({"document": document_as_json(request.document)} if request.document else {}),
+            **({"document": document_as_json(request.context)} if request.context else {}),
             **({"annotations": annotations_of(end)} if request.generation.sources else {}),
             **extensions_of(request, end),
         }

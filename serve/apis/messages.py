@@ -19,6 +19,7 @@ from ..chat_turn import ChatTurn, Event, Finished, answer, prepared
 from ..engine.prompt_limits import PromptTooLong
 from ..engine.request import AnswerPart, End, Request, Usage
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
+from ..library.served_document import sources_of, with_id
 from ..request_error import RequestError
 from ..services import Server, server_of
 from .api_body import ApiObject, AskingBody, objects_in
@@ -354,7 +355,7 @@ def _usage(usage: Usage | None) -> dict[str, Any]:
 
 
 def _citations(end: End, request: Request) -> list[dict[str, Any]]:
-    documents = list(request.document.documents) if request.document else []
+    documents = list(map(with_id, request.context.documents)) if request.context else []
     return [
         {
             "type": "char_location",
@@ -365,7 +366,7 @@ def _citations(end: End, request: Request) -> list[dict[str, Any]]:
             "start_char_index": passage.start,
             "end_char_index": passage.stop,
         }
-        for document, passage in end.sources
+        for document, passage in sources_of(end)
     ]
 
 

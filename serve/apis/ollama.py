@@ -153,7 +153,7 @@ def _end(request: Request, finished: Finished, started: float) -> dict[str, Any]
         "prompt_eval_duration": int(usage.prompt_s * _NS),
         "eval_count": usage.answer_tokens,
         "eval_duration": int(usage.answer_s * _NS),
-        **({"document": document_as_json(request.document)} if request.document else {}),
+        **({"document": document_as_json(request.context)} if request.context else {}),
         **({"annotations": annotations_of(finished.end)} if request.generation.sources else {}),
         **extensions_of(request, finished.end),
     }

@@ -234,7 +234,7 @@ async def _next(steps: AsyncGenerator[PromptProgress | Request, None]) -> Prompt
 
 def _document_of(request: Request) -> dict[str, Any]:
     """Return the field `document` of an answer, if it has one."""
-    return {} if request.document is None else {"document": document_as_json(request.document)}
+    return {} if request.context is None else {"document": document_as_json(request.context)}
 
 
 async def _prepared_stream(

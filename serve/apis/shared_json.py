@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ask.context.answer_context import Context
 from ..engine.request import End, PromptProgress, Request, TokenLogprob, Usage
-from ..library.open_document import Opened, OpenExcerpts
+from ..library.served_document import sources_of, with_id
 
 
 def logprob_as_json(token: TokenLogprob) -> dict[str, Any]:
@@ -25,14 +26,14 @@ def annotations_of(end: End) -> list[dict[str, Any]]:
             "type": "file_citation",
             "file_citation": {"file_id": document.id, "filename": document.name, **passage.as_json()},
         }
-        for document, passage in end.sources
+        for document, passage in sources_of(end)
     ]
 
 
-def document_as_json(opened: Opened) -> Any:
+def document_as_json(context: Context) -> Any:
     """Return the document of an answer, or the documents of its excerpts, the likeliest first."""
-    documents = [{"file_id": document.id, "filename": document.name} for document in opened.documents]
-    return documents if isinstance(opened, OpenExcerpts) else documents[0]
+    documents = [{"file_id": document.id, "filename": document.name} for document in map(with_id, context.documents)]
+    return documents[0] if context.is_whole else documents
 
 
 def usage_of(ends: Sequence[End]) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
 
 def extensions_of(request: Request, end: End) -> dict[str, Any]:
     """Return octavo's own fields of an answer: timings, its share of documents, notices, and a finer reason if any."""
-    basis = {"basis": request.document.basis.as_json()} if request.document else {}
+    basis = {"basis": request.context.share.as_json()} if request.context else {}
     said = [sentence for kind, sentence in end.notices.items() if kind != "length"]  # which every API has a reason for
     notices = {"notices": said} if said else {}
     reason = {"cut_by": end.reason} if end.reason in ("loop", "context") else {}

@@ -27,7 +27,8 @@ from .tasks import Tasks, once
 from .turns import Turns, WaitingLine
 
 if TYPE_CHECKING:
-    from ..library.open_document import Source
+    from ...ask.sources.find_sources import Passage
+    from ...library.source_text import SourceText
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -37,6 +38,9 @@ _SMALLER = 4
 
 #: Seconds without work after which the engine rests.
 _REST_AFTER = 1.0
+
+#: Largest number of an answer's sources.
+_MOST_SOURCES = 3
 
 #: Tokens of a step with logits: each has one number for each token of the vocabulary.
 _WITH_LOGITS = 64
@@ -88,7 +92,7 @@ class Engine:
         self._changed = threading.Condition()
         self._waiting = WaitingLine()
         self._running: list[RunningRequest] = []
-        self._forgotten: list[str] = []
+        self._forgotten: list[Callable[[SourceText], bool]] = []
         self._tasks = Tasks()
         self._closing = False
         self.when_busy: Callable[[bool], None] = lambda is_busy: None
@@ -193,10 +197,10 @@ class Engine:
         answering = any(not running.unread for running in self._running)
         return self.llama.n_batch // _SMALLER if answering else self.llama.n_batch
 
-    def forget(self, document_id: str) -> None:
+    def forget(self, is_removed: Callable[[SourceText], bool]) -> None:
         """Forget conversations over a removed document, once no request uses it."""
         with self._changed:
-            self._forgotten.append(document_id)
+            self._forgotten.append(is_removed)
             self._changed.notify()
 
     def stop(self) -> None:
@@ -287,7 +291,7 @@ class Engine:
             except Exception as problem:
                 self._refuse(running, problem)
                 continue
-            if running.request.generation.sources and running.request.document and running.sequence:
+            if running.request.generation.sources and running.request.context and running.sequence:
                 context = self.llama.context
                 running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
             if running.request.generation.reports_progress:
@@ -400,9 +404,9 @@ class Engine:
         self.totals.add(end.usage)
         running.tell(end)
 
-    def _sources(self, running: RunningRequest) -> list[Source]:
+    def _sources(self, running: RunningRequest) -> list[tuple[SourceText, Passage]]:
         """Return the passages that an answer comes from, if the request asked for them."""
-        document, sequence = running.request.document, running.sequence
-        if document is None or sequence is None or sequence.recorder is None:
+        context, sequence = running.request.context, running.sequence
+        if context is None or sequence is None or sequence.recorder is None:
             return []
-        return document.sources(self.llama, sequence.recorder)
+        return context.passages(sequence.recorder.attended(context.index), _MOST_SOURCES)

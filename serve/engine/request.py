@@ -12,8 +12,10 @@ from ...prompts.thought_form import Stage
 from ...settings import Sampling
 
 if TYPE_CHECKING:
+    from ...ask.context.answer_context import Context
+    from ...ask.sources.find_sources import Passage
+    from ...library.source_text import SourceText
     from ...runtime.methods.attention import Attention
-    from ..library.open_document import Opened, Source
     from .grammar import Grammar
 
 
@@ -76,7 +78,7 @@ class Request:
         The prompt, after the document if there is one.
     generation : Generation
         How to generate the answer.
-    document : OpenDocument or OpenExcerpts, optional
+    context : Context, optional
         Text before the prompt.
     grammar : Grammar, optional
         What the answer follows; thoughts before it are free.
@@ -92,7 +94,7 @@ class Request:
 
     tokens: Sequence[int]
     generation: Generation = field(default_factory=Generation)
-    document: Opened | None = None
+    context: Context | None = None
     grammar: Grammar | None = None
     thinking: Thinking = field(default_factory=lambda: Thinking(None, None, None))
     stage: Stage = Stage.ANSWER
@@ -107,7 +109,7 @@ class Request:
     @property
     def n_prompt(self) -> int:
         """Return the number of tokens before the answer."""
-        return len(self.tokens) + (self.document.n_tokens if self.document else 0)
+        return len(self.tokens) + (len(self.context.index.tokens) if self.context else 0)
 
     def numbered(self, number: int) -> Request:
         """Return the request for one of several answers, each with another seed."""
@@ -232,7 +234,7 @@ class End:
 
     reason: FinishReason
     usage: Usage
-    sources: Sequence[Source] = ()
+    sources: Sequence[tuple[SourceText, Passage]] = ()
     prompt_logprobs: Sequence[TokenLogprob] = ()
     stopped_by: str | None = None
     thought_cut: bool = False

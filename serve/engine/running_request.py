@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ask.answer.answer_stream import AnswerStream, Meter
-from ...ask.answer.notices import notices_of_end
+from ...ask.answer.notices import notices_of_budget, notices_of_end
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import TokenSequence
 from ...system.working_time import working_time
@@ -18,8 +18,9 @@ from .sampler import TokenSampler
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...ask.sources.find_sources import Passage
+    from ...library.source_text import SourceText
     from ...prompts.thought_splitter import Part
-    from ..library.open_document import Source
 
 
 class RunningRequest:
@@ -123,8 +124,9 @@ class RunningRequest:
         self._meter.count(self._bytes_read())
         self._stream.reason, self.ended = "length", True
 
-    def end(self, sources: Sequence[Source]) -> End:
+    def end(self, sources: Sequence[tuple[SourceText, Passage]]) -> End:
         """Return the end of an answer."""
+        assert self.sequence is not None
         stream = self._stream
         return End(
             stream.reason,
@@ -133,7 +135,10 @@ class RunningRequest:
             self.prompt_logprobs,
             stream.stopped_by,
             stream.thought_cut,
-            notices_of_end(stream, self._n_ctx, not self.request.thinking.is_off),
+            {
+                **notices_of_end(stream, self._n_ctx, not self.request.thinking.is_off),
+                **notices_of_budget(self.sequence.attention, self.sequence.cache),
+            },
         )
 
     def fail(self, problem: BaseException) -> None:

@@ -32,7 +32,7 @@ class TokenSampler:
 
     def _new_chain(self, request: Request) -> internals.LlamaSampler:
         """Return llama.cpp's samplers of a request."""
-        asked, chain = request.generation.settled(request.document is not None), internals.LlamaSampler()
+        asked, chain = request.generation.settled(request.context is not None), internals.LlamaSampler()
         sampling = asked.sampling
         if asked.logit_bias:
             _add_bias(chain, asked.logit_bias, self._n_vocab)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ...ask.chats.chat_file import Conversation, hash_tokens
+from ...ask.context.answer_context import Context
 from ...convert.prefix_reuse import KnownRows, keep_all_rows
 from ...errors import OctavoError
+from ...library.source_text import SourceText
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.document.cache_layer import Rows
 from ...runtime.document.index import KeptState
@@ -19,8 +21,6 @@ from ...runtime.llama import Llama
 from ...runtime.methods.attention import Attention
 from ...runtime.sequence_pool import SequencePool
 from ...runtime.sequences.sequence import TokenSequence, n_common
-from ..library.open_document import Opened
-from ..library.served_library import ServedLibrary
 from ..request_error import RequestError
 from .prompt_cache import PromptCache
 from .running_request import RunningRequest
@@ -46,6 +46,16 @@ class _StoredRows:
     read: Callable[[], tuple[list[Rows], Sequence[KeptState]]]
 
 
+class OpenDocuments(Protocol):
+    """Indexed documents that prompts may begin with."""
+
+    def begun_by(self, tokens: np.ndarray) -> Context | None:
+        """Find the longest document that a prompt begins with."""
+
+    def shares_most(self, tokens: np.ndarray) -> tuple[int, Context | None]:
+        """Find the document with the longest common prefix with a prompt; return the length of the prefix, too."""
+
+
 class Sequences:
     """The sequences of the model, idle ones included. Only the engine's thread uses it.
 
@@ -55,19 +65,19 @@ class Sequences:
         The model, which is empty.
     prompt_cache : PromptCache
         Prompts on disk.
-    documents : ServedLibrary
-        The library; a prompt may begin with one of its documents.
+    documents : OpenDocuments
+        The documents of the library.
     idle_bytes : int
         Memory limit for keys and values of idle sequences.
     """
 
-    def __init__(self, llama: Llama, prompt_cache: PromptCache, documents: ServedLibrary, idle_bytes: int) -> None:
+    def __init__(self, llama: Llama, prompt_cache: PromptCache, documents: OpenDocuments, idle_bytes: int) -> None:
         self._llama, self._prompt_cache, self._documents, self._idle_bytes = llama, prompt_cache, documents, idle_bytes
         self._pool = SequencePool(llama)
         self._attention = llama.attention
         self._idle: list[TokenSequence] = [self._pool.current]  # least recently used first
         self._running: list[TokenSequence] = []
-        self._documents_of: dict[TokenSequence, Opened | None] = {self._pool.current: None}
+        self._contexts: dict[TokenSequence, Context | None] = {self._pool.current: None}
 
     def warm_up(self) -> None:
         """Compile the kernels for steps of one and of several sequences, so that no request waits for them."""
@@ -99,15 +109,15 @@ class Sequences:
         for the prompt.
         """
         request = running.request
-        attention, document = request.generation.attention or self._attention, request.document
+        attention, context = request.generation.attention or self._attention, request.context
         tokens = np.asarray(request.tokens, np.int32)
-        if document is not None:
-            document.index.check()
-            tokens = np.concatenate([document.index.tokens, tokens])
+        if context is not None:
+            context.index.check()
+            tokens = np.concatenate([context.index.tokens, tokens])
         if request.generation.of_prompt:  # its logits have to be computed
-            sequence = self._fresh(attention, document)
+            sequence = self._fresh(attention, context)
         else:
-            sequence = self._with_most(tokens[:-1], attention, document)
+            sequence = self._with_most(tokens[:-1], attention, context)
         try:
             self._pool.take(sequence)
             llama, cache = self._llama, sequence.cache
@@ -174,14 +184,14 @@ class Sequences:
             self._pool.take(sequence)
             self._prompt_cache.keep(Conversation.of(self._llama, n_document, [], None))
 
-    def forget(self, document_id: str) -> None:
+    def forget(self, is_removed: Callable[[SourceText], bool]) -> None:
         """Forget idle sequences over a removed document, or over excerpts of it."""
         for sequence in self._idle:
-            opened = self._documents_of[sequence]
-            if opened is not None and any(document.id == document_id for document in opened.documents):
+            context = self._contexts[sequence]
+            if context is not None and any(map(is_removed, context.documents)):
                 self._pool.take(sequence)
                 self._llama.reset()
-                self._documents_of[sequence] = None
+                self._contexts[sequence] = None
 
     def close(self) -> None:
         """Keep the long prompts of idle sequences."""
@@ -189,15 +199,15 @@ class Sequences:
             self.keep(sequence)
 
     def _n_document(self, sequence: TokenSequence) -> int:
-        document = self._documents_of[sequence]
-        return document.n_tokens if document else 0
+        context = self._contexts[sequence]
+        return len(context.index.tokens) if context else 0
 
-    def _with_most(self, tokens: np.ndarray, attention: Attention, document: Opened | None) -> TokenSequence:
+    def _with_most(self, tokens: np.ndarray, attention: Attention, context: Context | None) -> TokenSequence:
         """Find or make the sequence that holds most of a prompt's first tokens, and make it current."""
-        document = document or self._documents.begun_by(tokens)
+        context = context or self._documents.begun_by(tokens)
         n_near, near = self._nearest(tokens, attention)
         n_forked, forked = self._most_shared(tokens, attention)
-        stored = max(self._elsewhere(tokens, document), key=lambda stored: stored.n_tokens)
+        stored = max(self._elsewhere(tokens, context), key=lambda stored: stored.n_tokens)
         # An idle sequence goes on in place, so it wins even if the others hold a few tokens more: to evaluate those
         # takes less than to fork a sequence, or to load rows from disk. A fork costs no reading, so it beats the disk.
         if near is not None and n_near + FEWEST > max(stored.n_tokens, n_forked):
@@ -207,9 +217,9 @@ class Sequences:
             return near
         if forked is not None and n_forked >= stored.n_tokens:
             sequence = self._pool.fork(forked, n_forked)
-            self._documents_of[sequence] = self._documents_of[forked]
+            self._contexts[sequence] = self._contexts[forked]
             return sequence
-        sequence = self._fresh(attention, document)
+        sequence = self._fresh(attention, context)
         if stored.n_tokens > sequence.n_tokens and not sequence.cache.evicts:
             try:
                 rows, states = stored.read()
@@ -242,19 +252,19 @@ class Sequences:
         n, found = max(shared, key=lambda n_and_sequence: n_and_sequence[0], default=(0, None))
         return (n, found) if n >= FEWEST else (0, None)
 
-    def _elsewhere(self, tokens: np.ndarray, document: Opened | None) -> Iterator[_StoredRows]:
-        """Find rows of a prompt's first tokens on disk, for a sequence that begins with the document."""
-        n_document = document.n_tokens if document else 0
+    def _elsewhere(self, tokens: np.ndarray, context: Context | None) -> Iterator[_StoredRows]:
+        """Find rows of a prompt's first tokens on disk, for a sequence that begins with the context."""
+        n_document = len(context.index.tokens) if context else 0
         yield _StoredRows(n_document, lambda: ([], []))
         least = n_document + FEWEST
         n_kept, prompt = self._prompt_cache.longest(hash_tokens(tokens[:n_document]), tokens[n_document:])
         if prompt is not None and n_document + n_kept >= least:
             usable = self._restorable(n_document + n_kept, prompt.state_ends)
             yield _StoredRows(usable, lambda: _first_rows(self._prompt_cache.read(prompt), usable - n_document))
-        if document is None:
-            n, index = self._documents.shares_most(tokens)
-            if index is not None and n >= least and keep_all_rows(index.index.layers):
-                n, stored = self._restorable(n, [state.n_tokens for state in index.index.states]), index.index
+        if context is None:
+            n, found = self._documents.shares_most(tokens)
+            if found is not None and n >= least and keep_all_rows(found.index.layers):
+                n, stored = self._restorable(n, [state.n_tokens for state in found.index.states]), found.index
                 yield _StoredRows(n, lambda: (KnownRows(stored.layers, n).rows(0, n), stored.states))
 
     def _restorable(self, n_tokens: int, state_ends: Sequence[int]) -> int:
@@ -263,15 +273,15 @@ class Sequences:
             return n_tokens
         return max((end for end in state_ends if end <= n_tokens), default=0)
 
-    def _fresh(self, attention: Attention, document: Opened | None) -> TokenSequence:
-        """Make a sequence current that holds the document alone, and return it."""
+    def _fresh(self, attention: Attention, context: Context | None) -> TokenSequence:
+        """Make a sequence current that holds the context alone, and return it."""
         sequence = next((sequence for sequence in self._idle if sequence.n_tokens == 0), None)
         if sequence is None:
             sequence = self._pool.new()
         else:
             self._idle.remove(sequence)
             self._pool.take(sequence)
-        self._documents_of[sequence] = None
+        self._contexts[sequence] = None
         llama = self._llama
         try:
             if llama.attention != attention:
@@ -279,9 +289,9 @@ class Sequences:
                     llama.set_attention(attention)
                 except OctavoError as problem:
                     raise RequestError(str(problem), param="attention") from problem
-            if document is not None:
-                llama.attach(document.index)
-                self._documents_of[sequence] = document
+            if context is not None:
+                llama.attach(context.index)
+                self._contexts[sequence] = context
         except BaseException:
             llama.reset()
             self._idle.append(sequence)
@@ -296,15 +306,16 @@ class Sequences:
             self._idle.remove(sequence)
             if sequence is self._pool.current:
                 self._pool.take(self._idle[-1])
-            del self._documents_of[sequence]
+            del self._contexts[sequence]
 
     def _bytes_of_idle(self) -> int:
         """Return the memory of idle sequences' keys and values, without mapped ones; shared ones count once."""
         tails = [tail for sequence in self._idle for tail in sequence.cache.tails]
         chunks = {id(chunk): chunk.n_own_bytes for tail in tails for chunk in tail.chunks if chunk is not None}
         states = sum(sequence.recurrent.n_bytes for sequence in self._idle if sequence.recurrent is not None)
-        opened = {document for sequence in self._idle if (document := self._documents_of[sequence]) is not None}
-        return sum(chunks.values()) + states + sum(document.n_bytes for document in opened)
+        contexts = {self._contexts[sequence] for sequence in self._idle}
+        own = {id(each.index): each.index.n_bytes for each in contexts if each is not None and not each.is_whole}
+        return sum(chunks.values()) + states + sum(own.values())
 
 
 def _keeps_rows(cache: KVCache) -> bool:

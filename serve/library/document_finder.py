@@ -1,29 +1,45 @@
-"""Find which of several documents a question is about, or which excerpts of them."""
+"""Choose the context of a request to the server among documents of its library."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import asyncio
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from weakref import WeakSet
 
-from ...ask.context.answer_context import Context
+from ...ask.context.answer_context import Context, Steps
 from ...ask.context.context_chooser import ContextChooser
 from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import CannotLayOut
-from ...library.source_text import SourceText
+from ...ask.context.growing_indexes import GrowingIndexes
+from ...ask.context.passages import PassageFinder
+from ...ask.sources.find_sources import TokenText
+from ...documents.document import Document
+from ...library.background.reading_queue import QueuedDocument
+from ...library.document_work import KeepText
+from ...library.file_texts import FileTexts
+from ...library.open_index import Indexer
+from ...library.source_text import SourceFile, SourceText
+from ...library.text_store import TEXTS, TextStore, is_gone
+from ...progress import Silent, of_many
 from ...runtime.query_recorder import QueryHead
+from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
-from ...settings import EXCERPTS, WHOLE
+from ...settings import EXCERPTS, WHOLE, ReadSettings
+from ...system.files import FileVersion
+from ...workers.work import name_of
+from ...workers.worker_process import Died, WorkerProcess
 from ..engine.engine import Engine
 from ..engine.tasks import Report, reported
 from ..request_error import RequestError
-from .open_document import Opened, OpenExcerpts
-from .served_document import ReadDocument
-from .served_library import ServedLibrary
-from .unread_finder import UnreadFinder
+from .served_document import ServedDocument
+from .served_library import Found, ServedLibrary
 
 
 class DocumentFinder:
-    """Find documents by the model's retrieval heads, as `octavo ask FOLDER` does.
+    """Choose contexts, as `octavo ask` does. The engine computes the steps; texts are kept beside the event loop.
 
     Parameters
     ----------
@@ -31,12 +47,26 @@ class DocumentFinder:
         The library's documents.
     heads : sequence of QueryHead
         Retrieval heads; without any, words alone decide.
+    reading : ReadSettings
+        How the background reader reads uploads.
     """
 
-    def __init__(self, engine: Engine, documents: ServedLibrary, library: Library, heads: Sequence[QueryHead]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        documents: ServedLibrary,
+        library: Library,
+        heads: Sequence[QueryHead],
+        reading: ReadSettings,
+    ) -> None:
         self._engine, self._documents, self._library, self._heads = engine, documents, library, heads
-        self._unread = UnreadFinder(engine, documents, library)
-        self._last: DocumentSet | None = None
+        self._set: DocumentSet | None = None
+        self._known = WeakSet[Context]()  # as long as conversations over them are in memory
+        self._planning = asyncio.Lock()  # two questions must not keep the same text
+        indexer = Indexer(engine.llama, LibrarySnapshot(library), reading, lambda sentence: None)
+        indexer.begun(ServedDocument("", "", Path()))  # settles its kinds now: requests change the model's attention
+        texts, reading = FileTexts(library, Silent()), replace(reading, background=False)
+        self._growing = _Unread(indexer, texts, reading, of_many(Silent(), 1))
 
     async def open(
         self,
@@ -46,18 +76,18 @@ class DocumentFinder:
         before: str = "",
         *,
         report: Report | None = None,
-    ) -> Opened:
-        """Open the text to answer a question from.
+    ) -> Context:
+        """Choose the context of an answer.
 
-        While one of the documents is still being read, that is passages of all of them, found by words. A request that
-        reads whole documents waits until they are read.
+        While one of the documents is still being read, that is what the model has read of the likeliest one, and
+        passages of all that words find. A request that needs a whole document waits until all are read.
 
         Parameters
         ----------
         references : sequence of str
             Ids, names and patterns of documents, at least one (`ServedLibrary.find`).
         reads : str
-            What to read, one of READS (settings.py).
+            What an answer is given from, one of READS (settings.py).
         before : str
             The question before, which counts less: the question may refer to it.
         report : callable, optional
@@ -69,60 +99,142 @@ class DocumentFinder:
             A document is missing, or could not be read; the model's keys cannot be laid out as excerpts; or the server
             is stopping.
         OctavoError
-            An index is damaged.
+            An index is damaged, or texts cannot be kept.
         """
         await self._documents.adopt(references)
-        named = self._documents.find(references)
-        if reads == WHOLE and named.unread:
-            for upload in named.unread:
+        found = self._documents.find(references)
+        if reads == WHOLE and found.unread:
+            for upload in found.unread:
                 await self._documents.wait(upload.file.parent.name, report)
-            named = self._documents.find(references)
-        found, unread = named
-        if unread:
-            return await self._unread.open(named, question, before, report=report)
-        if len(found) == 1 and reads != EXCERPTS:
-            return await self._documents.open_at(found[0])
-
-        def choose() -> Generator[None, None, Context]:
-            chooser, engine = ContextChooser(self._engine.llama, self._set_of(found), reads), self._engine
-            steps = reported(chooser.choose(question, before, None, lambda: engine.room), report)
-            return (yield from engine.sequences.aside(steps))
-
-        try:
-            context = await self._engine.run_steps(choose())
-        except CannotLayOut as problem:
-            raise RequestError(str(problem), param="reads") from problem
-        opened = {document: await self._documents.open_at(self._of(found, document)) for document in context.documents}
-        if context.share.kind == "excerpts":
-            return OpenExcerpts(context, opened)
-        return next(iter(opened.values()))
+            found = self._documents.find(references)
+        if found.unread:
+            context = await self._of_texts(found, reads, question, before, report)
+        elif len(found.read) == 1 and reads != EXCERPTS:
+            return await self._documents.open_at(found.read[0])
+        else:
+            chooser = ContextChooser(self._engine.llama, self._set_of(found.read), reads)
+            context = await self._evaluate(self._choose(chooser, question, before), report)
+        if isinstance(context.key, SourceText):  # a whole document, or a part of one
+            return await self._documents.open_text(context.key)
+        self._known.add(context)
+        return context
 
     async def text(self, reference: str) -> str:
         """Return the text of a document, whole even if it is read in parts; blanks stand for parts that are missing.
 
         Raise RequestError if the document is unknown or cannot be read, OctavoError if an index is damaged.
         """
-        found, unread = self._documents.find([reference])
-        texts = [await self._unread.text(upload) for upload in unread]
-        text = "".join(texts)
-        for document in found:
-            opened = await self._documents.open_at(document)
-            if opened.offset > len(text):
-                text += "[…]".ljust(opened.offset - len(text))
-            text += opened.text(self._engine.llama).text
+        found, text = self._documents.find([reference]), ""
+        for upload in found.unread:
+            with closing(await self._open_store()) as store:
+                text += store.document((await self._keep(store, upload)).number).text
+        for document in found.read:
+            context = await self._documents.open_at(document)
+            if document.offset > len(text):
+                text += "[…]".ljust(document.offset - len(text))
+            text += context.text_of(document).text
         return text
 
-    @staticmethod
-    def _of(found: Sequence[ReadDocument], text: SourceText) -> ReadDocument:
-        """Return the document with a text."""
-        return next(document for document in found if document.described["sha256"] == text.sha256)
-
-    def _set_of(self, found: Sequence[ReadDocument]) -> DocumentSet:
+    def _set_of(self, found: Sequence[ServedDocument]) -> DocumentSet:
         """Return the set of these documents: the last one, if it is equal."""
-        folders = {
-            SourceText(document.described["sha256"], document.name, Path(document.name)): document.folder
-            for document in found
-        }
-        if self._last is None or list(self._last.folders.values()) != list(folders.values()):
-            self._last = DocumentSet(self._engine.llama, self._library, folders, self._heads, lambda document: None)
-        return self._last
+        folders: dict[SourceText, Path] = {document: document.folder for document in found}
+        if self._set is None or list(self._set.folders.values()) != list(folders.values()):
+            llama, library = self._engine.llama, self._library
+            self._set = DocumentSet(llama, library, folders, self._heads, lambda document: None)
+        return self._set
+
+    def _choose(self, chooser: ContextChooser, question: str, before: str) -> Steps[Context]:
+        return chooser.choose(question, before, list(self._known), lambda: self._engine.room)
+
+    async def _of_texts(self, found: Found, reads: str, question: str, before: str, report: Report | None) -> Context:
+        """Choose passages of the texts, behind what is read of the likeliest one."""
+        with closing(await self._open_store()) as store:
+            documents = [await self._keep(store, upload) for upload in found.unread]
+            documents += [await self._keep_indexed(store, document) for document in found.read]
+            finder = PassageFinder(self._engine.llama, store, documents)
+            chooser = ContextChooser(self._engine.llama, finder, reads, None if reads == EXCERPTS else self._growing)
+            steps = self._choose(chooser, question, before)
+            async with self._planning:
+                planned = await asyncio.to_thread(_first_step, steps)
+            context = planned or await self._evaluate(steps, report)
+
+        def text_of(document: SourceText) -> TokenText:
+            assert isinstance(document, ServedDocument)
+            return replace(context.text_of(document), first_line=document.described.get("first_line", 1))
+
+        return replace(context, text_of=text_of)
+
+    async def _evaluate(self, steps: Steps[Context], report: Report | None) -> Context:
+        """Take the steps in the engine's thread."""
+
+        def evaluate() -> Generator[None, None, Context]:
+            return (yield from self._engine.sequences.aside(reported(steps, report)))
+
+        try:
+            return await self._engine.run_steps(evaluate())
+        except CannotLayOut as problem:
+            raise RequestError(str(problem), param="reads") from problem
+
+    async def _open_store(self) -> TextStore:
+        """Open the texts: a search needs a connection of its own."""
+        return await asyncio.to_thread(TextStore, self._library.folder / TEXTS)
+
+    async def _keep(self, store: TextStore, upload: QueuedDocument) -> ServedDocument:
+        """Keep the text of an upload, unless that was done before."""
+        file = SourceFile(upload.file, self._documents.extraction)
+        async with self._planning:
+            version = file.version
+            if version and store.find(version) is None:
+                await self._extract(upload)
+            kept = store.find(version) if version else None
+            if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
+                await asyncio.to_thread(store.forget, is_gone)
+                raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
+        values = kept.sha256, upload.name, upload.file, file, None, kept.number, kept.length
+        return ServedDocument(*values, id=upload.file.parent.name)
+
+    async def _extract(self, upload: QueuedDocument) -> None:
+        """Extract and keep the text of an upload in a process of its own: a long PDF would hold up this one."""
+        texts, extraction = self._library.folder / TEXTS, self._documents.extraction
+        process = WorkerProcess(name_of(KeepText), {"texts": str(texts), "extraction": vars(extraction)})
+        try:
+            result = await asyncio.to_thread(process.do, {"path": upload.path}, lambda message: None)
+        except Died as problem:
+            result = {"error": f"reading it ended with {problem}."}
+        finally:
+            await asyncio.to_thread(process.end)
+        if "error" in result:
+            raise RequestError(f"{upload.name} could not be read: {result['error']}")
+
+    async def _keep_indexed(self, store: TextStore, document: ServedDocument) -> ServedDocument:
+        """Keep the text that an index was made of, unless that was done before."""
+        context = await self._documents.open_at(document)
+        version = FileVersion(str(document.folder), 0, len(context.index.tokens))
+
+        def keep() -> SourceText:
+            text = context.text_of(document)
+            return store.add(Document(text.text, tuple(text.places), (), document.name, *version))
+
+        async with self._planning:
+            kept = store.find(version)
+            if kept is None:
+                kept = await asyncio.to_thread(keep)
+        return replace(document, number=kept.number, length=kept.length)
+
+
+class _Unread(GrowingIndexes):
+    """The indexes of documents that the library lists as unread."""
+
+    def missing(self, documents: Iterable[SourceText]) -> list[SourceText]:
+        """Return the documents that have no index by now; all, if they were read since the library listed them."""
+        documents = list(documents)
+        return super().missing(documents) or documents
+
+
+def _first_step(steps: Steps[Context]) -> Context | None:
+    """Take the first step of a choice, which uses no model; return a context that is known already."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    return None

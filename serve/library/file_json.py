@@ -9,14 +9,14 @@ from typing import Any
 
 from ...library import catalogue
 from ...library.background.reading_queue import QueuedDocument
-from .served_document import ReadDocument
+from .served_document import ServedDocument
 
 
-def document_as_json(parts: Sequence[ReadDocument], folders: Sequence[str], is_upload: bool) -> dict[str, Any]:
+def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is_upload: bool) -> dict[str, Any]:
     """Describe an indexed document: clients see its parts as one file. Those of an upload were all read."""
     first = parts[0]
     created = max(int(datetime.fromisoformat(part.manifest["created"]).timestamp()) for part in parts)
-    file = _file(first.id, first.file, first.described.get("bytes", 0), created, "processed", folders)
+    file = _file(first.id, first.file_name, first.described.get("bytes", 0), created, "processed", folders)
     if len(parts) < first.n_parts and not is_upload:
         missing = f"{len(parts)} of {first.n_parts} parts are read: `octavo index` reads the others."
         file["status_details"] = missing

@@ -3,46 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...ask.sources.find_sources import Passage
 from ...library.document_parts import n_parts_of
+from ...library.source_text import SourceText
+from ..engine.request import End
 
 
-class ReadDocument(NamedTuple):
-    """An indexed document, or a part of one that exceeds the context.
+@dataclass(frozen=True, eq=False)
+class ServedDocument(SourceText):
+    """The text of an upload, of an indexed document, or of a part of one that exceeds the context.
 
     Parameters
     ----------
     id : str
         Id for clients, the same for all parts of a file.
+    folder : Path
+        Folder of its index, if it has one.
+    manifest : dict
+        Manifest of its index.
     """
 
-    id: str
-    folder: Path
-    manifest: dict[str, Any]
+    id: str = ""
+    folder: Path = Path()
+    manifest: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def key(self) -> Path:
-        """Return what tells it from others."""
-        return self.folder
+    @classmethod
+    def indexed(cls, document_id: str, folder: Path, manifest: dict[str, Any]) -> ServedDocument:
+        """Return the document of an index."""
+        described = manifest["document"]
+        name = described["name"]
+        path = Path(described.get("path", name))
+        return cls(described["sha256"], name, path, id=document_id, folder=folder, manifest=manifest)
 
     @property
     def described(self) -> dict[str, Any]:
-        """Return the manifest's description of the document."""
-        described: dict[str, Any] = self.manifest["document"]
+        """Return the manifest's description of the document; of an upload, nothing."""
+        described: dict[str, Any] = self.manifest.get("document", {})
         return described
 
     @property
-    def name(self) -> str:
-        """Return its name, such as "long.txt, part 1 of 3"."""
-        return str(self.described["name"])
-
-    @property
-    def file(self) -> str:
-        """Return the name of its file, such as "long.txt"."""
-        is_part = "part" in self.described and "path" in self.described
-        return Path(self.described["path"]).name if is_part else self.name
+    def file_name(self) -> str:
+        """Return the name of its file, such as "long.txt"; `name` may be that of a part: "long.txt, part 1 of 3"."""
+        return self.path.name if "part" in self.described and "path" in self.described else self.name
 
     @property
     def n_parts(self) -> int:
@@ -50,22 +56,41 @@ class ReadDocument(NamedTuple):
         return n_parts_of(self.name) if "part" in self.described else 1
 
     @property
+    def offset(self) -> int:
+        """Return the offset of its text in the client's file, in characters."""
+        start: int = self.described.get("part", (0,))[0]
+        return start
+
+    @property
     def origin(self) -> str:
         """Return the folder of its file on this machine, with ~ for the user's own; "" of a text without a file."""
-        path = self.described.get("path")
-        if not path:
+        if "path" not in self.described:
             return ""
-        folder = Path(path).parent
-        home = Path.home()
+        folder, home = self.path.parent, Path.home()
         return f"~/{folder.relative_to(home)}".removesuffix("/.") if folder.is_relative_to(home) else str(folder)
 
-    def parts(self, documents: Iterable[ReadDocument]) -> list[ReadDocument]:
+    def parts(self, documents: Iterable[ServedDocument]) -> list[ServedDocument]:
         """Return the parts of its file among some documents, in order; the document alone if it has no parts."""
         if "part" not in self.described:
             return [self]
-        parts = {  # the file may have been read with another context before
+        parts = {  # the file may have been indexed with another context before
             document.name: document
             for document in documents
             if document.id == self.id and document.n_parts == self.n_parts and "part" in document.described
         }
-        return sorted(parts.values(), key=lambda part: part.described["part"])
+        return sorted(parts.values(), key=lambda part: part.offset)
+
+
+def with_id(text: SourceText) -> ServedDocument:
+    """Return a document of a context of the server, which has an id."""
+    assert isinstance(text, ServedDocument)
+    return text
+
+
+def sources_of(end: End) -> list[tuple[ServedDocument, Passage]]:
+    """Return the sources of an answer, with their places in the clients' files."""
+    found = [(with_id(document), passage) for document, passage in end.sources]
+    return [
+        (document, replace(passage, start=passage.start + document.offset, stop=passage.stop + document.offset))
+        for document, passage in found
+    ]

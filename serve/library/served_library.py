@@ -18,6 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...ask.answer.answer import Basis
+from ...ask.context.answer_context import Context
+from ...ask.context.document_set import OpenIndex
+from ...ask.search.ranking import Span
 from ...convert.identity import find_index, identity, usable_settings
 from ...convert.pipeline import prefill_attention_share
 from ...errors import OctavoError
@@ -26,6 +30,7 @@ from ...library.background.background_reader import start_reader
 from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue
 from ...library.batch.job import ReadingJob
 from ...library.file_texts import forget_texts
+from ...library.source_text import SourceText
 from ...library.text_store import is_gone
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import n_common
@@ -38,10 +43,8 @@ from ..engine.request import PromptProgress
 from ..engine.tasks import Report
 from ..request_error import RequestError
 from .file_json import document_as_json, upload_as_json
-from .open_document import OpenDocument
-from .other_libraries import find_upload
-from .served_document import ReadDocument
-from .upload_folder import UploadFolder, file_name, is_in_folder, uploads_of
+from .served_document import ServedDocument, with_id
+from .upload_folder import UploadFolder, file_name, find_upload, is_in_folder, uploads_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +57,7 @@ _LOOK, _START = 0.25, 5.0
 class Found(NamedTuple):
     """The documents of a request: those that are indexed, and uploads that are still being read."""
 
-    read: list[ReadDocument]
+    read: list[ServedDocument]
     unread: list[QueuedDocument]
 
 
@@ -79,8 +82,8 @@ class ServedLibrary:
         self._has_taken = False
         self._watching: asyncio.Task[None] | None = None
         self._lock = threading.Lock()
-        self._opened: dict[Path, OpenDocument] = {}
-        self.when_removed: Callable[[str], None] = lambda document_id: None
+        self._opened: dict[Path, Context] = {}
+        self.when_removed: Callable[[Callable[[SourceText], bool]], None] = lambda is_removed: None
         self.others: Sequence[Library] = ()
 
     def _uploads(self) -> dict[str, QueuedDocument]:
@@ -103,16 +106,16 @@ class ServedLibrary:
         self._queue.remove(upload)
         self._has_taken = True
 
-    def _indexes(self) -> Iterator[ReadDocument]:
+    def _indexes(self) -> Iterator[ServedDocument]:
         """Yield each document whose index fits the model's attention, the newest first."""
         snapshot = LibrarySnapshot(self._library)
         for folder, manifest in snapshot.indexes:
             described = manifest["document"]
             sha256 = described["sha256"]
             if any(find_index(self._llama, snapshot, sha256, settings) == folder for settings in self._identities):
-                yield ReadDocument(self._id_of(described), folder, manifest)
+                yield ServedDocument.indexed(self._id_of(described), folder, manifest)
 
-    def _documents(self) -> tuple[list[ReadDocument], dict[str, QueuedDocument]]:
+    def _documents(self) -> tuple[list[ServedDocument], dict[str, QueuedDocument]]:
         """Return the indexed documents, without the first parts of uploads that are being read; and these uploads."""
         uploads = self._uploads()
         return [document for document in self._indexes() if document.id not in uploads], uploads
@@ -135,11 +138,10 @@ class ServedLibrary:
         uploaded = [name for copy in self._folder.copies(document_id) for name in self._folder.folders_of(copy)]
         return list(dict.fromkeys([*([origin] if origin else []), *uploaded]))
 
-    def _is_upload(self, document: ReadDocument) -> bool:
+    def _is_upload(self, document: ServedDocument) -> bool:
         return self._folder.holds(document.described.get("path", ""))
 
-    def _folders_of_read(self, document: ReadDocument) -> list[str]:
-        """Return the folders that an indexed document is in."""
+    def _folders_of_read(self, document: ServedDocument) -> list[str]:
         return self._folders_of(document.id, "" if self._is_upload(document) else document.origin)
 
     def find(self, references: Sequence[str]) -> Found:
@@ -157,7 +159,7 @@ class ServedLibrary:
         """
         documents = self._documents()
         named = [each for name in references for each in self._named(name, *documents)]
-        read = {each.folder: each for each in named if isinstance(each, ReadDocument)}
+        read = {each.folder: each for each in named if isinstance(each, ServedDocument)}
         unread = {each.file: each for each in named if isinstance(each, QueuedDocument)}
         return Found(list(read.values()), list(unread.values()))
 
@@ -181,13 +183,23 @@ class ServedLibrary:
         paths += [each.described.get("path", "") for each in self._indexes() if each.id == document_id]
         return next((Path(path) for path in paths if path and os.path.isfile(path)), None)
 
-    async def open_at(self, document: ReadDocument) -> OpenDocument:
+    async def open_at(self, document: ServedDocument) -> Context:
         """Open an indexed document. Raise OctavoError if its index is damaged."""
         return await asyncio.to_thread(self._open, document)
 
+    async def open_text(self, text: SourceText) -> Context:
+        """Open the indexed document with a text.
+
+        Raise RequestError if the document was removed, OctavoError if its index is damaged.
+        """
+        for document in self._indexes():
+            if document.sha256 == text.sha256:
+                return await self.open_at(document)
+        raise RequestError(f"There is no document {text.name}.", 404, "not_found")
+
     def _named(
-        self, reference: str, finished: Sequence[ReadDocument], uploads: Mapping[str, QueuedDocument]
-    ) -> Sequence[ReadDocument | QueuedDocument]:
+        self, reference: str, finished: Sequence[ServedDocument], uploads: Mapping[str, QueuedDocument]
+    ) -> Sequence[ServedDocument | QueuedDocument]:
         """Return the documents with an id, or else with a name, or in a folder, or with names that fit a pattern.
 
         Of several with the same name, the newest counts, which is one that is being read if there is any.
@@ -204,14 +216,14 @@ class ServedLibrary:
             if document.name == reference:
                 return [document]
         for document in finished:
-            if document.file == reference:
+            if document.file_name == reference:
                 return document.parts(finished)
-        found: list[ReadDocument | QueuedDocument] = []
+        found: list[ServedDocument | QueuedDocument] = []
         found += [document for document in finished if is_in_folder(self._folders_of_read(document), reference)]
         found += [upload for name, upload in reading.items() if is_in_folder(self._folders_of(name), reference)]
         if not found and has_magic(reference):
             found += [document for document in finished if fnmatch(document.name, reference)]
-            found += [other for other in finished if fnmatch(other.file, reference) and other not in found]
+            found += [other for other in finished if fnmatch(other.file_name, reference) and other not in found]
             found += [upload for upload in reading.values() if fnmatch(upload.name, reference)]
         for name, upload in uploads.items():
             if not found and upload.problem and reference in (name, upload.name):
@@ -224,7 +236,7 @@ class ServedLibrary:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
         return found
 
-    def _open(self, document: ReadDocument) -> OpenDocument:
+    def _open(self, document: ServedDocument) -> Context:
         path = document.folder
         with self._lock:
             opened = self._opened.get(path)
@@ -234,18 +246,18 @@ class ServedLibrary:
                     return opened
             index, manifest = open_index(path, self._library.model_hash)
             catalogue.note_use(path)
-            described = manifest["document"]
-            offset = described["part"][0] if "part" in described else 0
-            opened = OpenDocument(document.id, path, index, described, offset, self._share(document))
+            text = OpenIndex(self._llama, index, manifest["document"])
+            spans = [Span(document, 0, len(index.tokens) - index.n_prefix)]
+            opened = Context(index, spans, [document], self._share(document), lambda _: text.text, document)
             self._opened[path] = opened
             return opened
 
-    def _share(self, document: ReadDocument) -> float:
+    def _share(self, document: ServedDocument) -> Basis:
         """Return the share of its file's tokens that a document has, which may be a part."""
         if "part" not in document.described:
-            return 1.0
+            return Basis("document")
         n_tokens = sum(part.described["tokens"] for part in document.parts(self._documents()[0]))
-        return float(document.described["tokens"] / n_tokens)
+        return Basis("part", share=document.described["tokens"] / n_tokens)
 
     def open_all(self) -> None:
         """Open all documents, so that prompts that begin with one find it. Leave out those that fail."""
@@ -254,12 +266,12 @@ class ServedLibrary:
                 with suppress(OctavoError):
                     self._open(document)
 
-    def begun_by(self, tokens: np.ndarray) -> OpenDocument | None:
+    def begun_by(self, tokens: np.ndarray) -> Context | None:
         """Find the longest open document that a prompt begins with."""
         n, found = self.shares_most(tokens, whole=True)
         return found if n else None
 
-    def shares_most(self, tokens: np.ndarray, whole: bool = False) -> tuple[int, OpenDocument | None]:
+    def shares_most(self, tokens: np.ndarray, whole: bool = False) -> tuple[int, Context | None]:
         """Find the open document with the longest common prefix with a prompt; return the length of the prefix, too.
 
         Parameters
@@ -274,7 +286,7 @@ class ServedLibrary:
             opened = list(self._opened.values())
         for document in opened:
             n = n_common(document.index.tokens, tokens)
-            if n > best and (not whole or n == document.n_tokens):
+            if n > best and (not whole or n == len(document.index.tokens)):
                 best, found = n, document
         return best, found
 
@@ -340,7 +352,7 @@ class ServedLibrary:
                 for name in failed:
                     await self._remove_indexes(name)  # of its first parts
                 if failed:
-                    await self._forget_texts()
+                    await asyncio.to_thread(forget_texts, [self._library.folder], is_gone)
             pending = any(not upload.problem for upload in uploads.values())
             if pending and time.monotonic() > started + _START:
                 started = time.monotonic()
@@ -364,18 +376,17 @@ class ServedLibrary:
 
     def list(self) -> list[dict[str, Any]]:
         """Describe all documents for clients, the newest first."""
-        by_id: defaultdict[str, list[ReadDocument]] = defaultdict(list)
+        by_id: defaultdict[str, list[ServedDocument]] = defaultdict(list)
         finished, uploads = self._documents()
         for document in finished:
             by_id[document.id].append(document)
-        indexed = [self._as_json(documents) for documents in by_id.values()]
+        indexed = [
+            document_as_json(first.parts(documents), self._folders_of_read(first), self._is_upload(first))
+            for documents in by_id.values()
+            for first in documents[:1]
+        ]
         begun = [upload_as_json(upload, self._folders_of(name)) for name, upload in uploads.items()]
         return sorted([*begun, *indexed], key=lambda file: -file["created_at"])
-
-    def _as_json(self, documents: Sequence[ReadDocument]) -> dict[str, Any]:
-        """Describe a file by its index, or the indexes of its parts."""
-        first = documents[0]
-        return document_as_json(first.parts(documents), self._folders_of_read(first), self._is_upload(first))
 
     def describe(self, document_id: str) -> dict[str, Any]:
         """Describe a document for clients. Raise RequestError if the document is unknown."""
@@ -401,11 +412,7 @@ class ServedLibrary:
         if not await self._remove_indexes(document_id) and upload is None:
             raise RequestError(f"There is no file {document_id}.", 404, "not_found")
         self._folder.remove(document_id)
-        self.when_removed(document_id)
-        await self._forget_texts()
-
-    async def _forget_texts(self) -> None:
-        """Forget the texts of files that are gone."""
+        self.when_removed(lambda text: with_id(text).id == document_id)
         await asyncio.to_thread(forget_texts, [self._library.folder], is_gone)
 
     async def _remove_indexes(self, document_id: str) -> int:

@@ -56,6 +56,9 @@ class DocumentAnswers:
         OctavoError
             The model or the documents cannot be used, or the question is empty.
         """
+        from ...ask.answer.notices import notices_of_budget, notices_of_whole
+        from ...ask.search.question_kinds import asks_about_whole
+
         if not question.strip():
             raise OctavoError("The question is empty.")
         if not documents:
@@ -69,6 +72,8 @@ class DocumentAnswers:
         assert answer is not None
         basis = answer.read
         assert basis is not None
+        of_whole = notices_of_whole(asks_about_whole(question), basis.share)
+        notices = {**answer.notices, **of_whole, **notices_of_budget(self._attention, session.llama.context.cache)}
         return GivenAnswer(
             answer=answer.text,
             finish_reason=answer.finish_reason,
@@ -78,7 +83,7 @@ class DocumentAnswers:
                 rest=session.rest,
                 documents=list(dict.fromkeys(_origin(path, origins)[0] for path in session.read_from)),
             ),
-            notices=[*progress.notices, *answer.notices.values()],
+            notices=[*progress.notices, *notices.values()],
         )
 
     def close(self) -> None:

@@ -114,13 +114,14 @@ function basisOf({ basis, documents, asked = [] }) {
   const names = namesOf(documents);
   const among = asked.length > 1 ? `, the likeliest of ${plural(asked.length, "document")}` : "";
   if (basis.kind === "document") return `From all of ${names}${among}`;
-  const from = basis.kind === "part" ? "From a part" : `From ${plural(basis.passages, "passage")}`;
-  const read = `${from}, ${percent(basis.share)} of ${names}`;
+  const passages = basis.passages ? plural(basis.passages, "passage") : "";
+  const part = passages ? `the part that was read and ${passages}` : "a part";
+  const read = `From ${basis.kind === "part" ? part : passages}, ${percent(basis.share)} of ${names}`;
   const those = asked.map(({ id, reading }) => ({ reading, file: files.get(currentId(id)) }));
   const being = those.filter(({ file }) => file?.status === "processing");
   if (being.length) return `${read}; the rest is being read${being.length === 1 ? readSoFar(being[0].file) : ""}`;
   const wasRead = those.some(({ reading }) => reading) && those.every(({ file }) => file);
-  return basis.kind === "excerpts" && wasRead ? `${read}; now all of it is read: ask again` : read;
+  return passages && wasRead ? `${read}; now all of it is read: ask again` : read;
 }
 
 /** Return how many of a prompt's tokens were not computed again. */

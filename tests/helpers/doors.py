@@ -30,7 +30,7 @@ _SENTENCES = {
     "length": r"answer was cut after \d|as many tokens as it may",
     "thought_was_cut": r"thought was (?:ended|cut)",
     "is_unfounded": "not in the text",
-    "needs_whole": "about all of it",
+    "needs_whole": "about all of (?:it|the text)",
     "warns_of_budget": r"cannot (?:read|attend|keep) as (?:little|few|much) as",
     "is_from_part": r"part of .* that is read|% of .* that are read|From a part",
 }

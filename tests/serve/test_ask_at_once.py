@@ -13,10 +13,11 @@ import pytest
 from helpers.pdf_files import PdfWriter
 from helpers.served import serving
 
+import octavo
 from octavo.ask.context import passages as unread
 from octavo.library.text_store import TEXTS
 from octavo.runtime.query_recorder import Recorder
-from octavo.serve.library import unread_finder
+from octavo.serve.library import document_finder
 
 FILLER = "A committee met again and talked about weather and bread prices.\n\n"
 FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
@@ -193,7 +194,7 @@ def test_documents_that_are_read_and_one_that_is_not_give_passages_together(held
     assert answer["basis"]["kind"] == "excerpts"
     opened = asyncio.run(held.server.finder.open(["book.md", parts["id"]], "auto", question))
     at, quotes = 0, []
-    for excerpt in opened.laid_out.excerpts:
+    for excerpt in opened.spans:
         attended(at + (excerpt.stop - excerpt.start) * 2 // 3)
         at += excerpt.stop - excerpt.start
         message = ask(held, ["book.md", parts["id"]], question, sources=True)["choices"][0]["message"]
@@ -203,6 +204,41 @@ def test_documents_that_are_read_and_one_that_is_not_give_passages_together(held
         assert source["quote"] == quotes[-1]
         assert source["line"] == text.count("\n", 0, source["start"]) + 1
     assert {FACT.strip(), "Ada Finch sold 119 loaves."} <= set(quotes)
+
+
+def test_what_is_read_of_a_document_counts(tiny_model, tmp_path):
+    """Passages follow it, also for a question about all of the document."""
+
+    class Stop(octavo.Progress):
+        n_tokens = 0
+
+        def advance(self, amount):
+            self.n_tokens += amount
+            if self.n_tokens > 1536:
+                raise KeyboardInterrupt
+
+    with serving(tiny_model, tmp_path, n_ctx=8192) as served:
+        served.hold()
+        book = f"{BOOK}{FILLER * 60}".encode()
+        file = served.upload("book.md", book)
+        path = served.server.documents.file_of(file["id"])
+        assert ask(served, file["id"])["basis"]["kind"] == "excerpts"
+        with pytest.raises(KeyboardInterrupt):
+            octavo.index_documents([path], served.server.documents._job.settings, progress=Stop())
+        shares = {}
+        for question in (QUESTION, "Summarise the whole book."):
+            answer = ask(served, file["id"], question, sources=True)
+            assert answer["document"] == [{"file_id": file["id"], "filename": "book.md"}]
+            assert answer["basis"]["kind"] == "part"
+            shares[question] = answer["basis"]["share"]
+            for annotation in answer["choices"][0]["message"].get("annotations", ()):
+                source = annotation["file_citation"]
+                assert source["quote"] == " ".join(book.decode()[source["start"] : source["stop"]].split())
+        assert all(0.1 < share < 1 for share in shares.values())
+        assert ask(served, file["id"], reads="excerpts")["basis"]["kind"] == "excerpts"
+        served.let_go()
+        assert served.read("book.md", book)["status"] == "processed"
+        assert ask(served, file["id"])["basis"]["kind"] == "document"
 
 
 def test_a_request_for_the_whole_document_waits_until_it_is_read(held):
@@ -236,7 +272,7 @@ def test_what_is_not_text_is_refused_at_once(held):
 
 
 def test_a_process_that_dies_over_a_text_is_reported(held, monkeypatch):
-    monkeypatch.setattr(unread_finder, "name_of", lambda work: "octavo.library.document_work:Gone")
+    monkeypatch.setattr(document_finder, "name_of", lambda work: "octavo.library.document_work:Gone")
     file = held.upload("book.md", BOOK.encode())
     body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
     status, error = held.refused("/v1/chat/completions", **body)
@@ -329,7 +365,7 @@ def test_passages_are_read_no_further_once_the_client_has_gone(held, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr(type(engine), "room", property(lambda engine: 10))
-        patched.setattr(llama, "read", read_slowly)
+        patched.setattr(llama, "prefill", read_slowly)
         body = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "document": file["id"]}
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{held.url}/v1/chat/completions", json=body, timeout=1)

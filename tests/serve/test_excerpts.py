@@ -76,11 +76,12 @@ def test_excerpts_are_laid_out_in_the_place_of_a_document(served, three, chosen)
     assert [each["filename"] for each in found["document"]] == ["ships.notes", "bread.notes"]
     opened = asyncio.run(served.server.finder.open(list(three), "excerpts", QUESTION))
     n_head = n_head_of(served)
-    own = {each.name: each.index.tokens for each in opened.documents}
+    library = served.server.documents
+    own = {each.name: asyncio.run(library.open_at(each)).index.tokens for each in opened.documents}
     tokens = [own[name][n_head + start : n_head + stop] for name, start, stop in chosen]
     np.testing.assert_array_equal(opened.index.tokens, np.concatenate([own["ships.notes"][:n_head], *tokens]))
     after = served.server.engine.llama.prompt().first_question(QUESTION)
-    assert found["usage"]["prompt_tokens"] == opened.n_tokens + len(after)
+    assert found["usage"]["prompt_tokens"] == len(opened.index.tokens) + len(after)
 
 
 def test_excerpts_of_one_short_document_are_the_document(served):
@@ -145,7 +146,7 @@ def test_a_removed_document_leaves_no_excerpts(served, monkeypatch):
     sequences, removed = served.server.engine.sequences, files["a.tmp"]["id"]
 
     def over_it():
-        opened = [own for own in sequences._documents_of.values() if own is not None]
+        opened = [own for own in sequences._contexts.values() if own is not None]
         return [own for own in opened if any(each.id == removed for each in own.documents)]
 
     served.wait_until_idle()

@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
-from octavo.serve.library.served_document import ReadDocument
+from octavo.serve.library.served_document import ServedDocument
 
 
 def document(name, part=None, document_id="file-1"):
-    described = {"name": name, "path": f"/uploads/{document_id}/long.txt", **({"part": part} if part else {})}
-    return ReadDocument(document_id, Path(name), {"document": described})
+    described = {
+        "sha256": name,
+        "name": name,
+        "path": f"/uploads/{document_id}/long.txt",
+        **({"part": part} if part else {}),
+    }
+    return ServedDocument.indexed(document_id, Path(name), {"document": described})
 
 
 def test_parts_are_those_of_one_reading_in_order():
@@ -20,4 +25,4 @@ def test_parts_are_those_of_one_reading_in_order():
     assert parts[0].parts(documents) == [parts[1], parts[2], parts[0]]
     assert before[1].parts(documents) == before
     assert whole.parts(documents) == [whole]
-    assert {part.file for part in [*documents]} == {"long.txt"}
+    assert {part.file_name for part in [*documents]} == {"long.txt"}

@@ -85,6 +85,9 @@ def test_a_part_is_called_so(window, server, report):
     server.basis = {"kind": "part", "passages": None, "share": 0.331}
     window.ask("What happened?")
     assert window.text(".basis") == "From a part, 33% of report.txt"
+    server.basis = {"kind": "part", "passages": 4, "share": 0.4}
+    window.ask("And then?")
+    assert window.texts(".basis")[1] == "From the part that was read and 4 passages, 40% of report.txt"
 
 
 def test_reading_can_be_cancelled(window, server, file):
