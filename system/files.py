@@ -409,10 +409,3 @@ def make_private(folder: Path) -> None:
         raise OctavoError(
             f"{folder} cannot be created: {problem.strerror}. Give another folder with `index_dir`."
         ) from problem
-
-
-def state_folder() -> Path:
-    """Return the folder of what octavo keeps for a user, such as lists and questions. It may not exist yet."""
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("octavo"))

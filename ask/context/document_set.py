@@ -278,7 +278,11 @@ def index_set(
             problems.append(str(problem))
     check_problems(indexed, problems, indexer.notice)
     folders = {document: folder for folder, document in indexed.items()}
-    heal = partial(index_one, indexer, progress=progress)
+
+    def heal(damaged: SourceText) -> None:
+        progress.begin(1)
+        index_one(indexer, damaged, progress)
+
     return DocumentSet(indexer.llama, indexer.library, folders, heads, heal)
 
 

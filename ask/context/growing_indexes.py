@@ -122,6 +122,7 @@ class GrowingIndexes:
         def heal(damaged: SourceText) -> None:
             for part in indexer.fit(document.extracted()[0]):
                 if part.sha256 == damaged.sha256:  # the others may not be read yet
+                    self._progress.begin(1)
                     index_one(indexer, part, self._progress)
 
         if folder not in self._sets:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...settings import DEFAULT_EXTRACTION, Extraction
-from ...system.files import FileVersion, state_folder
+from ...system.files import FileVersion
 from ...system.sqlite_file import SqliteFile
+from ...system.state_folder import state_folder
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pages (

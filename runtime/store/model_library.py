@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
-from ...system.files import PARTIAL, DamagedError, make_private, read_json, sha256_of, state_folder, write_json
+from ...system.files import PARTIAL, DamagedError, make_private, read_json, sha256_of, write_json
+from ...system.state_folder import state_folder
 from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
 
