@@ -127,24 +127,13 @@ NOT_OFFERED = {
     ("budget_warning_without_document", "MCP"): "The tools answer from documents alone.",
 }
 
-_PASSAGES_ALONE = "While a document is read, the server answers from passages alone."
-
-#: Cells that fail today. Whoever mends one removes it here: it is an error if such a cell passes.
-DRIFT = {
-    ("half_read_document", "chat completions"): _PASSAGES_ALONE,
-    ("half_read_document", "responses"): _PASSAGES_ALONE,
-    ("half_read_document", "messages"): _PASSAGES_ALONE,
-    ("half_read_document", "page"): _PASSAGES_ALONE,
-}
-
 
 def cells():
     for door in DOORS:
         for row in ROWS:
             cell = row.__name__, door.name
             if cell not in NOT_OFFERED:
-                marks = [pytest.mark.xfail(strict=True, reason=DRIFT[cell])] if cell in DRIFT else []
-                yield pytest.param(door, row, marks=marks, id=f"{door.name}-{row.__name__}")
+                yield pytest.param(door, row, id=f"{door.name}-{row.__name__}")
 
 
 @pytest.fixture(scope="module")
@@ -164,5 +153,4 @@ def test_each_door_shows_the_same(door, row, house):
 
 def test_tables_name_cells():
     names = {(row.__name__, door.name) for row in ROWS for door in DOORS}
-    assert names >= DRIFT.keys() | NOT_OFFERED.keys()
-    assert DRIFT.keys().isdisjoint(NOT_OFFERED)
+    assert names >= NOT_OFFERED.keys()

@@ -32,7 +32,7 @@ _SENTENCES = {
     "is_unfounded": "not in the text",
     "needs_whole": "about all of (?:it|the text)",
     "warns_of_budget": r"cannot (?:read|attend|keep) as (?:little|few|much) as",
-    "is_from_part": r"part of .* that is read|% of .* that are read|From a part",
+    "is_from_part": r"part of .* that is read|% of .* that are read|From (?:a part|the part that was read)",
 }
 
 _WRITERS: dict[str, Callable[[Path], object]] = {
@@ -368,14 +368,14 @@ class Http(Door):
                 self.house.index(path, how)
             yield
             return
-        # A server indexes nothing while it computes answers.
-        endless = {"prompt": "\n", "n_predict": N_CTX, "ignore_eos": True, "stream": True}
-        with served.client.stream("POST", "/completion", json=endless) as response:
-            next(response.iter_lines())
+        served.hold()
+        try:
             files = [served.upload(path.name, path.read_bytes())["id"] for path in documents]
             yield
             for file in files:
                 assert served.client.get(f"/v1/files/{file}").json()["status"] == "processing"
+        finally:
+            served.let_go()
 
     path = ""
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import octavo
+from octavo.errors import PromptError
 from octavo.prompts.call_grammar import calls_grammar, schema_grammar
 from octavo.serve.engine.grammar import Grammars
 from octavo.serve.request_error import RequestError
@@ -107,7 +108,7 @@ def test_a_schema_that_is_too_much_is_refused(grammars):
     deep = {"type": "integer"}
     for _ in range(500):
         deep = {"type": "object", "properties": {"a": deep}}
-    with pytest.raises(RequestError, match="more than 64 levels"):
+    with pytest.raises(PromptError, match="more than 64 levels"):
         schema_grammar(deep, "response_format")
     much = {"type": "string", "pattern": "^(" + "|".join(f"{i:x}+" for i in range(400_000)) + ")*$"}
     with pytest.raises(RequestError, match="This form of an answer cannot be used"):
