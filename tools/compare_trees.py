@@ -23,6 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from count_path import package_of
+
 #: Tokens in all, and those that are read one by one.
 TOKENS, STEPS = 1540, 24
 METHODS = ["dense", "auto", "sketch", "quest", "sparq", "squeezed", "squeezed2", "streaming", "h2o", "window", "duo"]
@@ -46,7 +48,7 @@ def main() -> None:
         return
     same = True
     with tempfile.TemporaryDirectory() as folder:
-        old, new = Checkout(arguments.old, Path(folder, "old")), Checkout(arguments.new, Path(folder, "new"))
+        old, new = (Checkout(tree, Path(folder, "state")) for tree in (arguments.old, arguments.new))
         for method in arguments.methods:
             hashes = [tree.run("logits", method) for tree in (old, new)]
             same &= hashes[0] == hashes[1]
@@ -74,15 +76,13 @@ class Checkout:
     ----------
     tree : Path
         Its folder.
-    folder : Path
-        An empty folder for a link to it.
+    state : Path
+        A folder for the lists of octavo.
     """
 
-    def __init__(self, tree: Path, folder: Path) -> None:
-        folder.mkdir()
-        (folder / "octavo").symlink_to(tree.resolve())
-        self._tree, state = tree, str(folder.parent / "state")
-        self._environment = {**os.environ, "PYTHONPATH": str(folder), "XDG_STATE_HOME": state}
+    def __init__(self, tree: Path, state: Path) -> None:
+        self._tree, path = tree, package_of(tree.resolve()).parent
+        self._environment = {**os.environ, "PYTHONPATH": str(path), "XDG_STATE_HOME": str(state)}
 
     def run(self, task: str, argument: str) -> Any:
         """Run a task of this script in a process."""
