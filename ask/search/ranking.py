@@ -20,8 +20,7 @@ PIECE = 128
 #: Weight of attention beside the words.
 _ATTENTION = 0.5
 
-#: What a document's highest score loses for each e-fold of its pieces: of more pieces the highest one is higher by
-#: chance.
+#: Length penalty: the maximum of many scores grows with their number, so subtract half of log(pieces).
 _LENGTH = 0.5
 
 

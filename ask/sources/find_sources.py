@@ -15,8 +15,8 @@ from ...runtime.llama import Llama
 from ...runtime.store.model_library import hash_text
 from ...settings import check_whole
 
-#: Least share of the attention that a source has: this, and in a short text, of whose sentences each gets much, so
-#: many times their mean share, but no more than the third. A sentence beside another needs half of it.
+#: A source needs 4 % of the attention; in a short text twice the mean share of its sentences, at most 25 %. A sentence
+#: beside a source needs half of that.
 _LEAST, _TIMES, _MOST = 0.04, 2, 0.25
 
 #: Sentences of a quote.

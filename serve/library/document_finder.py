@@ -79,8 +79,8 @@ class DocumentFinder:
     ) -> Context:
         """Choose the context of an answer.
 
-        While one of the documents is still being read, that is what the model has read of the likeliest one, and
-        passages of all that words find. A request that needs a whole document waits until all are read.
+        If a document is not indexed yet, use the prefilled part of the likeliest one, and BM25 passages of all
+        documents. A request that needs a whole document waits until all are indexed.
 
         Parameters
         ----------
