@@ -172,7 +172,7 @@ def listed(folder: str) -> dict[str, int]:
 
 def ask_server(address: str) -> tuple[int, int]:
     """Send a server a long prompt; returns its tokens, and those that came from a cache."""
-    message = {"role": "user", "content": TEXT.read_text("utf-8")[:4000]}
+    message = {"role": "user", "content": TEXT.read_text("utf-8")[:8000]}
     body = json.dumps({"messages": [message], "max_tokens": 2}).encode()
     request = urllib.request.Request(
         f"{address}/v1/chat/completions", body, {"Content-Type": "application/json"}, method="POST"
