@@ -53,7 +53,6 @@ def main() -> None:
     files = sorted({function.partition(":")[0] for function in ran})
     reaches = reached(tree, Path("cli/ask.py"))
     modules = sorted(name for name in reaches if not name.endswith("__init__.py"))
-    files = sorted({function.partition(":")[0] for function in ran})
     types = sorted(types_of_documents(tree))
     counted = {
         "functions that a question runs": ran,

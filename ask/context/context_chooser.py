@@ -67,18 +67,20 @@ class ContextChooser:
         return "being read" if self._growing is not None and self._growing.is_queued else "unread"
 
     @property
+    def _is_one(self) -> bool:
+        return len(self.documents) == 1 and self._read != EXCERPTS
+
+    @property
     def always(self) -> Context | None:
         """Return the one context that serves every question, or None if each question needs its own.
 
         Raise OctavoError if its index can neither be opened nor made again.
         """
-        is_one = len(self.documents) == 1 and self._read != EXCERPTS
-        return self.source.whole(self.documents[0]) if is_one and isinstance(self.source, DocumentSet) else None
+        return self.source.whole(self.documents[0]) if self._is_one and isinstance(self.source, DocumentSet) else None
 
     def is_settled(self, current: Context | None) -> bool:
         """Return whether no question needs another context than the current one."""
-        is_one = len(self.documents) == 1 and self._read != EXCERPTS
-        return is_one and current is not None and current.key is self.documents[0]
+        return self._is_one and current is not None and current.key is self.documents[0]
 
     def choose(
         self, question: str, before: str, known: Iterable[Context], n_batch: Callable[[], int] | None = None

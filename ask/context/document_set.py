@@ -278,11 +278,7 @@ def index_set(
             problems.append(str(problem))
     check_problems(indexed, problems, indexer.notice)
     folders = {document: folder for folder, document in indexed.items()}
-
-    def heal(damaged: SourceText) -> None:
-        progress.begin(1)
-        index_one(indexer, damaged, progress)
-
+    heal = partial(index_again, indexer, progress=progress)
     return DocumentSet(indexer.llama, indexer.library, folders, heads, heal)
 
 
@@ -293,6 +289,12 @@ def index_one(indexer: Indexer, document: SourceText, progress: ProgressOfMany) 
         return indexer.index(document, of_document)
     finally:
         of_document.end()
+
+
+def index_again(indexer: Indexer, damaged: SourceText, progress: ProgressOfMany) -> None:
+    """Index a document whose index is damaged, and show the progress of this one alone."""
+    progress.begin(1)
+    index_one(indexer, damaged, progress)
 
 
 def check_problems(usable: Collection[Any], problems: Sequence[str], notice: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ from ...progress import ProgressOfMany
 from ...settings import ReadSettings
 from ..sources.retrieval_heads import source_heads
 from .answer_context import Context
-from .document_set import DocumentSet, index_one, open_document_set
+from .document_set import DocumentSet, index_again, open_document_set
 from .partial_index import ReadPart, UnfinishedIndex
 
 #: Growth of the part of a document that is read, from which on it is taken anew: to attach it takes seconds.
@@ -122,8 +122,7 @@ class GrowingIndexes:
         def heal(damaged: SourceText) -> None:
             for part in indexer.fit(document.extracted()[0]):
                 if part.sha256 == damaged.sha256:  # the others may not be read yet
-                    self._progress.begin(1)
-                    index_one(indexer, part, self._progress)
+                    index_again(indexer, part, self._progress)
 
         if folder not in self._sets:
             self._sets[folder] = DocumentSet(indexer.llama, indexer.library, {text: folder}, [], heal)
