@@ -24,6 +24,7 @@ from ..system.free_memory import free_memory
 from ..system.threads import release_threads
 from .apis import (
     completions,
+    conversations,
     embeddings,
     files_api,
     llama_cpp,
@@ -34,6 +35,7 @@ from .apis import (
     openai_chat,
     responses,
     status,
+    vector_stores,
 )
 from .apis.ollama_body import ollama_error
 from .engine.engine import Engine
@@ -56,14 +58,17 @@ from .services import Server
 _MODULES = (
     openai_chat,
     completions,
+    conversations,
     embeddings,
     responses,
+    conversations,
     messages,
     ollama,
     ollama_models,
     llama_cpp,
     llama_cpp_server,
     files_api,
+    vector_stores,
     status,
     page_route,
 )

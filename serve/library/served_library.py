@@ -397,6 +397,10 @@ class ServedLibrary:
                 return file
         raise RequestError(f"There is no file {document_id}.", 404, "not_found")
 
+    def original(self, document_id: str) -> str:
+        """Return the id of the document that an upload is a copy of; its own id if it is none."""
+        return self._folder.copied(document_id)
+
     async def remove(self, document_id: str) -> None:
         """Remove a document's index and its uploaded file; stop reading it.
 
