@@ -30,6 +30,7 @@ from .apis import (
     llama_cpp,
     llama_cpp_server,
     messages,
+    model_lists,
     ollama,
     ollama_models,
     openai_chat,
@@ -69,6 +70,7 @@ _MODULES = (
     llama_cpp_server,
     files_api,
     vector_stores,
+    model_lists,
     status,
     page_route,
 )
@@ -178,13 +180,15 @@ def application(pool: ServerPool, access: Access) -> Starlette:
 
 def refusal(path: str, problem: RequestError) -> Response:
     """Return the response that refuses a request, in the form of the path's API."""
-    forms = {"/v1/messages": messages.anthropic_error, "/api/": ollama_error}
+    forms = {"/v1/messages": messages.anthropic_error, "/api/v0/": openai_error, "/api/": ollama_error}
     as_json = next((form for start, form in forms.items() if path.startswith(start)), openai_error)
     return JSONResponse(as_json(problem), problem.status)
 
 
 async def _failed(request: Request, problem: Exception) -> Response:
     error = refusal_of(problem)
+    if request.url.path.startswith("/v1/models") and model_lists.ANTHROPIC_VERSION in request.headers:
+        return JSONResponse(messages.anthropic_error(error), error.status)
     return refusal(request.url.path, error)
 
 
