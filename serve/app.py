@@ -59,7 +59,6 @@ from .services import Server
 _MODULES = (
     openai_chat,
     completions,
-    conversations,
     embeddings,
     responses,
     conversations,
