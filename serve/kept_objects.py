@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,15 +36,18 @@ class KeptObjects:
         What an object is, in errors.
     prefix : str
         Beginning of the ids, such as "conv".
+    fields : dict
+        The fields of an empty object: a file is damaged where a value has another type.
     """
 
-    def __init__(self, folders: Sequence[Path], name: str, kind: str, prefix: str) -> None:
+    def __init__(self, folders: Sequence[Path], name: str, kind: str, prefix: str, fields: dict[str, Any]) -> None:
         self._folders = [folder / name for folder in folders]
-        self._kind, self._prefix = kind, prefix
+        self._kind, self._prefix, self._fields = kind, prefix, {"created_at": 0, **fields}
 
     def add(self, **fields: Any) -> dict[str, Any]:
         """Keep a new object, and return it with its id and the time of its making."""
-        made = {"id": f"{self._prefix}_{uuid.uuid4().hex}", "created_at": int(time.time()), **fields}
+        named = {"id": f"{self._prefix}_{uuid.uuid4().hex}", "created_at": int(time.time())}
+        made = {**self._fields, **named, **fields}
         make_private(self._folders[0])
         self._write(self._folders[0] / f"{made['id']}.json", made)
         return made
@@ -100,9 +104,10 @@ class KeptObjects:
 
     def _read(self, file: Path) -> dict[str, Any]:
         try:
-            kept = read_json(file)
-        except OctavoError as problem:
-            raise RequestError(
-                f"The {self._kind} {file.stem} is damaged: delete it, and make it anew.", 500
-            ) from problem
-        return {"created_at": 0, **kept, "id": file.stem}
+            kept = {**deepcopy(self._fields), **read_json(file), "id": file.stem}
+            is_whole = all(type(kept[name]) is type(value) for name, value in self._fields.items())
+        except OctavoError:
+            is_whole = False
+        if not is_whole:
+            raise RequestError(f"The {self._kind} {file.stem} is damaged: delete it, and make it anew.", 500)
+        return kept

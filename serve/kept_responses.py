@@ -24,7 +24,7 @@ class Item(dict[str, Any]):
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> Item:
         """Return a client's item as OpenAI's API lists it: with a type, an id, and a message's content in parts."""
-        kind = str(stated.get("type", "message"))
+        kind = str(stated.get("type") or "message")
         made = f"{_PREFIXES.get(kind, 'item')}_{uuid.uuid4().hex}"
         item = cls({**stated, "type": kind, "id": str(stated.get("id") or made)})
         if kind == "message":

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
@@ -24,6 +24,10 @@ from .services import Server
 
 #: Memory that a model needs, in sizes of its file: weights, keys and values, and buffers.
 _NEEDS = 1.5
+
+#: Fields of the objects that clients keep on a server.
+_CONVERSATION: dict[str, Any] = {"metadata": {}, "items": [], "documents": []}
+_VECTOR_STORE: dict[str, Any] = {"name": "", "description": "", "metadata": {}, "files": [], "batches": []}
 
 
 class LoadableModel(NamedTuple):
@@ -96,12 +100,12 @@ class ServerPool:
     @cached_property
     def conversations(self) -> KeptObjects:
         """Return the conversations that clients made, with any model."""
-        return KeptObjects(self._folders, "conversations", "conversation", "conv")
+        return KeptObjects(self._folders, "conversations", "conversation", "conv", _CONVERSATION)
 
     @cached_property
     def vector_stores(self) -> KeptObjects:
         """Return the sets of documents that clients made, for any model."""
-        return KeptObjects(self._folders, "vector_stores", "vector store", "vs")
+        return KeptObjects(self._folders, "vector_stores", "vector store", "vs", _VECTOR_STORE)
 
     @property
     def _folders(self) -> list[Path]:

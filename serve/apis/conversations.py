@@ -41,9 +41,7 @@ async def create(request: Request) -> Response:
     """Answer POST /v1/conversations."""
     body = await parsed(request, ConversationBody)
     items = list(map(Item.of, body.items))
-    made = await asyncio.to_thread(
-        lambda: pool_of(request).conversations.add(metadata=body.metadata, items=items, documents=[])
-    )
+    made = await asyncio.to_thread(lambda: pool_of(request).conversations.add(metadata=body.metadata, items=items))
     return JSONResponse(_described(made))
 
 

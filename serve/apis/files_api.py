@@ -20,7 +20,7 @@ from ..request_error import RequestError
 from ..server_pool import pool_of
 from ..services import server_of
 from .paging import page_of
-from .store_files import files_of, forget_file
+from .store_files import files_of, forget_files
 
 #: Purposes of OpenAI's API that every file serves, and the most files on a page of their list.
 _PURPOSES, _MOST_FILES = ("user_data", "assistants"), 10_000
@@ -92,13 +92,14 @@ async def page(request: Request) -> Response:
 async def remove(request: Request) -> Response:
     """Answer DELETE /v1/files/ID: end its reading, or remove its index, for the named model or for all."""
     document_id, pool = request.path_params["id"], pool_of(request)
+    ids = {each for server in pool.loaded for each in server.documents.ids_of(document_id)}
     if "model" in request.query_params:
         await server_of(request).documents.remove(document_id)
     else:
         for server in [pool.server(name) for name in pool.holding(document_id)] or [server_of(request)]:
             await server.documents.remove(document_id)
         await asyncio.to_thread(forget_upload, [choice.library for choice in pool.unloaded], document_id)
-    await asyncio.to_thread(forget_file, pool.vector_stores, document_id)
+    await asyncio.to_thread(forget_files, pool.vector_stores, ids)
     return JSONResponse({"id": document_id, "object": "file", "deleted": True})
 
 

@@ -86,7 +86,7 @@ async def kept_item(stated: Mapping[str, Any], store: Callable[[str, str], Await
     for part in content:
         if isinstance(part, dict) and isinstance(data := part.get("file_data"), str) and "file_id" not in part:
             others = {name: value for name, value in part.items() if name != "file_data"}
-            part = {**others, "file_id": await store(part.get("filename") or "document", data)}
+            part = {**others, "file_id": await store(str(part.get("filename") or "document"), data)}
         parts.append(part)
     return Item.of({**stated, "content": parts})
 

@@ -155,7 +155,8 @@ async def _input(
     """Return the items of an input. A reference means an item that is kept, unless that is there already."""
     items, there = [], {item["id"] for item in before}
     for stated in [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input:
-        if stated.get("type", "item_reference") != "item_reference" or "role" in stated:
+        kind = stated.get("type") or ("item_reference" if set(stated) <= {"id", "type"} else "message")
+        if kind != "item_reference":
             items.append(await kept_item(stated, attachments.bring))
         elif (name := str(stated.get("id"))) not in there:
             items.append(pool_of(http_request).responses.item(name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -84,7 +84,7 @@ class KnownFiles:
     def find(self, file_id: str) -> dict[str, Any] | None:
         """Return a document; None if there is none."""
         for server in self._pool.loaded:
-            if (file := self._files.get(server.documents.original(file_id))) is not None:
+            if (file := self._files.get(server.documents.ids_of(file_id)[0])) is not None:
                 return file
         unloaded = find_upload([choice.library for choice in self._pool.unloaded], file_id)
         if unloaded is None or unloaded.parent.name != file_id:
@@ -118,16 +118,16 @@ def add_file(store: dict[str, Any], file_id: str, attributes: dict[str, Any]) ->
     return entry
 
 
-def drop_file(store: dict[str, Any], file_id: str) -> None:
-    """Remove a file from a vector store."""
-    store["files"] = [entry for entry in store["files"] if entry["id"] != file_id]
+def drop_files(store: dict[str, Any], file_ids: Collection[str]) -> None:
+    """Remove files from a vector store."""
+    store["files"] = [entry for entry in store["files"] if entry["id"] not in file_ids]
 
 
-def forget_file(stores: KeptObjects, file_id: str) -> None:
-    """Remove a file from all vector stores."""
+def forget_files(stores: KeptObjects, file_ids: Collection[str]) -> None:
+    """Remove files from all vector stores."""
     for store in stores.all():
-        if any(entry["id"] == file_id for entry in store["files"]):
-            stores.change(store["id"], lambda changed: drop_file(changed, file_id))
+        if any(entry["id"] in file_ids for entry in store["files"]):
+            stores.change(store["id"], lambda changed: drop_files(changed, file_ids))
 
 
 def counts_of(files: Sequence[StoreFile], n_cancelled: int = 0) -> dict[str, int]:

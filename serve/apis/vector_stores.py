@@ -20,7 +20,7 @@ from ..services import server_of
 from .api_body import ApiBody, ApiObject
 from .file_search import SearchSettings, search_as_json, searched
 from .paging import page_of
-from .store_files import KnownFiles, StoreFile, add_file, counts_of, drop_file
+from .store_files import KnownFiles, StoreFile, add_file, counts_of, drop_files
 
 _Result = TypeVar("_Result")
 
@@ -35,6 +35,12 @@ class StoreBody(ApiBody):
     description: str | None = None
     metadata: dict[str, Any] | None = None
     file_ids: list[str] = Field(default_factory=list)
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """Return the facts about the store that the request states."""
+        values = {"name": self.name, "description": self.description, "metadata": self.metadata}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class AddedFile(ApiObject):
@@ -71,8 +77,7 @@ class SearchBody(ApiBody, SearchSettings):
 async def create(request: Request) -> Response:
     """Answer POST /v1/vector_stores."""
     body, known = await parsed(request, StoreBody), KnownFiles.of(request)
-    fields = {"name": body.name or "", "description": body.description, "metadata": body.metadata or {}}
-    store: dict[str, Any] = {**fields, "files": [], "batches": []}
+    store: dict[str, Any] = {**body.stated, "files": []}
     for file_id in _known_ids(known, body.file_ids):
         add_file(store, file_id, {})
     made = await asyncio.to_thread(lambda: pool_of(request).vector_stores.add(**store))
@@ -93,10 +98,9 @@ async def retrieve(request: Request) -> Response:
 async def update(request: Request) -> Response:
     """Answer POST /v1/vector_stores/ID."""
     body = await parsed(request, StoreBody)
-    stated = {"name": body.name, "description": body.description, "metadata": body.metadata}
 
     def change(store: dict[str, Any]) -> dict[str, Any]:
-        store |= {name: value for name, value in stated.items() if value is not None}
+        store |= body.stated
         return store
 
     return JSONResponse(_described(await _changed(request, change), KnownFiles.of(request)))
@@ -151,7 +155,7 @@ async def drop(request: Request) -> Response:
     """Answer DELETE /v1/vector_stores/ID/files/FILE: the file itself stays."""
     name = request.path_params["file"]
     _file_in(await _store(request), name, KnownFiles.of(request))
-    await _changed(request, lambda store: drop_file(store, name))
+    await _changed(request, lambda store: drop_files(store, [name]))
     return JSONResponse({"id": name, "object": "vector_store.file.deleted", "deleted": True})
 
 
@@ -201,10 +205,10 @@ async def cancel_batch(request: Request) -> Response:
 
     def change(store: dict[str, Any]) -> dict[str, Any]:
         batch = _batch_in(store, request)
-        for file in known.in_store(store):
-            if file.state == "in_progress" and file.entry["id"] in batch["file_ids"]:
-                drop_file(store, file.entry["id"])
-                batch["is_cancelled"] = True
+        unread = [file.entry["id"] for file in known.in_store(store) if file.state == "in_progress"]
+        dropped = set(unread) & set(batch["file_ids"])
+        drop_files(store, dropped)
+        batch["is_cancelled"] = bool(dropped)
         return store
 
     store = await _changed(request, change)

@@ -397,9 +397,9 @@ class ServedLibrary:
                 return file
         raise RequestError(f"There is no file {document_id}.", 404, "not_found")
 
-    def original(self, document_id: str) -> str:
-        """Return the id of the document that an upload is a copy of; its own id if it is none."""
-        return self._folder.copied(document_id)
+    def ids_of(self, document_id: str) -> Sequence[str]:
+        """Return the ids of a document and of its copies, the document's own first."""
+        return self._folder.copies(self._folder.copied(document_id))
 
     async def remove(self, document_id: str) -> None:
         """Remove a document's index and its uploaded file; stop reading it.

@@ -98,12 +98,13 @@ def test_a_refused_turn_leaves_no_trace(talking):
     assert talking.client.get(f"{CONVERSATIONS}/{made['id']}/items").json()["data"] == []
 
 
-def test_conversations_outlive_the_server_and_a_damaged_one_can_be_deleted(tiny_model, tmp_path):
+@pytest.mark.parametrize("content", ["{", '{"items": {}}', "[]"])
+def test_conversations_outlive_the_server_and_a_damaged_one_can_be_deleted(tiny_model, tmp_path, content):
     with serving(tiny_model, tmp_path) as first:
         kept, damaged = (first.post(CONVERSATIONS, items=[{"role": "user", "content": "One."}]) for _ in range(2))
     [file] = tmp_path.rglob(f"{damaged['id']}.json")
     assert file.stat().st_mode & 0o77 == 0
-    file.write_text("{")
+    file.write_text(content)
     with serving(tiny_model, tmp_path) as second:
         [item] = second.client.get(f"{CONVERSATIONS}/{kept['id']}/items").json()["data"]
         assert item["content"] == [{"type": "input_text", "text": "One."}]

@@ -1,5 +1,7 @@
 """OpenAI's vector stores, and answers by `file_search`, by its own client and by plain HTTP."""
 
+import time
+
 import openai
 import pytest
 from helpers.served import serving
@@ -122,6 +124,29 @@ def test_a_file_that_is_deleted_leaves_its_stores(talking, client):
     assert client.vector_stores.retrieve(store.id).file_counts.total == 0
     talking.read("store_leaving.txt", b"Gulls follow the plough. " * 30)
     assert client.vector_stores.retrieve(store.id).file_counts.total == 0
+
+
+def test_a_file_leaves_its_stores_by_the_name_of_a_copy(talking, client):
+    text = b"Terns dive for sprats. " * 30
+    upload = talking.read("store_terns.txt", text)
+    copy = talking.upload("store_terns_marked.txt", b"\xef\xbb\xbf" + text)["id"]
+    while talking.client.get(f"/v1/files/{copy}").json()["id"] != upload["id"]:  # until it is known to be a copy
+        time.sleep(0.1)
+    store = client.vector_stores.create(file_ids=[upload["id"]])
+    client.files.delete(copy)
+    talking.read("store_terns.txt", text)
+    assert client.vector_stores.retrieve(store.id).file_counts.total == 0
+
+
+def test_a_damaged_store_does_not_hide_the_others(client, talking, store):
+    damaged = client.vector_stores.create(name="Damaged")
+    [file] = talking.server.library.folder.rglob(f"{damaged.id}.json")
+    file.write_text('{"files": 3}')
+    assert store.id in [each.id for each in client.vector_stores.list()]
+    assert damaged.id not in [each.id for each in client.vector_stores.list()]
+    with pytest.raises(openai.InternalServerError, match="delete it"):
+        client.vector_stores.retrieve(damaged.id)
+    assert client.vector_stores.delete(damaged.id).deleted
 
 
 def test_a_search_finds_passages(client, store, files):
