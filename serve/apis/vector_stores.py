@@ -208,7 +208,7 @@ async def cancel_batch(request: Request) -> Response:
         unread = [file.entry["id"] for file in known.in_store(store) if file.state == "in_progress"]
         dropped = set(unread) & set(batch["file_ids"])
         drop_files(store, dropped)
-        batch["is_cancelled"] = bool(dropped)
+        batch["is_cancelled"] = batch.get("is_cancelled", False) or bool(dropped)
         return store
 
     store = await _changed(request, change)
