@@ -69,7 +69,7 @@ def test_a_conversation_is_changed_and_deleted(client):
 
 
 def test_a_conversation_remembers_its_documents(talking):
-    file = talking.read("log.txt", b"The keeper saw 90 ships in April. " * 20)
+    file = talking.read("april.txt", b"The keeper saw 90 ships in April. " * 20)
     made = talking.post(CONVERSATIONS)
     talking.post(RESPONSES, input="Hello.", conversation=made["id"], document=file["id"])
     again = talking.post(RESPONSES, input="And now?", conversation=made["id"])
