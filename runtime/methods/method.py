@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cpu_kernels.layout.hooks import Hooks
+from ...cpu_kernels.layout.limits import Limits
+from ...cpu_kernels.layout.spans import LIMITS_APART
 from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import Rope
@@ -146,6 +148,8 @@ class Method(Parameters):
         The method's name in the table METHODS.
     presets : mapping
         Values of parameters by the name of each preset.
+    limits : Limits
+        The largest heads that the hooks compute.
     state : numpy.dtype
         The record that the hooks read and write for each head; empty for none.
     storage : Storage
@@ -171,6 +175,7 @@ class Method(Parameters):
     """
 
     hooks: ClassVar[Hooks]
+    limits: ClassVar[Limits] = Limits()
     state: ClassVar[np.dtype] = np.dtype([])
     storage: ClassVar[Storage] = Storage.MAPPED
     has_budget: ClassVar[bool] = True
@@ -222,6 +227,13 @@ class Method(Parameters):
     def reads_columns(self) -> bool:
         """Return whether the method reads components from the stored rows; rotated q4_0 rows have none."""
         return False
+
+    def excess(self, shape: Shape) -> str:
+        """Return which size of a head exceeds what the hooks compute, and the way out; "" if none does."""
+        for limits in (self.limits, LIMITS_APART) if getattr(self, "select", "") == "head" else (self.limits,):
+            if problem := limits.excess(shape):
+                return f"{problem}: {limits.way_out}"
+        return ""
 
     @property
     def turns(self) -> bool:
