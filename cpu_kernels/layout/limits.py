@@ -37,3 +37,7 @@ class Limits:
         if shape.group > self.group:
             return f"{shape.group:,} query heads share a KV head, and {self.group:,} are the most here"
         return ""
+
+
+#: Those of query heads that select apart: a set of them is the bits of an int64 (spans.py).
+LIMITS_APART = Limits(group=64, way_out="leave out select=head")

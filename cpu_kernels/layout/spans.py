@@ -9,7 +9,6 @@ from ..numba_support.compile import kernel
 from ..numba_support.views import array_at
 from ..rows.tiles import CHUNK_ROWS
 from .head import ANY_ORDER, chunk_at, chunk_keys, chunk_values, tail_key, tail_value
-from .limits import Limits
 
 #: Stored rows, in a run or in a list.
 SPAN = np.dtype(
@@ -29,9 +28,6 @@ SPAN = np.dtype(
 
 #: In place of a set of query heads: the whole group.
 ALL_HEADS = 0
-
-#: Limits of query heads that attend apart: a set of them is the bits of an int64.
-LIMITS_APART = Limits(group=64, way_out="leave out select=head")
 
 #: More spans than any head has: methods do not know in advance how many they will write.
 _MANY = 1 << 40
