@@ -164,7 +164,7 @@ def cluster_keys(
 
 def _fitted(counts: np.ndarray, most: np.ndarray) -> np.ndarray:
     """Return counts of segments that rounding may have made larger than they can be, with the excess in others."""
-    fitted = np.minimum(counts, most)
+    fitted: np.ndarray = np.minimum(counts, most)
     room = np.repeat(np.arange(len(counts)), most - fitted)
     np.add.at(fitted, room[: counts.sum() - fitted.sum()], 1)
     return fitted

@@ -1,8 +1,8 @@
 """State the largest heads that kernels compute. Their memory has room for no more, and they check no size themselves.
 
 A method's kernels have limits of their own, by the arrays of their state and scratch; its file states them. They are
-checked when the method is assigned to a layer (runtime/methods/assignment.py). The limits of all kernels are those of a
-`Shape`, and are checked when a model's graph is read (runtime/graph/attention_nodes.py).
+checked when the method is assigned to a layer (runtime/methods/assignment.py). All kernels have the limits of a `Shape`,
+which are checked when a model's graph is read (runtime/graph/attention_nodes.py).
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ class Limits:
         return ""
 
 
-#: Those of query heads that select apart: a set of them is the bits of an int64 (spans.py).
+#: Limits of query heads that select apart: a set of them is the bits of an int64 (spans.py).
 LIMITS_APART = Limits(group=64, way_out="leave out select=head")

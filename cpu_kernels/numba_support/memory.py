@@ -9,9 +9,8 @@ from typing import Any
 
 import llvmlite.binding
 from llvmlite import ir
-from numba import types
+from numba import errors, types
 from numba.core import cgutils
-from numba.core.errors import RequireLiteralValue
 from numba.extending import intrinsic
 
 from .compile import kernel
@@ -207,7 +206,7 @@ def stack_bytes(typing: Any, n_bytes: Any) -> Any:
     Memory whose size depends on a model is borrowed: see `borrow`.
     """
     if not isinstance(n_bytes, types.IntegerLiteral):
-        raise RequireLiteralValue("The size of memory on the stack must be a constant: borrow other memory.")
+        raise errors.RequireLiteralValue("The size of memory on the stack must be a constant: borrow other memory.")
     return types.int64(n_bytes), lambda context, builder, signature, args: _stack_of(
         builder, ir.Constant(ir.IntType(64), n_bytes.literal_value)
     )

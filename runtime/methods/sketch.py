@@ -76,7 +76,7 @@ class Sketch(Method):
         return {"n_coded": 1, "trained": 1, **of_keys, **codebooks}
 
     def check_kept(self, shape: Shape, n_rows: int, state: Mapping[str, np.ndarray]) -> bool:
-        """Return whether all columns exist, and whether as many rows were trained on and coded as there always are."""
+        """Return whether all columns exist, and whether the numbers of trained and of coded rows are right."""
         n_ready, columns = max(n_rows - RECENT, 0) // BLOCK_ROWS, np.sort(state["order"])
         trained, n_coded = int(state["trained"][0]), int(state["n_coded"][0])
         due = int(_trained_rows(np.array(n_ready)))
@@ -127,7 +127,7 @@ class Sketch(Method):
 
 
 def _trained_rows(n_ready: np.ndarray) -> np.ndarray:
-    """Return on how many rows codebooks are found where n_ready blocks get codes: TRAINED, twice as many, and so on."""
+    """Return on how many rows codebooks are found where n_ready blocks get codes: TRAINED, its double, and so on."""
     doublings = np.floor(np.log2(np.maximum(n_ready * BLOCK_ROWS / TRAINED, 0.5)))
     rows: np.ndarray = np.where(doublings >= 0, TRAINED * 2 ** np.maximum(doublings, 0).astype(np.int64), 0)
     return rows
