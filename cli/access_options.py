@@ -25,7 +25,7 @@ def _access(
     """Gather the options of these names."""
     from ..serve.http.access import Access
 
-    if api_key is None and "OCTAVO_API_KEY" in os.environ:  # click takes an empty variable for none
+    if api_key is None and "OCTAVO_API_KEY" in os.environ:  # click ignores an empty variable
         api_key = ""
     return Access(host, port, api_key, allowed_hosts, allowed_origins, max_upload << 20)
 

@@ -269,7 +269,7 @@ def _gemma_object(text: str, at: int) -> tuple[dict[str, Any], int] | None:
 
 
 def _gemma_end(text: str, at: int) -> int:
-    """Return the place after the last brace before another token than that of strings, outside of these; -1 without."""
+    """Return the place after the last brace outside of strings and before any other token; -1 without a brace."""
     stop = -1
     while True:
         token = text.find("<", at)

@@ -1,7 +1,7 @@
 """Read calls of functions and literals in Python's notation, in one pass over the text.
 
-Python's own parser takes the text of a model for a program: it has no limit of time, and some of its literals are no
-JSON.
+Python's own parser takes the text of a model for a program: it has no limit of time, and JSON lacks
+some of its literals.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def python_calls(text: str, names: Collection[str]) -> list[tuple[str, dict[str,
     reader, calls = _Reader(text), list[tuple[str, dict[str, Any]]]()
     known = re.compile(rf"({'|'.join(map(re.escape, sorted(names, key=len, reverse=True)))})\s*+\(")
     in_list = reader.takes("[")
-    while not reader.is_at_end and not reader.sees("]"):
+    while not reader.is_at_end and not reader.precedes("]"):
         calls.append((reader.matched(known)[1], dict(reader.arguments())))
         if not reader.takes(","):
             break
@@ -86,13 +86,13 @@ class _Reader:
         """Return whether all is read."""
         return self._at == len(self._text)
 
-    def sees(self, text: str) -> bool:
+    def precedes(self, text: str) -> bool:
         """Return whether a text comes next."""
         return self._text.startswith(text, self._at)
 
     def takes(self, text: str) -> bool:
         """Read a text and the blanks after it, if it comes next. Return whether it does."""
-        if not self.sees(text):
+        if not self.precedes(text):
             return False
         self._at += len(text)
         self._skip_blanks()
@@ -134,7 +134,7 @@ class _Reader:
             return self._string()
         if (name := _NAME.match(self._text, self._at)) is not None:
             if name[0] not in _VALUES:
-                raise ValueError(f"{name[0]} is no value")
+                raise ValueError(f"{name[0]} is not a value")
             return _VALUES[self.matched(_NAME)[0]]
         return self._number()
 
@@ -156,7 +156,7 @@ class _Reader:
         while not self.takes("}"):
             key = self.value()
             if isinstance(key, list | dict):
-                raise ValueError("a key that is no value")
+                raise ValueError("a list or a dictionary as a key")
             self.expect(":")
             found[key] = self.value()
             if not self.takes(","):
@@ -165,9 +165,9 @@ class _Reader:
         return found
 
     def _string(self) -> str:
-        """Read a string, or several that stand side by side, which are one."""
+        """Read a string, or several side by side, which are one."""
         parts = []
-        while self.sees("'") or self.sees('"'):
+        while self.precedes("'") or self.precedes('"'):
             written = _LONE.sub(r"\\\\", self.matched(_STRING)[0]).replace("\n", "\\n").replace("\r", "\\r")
             parts.append(_evaluated(written))
         return "".join(parts)
@@ -187,4 +187,4 @@ def _evaluated(token: str) -> Any:
     try:
         return ast.literal_eval(token)
     except SyntaxError as problem:
-        raise ValueError(f"{token} is no value") from problem
+        raise ValueError(f"{token} is not a value") from problem

@@ -14,7 +14,7 @@ from .call_parser import CallParser, FoundCall
 from .message_forms import ID_LENGTH
 from .thought_splitter import Part, n_begun
 
-#: Most texts that begin calls, and are none, in an answer: each may be looked for to the end of the text. A model that
+#: Most texts of an answer that only begin as calls: each may be looked for to the end of the text. A model that
 #: repeats them without end calls nothing.
 _MOST_FAILED = 50
 
@@ -215,4 +215,4 @@ def _parts(found: Sequence[str | ToolCall], is_thought: bool = False) -> list[Pa
 
 def _tool_call(call: FoundCall) -> ToolCall:
     arguments = json.dumps(call.arguments, ensure_ascii=False)
-    return ToolCall(call.name, arguments.encode(errors="replace").decode())  # a half surrogate pair is no character
+    return ToolCall(call.name, arguments.encode(errors="replace").decode())  # half a surrogate pair cannot be sent

@@ -172,7 +172,7 @@ class ServerPool:
     async def _opened(self, choice: LoadableModel) -> Server:
         """Load a model in a thread of its own: a process that stops does not wait for it.
 
-        A server that nobody waits for any more is closed.
+        A server whose request was given up is closed.
         """
         loop = asyncio.get_running_loop()
         self._opening = opening = loop.create_future()

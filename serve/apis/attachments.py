@@ -35,7 +35,7 @@ class Attachments:
             self.documents.append(reference)
 
     def numbers(self) -> dict[str, int]:
-        """Return the number of each document by its id: its place among those of messages, or after all of these."""
+        """Return the number of each document by its id: its place in the messages, or after all of them."""
         ids, n_blocks = self._server.documents.ids([*self._in_messages, *self._named]), len(self._in_messages)
         found: dict[str, int] = {}
         for number, named in enumerate(ids[:n_blocks]):

@@ -230,7 +230,7 @@ class Engine:
         return bool(self._waiting or self._running or self._forgotten or self._tasks or self._closing)
 
     def _work(self) -> None:
-        """Take turns until the engine is closed. Whatever happens, every request is told."""
+        """Take turns until the engine is closed. Whatever happens, every request gets an answer or an error."""
         try:
             self._take_turns()
         except BaseException:
