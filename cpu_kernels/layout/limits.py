@@ -1,8 +1,8 @@
 """State the largest heads that kernels compute. Their memory has room for no more, and they check no size themselves.
 
 A method's kernels have limits of their own, by the arrays of their state and scratch; its file states them. They are
-checked when the method is assigned to a layer (runtime/methods/assignment.py). All kernels have the limits of a `Shape`,
-which are checked when a model's graph is read (runtime/graph/attention_nodes.py).
+checked when the method is assigned to a layer (runtime/methods/assignment.py). All kernels have limits, too, of a
+`Shape`: they are checked when a model's graph is read (runtime/graph/attention_nodes.py).
 """
 
 from __future__ import annotations
