@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -51,7 +52,7 @@ async def lm_studio_model(request: Request) -> Response:
 async def _described(pool: ServerPool) -> list[dict[str, Any]]:
     """Describe each model, those that are not loaded by the headers of their files."""
     loaded = {server.engine.name: ModelCard(server).as_openai() for server in pool.loaded}
-    started = min(described["created"] for described in loaded.values())
+    started = min((described["created"] for described in loaded.values()), default=int(time.time()))
     others = {"object": "model", "created": started, "owned_by": "octavo", "state": "not-loaded"}
     described = []
     for name, choice in pool.choices.items():

@@ -11,8 +11,9 @@ from starlette.routing import Route
 
 from ...prompts.chat_template import TEMPLATE_NAME, special_tokens
 from ...runtime.llama import Llama
-from ..http.requests import parsed
+from ..http.requests import openai_error, parsed
 from ..request_error import RequestError
+from ..server_pool import pool_of
 from ..services import server_of
 
 
@@ -66,7 +67,10 @@ async def tokenizer_info(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """Answer GET /health."""
+    """Answer GET /health: 503 if the engine of a model has failed."""
+    for server in pool_of(request).loaded:
+        if server.engine.has_failed:
+            return JSONResponse({"status": "error", **openai_error(server.engine.refusal())}, 503)
     return JSONResponse({"status": "ok"})
 
 
