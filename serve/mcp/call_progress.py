@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ...errors import shown
 from ...progress import Progress
 
 #: Seconds between two reports within a task.
@@ -49,8 +50,8 @@ class CallProgress(Progress):
     def notice(self, sentence: str) -> None:
         """Keep a notice for the result."""
         self.check()
-        if sentence not in self.notices:
-            self.notices.append(sentence)
+        if (told := shown(sentence)) not in self.notices:
+            self.notices.append(told)
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
         """Begin a task, and report it."""
