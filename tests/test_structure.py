@@ -111,14 +111,12 @@ SHORT = {
     "system/usable_cpus.py": "three numbers that documents, models and the command line ask for",
     "runtime/compile_kernels.py": "a command of its own",
     "runtime/selftest.py": "a command of its own",
-    "workers/worker_main.py": "a command of its own",
     "prompts/model.py": "a protocol",
     "ask/search/question_kinds.py": "to merge",
     "cli/read.py": "a command of its own",
     "documents/xml_text.py": "four functions that all families of documents share",
     "evaluation/folders/folder_needle.py": "one task, one file",
     "library/bm25.py": "to merge",
-    "system/state_folder.py": "help and notices need it, without NumPy",
 }
 
 #: Modules in a `methods` folder that belong to no single method.

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import psutil
 
 from ...errors import shown
+from ...settings import state_folder
 from ...system.files import make_private
 from ...system.locks import is_locked
 from ...system.sqlite_file import bound, sqlite_errors
-from ...system.state_folder import state_folder
 
 #: Columns that older versions of octavo do not have.
 _ADDED = {
