@@ -168,7 +168,7 @@ class _Notes:
         if time.monotonic() > self._noted + _NOTE:
             self._noted = time.monotonic()
             progress = self._task, self._unit, self._done, self._total, self._began, self._before
-            with suppress(OctavoError):  # only a display: the reading goes on
+            with suppress(OctavoError):  # only a display: the reading continues
                 self._queue.note_progress(self._document, *progress)
 
 
