@@ -52,9 +52,9 @@ def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> Non
     On a narrow terminal names are shortened and columns left out: `octavo list | cat` has all.
 
     State says what may go: `changed` and `gone` of what became of the document's file, `unfinished` of a build that was
-    interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes. `away` means that the document's
-    folder is missing, perhaps because its drive is not connected: `octavo prune` keeps the index. `(profile)` is what
-    `octavo profile` has measured so far. Documents that are read in the background come last, with how far that is.
+    interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes. It keeps an index that is `away`:
+    the document's folder is missing, perhaps because its drive is not connected. `(profile)` has the measurements of an
+    unfinished `octavo profile`. Documents that are read in the background come last, with how far that is.
     """
     from ..library.catalogue import older_versions
 
@@ -226,9 +226,10 @@ def prune_indexes(
 ) -> None:
     """Remove indexes that are of no more use.
 
-    Without options these are the stale and the unfinished ones, but not what an interrupted profile has measured. With
-    several options, each of them chooses more. What is being made stays. With the stale ones, the kept texts of files
-    that are gone are forgotten. A file whose folder is missing is not gone: its drive may not be connected.
+    Without options these are the stale and the unfinished ones, but no measurements of interrupted profiles. With
+    several options, each of them chooses more. Indexes and profiles that a process is making stay. With the stale ones,
+    the kept texts of files that are gone are forgotten. A file whose folder is missing is not gone: its drive may not
+    be connected.
     """
     from ..library.catalogue import CHANGED, DAMAGED, GONE, UNFINISHED
     from ..library.file_texts import forget_texts

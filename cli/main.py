@@ -147,7 +147,7 @@ def main() -> None:
 
 
 def _raise_limit_of_descriptors() -> None:
-    """Let this process, and those that it starts, open as many files and connections as the system allows."""
+    """Let this process, and all that it starts, open all files and connections that the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

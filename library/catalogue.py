@@ -118,14 +118,14 @@ def _names_in(library: Path) -> set[str]:
 
 
 def _entry_of(folder: Path, model: str) -> Entry | None:
-    """Return an index of a model's library; None for what is none, or is removed meanwhile."""
+    """Return an index of a model's library; None for another folder, or one that is removed meanwhile."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return _read_entry(folder, model)
     return None
 
 
 def _read_entry(folder: Path, model: str) -> Entry | None:
-    """Return an index; None for what is none. Raise FileNotFoundError if it is removed meanwhile."""
+    """Return an index; None for another folder. Raise FileNotFoundError if it is removed meanwhile."""
     unfinished, changed, manifest = folder.name.endswith(PARTIAL), _time(folder), None
     if not folder.is_dir() or not (unfinished or (folder / MANIFEST).exists()):
         return None
@@ -148,7 +148,7 @@ def _read_entry(folder: Path, model: str) -> Entry | None:
 
 
 def _state_of_partial(folder: Path) -> str:
-    """Return whether a process makes what is in a folder."""
+    """Return whether a process makes the index, or the profile, in a folder."""
     if not is_locked(folder):
         return UNFINISHED
     return BEING_MEASURED if is_profile(folder) else BEING_READ

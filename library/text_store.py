@@ -187,7 +187,7 @@ class TextStore(SqliteFile):
         self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (block, _split_characters(text)))
 
     def _index_words_anew(self) -> None:
-        """Index the words of all texts, inside a transaction: SQLite takes out no words that it is not told."""
+        """Index the words of all texts, inside a transaction: SQLite forgets only words that it is given."""
         self._db.execute("INSERT INTO words (words) VALUES ('delete-all')")
         for (number,) in self._db.execute("SELECT number FROM texts").fetchall():
             with suppress(DamagedError):  # its words are in the index once it is healed
@@ -291,8 +291,8 @@ class TextStore(SqliteFile):
         list of Piece
             The best first; none if no text has a word of the question.
         """
-        asked = with_subject(question, before)
-        return self._healing(lambda: self._search(numbers, *asked))
+        both = with_subject(question, before)
+        return self._healing(lambda: self._search(numbers, *both))
 
     def _search(self, numbers: Sequence[int], question: str, before: str) -> list[Piece]:
         with self._transaction("DEFERRED"):  # other processes add and forget texts meanwhile

@@ -59,7 +59,7 @@ class MappedFile:
         return np.asarray(self)
 
     def madvise(self, advice: int) -> None:
-        """Tell the system how the file will be read, by one of `mmap.MADV_...`."""
+        """Advise the system how the file will be read, by one of `mmap.MADV_...`."""
         _libc.madvise(self.start, self.n_bytes, advice)
 
 

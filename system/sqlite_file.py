@@ -58,13 +58,13 @@ class SqliteFile:
                 yield
 
     def _erase_forgotten(self) -> None:
-        """Leave nothing on the disk of what was deleted: free pages and the log would still hold it."""
+        """Leave nothing on the disk of deleted rows: free pages and the log would still hold them."""
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def _address(path: Path) -> str:
-    """Return the address of a file: where no log can be written beside it, nobody changes it."""
+    """Return the address of a file: where no log can be written beside it, no process changes it."""
     how = "?immutable=1" if path.exists() and not os.access(path.parent, os.W_OK) else ""
     return f"file:{quote(os.fsencode(path.absolute()))}{how}"
 
@@ -84,7 +84,7 @@ def _is_local(folder: Path) -> bool:
 
 
 def bound(path: str) -> str | bytes:
-    """Return a path or a name for a column: that of a file whose name is not UTF-8 as bytes (`os.fsdecode` is back)."""
+    """Return a path or a name for a column, as bytes if it is not UTF-8; `os.fsdecode` returns it."""
     try:
         path.encode()
     except UnicodeEncodeError:

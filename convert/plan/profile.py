@@ -176,7 +176,7 @@ class Profiler:
         self.notice("Another octavo measures this model: waiting for it.")
 
     def _measure(self, workers: TrialWorkers | None) -> dict[str, Any]:
-        """Measure what is missing, and write the plan, while the lock is held."""
+        """Complete the measurements, and write the plan, while the lock is held."""
         self.llama.context.cache.check_memory(self.settings.tokens)
         task, readings, passkey_accuracy = self._read()
         eliminated = self._eliminate(readings, workers)

@@ -186,7 +186,7 @@ class ReadingQueue:
         self._add([(1 + max((upload.place for upload in others), default=0), path)], library, job, asked)
 
     def _now(self) -> float:
-        """Return the time, later than that of all documents: they come before these, even if the clock went back."""
+        """Return the time; later than all documents were added, even if the clock went back."""
         return max(time.time(), *(document.asked + 0.001 for document in self._rows()), 0.0)
 
     def _add(
@@ -321,7 +321,7 @@ class ReadingQueue:
 
 
 def _started(process: psutil.Process) -> float:
-    """Return when a process started, in seconds, by a clock that nobody sets."""
+    """Return when a process started, in seconds, independent of the clock."""
     booted: float = psutil.boot_time()  # Linux counts from there, and moves it with the clock
     started: float = process.create_time()
     return started - booted if psutil.LINUX else started

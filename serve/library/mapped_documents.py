@@ -1,4 +1,4 @@
-"""The documents of the server's library whose indexes are mapped: the last used, and those of conversations."""
+"""The documents of the server's library whose indexes are mapped: the last used, and all that conversations use."""
 
 from __future__ import annotations
 

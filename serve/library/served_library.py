@@ -345,7 +345,7 @@ class ServedLibrary:
             await asyncio.sleep(_LOOK if pending else 0)
 
     async def _clear_failed(self) -> None:
-        """Remove the files of uploads that cannot be read, and what was read of them."""
+        """Remove the files of uploads that cannot be read, and the indexes of their first parts."""
         uploads = [upload for upload in self._uploads().values() if upload.problem not in ("", STOPPED)]
         failed = {each.file.parent.name: each for each in uploads if not each.may_succeed and each.file.exists()}
         for name in failed:  # at once: a client may upload it again
@@ -411,7 +411,7 @@ class ServedLibrary:
         await self._forget_texts(sources)
 
     async def _forget_texts(self, sources: Iterable[str]) -> None:
-        """Forget the texts of these files alone, and what was recognised of them. Others may be on another drive."""
+        """Forget the texts and the recognised pages of these files alone. Others may be on another drive."""
         await asyncio.to_thread(forget_texts, [self._library.folder], set(sources).__contains__)
 
     async def _remove_indexes(self, document_id: str) -> int:

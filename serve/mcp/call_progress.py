@@ -50,8 +50,8 @@ class CallProgress(Progress):
     def notice(self, sentence: str) -> None:
         """Keep a notice for the result."""
         self.check()
-        if (told := shown(sentence)) not in self.notices:
-            self.notices.append(told)
+        if (sentence := shown(sentence)) not in self.notices:
+            self.notices.append(sentence)
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
         """Begin a task, and report it."""
