@@ -52,9 +52,10 @@ def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> Non
     On a narrow terminal names are shortened and columns left out: `octavo list | cat` has all.
 
     State says what may go: `changed` and `gone` of what became of the document's file, `unfinished` of a build that was
-    interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes. It keeps an index that is `away`:
-    the document's folder is missing, perhaps because its drive is not connected. `(profile)` has the measurements of an
-    unfinished `octavo profile`. Documents that are read in the background come last, with how far that is.
+    interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes. It keeps an index that is
+    `away`: the document's folder is missing, perhaps because its drive is not connected. `(profile)` has the
+    measurements of an unfinished `octavo profile`. Documents that are read in the background come last, with how far
+    that is.
     """
     from ..library.catalogue import older_versions
 
