@@ -15,6 +15,7 @@ from ...library.open_index import Indexer
 from ...library.source_text import SourceText
 from ...runtime.document.cache_layer import Rows
 from ...runtime.document.index import Index, whole_layer
+from ...runtime.document.stored_rows import joined
 from ...runtime.llama import Llama
 from ...system.files import DamagedError, read_json
 from ..sources.find_sources import TokenText
@@ -97,12 +98,10 @@ class UnfinishedIndex:
                 return None
             self._llama.context.cache.check_memory(2 * n_known)  # the pieces are mapped, and joined in memory
             of_pieces = [rows() for _, rows in known]
+            of_layers = zip(self._llama.context.cache.layers, *of_pieces, strict=True)
             rows = [
-                (
-                    np.concatenate([keys for keys, _ in layer], axis=1),
-                    np.concatenate([values for _, values in layer], axis=1),
-                )
-                for layer in zip(*of_pieces, strict=True)
+                (joined([keys for keys, _ in of_layer], layer.split), joined([values for _, values in of_layer]))
+                for layer, *of_layer in of_layers
             ]
             own = np.asarray(tokens[: n_known - len(head)], np.int32)
             known_text = TokenText.of_beginning(self._llama, own, text)
@@ -134,7 +133,7 @@ def after(llama: Llama, part: ReadPart, passages: Index) -> Index:
         moved = read.keys[:, n_head:].copy()
         assert layer.rope is not None
         layer.rope.turn(moved, n_part - n_head, layer.split)
-        joined = np.concatenate([keys, moved], axis=1), np.concatenate([values, read.values[:, n_head:]], axis=1)
-        layers.append(whole_layer(*joined, layer.window, split=layer.split))
+        both = joined([keys, moved], layer.split), joined([values, read.values[:, n_head:]])
+        layers.append(whole_layer(*both, layer.window, split=layer.split))
     tokens = np.concatenate([part.tokens, passages.tokens[n_head:]])
     return Index(tokens, layers, n_prefix=part.n_head)
