@@ -75,9 +75,12 @@ class Sketch(Method):
         return {"n_coded": 1, "trained": 1, **of_keys, **codebook_sizes(shape)}
 
     def check_kept(self, shape: Shape, n_rows: int, state: Mapping[str, np.ndarray]) -> bool:
-        """Return whether all columns and blocks exist."""
-        columns, n_coded = np.sort(state["order"]), int(state["n_coded"][0])
-        return bool((columns == np.arange(shape.head_dim)).all()) and 0 <= n_coded <= ready_blocks(n_rows)
+        """Return whether all columns exist, and the codebooks and blocks are those of so many rows."""
+        n_ready = ready_blocks(n_rows)
+        due = int(_rows_of_codebooks(np.array(n_ready)))
+        coded = int(state["trained"][0]), int(state["n_coded"][0])
+        columns_exist = (np.sort(state["order"]) == np.arange(shape.head_dim)).all()
+        return bool(columns_exist) and coded == (due, n_ready if due else 0)
 
     def n_items(self, heads: Heads) -> int:
         """Return the number of rows to score in one head."""
@@ -102,10 +105,8 @@ class Sketch(Method):
     def fixed_chunks(self, state: np.ndarray, n_rows: np.ndarray) -> np.ndarray:
         """Return the chunks whose blocks all have codes, unless the codebooks are to be made anew."""
         n_ready = np.maximum(n_rows - RECENT, 0) // BLOCK_ROWS
-        doublings = np.floor(np.log2(np.maximum(n_ready * BLOCK_ROWS / TRAINED, 0.5)))
-        due = np.where(doublings >= 0, TRAINED * 2 ** np.maximum(doublings, 0).astype(np.int64), 0)
         coded = np.minimum(state["n_coded"], n_ready) // BLOCKS
-        fixed: np.ndarray = np.where(due == state["trained"], coded, 0)
+        fixed: np.ndarray = np.where(_rows_of_codebooks(n_ready) == state["trained"], coded, 0)
         return fixed
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
@@ -128,3 +129,9 @@ def _n_blocks(n_tokens: int) -> int:
     """Return the number of blocks with codes in a step of one token, after which n_tokens tokens are stored."""
     n_blocks = ready_blocks(n_tokens - 1)
     return n_blocks if n_blocks * BLOCK_ROWS >= TRAINED else 0
+
+
+def _rows_of_codebooks(n_ready: np.ndarray) -> np.ndarray:
+    """Return from how many rows codebooks are found if so many blocks are ready: a power of 2 of TRAINED, or none."""
+    doublings = np.floor(np.log2(np.maximum(n_ready * BLOCK_ROWS / TRAINED, 0.5)))
+    return np.where(doublings >= 0, TRAINED * 2 ** np.maximum(doublings, 0).astype(np.int64), 0)

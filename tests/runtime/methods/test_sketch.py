@@ -158,6 +158,14 @@ def with_too_many_blocks(arrays):
     return arrays | {"n_coded.1": np.full_like(arrays["n_coded.1"], 1 << 20)}
 
 
+def with_too_few_blocks(arrays):
+    return arrays | {"n_coded.1": np.ones_like(arrays["n_coded.1"])}
+
+
+def with_codebooks_of_other_rows(arrays):
+    return arrays | {"trained.0": 2 * arrays["trained.0"]}
+
+
 def without_a_layer(arrays):
     return {name: array for name, array in arrays.items() if not name.endswith(".1")}
 
@@ -166,7 +174,8 @@ def without_a_field(arrays):
     return {name: array for name, array in arrays.items() if not name.startswith("values")}
 
 
-IMPOSSIBLE = [cut, with_fewer_extras, without_heads, with_wrong_columns, with_too_many_blocks, without_a_layer]
+OTHER_BLOCKS = [with_too_many_blocks, with_too_few_blocks, with_codebooks_of_other_rows]
+IMPOSSIBLE = [cut, with_fewer_extras, without_heads, with_wrong_columns, *OTHER_BLOCKS, without_a_layer]
 
 
 @pytest.mark.parametrize("change", [None, *IMPOSSIBLE, without_a_field])
