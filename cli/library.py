@@ -225,7 +225,8 @@ def prune_indexes(
     Without options these are the stale and the unfinished ones. With several options, each of them chooses more. With
     the stale ones, the kept texts of files that are gone are forgotten.
     """
-    from ..library.catalogue import CHANGED, DAMAGED, GONE, UNFINISHED
+    from ..library.catalogue import DAMAGED, UNFINISHED
+    from ..library.file_state import CHANGED, GONE
     from ..library.file_texts import forget_texts
     from ..library.text_store import is_gone
 

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import shutil
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from ..documents.extract import extract_document
 from ..errors import OctavoError
 from ..runtime.store.index_files import open_index
 from ..runtime.store.manifest import MANIFEST, read_manifest
-from ..runtime.store.model_library import hash_text
 from ..system.files import PARTIAL
 from ..system.locks import Busy, do_not_wait, locked
+from .file_state import CHANGED, GONE, state_of_file
 
 #: File of an index whose modification time is that of its last use.
 _USED = "used"
 
-#: Faults of an index.
-CHANGED, GONE, UNFINISHED, DAMAGED = "changed", "gone", "unfinished", "damaged"
+#: Faults of an index, beside CHANGED and GONE of its document's file.
+UNFINISHED, DAMAGED = "unfinished", "damaged"
 
 #: State of an index that a process is making.
 BEING_READ = "being read"
@@ -104,7 +100,7 @@ def _entries_of(library: Path) -> Iterator[Entry]:
         name = document["name"]
         file = Path(document["path"]).name if "part" in document and "path" in document else name
         size = document["tokens"], manifest["dtype"], n_bytes
-        yield Entry(folder, name, file, model, *size, created, used, _state(document), document.get("path", ""))
+        yield Entry(folder, name, file, model, *size, created, used, state_of_file(document), document.get("path", ""))
 
 
 def _state_of_partial(folder: Path) -> str:
@@ -116,32 +112,6 @@ def _state_of_partial(folder: Path) -> str:
         except Busy:
             return BEING_READ
     return UNFINISHED
-
-
-def _state(document: dict[str, Any]) -> str:
-    """Return whether a document's file has changed since it was indexed; read it only if its time has changed."""
-    if "path" not in document:
-        return ""
-    path = Path(document["path"])
-    try:
-        status = path.stat()
-        if status.st_mtime_ns == document.get("mtime_ns"):
-            return ""
-        if not stat.S_ISREG(status.st_mode):
-            return GONE
-        text = _text(path, status.st_mtime_ns)
-        start, stop = document.get("part", (0, len(text)))
-        return "" if hash_text(text[start:stop]) == document["sha256"] else CHANGED
-    except FileNotFoundError:
-        return GONE
-    except (OctavoError, OSError):
-        return CHANGED
-
-
-@lru_cache(maxsize=4)
-def _text(path: Path, as_of: int) -> str:
-    """Return the text of a document's file, which is read once for all its parts."""
-    return extract_document(path).text
 
 
 def _time(path: Path) -> datetime:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -44,6 +44,8 @@ _BLOCKS = 64
 #: Characters that are words of their own, as no blanks separate words.
 _CHARACTER_WORDS = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 
+_HAS_CHANGED = "A document has changed since it was opened: open it again."
+
 #: A Markdown heading alone.
 _HEADING = re.compile(r"\s*#[^\n]*\s*")
 
@@ -51,8 +53,8 @@ _WORDS = "tokenize = 'porter unicode61 remove_diacritics 2'"
 
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS texts (
-    number INTEGER PRIMARY KEY, source TEXT UNIQUE, name TEXT, mtime_ns INTEGER, n_bytes INTEGER, sha256 TEXT,
-    length INTEGER, places TEXT, text BLOB
+    number INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT UNIQUE, name TEXT, mtime_ns INTEGER, n_bytes INTEGER,
+    mark TEXT, content TEXT, sha256 TEXT, length INTEGER, places TEXT, text BLOB
 );
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, text INTEGER, start INTEGER, stop INTEGER);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (text, content = '', detail = none, columnsize = 0, {_WORDS});
@@ -61,13 +63,19 @@ CREATE VIRTUAL TABLE IF NOT EXISTS temp.pieces USING fts5 (text, {_WORDS});
 CREATE VIRTUAL TABLE IF NOT EXISTS temp.piece_words USING fts5vocab (temp, pieces, instance);
 """
 
-#: Version of the tables; what empties a file of another version.
-_VERSION = 2
-_NEW = f"""
+#: Version of the tables. In those of the version before, the number of a removed text served the next one.
+_VERSION, _BEFORE = 3, 2
+
+#: What keeps the texts of the version before, around the making of the tables; and what empties a file of another one.
+_RENAME = "ALTER TABLE texts RENAME TO older_texts"
+_COPY = """
+INSERT INTO texts SELECT number, source, name, mtime_ns, n_bytes, '', '', sha256, length, places, text FROM older_texts;
+DROP TABLE older_texts;
+"""
+_EMPTY = """
 DROP TABLE IF EXISTS texts;
 DROP TABLE IF EXISTS blocks;
 DROP TABLE IF EXISTS words;
-PRAGMA user_version = {_VERSION};
 """
 
 
@@ -92,9 +100,25 @@ class TextStore(SqliteFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path, "The texts of documents", "octavo makes it anew")
         with self._reporting():
-            if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
-                self._db.executescript(_NEW)  # texts of another version are read again
+            if self._version != _VERSION:
+                self._take_over()
             self._db.executescript(_TABLES)
+
+    @property
+    def _version(self) -> int:
+        """Return the version of the tables; 0 in a new file."""
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def _take_over(self) -> None:
+        """Make the tables of this version, with the texts of the version before; those of others are read again."""
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            version = self._version  # another process may have been faster
+            if version == _VERSION:
+                return
+            first, last = (_RENAME, _COPY) if version == _BEFORE else (_EMPTY, "")
+            for statement in filter(str.strip, f"{first};{_TABLES};{last};PRAGMA user_version = {_VERSION}".split(";")):
+                self._db.execute(statement)
 
     def close(self) -> None:
         """Close the file."""
@@ -108,44 +132,44 @@ class TextStore(SqliteFile):
 
     def find(self, version: FileVersion) -> SourceText | None:
         """Return the text of this version of a file, if it is kept."""
+        columns = "sha256, name, number, length, source, mtime_ns, n_bytes, mark, content"
         with self._reporting():
-            kept = self._db.execute(
-                "SELECT sha256, name, number, length FROM texts WHERE (source, mtime_ns, n_bytes) = (?, ?, ?)", version
-            ).fetchone()
-        if kept is None:
+            query = f"SELECT {columns} FROM texts WHERE source = ?"
+            kept = self._db.execute(query, (version.path,)).fetchone()
+        if kept is None or not (of_kept := FileVersion(*kept[4:])).is_kept(version):
             return None
-        sha256, name, number, length = kept
-        return SourceText(sha256, name, Path(version.path), number=number, length=length)
+        sha256, name, number, length = kept[:4]
+        return SourceText(sha256, name, Path(version.path), version=of_kept, number=number, length=length)
 
     def add(self, document: Document) -> SourceText:
-        """Keep a document's text, in place of the text that its file had before."""
-        source, sha256 = document.path or document.name, hash_text(document.text)
-        places, content = json.dumps(document.places), zlib.compress(document.text.encode("utf-8", "surrogatepass"), 1)
+        """Keep a document's text, in place of the text that its file had before. The same text keeps its number."""
+        source, text, sha256 = document.path or document.name, document.text, hash_text(document.text)
+        places, packed = json.dumps(document.places), zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
+        of_file = document.name, document.mtime_ns, document.n_bytes, document.mark, document.content
         with self._reporting(), self._db:
             self._db.execute("BEGIN IMMEDIATE")
-            self._remove(source)
-            row = (
-                source,
-                document.name,
-                document.mtime_ns,
-                document.n_bytes,
-                sha256,
-                len(document.text),
-                places,
-                content,
-            )
-            added = self._db.execute(
-                "INSERT INTO texts (source, name, mtime_ns, n_bytes, sha256, length, places, text) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            number, text = int(added.lastrowid or 0), document.text
-            for start, stop in ranges_of(text, 0, len(text), heading_offsets(document.places), BLOCK):
-                block = "INSERT INTO blocks (text, start, stop) VALUES (?, ?, ?)"
-                block_number = self._db.execute(block, (number, start, stop)).lastrowid
-                words = "INSERT INTO words (rowid, text) VALUES (?, ?)"
-                self._db.execute(words, (block_number, _split_characters(text[start:stop])))
-        return SourceText(sha256, document.name, Path(source), number=number, length=len(text))
+            same = "SELECT number FROM texts WHERE (source, sha256, places) = (?, ?, ?)"
+            kept = self._db.execute(same, (source, sha256, places)).fetchone()
+            if kept is not None:
+                number = int(kept[0])
+            else:
+                self._remove(source)
+                row = source, sha256, len(text), places
+                new = "INSERT INTO texts (source, sha256, length, places) VALUES (?, ?, ?, ?)"
+                number = int(self._db.execute(new, row).lastrowid or 0)
+                self._add_blocks(number, document)
+            columns = "name = ?, mtime_ns = ?, n_bytes = ?, mark = ?, content = ?, text = ?"
+            self._db.execute(f"UPDATE texts SET {columns} WHERE number = ?", (*of_file, packed, number))
+        return SourceText(sha256, document.name, Path(source), None, None, document.version, number, len(text))
+
+    def _add_blocks(self, number: int, document: Document) -> None:
+        """Add the blocks of a text and their words, inside a transaction."""
+        text = document.text
+        for start, stop in ranges_of(text, 0, len(text), heading_offsets(document.places), BLOCK):
+            block = "INSERT INTO blocks (text, start, stop) VALUES (?, ?, ?)"
+            block_number = self._db.execute(block, (number, start, stop)).lastrowid
+            words = "INSERT INTO words (rowid, text) VALUES (?, ?)"
+            self._db.execute(words, (block_number, _split_characters(text[start:stop])))
 
     def _remove(self, source: str) -> None:
         """Forget a text, inside a transaction."""
@@ -184,14 +208,21 @@ class TextStore(SqliteFile):
         return len(sources)
 
     def document(self, number: int) -> Document:
-        """Return a text with its pages and headings."""
+        """Return a text with its pages and headings. Raise OctavoError if it is not kept any more."""
         with self._reporting():
             kept = self._db.execute("SELECT name, places, text FROM texts WHERE number = ?", (number,)).fetchone()
         if kept is None:
-            raise OctavoError("A document has changed since it was opened: open it again.")
+            raise OctavoError(_HAS_CHANGED)
         name, places, content = kept
         text = zlib.decompress(content).decode("utf-8", "surrogatepass")
         return Document(text, tuple(Place(*place) for place in json.loads(places)), name=name)
+
+    def check(self, texts: Iterable[SourceText]) -> None:
+        """Raise OctavoError if a text is not kept any more: its number may be that of another one in a new file."""
+        with self._reporting():
+            kept = set(self._db.execute("SELECT number, sha256 FROM texts"))
+        if any((text.number, text.sha256) not in kept for text in texts):
+            raise OctavoError(_HAS_CHANGED)
 
     def first_pieces(self, number: int) -> list[Piece]:
         """Return the pieces of a text's beginning."""

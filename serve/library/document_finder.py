@@ -101,6 +101,7 @@ class DocumentFinder:
         OctavoError
             An index is damaged, or texts cannot be kept.
         """
+        await self._documents.look()
         await self._documents.adopt(references)
         found = self._documents.find(references)
         if reads == WHOLE and found.unread:
@@ -109,9 +110,10 @@ class DocumentFinder:
             found = self._documents.find(references)
         if found.unread:
             context = await self._of_texts(found, reads, question, before, report)
-        elif len(found.read) == 1 and reads != EXCERPTS:
+        elif len(found.read) == 1 and reads != EXCERPTS and self._fits(found.read[0]):
             return await self._documents.open_at(found.read[0])
         else:
+            reads = reads if all(map(self._fits, found.read)) else EXCERPTS
             chooser = ContextChooser(self._engine.llama, self._set_of(found.read), reads)
             context = await self._evaluate(self._choose(chooser, question, before), report)
         if isinstance(context.key, SourceText):  # a whole document, or a part of one
@@ -124,6 +126,7 @@ class DocumentFinder:
 
         Raise RequestError if the document is unknown or cannot be read, OctavoError if an index is damaged.
         """
+        await self._documents.look()
         found, text = self._documents.find([reference]), ""
         for upload in found.unread:
             with closing(await self._open_store()) as store:
@@ -134,6 +137,10 @@ class DocumentFinder:
                 text += "[…]".ljust(document.offset - len(text))
             text += context.text_of(document).text
         return text
+
+    def _fits(self, document: ServedDocument) -> bool:
+        """Return whether a document leaves room for a question: it may have been indexed with a longer context."""
+        return bool(document.described["tokens"] < self._engine.llama.n_ctx())
 
     def _set_of(self, found: Sequence[ServedDocument]) -> DocumentSet:
         """Return the set of these documents: the last one, if it is equal."""
@@ -190,7 +197,7 @@ class DocumentFinder:
             if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
                 await asyncio.to_thread(store.forget, is_gone)
                 raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
-        values = kept.sha256, upload.name, upload.file, file, None, kept.number, kept.length
+        values = kept.sha256, upload.name, upload.file, file, None, kept.version, kept.number, kept.length
         return ServedDocument(*values, id=upload.file.parent.name)
 
     async def _extract(self, upload: QueuedDocument) -> None:
@@ -213,7 +220,8 @@ class DocumentFinder:
 
         def keep() -> SourceText:
             text = context.text_of(document)
-            return store.add(Document(text.text, tuple(text.places), (), document.name, *version))
+            places, n_bytes = tuple(text.places), version.n_bytes
+            return store.add(Document(text.text, places, name=document.name, path=version.path, n_bytes=n_bytes))
 
         async with self._planning:
             kept = store.find(version)
