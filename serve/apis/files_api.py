@@ -47,6 +47,8 @@ async def upload(request: Request) -> Response:
 async def list_files(request: Request) -> Response:
     """Answer GET /v1/files: those of the model that is named, or of all that are loaded, each once."""
     servers = [server_of(request)] if "model" in request.query_params else pool_of(request).loaded
+    for server in servers:
+        await server.documents.look()
     files: dict[str, dict[str, Any]] = {}
     for file in (file for server in servers for file in server.documents.list()):
         if file["id"] not in files or file["status"] == "processed":
@@ -57,7 +59,9 @@ async def list_files(request: Request) -> Response:
 
 async def describe(request: Request) -> Response:
     """Answer GET /v1/files/ID."""
-    return JSONResponse(server_of(request).documents.describe(request.path_params["id"]))
+    documents = server_of(request).documents
+    await documents.look()
+    return JSONResponse(documents.describe(request.path_params["id"]))
 
 
 async def content(request: Request) -> Response:
@@ -70,11 +74,12 @@ async def page(request: Request) -> Response:
 
     The header x-octavo-top has where it begins, as a share of the page's height.
     """
-    file = server_of(request).documents.file_of(request.path_params["id"])
-    if file is None:
-        raise RequestError("The file of this document is not there.", 404, "not_found")
+    documents = server_of(request).documents
+    await documents.look()
+    file, content = documents.file_of(request.path_params["id"])
     process = WorkerProcess(name_of(DrawPages), {})
-    asked = {"path": str(file), "page": request.path_params["label"], "quote": request.query_params.get("quote", "")}
+    asked = {"path": str(file), "content": content, "page": request.path_params["label"]}
+    asked["quote"] = request.query_params.get("quote", "")
     try:
         result = await asyncio.to_thread(process.do, asked, lambda message: None)
     except Died as problem:
