@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
+from ...settings import state_folder
 from ...system.files import file_mark, make_private, read_json, sha256_of, write_json
-from ...system.state_folder import state_folder
 
 
 def hash_of_file(path: Path, remembered: Path | None = None) -> str:
