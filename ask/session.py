@@ -277,11 +277,9 @@ class Session:
         finally:
             if (answer := generated.answer()) is not None:
                 found = self._unfounded(answer.text, question)
-                said = {
-                    **notices_of_end(generated.stream, self.n_ctx, not self.thinking.is_off),
-                    **notices_of_unfounded(found),
-                    **notices_of_changed(() if self._context is None else self._context.documents),
-                }
+                said = notices_of_end(generated.stream, self.n_ctx, not self.thinking.is_off)
+                said |= notices_of_unfounded(found)
+                said |= notices_of_changed(() if self._context is None else self._context.documents)
                 share = None if self._context is None else self._context.share
                 self.answer = replace(answer, read=share, unfounded=found, notices=said)
                 if self._history is not None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..cpu_kernels.numba_support.shape import F16
 from ..prompts.chat_template import EPOCH
 from ..runtime.llama import Llama
-from ..runtime.models.find_model import files_of
+from ..runtime.models.hub import files_of
 from ..runtime.models.llama_arguments import ROPE_SCALING, rope_arguments, uses_long_factors
 from ..runtime.store.file_hash import hash_of_file
 from ..runtime.store.library_snapshot import LibrarySnapshot
@@ -35,7 +35,7 @@ _YARN = {
 
 
 class RowSource(NamedTuple):
-    """What computed keys and values: those of equal tokens agree if this is equal.
+    """What computed keys and values: equal tokens have equal rows if this is equal.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def numbers_of(llama: Llama) -> dict[str, Any]:
           the scaling type, if one was chosen.
         - long_factors: whether positions turn by the factors of long contexts, of a model that has two kinds.
         - yarn: arguments of YaRN that `rope_scaling` does not set.
-        - overrides: metadata that replaces that of the file.
+        - overrides: metadata that replaces the file's.
         - split: hashes of the other files of a split model.
         - adapter: hash and scale of a LoRA adapter.
     """

@@ -1,7 +1,7 @@
 """What became of the file of an indexed or kept text: it is as it was, it has changed, or it is gone.
 
-A file that was only touched or copied back has another time, and the same bytes: then these are compared. A manifest of
-an older octavo has no hash of the bytes, so its text is compared.
+A file that was only touched or copied back has another time, and the same bytes. One with other bytes may have the same
+text nevertheless, or a part of it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SAME, CHANGED, GONE = "", "changed", "gone"
 
 
 def state_of_file(described: dict[str, Any]) -> str:
-    """Return the state of the file of a text that a manifest describes; SAME of a text without a file."""
+    """Return the state of the file of a text that a manifest describes; SAME if there is none, or its text is equal."""
     version = file_version_of(described)
     if version is None:
         return SAME
     state = state_of_version(version)
-    if state != CHANGED or version.content:
+    if state != CHANGED:
         return state
     try:
         text = _text(file_version(version.path))

@@ -24,7 +24,6 @@ from ..runtime.methods.auto import SHORT
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import file_entries, file_version_of, read_manifest, save_manifest
-from ..runtime.store.model_library import known_manifest
 from ..settings import ReadSettings
 from ..system.files import PARTIAL, DamagedError, FileVersion
 from ..system.locks import Busy, do_not_wait, locked
@@ -149,10 +148,9 @@ class Indexer:
         return found[0] if found else None
 
     def _fits(self, path: Path) -> bool:
-        """Return whether an index leaves room for a question, as far as its manifest tells."""
-        with suppress(OctavoError):
-            return bool(known_manifest(path)["document"]["tokens"] < self.llama.n_ctx())
-        return True
+        """Return whether an index leaves room for a question, as far as its manifest says."""
+        described = self.snapshot.described(path)
+        return described is None or bool(described["tokens"] < self.llama.n_ctx())
 
     def _new(self, document: Document, sha256: str) -> tuple[Path, _Kind]:
         """Return the folder for the index of a document that has none, and its kind."""
@@ -214,7 +212,7 @@ class Indexer:
         The file was touched or restored, or is a copy of one that has changed or is gone since.
         """
         with suppress(OctavoError, OSError, Busy):
-            described, version = known_manifest(path)["document"], document.version
+            described, version = self.snapshot.described(path) or {}, document.version
             before = file_version_of(described)
             if version is None or before is None or before == version:
                 return

@@ -63,7 +63,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS temp.pieces USING fts5 (text, {_WORDS});
 CREATE VIRTUAL TABLE IF NOT EXISTS temp.piece_words USING fts5vocab (temp, pieces, instance);
 """
 
-#: Version of the tables. In those of the version before, the number of a removed text served the next one.
+#: Version of the tables. In the version before, the number of a removed text served the next one.
 _VERSION, _BEFORE = 3, 2
 
 #: What keeps the texts of the version before, around the making of the tables; and what empties a file of another one.
@@ -110,7 +110,7 @@ class TextStore(SqliteFile):
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def _take_over(self) -> None:
-        """Make the tables of this version, with the texts of the version before; those of others are read again."""
+        """Make the tables of this version, with the texts of the version before; others are read again."""
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             version = self._version  # another process may have been faster
@@ -218,7 +218,7 @@ class TextStore(SqliteFile):
         return Document(text, tuple(Place(*place) for place in json.loads(places)), name=name)
 
     def check(self, texts: Iterable[SourceText]) -> None:
-        """Raise OctavoError if a text is not kept any more: its number may be that of another one in a new file."""
+        """Raise OctavoError if a text is not kept any more: in a new file its number may belong to another one."""
         with self._reporting():
             kept = set(self._db.execute("SELECT number, sha256 FROM texts"))
         if any((text.number, text.sha256) not in kept for text in texts):

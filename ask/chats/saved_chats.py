@@ -113,7 +113,7 @@ class ChatFiles:
         return self._usable(conversation), read_header(path).origin.documents
 
     def _usable(self, conversation: Conversation) -> Conversation:
-        """Return a conversation, without rows if the model's file was replaced: it no longer tells what made them."""
+        """Return a conversation, without rows if the model's file was replaced: nothing says what made them."""
         return conversation if self._llama.has_its_file else replace(conversation, rows=[], states=())
 
     def _path(self, name: str) -> Path:

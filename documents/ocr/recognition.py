@@ -82,7 +82,7 @@ class Recognition:
         return pages
 
     def note(self, source: str, status: os.stat_result) -> None:
-        """Note with which recognised pages a file was read, for `file_version`; `status` is that of its bytes."""
+        """Note with which recognised pages a file was read, for `file_version`; `status` belongs to its bytes."""
         if self._pages or self.extraction.ocr:
             store = recognised_pages(make=True)
             assert store is not None

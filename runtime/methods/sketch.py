@@ -76,7 +76,7 @@ class Sketch(Method):
         return {"n_coded": 1, "trained": 1, **of_keys, **codebooks}
 
     def check_kept(self, shape: Shape, n_rows: int, state: Mapping[str, np.ndarray]) -> bool:
-        """Return whether all columns exist, and the codebooks and blocks are those of so many rows."""
+        """Return whether all columns exist, and the codebooks and blocks were made of so many rows."""
         n_ready = max(n_rows - RECENT, 0) // BLOCK_ROWS
         due = int(_rows_of_codebooks(np.array(n_ready)))
         coded = int(state["trained"][0]), int(state["n_coded"][0])

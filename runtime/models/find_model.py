@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import OctavoError
 from ...system.other_work import cores_of_others
 from ...system.usable_cpus import default_threads, usable_cpus
-
-#: End of the name of a file of a split model: its number, and how many there are.
-SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 def default_model() -> Path:
@@ -64,10 +60,3 @@ def free_threads(least: int) -> int:
     usable = default_threads()
     free = round(usable_cpus() - cores_of_others())
     return min(usable, max(free, least))
-
-
-def files_of(file: str) -> list[str]:
-    """Return all files of a model that may be split, by its first one."""
-    if (part := SPLIT.search(file)) is None:
-        return [file]
-    return [f"{file[: part.start()]}-{number:05d}-of-{part[2]}.gguf" for number in range(1, int(part[2]) + 1)]

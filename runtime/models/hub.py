@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ...errors import OctavoError
 from ...system.files import sha256_of
-from .find_model import SPLIT, files_of
 
 PREFIX = "hf:"
 
@@ -24,6 +23,9 @@ _OTHERS = re.compile(r"mmproj|imatrix|^mtp-", re.IGNORECASE)
 
 #: Seconds to wait for the list of a repository's files.
 _SECONDS = 10
+
+#: End of the name of a file of a split model: its number, and how many there are.
+SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 def fetch(name: str, notice: Callable[[str], None]) -> Path:
@@ -91,6 +93,13 @@ def _chosen(files: Iterable[str], wanted: str) -> str | None:
 def _has_quant(file: str, quant: str) -> bool:
     """Return whether a file's name contains a quantisation."""
     return re.search(rf"(^|[-._/]){re.escape(quant)}[-.]", file, re.IGNORECASE) is not None
+
+
+def files_of(file: str) -> list[str]:
+    """Return all files of a model that may be split, by its first one."""
+    if (part := SPLIT.search(file)) is None:
+        return [file]
+    return [f"{file[: part.start()]}-{number:05d}-of-{part[2]}.gguf" for number in range(1, int(part[2]) + 1)]
 
 
 def _fetched(repo: str, wanted: str, notice: Callable[[str], None]) -> Path:

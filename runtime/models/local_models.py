@@ -14,8 +14,8 @@ from typing import Any
 
 from ...errors import OctavoError
 from .architectures import obstacle
-from .find_model import SPLIT
 from .gguf_header import header_values
+from .hub import SPLIT
 
 #: Prefixes of the names of other programs' models.
 OLLAMA, LM_STUDIO, LLAMA_CPP = "ollama:", "lmstudio:", "llama.cpp:"

@@ -38,8 +38,9 @@ def hash_of_file(path: Path, remembered: Path | None = None) -> str:
     digest = sha256_of(path)
     if _key(path) != key:
         raise OctavoError(f"{path} is being written by another program: wait until it is complete.")
-    make_private(remembered.parent)
-    write_json(remembered, {**key, "sha256": digest})
+    with suppress(OctavoError):  # in a read-only folder, files are hashed each time
+        make_private(remembered.parent)
+        write_json(remembered, {**key, "sha256": digest})
     return digest
 
 

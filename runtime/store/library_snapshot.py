@@ -42,6 +42,7 @@ class LibrarySnapshot:
         there = [found for found in self.indexes if found[0].name in names]
         new = self.library.indexes(names - before)
         self.indexes = sorted([*new, *there], key=lambda index: str(index[1].get("created")), reverse=True)
+        self._by_folder = dict(self.indexes)
         self._by_digest: dict[str, Path] = {}
         self._by_text: defaultdict[str, list[FoundIndex]] = defaultdict(list)
         self._by_path: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -65,6 +66,10 @@ class LibrarySnapshot:
         """Return the manifests' entries of the text of this version of a file, or of parts of it, newest first."""
         texts = ((text, file_version_of(text)) for text in self.texts_of(version.path))
         return [text for text, read in texts if read is not None and read.is_kept(version)]
+
+    def described(self, folder: Path) -> dict[str, Any] | None:
+        """Return the manifest's entry of the text of an index; None without one."""
+        return self._by_folder[folder]["document"] if folder in self._by_folder else None
 
     def texts_of(self, path: str) -> list[dict[str, Any]]:
         """Return the manifests' entries of documents that were read from a file, or are parts of it."""

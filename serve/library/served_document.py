@@ -89,7 +89,7 @@ class ServedDocument(SourceText):
 
 
 def of_current_versions(documents: Sequence[ServedDocument]) -> list[ServedDocument]:
-    """Return documents with the states of their files, without those of older versions of a file.
+    """Return documents with the states of their files, without a file's older versions.
 
     The version that a file has now counts; if none is indexed, the newest one, which is then an older one itself.
 
