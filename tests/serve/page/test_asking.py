@@ -184,7 +184,7 @@ def test_tables_italics_and_headings_are_drawn(window, server, report):
     window.ask("Show all.")
     assert window.js(OUTLINE) == [
         "<h4>Ships/",
-        "<p>Of <em>May/ and <em>June/, <em>both <strong>loud///; a*b*c, snake_case_name, 2 * 3 * 4./",
+        "<p>Of <em>May/ and <em>June/, <em>both <strong>loud//; a*b*c, snake_case_name, 2 * 3 * 4./",
         "<table><thead><tr><th>Ship/<th>Seen///<tbody><tr><td><em>Petrel//<td>90//<tr><td>a | b////",
         "<p>Not | a table/",
         "<p>#hashtag/",
