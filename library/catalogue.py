@@ -14,14 +14,11 @@ from typing import Any
 
 from ..documents.extract import extract_document
 from ..errors import OctavoError
-from ..runtime.store.index_files import open_index
+from ..runtime.store.index_files import USED, folder_bytes, open_index
 from ..runtime.store.manifest import MANIFEST, read_manifest
 from ..runtime.store.model_library import hash_text
 from ..system.files import PARTIAL
 from ..system.locks import Busy, do_not_wait, locked
-
-#: File of an index whose modification time is that of its last use.
-_USED = "used"
 
 #: Faults of an index.
 CHANGED, GONE, UNFINISHED, DAMAGED = "changed", "gone", "unfinished", "damaged"
@@ -99,7 +96,7 @@ def _entries_of(library: Path) -> Iterator[Entry]:
             yield Entry(folder, name, name, model, 0, "", n_bytes, changed, changed, state)
             continue
         document, created = manifest["document"], datetime.fromisoformat(manifest["created"])
-        used = _time(folder / _USED) if (folder / _USED).exists() else created
+        used = _time(folder / USED) if (folder / USED).exists() else created
         model = manifest["model"]["name"]
         name = document["name"]
         file = Path(document["path"]).name if "part" in document and "path" in document else name
@@ -149,11 +146,6 @@ def _time(path: Path) -> datetime:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
-def folder_bytes(folder: Path) -> int:
-    """Return the bytes of an index on disk."""
-    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-
-
 def damage_of(folder: Path) -> str:
     """Return the damage of an index as a sentence, or "", after comparing all its files."""
     try:
@@ -161,12 +153,6 @@ def damage_of(folder: Path) -> str:
     except OctavoError as problem:
         return str(problem)
     return ""
-
-
-def note_use(folder: Path) -> None:
-    """Record the use of an index, if possible."""
-    with suppress(OSError):
-        (folder / _USED).touch()
 
 
 def remove(folder: Path) -> None:

@@ -18,12 +18,11 @@ from ..progress import Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods.auto import SHORT
-from ..runtime.store.index_files import open_index
+from ..runtime.store.index_files import folder_bytes, note_use, open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..settings import ReadSettings
 from ..system.files import PARTIAL, DamagedError, FileVersion
 from .background.reading_queue import ReadingQueue
-from .catalogue import folder_bytes, note_use
 from .document_parts import is_last_part, parts_of
 from .source_text import SourceFile, SourceText
 

@@ -65,6 +65,9 @@ from .manifest import DOCUMENT, EXTRAS, MANIFEST, THRESHOLDS, damages, describe,
 
 MEANS = "means.safetensors"
 
+#: File of an index whose modification time is that of its last use.
+USED = "used"
+
 #: Arrays of a layer with positions of others: they are copied, so that they cannot change after the check.
 _SMALL = ("cluster_starts", "coarse_starts", "order")
 
@@ -156,6 +159,17 @@ def _unchanged(folder: Path, names: Sequence[str]) -> Callable[[], None]:
                     )
 
     return check
+
+
+def note_use(folder: Path) -> None:
+    """Record the use of an index, if possible."""
+    with suppress(OSError):
+        (folder / USED).touch()
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the bytes of an index on disk."""
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
 
 
 def layer_path(folder: Path, i: int) -> Path:

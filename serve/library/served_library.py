@@ -18,23 +18,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...ask.answer.answer import Basis
+from ...ask.answer.answer import ContextShare
 from ...ask.context.answer_context import Context
-from ...ask.context.document_set import OpenIndex
-from ...ask.search.ranking import Span
 from ...convert.identity import find_index, identity, usable_settings
 from ...convert.pipeline import prefill_attention_share
 from ...errors import OctavoError
 from ...library import catalogue
-from ...library.background.background_reader import start_reader
-from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue
+from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue, start_reader
 from ...library.batch.job import ReadingJob
 from ...library.file_texts import forget_texts
 from ...library.source_text import SourceText
 from ...library.text_store import is_gone
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import n_common
-from ...runtime.store.index_files import open_index
+from ...runtime.store.index_files import note_use, open_index
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
 from ...settings import PREFILLS
@@ -245,19 +242,17 @@ class ServedLibrary:
                     opened.index.check()
                     return opened
             index, manifest = open_index(path, self._library.model_hash)
-            catalogue.note_use(path)
-            text = OpenIndex(self._llama, index, manifest["document"])
-            spans = [Span(document, 0, len(index.tokens) - index.n_prefix)]
-            opened = Context(index, spans, [document], self._share(document), lambda _: text.text, document)
-            self._opened[path] = opened
-            return opened
+            note_use(path)
+            described, share = manifest["document"], self._share(document)
+            self._opened[path] = Context.of_whole(self._llama, index, described, document, share)
+            return self._opened[path]
 
-    def _share(self, document: ServedDocument) -> Basis:
+    def _share(self, document: ServedDocument) -> ContextShare:
         """Return the share of its file's tokens that a document has, which may be a part."""
         if "part" not in document.described:
-            return Basis("document")
+            return ContextShare("document")
         n_tokens = sum(part.described["tokens"] for part in document.parts(self._documents()[0]))
-        return Basis("part", share=document.described["tokens"] / n_tokens)
+        return ContextShare("part", share=document.described["tokens"] / n_tokens)
 
     def open_all(self) -> None:
         """Open all documents, so that prompts that begin with one find it. Leave out those that fail."""
