@@ -281,7 +281,7 @@ class Session:
             release_threads()
 
     def _take(self, answer: Answer, generated: GeneratedAnswer, question: str) -> None:
-        """Keep an answer in the conversation, with what a user should know about it."""
+        """Keep an answer in the conversation, with notices about it."""
         llama, history, found = self.llama, self._history, list[str]()
         if self.n_document:
             asked = [] if history is None else [said["content"] for said in history.messages if said["role"] == "user"]
