@@ -114,7 +114,6 @@ SHORT = {
     "cli/read.py": "a command of its own",
     "documents/xml_text.py": "four functions that all families of documents share",
     "evaluation/folders/folder_needle.py": "one task, one file",
-    "system/state_folder.py": "help and notices need it, without NumPy",
 }
 
 #: Modules in a `methods` folder that belong to no single method.

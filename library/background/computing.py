@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
+from ...settings import state_folder
 from ...system.locks import Busy, do_not_wait, locked
-from ...system.state_folder import state_folder
 
 #: The folder whose lock is shared by all processes that compute.
 _LOCKED = "computing"
