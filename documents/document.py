@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from ..errors import shown
+
 #: The name of a document from standard input.
 STANDARD_INPUT = "-"
 
@@ -110,7 +112,7 @@ def document_name(path: str | os.PathLike[str]) -> str:
     with suppress(OSError):
         if os.fspath(path).startswith("/dev/") and stat.S_ISFIFO(os.stat(path).st_mode):
             return "Pipe"  # a shell's <(...) has only a number
-    return Path(path).name or os.fspath(path)
+    return shown(Path(path).name or os.fspath(path))
 
 
 def place_at(places: Sequence[Place], offset: int) -> Place | None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...errors import OctavoError
+from ...errors import OctavoError, failure
 from ...library.document_parts import n_parts_of
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
@@ -205,8 +205,8 @@ def open_document_set(
         try:
             text = texts.identify(file, indexer.snapshot) if isinstance(file, SourceFile) else file
             documents += indexer.fit(text)
-        except OctavoError as problem:
-            problems.append(str(problem))
+        except Exception as problem:  # of any kind: others can be read
+            problems.append(failure(file.name, problem))
     if heads is None:
         heads = source_heads(indexer.llama, indexer.library, progress.notice) if len(documents) > 1 else []
     indexed: dict[Path, SourceText] = {}
@@ -222,8 +222,8 @@ def open_document_set(
     for document in missing:
         try:
             indexed.setdefault(index_one(indexer, document, progress), document.without_document())
-        except OctavoError as problem:
-            problems.append(str(problem))
+        except Exception as problem:  # of any kind: others can be read
+            problems.append(failure(document.name, problem))
     check_problems(indexed, problems, indexer.notice)
     folders = {document: folder for folder, document in indexed.items()}
     heal = partial(index_again, indexer, progress=progress)

@@ -46,6 +46,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -98,10 +100,13 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     OctavoError
         The folder is not an index, has another format, was made with another model, or cannot be read.
     """
-    if not (path / MANIFEST).exists():
-        raise DamagedError(f"{path} is not an octavo index: it has no {MANIFEST}.")
-    with disk_errors(path, doing="read"), locked(path, shared=True):
-        return _open(path, model_hash, thorough)
+    try:
+        with disk_errors(path, doing="read"), locked(path, shared=True):
+            return _open(path, model_hash, thorough)
+    except OctavoError as problem:
+        if (path / MANIFEST).exists():
+            raise
+        raise DamagedError(f"{path} is not an octavo index: it has no {MANIFEST}.") from problem
 
 
 def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str, Any]]:
@@ -168,8 +173,14 @@ def note_use(folder: Path) -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the bytes of an index on disk."""
-    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    """Return the bytes of an index on disk. Files that other processes move meanwhile may not count."""
+    n_bytes = 0
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                status = (folder / name).stat()
+                n_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return n_bytes
 
 
 def layer_path(folder: Path, i: int) -> Path:
