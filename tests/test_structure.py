@@ -110,7 +110,6 @@ SHORT = {
     "system/usable_cpus.py": "three numbers that documents, models and the command line ask for",
     "runtime/compile_kernels.py": "a command of its own",
     "runtime/selftest.py": "a command of its own",
-    "workers/worker_main.py": "a command of its own",
     "cli/read.py": "a command of its own",
     "documents/xml_text.py": "four functions that all families of documents share",
     "evaluation/folders/folder_needle.py": "one task, one file",
