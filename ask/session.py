@@ -23,7 +23,7 @@ from ..system.threads import release_threads
 from ..system.working_time import working_time
 from .answer.answer import Answer
 from .answer.generated_answer import GeneratedAnswer
-from .answer.notices import notices_of_budget, notices_of_end, notices_of_unfounded, unfounded
+from .answer.notices import notices_of_budget, notices_of_changed, notices_of_end, notices_of_unfounded, unfounded
 from .chats.chat_file import Conversation, Kind, OtherText, Turn
 from .chats.history import History, Message
 from .chats.saved_chats import ChatFiles, keep_texts_of_others, last_of
@@ -287,9 +287,11 @@ class Session:
             asked = [] if history is None else [said["content"] for said in history.messages if said["role"] == "user"]
             document = map(llama.piece, llama.input_ids[: self.n_document].tolist())
             found = unfounded(answer.text, [self.system, question, *asked], document)
-        notices = notices_of_end(generated.stream, llama.n_ctx(), not self.thinking.is_off)
+        said = notices_of_end(generated.stream, llama.n_ctx(), not self.thinking.is_off)
+        said |= notices_of_unfounded(found)
+        said |= notices_of_changed(() if self._context is None else self._context.documents)
         share = None if self._context is None else self._context.share
-        self.answer = replace(answer, read=share, unfounded=found, notices={**notices, **notices_of_unfounded(found)})
+        self.answer = replace(answer, read=share, unfounded=found, notices=said)
         if history is not None:
             history.answer(answer.text, answer.reasoning, generated.tokens)
 

@@ -214,6 +214,7 @@ def open_document_set(
     for document in documents:
         folder = indexer.find(document)
         if folder is not None:
+            indexer.note_file(folder, document)
             indexed.setdefault(folder, document.without_document())
         else:
             missing.append(document)
