@@ -439,7 +439,7 @@ class Llama(DropIn):
         self.prefill([max(self.token_bos(), 0)])
         state = self.context.state()
         self.reset()
-        return 0 if state is None else state.data.nbytes
+        return 0 if state is None else state.n_bytes
 
     def logits(self) -> np.ndarray:
         """Return a copy of the logits after the last evaluated token: (n_vocab,) f32."""

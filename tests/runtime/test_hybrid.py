@@ -11,7 +11,7 @@ from helpers.index_builds import Recorded, assert_same_index, build, library_of,
 
 import octavo
 from octavo.ask.session import Session
-from octavo.runtime.document.index import KeptState
+from octavo.runtime.document.kept_state import KeptState
 from octavo.runtime.llama import Llama
 from octavo.runtime.sequence_pool import SequencePool
 from octavo.runtime.store.index_files import open_index
@@ -101,7 +101,7 @@ def test_the_state_matters(llama):
     llama.eval(TOKENS[:100])
     rows = [llama.context.cache.rows(i) for i in range(len(llama.context.cache.layers))]
     llama.reset()
-    llama.extend(TOKENS[:100], rows, [KeptState(100, np.zeros(0, np.uint8))])
+    llama.extend(TOKENS[:100], rows, [KeptState(100, {})])
     llama.eval(TOKENS[100:101])
     assert np.abs(llama.logits() - expected).max() > 10 * SAME * expected.std()
 
