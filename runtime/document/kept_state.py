@@ -10,7 +10,8 @@ llama.cpp writes a state as one blob (`state_write` in its src/llama-memory-recu
 3. The number of states (u32): 1, or 0 before the first token. Of a state the position (i32), and a number of sequences
    (u32, 0).
 4. Whether `s` is transposed (u32, 0), and the number of the model's layers (u32).
-5. `r` of each recurrent layer: its type (i32), its bytes (u64), and its numbers. Then `s` of each layer, in the same way.
+5. `r` of each recurrent layer: its type (i32), its bytes (u64), and its numbers. Then `s` of each layer in the same
+   way.
 
 All numbers are in the machine's byte order, without padding. octavo before 0.4 kept such blobs. A blob of another form
 is kept as it is: another version of llama.cpp may refuse it.

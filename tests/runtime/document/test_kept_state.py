@@ -19,7 +19,7 @@ MODELS = ["falcon-h1", "lfm2", "lfm2/one slides", "qwen3next", "granitehybrid"]
 
 
 def new_llama(path, name, **more):
-    more = zoo.HYBRID[name] | {"context_length": 8192} | more
+    more = zoo.RUN[name] | {"context_length": 8192} | more
     path = zoo.write_model(path, name.partition("/")[0], chat_template=tiny_models.CHAT_TEMPLATE, **more)
     return octavo.Llama(path, n_ctx=4096, n_threads=2, device="cpu")
 
