@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import llama_cpp
@@ -30,9 +29,6 @@ _MOST_KEPT = 8
 
 #: llama.cpp's flag for the recurrent half of a state, and an empty range of positions.
 _PARTIAL, _EMPTY = 1, (0, 0)
-
-#: The state before the first token.
-_NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 @dataclass(eq=False)
@@ -50,7 +46,7 @@ class RecurrentState:
     """
 
     kept: list[KeptState] = field(default_factory=list)
-    parked: Mapping[str, np.ndarray] | None = _NOTHING
+    parked: Mapping[str, np.ndarray] | None = field(default_factory=dict)
     is_lost: bool = False
 
     def keep(self, state: KeptState, n_document: int) -> None:
@@ -71,7 +67,7 @@ class RecurrentState:
 
     def last(self, n_tokens: int) -> KeptState:
         """Return the last kept state after at most n_tokens tokens: the empty one, if there is none."""
-        return last_state(self.kept, n_tokens) or KeptState(0, _NOTHING)
+        return last_state(self.kept, n_tokens) or KeptState(0, {})
 
     def forget(self, n_tokens: int) -> None:
         """Forget kept states after more than n_tokens tokens."""
@@ -170,7 +166,7 @@ class StateSlots:
     def lose(self, states: Sequence[RecurrentState]) -> None:
         """Note that the present states are not known: they are replaced before the next batch, or it fails."""
         for state in states:
-            self.put(state, _NOTHING)
+            self.put(state, {})
             state.is_lost = True
 
     def _forget_rows(self) -> None:
