@@ -33,7 +33,7 @@ STATE_HEADER_BYTES, _ROWS_BYTES = 8, 8
 _COUNT, _CELL, _LAYERS, _TENSOR = (struct.Struct(form) for form in ("=I", "=iI", "=II", "=iQ"))
 
 #: Types of tensors, by ggml's numbers.
-_DTYPES = {0: np.dtype(np.float32), 1: np.dtype(np.float16)}
+_DTYPES: dict[int, np.dtype] = {0: np.dtype(np.float32), 1: np.dtype(np.float16)}
 
 
 class KeptState(NamedTuple):
@@ -149,7 +149,7 @@ def _parsed_from(blob: np.ndarray, start: int) -> tuple[StateForm, int | None, l
     if n_states > 1 or n_sequences or transposed:
         raise ValueError
     at += _LAYERS.size
-    sizes, tensors = [], []
+    sizes, tensors = list[tuple[int, int]](), list[np.ndarray]()
     while at < len(blob):
         number, n_bytes = _TENSOR.unpack_from(blob.data, at)
         at += _TENSOR.size

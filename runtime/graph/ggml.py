@@ -223,7 +223,4 @@ def _mismatch(how: str) -> str:
     if version := getattr(libggml, "ggml_version", None):
         version.restype = ctypes.c_char_p
         met += f" with ggml {version().decode()}"
-    return (
-        f"{met} {how}: this octavo was written for llama-cpp-python 0.3.36 with ggml 0.25.3. Install that one, or a "
-        "newer octavo."
-    )
+    return f"{met} {how}: this octavo was written for version 0.3.36, with ggml 0.25.3. Install that one, or a newer octavo."

@@ -98,7 +98,7 @@ class StateSlots:
         self._unused = weakref.ref(RecurrentState())
         self._held: dict[int, weakref.ref[RecurrentState]] = dict.fromkeys(range(n_slots), self._unused)
         self._with_rows: list[int] = []  # slots of the last batch
-        self._form = form_of(_blob_in(context, self._spare))
+        self._form = form_of(recurrent_state(context, self._spare))
 
     def _slot_of(self, state: RecurrentState) -> int | None:
         return next((slot for slot, held in self._held.items() if held() is state), None)
@@ -134,7 +134,7 @@ class StateSlots:
         self._forget_rows()  # llama.cpp takes those of sliding windows for a part of the state
         slot = self._slot_of(state)
         assert slot is not None
-        return arrays_of(_blob_in(self._context, slot))
+        return arrays_of(recurrent_state(self._context, slot))
 
     def put(self, state: RecurrentState, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace a present state: llama.cpp gets the new one with the next batch."""
@@ -196,9 +196,7 @@ class StateSlots:
         """Have a free slot hold a parked state."""
         assert state.parked is not None
         if state.parked:
-            blob = self.blob(state.parked)
-            if llama_cpp.llama_state_seq_set_data_ext(self._context, _pointer(blob), blob.nbytes, slot, _PARTIAL) == 0:
-                raise OctavoError(_REFUSED)
+            put_recurrent_state(self._context, slot, self.blob(state.parked))
         state.parked = None
         self._held[slot] = weakref.ref(state)
 
@@ -210,12 +208,18 @@ class StateSlots:
             raise OctavoError(_REFUSED) from problem
 
 
-def _blob_in(context: Any, sequence: int) -> np.ndarray:
+def recurrent_state(context: Any, sequence: int) -> np.ndarray:
     """Copy the recurrent state of a llama.cpp sequence as llama.cpp writes it: uint8."""
     size = llama_cpp.llama_state_seq_get_size_ext(context, sequence, _PARTIAL)
     blob = np.empty(size, np.uint8)
     llama_cpp.llama_state_seq_get_data_ext(context, _pointer(blob), size, sequence, _PARTIAL)
     return blob
+
+
+def put_recurrent_state(context: Any, sequence: int, blob: np.ndarray) -> None:
+    """Replace the recurrent state of a llama.cpp sequence. Raise OctavoError if llama.cpp refuses it."""
+    if llama_cpp.llama_state_seq_set_data_ext(context, _pointer(blob), blob.nbytes, sequence, _PARTIAL) == 0:
+        raise OctavoError(_REFUSED)
 
 
 def _pointer(data: np.ndarray) -> Any:
