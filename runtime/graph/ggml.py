@@ -223,4 +223,5 @@ def _mismatch(how: str) -> str:
     if version := getattr(libggml, "ggml_version", None):
         version.restype = ctypes.c_char_p
         met += f" with ggml {version().decode()}"
-    return f"{met} {how}: this octavo was written for version 0.3.36, with ggml 0.25.3. Install that one, or a newer octavo."
+    known = "this octavo was written for version 0.3.36, with ggml 0.25.3"
+    return f"{met} {how}: {known}. Install that one, or a newer octavo."
