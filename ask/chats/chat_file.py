@@ -242,7 +242,7 @@ def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True
 
 
 def _states_in(arrays: dict[str, np.ndarray]) -> list[KeptState]:
-    """Return the recurrent states in a file. Raise ValueError if they are none. Older files have blobs of llama.cpp."""
+    """Return the recurrent states in a file. Raise ValueError for others. Older files have blobs of llama.cpp."""
     states: defaultdict[int, dict[str, np.ndarray]] = defaultdict(dict)
     for name, array in arrays.items():
         if name.startswith(_STATE):

@@ -6,7 +6,7 @@ inputs of its convolution, and `s.N`, what it sums up, which may be empty: F32 o
 llama.cpp writes a state as one blob (`state_write` in its src/llama-memory-recurrent.cpp):
 
 1. A header: a magic number (u32), and the number of the sequence (i32), which is not used.
-2. If windows slide in other layers: the number of streams (u32, 1), and of rows (u32), of which octavo leaves none.
+2. If windows slide in other layers: the number of streams (u32, 1), and of rows (u32, 0).
 3. The number of states (u32): 1, or 0 before the first token. Of a state the position (i32), and a number of sequences
    (u32, 0).
 4. Whether `s` is transposed (u32, 0), and the number of the model's layers (u32).
@@ -108,7 +108,7 @@ def arrays_of(blob: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def kept_state(n_tokens: int, arrays: Mapping[str, np.ndarray]) -> KeptState:
-    """Return the state in the arrays of a file, a blob too. Raise ValueError if they are none."""
+    """Return the state in the arrays of a file, or in a blob there. Raise ValueError if they hold none."""
     check_state(arrays)
     return KeptState(n_tokens, arrays_of(arrays[BLOB]) if BLOB in arrays else arrays)
 
@@ -120,9 +120,9 @@ def check_state(arrays: Mapping[str, np.ndarray]) -> None:
     position, names = arrays.get("position"), _names(len(arrays) - 1)
     whole = position is not None and position.dtype == np.int32 and position.shape == (1,)
     if not whole or arrays.keys() != {"position", *names}:
-        raise ValueError("the arrays are no recurrent state")
+        raise ValueError("these arrays hold no recurrent state")
     if any(arrays[name].ndim != 1 or arrays[name].dtype not in _DTYPES.values() for name in names):
-        raise ValueError("the arrays are no recurrent state")
+        raise ValueError("these arrays hold no recurrent state")
 
 
 def _names(n_tensors: int) -> list[str]:

@@ -32,7 +32,7 @@
    runtime/document/mean_values.py), as `NAME.N` of cached layer N, for the layers with clusters. Older indexes have
    none: the means are then computed from the rows on demand.
 10. An index of a hybrid model has `state-NNNNNNNN.safetensors` for each recurrent state that was kept. The name has the
-   number of tokens before it, and the arrays are those of runtime/document/kept_state.py. There is one after the last
+   number of tokens before it, and runtime/document/kept_state.py defines its arrays. There is one after the last
    token, and one each so many tokens before. Older indexes have `state` (U8), the state as llama.cpp wrote it.
 11. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
     gaps. A file without them is read too, but a Mac's GPU refuses it.

@@ -114,7 +114,7 @@ def test_the_state_of_another_model_is_refused(llama, blob, tmp_path):
     ids=lambda change: "-".join(change),
 )
 def test_arrays_that_are_no_state_are_refused(blob, change):
-    with pytest.raises(ValueError, match="no recurrent state"):
+    with pytest.raises(ValueError, match="hold no recurrent state"):
         states.kept_state(1, states.arrays_of(blob) | change)
 
 
