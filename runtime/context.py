@@ -133,9 +133,11 @@ class Context(internals.LlamaContext):
         return KeptState(self.cache.n_tokens, self._states.read(self.sequence.recurrent))
 
     def state_blob(self) -> np.ndarray:
-        """Return the present recurrent state as llama.cpp reads it, uint8; empty unless the model is a hybrid."""
+        """Return the present recurrent state as llama.cpp reads it, uint8; empty if there is none."""
         state = self.state()
-        return np.zeros(0, np.uint8) if self._states is None or state is None else self._states.blob(state.arrays)
+        if self._states is None or state is None or not state.arrays:
+            return np.zeros(0, np.uint8)
+        return self._states.blob(state.arrays)
 
     def keep_state(self) -> None:
         """Keep the present recurrent state, so that the sequence can return to it. Do nothing without one."""

@@ -57,6 +57,17 @@ def test_a_state_is_kept_in_arrays_and_returned_to(tmp_path, name):
     assert np.array_equal(llama.logits(), expected)
 
 
+def test_nothing_is_saved_and_loaded_before_the_first_token(llama):
+    llama.reset()
+    saved = llama.save_state()
+    llama.eval(TOKENS[:7])
+    expected = llama.logits()
+    llama.load_state(saved)
+    assert llama.n_tokens == 0
+    llama.eval(TOKENS[:7])
+    assert np.array_equal(llama.logits(), expected)
+
+
 def test_a_file_keeps_a_state(llama, blob, tmp_path):
     write_arrays(tmp_path / "state", states.arrays_of(blob))
     kept = states.kept_state(len(TOKENS), map_arrays(tmp_path / "state"))
