@@ -52,12 +52,13 @@ def _take(kept: KeptExtras | None, heads: Sequence[HeadWithDocument]) -> bool:
     if kept is None:
         return False
     for layer, number, tail in heads:  # a file may hold anything
-        numbers = kept.get(layer, {}).get("heads", np.zeros(0, np.int32))
-        is_list = numbers.ndim == 1 and all(array.shape[:1] == numbers.shape for array in kept[layer].values())
+        of_layer = kept.get(layer, {})
+        numbers = of_layer.get("heads", np.zeros(0, np.int32))
+        is_list = numbers.ndim == 1 and all(array.shape[:1] == numbers.shape for array in of_layer.values())
         if not is_list or number not in numbers:
             return False
-        place = int(np.flatnonzero(kept[layer]["heads"] == number)[0])
-        own = {name: array[place] for name, array in kept[layer].items() if name != "heads"}
+        place = int(np.flatnonzero(numbers == number)[0])
+        own = {name: array[place] for name, array in of_layer.items() if name != "heads"}
         extras, sizes = own.pop("extras", np.zeros(0)), tail.method.kept_state(tail.shape)
         if extras.shape != (len(tail.chunks), tail.extras_bytes) or extras.dtype != np.uint8:
             return False

@@ -101,9 +101,11 @@ def form_of(blob: np.ndarray) -> StateForm | None:
 def arrays_of(blob: np.ndarray) -> dict[str, np.ndarray]:
     """Return the state in a blob, as views of it."""
     found = _parsed(blob)
-    if found is None or found[1] is None:
-        return {BLOB: blob}
+    if found is None:
+        return {BLOB: blob} if len(blob) else {}
     _, position, tensors = found
+    if position is None:
+        return {}
     return {"position": np.array([position], np.int32), **dict(zip(_names(len(tensors)), tensors, strict=True))}
 
 

@@ -265,10 +265,9 @@ class Attention:
         """
         if self.auto is None:
             return self
-        n_clustered = document if isinstance(document, int) else 0
-        if isinstance(document, Index) and document.n_clusters:
-            n_clustered = len(document.tokens)
-        method, parameters = self.auto.choose(n_clustered, on_metal, self.selects_from)
+        if document is not None and not isinstance(document, int):
+            document = len(document.tokens) if document.n_clusters else 0
+        method, parameters = self.auto.choose(document or 0, on_metal, self.selects_from)
         layers = None if on_metal else self.layers
         return replace(self, method=method, parameters=parameters, layers=layers, auto=None, text="")
 
