@@ -8,6 +8,7 @@ from helpers.index_builds import build, library_of, text_of
 
 import octavo
 from octavo.ask.chats.chat_file import Conversation, read_conversation, write_conversation
+from octavo.convert.identity import RowSource
 from octavo.errors import OctavoError
 from octavo.runtime.document import kept_state as states
 from octavo.runtime.store.index_files import open_index, state_path
@@ -152,9 +153,9 @@ def test_an_older_chat_resumes(llama, blob, tmp_path):
     """Its states are blobs of llama.cpp."""
     llama.reset()
     llama.eval(TOKENS)
-    saved = Conversation.of(llama, 0, [], None)
+    saved, source = Conversation.of(llama, 0, [], None), RowSource.of(llama, library_of(llama, tmp_path))
     new, old = tmp_path / "new.safetensors", tmp_path / "old.safetensors"
-    write_conversation(new, saved, "model", "f16")
+    write_conversation(new, saved, source)
     arrays = {name: array for name, array in map_arrays(new).items() if not name.startswith("state.")}
     blobs = {f"state.{state.n_tokens}": llama.context._states.blob(state.arrays) for state in saved.states}
     assert blobs
@@ -163,7 +164,7 @@ def test_an_older_chat_resumes(llama, blob, tmp_path):
     expected = llama.logits()
     for path in (new, old):
         llama.reset()
-        read_conversation(path, "model", "f16", checked=False).resume(llama, 0)
+        read_conversation(path, source, checked=False).resume(llama, 0)
         llama.eval(TOKENS[:3])
         assert np.array_equal(llama.logits(), expected)
 
