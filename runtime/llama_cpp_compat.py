@@ -16,7 +16,7 @@ from llama_cpp.llama import LlamaState
 from ..cpu_kernels.numba_support.shape import Q8_0
 from ..errors import OctavoError
 from .context import Context
-from .document.index import KeptState
+from .document.kept_state import KeptState, arrays_of
 from .methods.attention import Attention
 from .sequences.sequence import TokenSequence, n_common
 
@@ -180,8 +180,7 @@ class DropIn(llama_cpp.Llama):
         if cache.document is not None:
             raise OctavoError("The state over an attached document cannot be saved: the index holds the document.")
         rows = b"".join(part.tobytes() for layer in range(len(cache.layers)) for part in cache.rows(layer))
-        state = self._ctx.state()
-        rows += b"" if state is None else state.data.tobytes()
+        rows += self._ctx.state_blob().tobytes()
         rows += self._rows_mark
         return LlamaState(
             input_ids=self.input_ids.copy(),
@@ -211,8 +210,8 @@ class DropIn(llama_cpp.Llama):
             layers.append(rows)
         self._ctx.attach(None)
         self.n_tokens = 0
-        data = np.frombuffer(content, np.uint8)[n_rows:]
-        states = [KeptState(state.n_tokens, data)] if is_hybrid else []
+        blob = np.frombuffer(content, np.uint8)[n_rows:]
+        states = [KeptState(state.n_tokens, arrays_of(blob))] if is_hybrid else []
         self.extend(state.input_ids[: state.n_tokens], layers, states)
         self.scores[: len(state.scores)] = state.scores
         self._seed = state.seed
