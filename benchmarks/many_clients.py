@@ -1,4 +1,4 @@
-"""Let clients work on octavo's server at once, as many and as rude as they come, and count what goes wrong.
+"""Let clients work on octavo's server at once, some of them rude, and count what goes wrong.
 
     python benchmarks/many_clients.py [--clients 32] [--minutes 5] [-m MODEL] [-t THREADS] [--seed 0]
 
@@ -120,7 +120,7 @@ class Run:
         self.longest_gap = 0.0
 
     @property
-    def goes_on(self) -> bool:
+    def has_time(self) -> bool:
         """Return whether time is left."""
         return time.monotonic() < self.end
 
@@ -138,7 +138,7 @@ class Run:
     def watch(self) -> None:
         """Write one stream after the other, and note the longest gap between two parts."""
         body = {"model": "any", "stream": True, "max_tokens": 200, "ignore_eos": True}
-        while self.goes_on:
+        while self.has_time:
             connection = self.connect()
             connection.request("POST", "/v1/chat/completions", json.dumps({**body, "messages": said("Tell a story.")}))
             answer = connection.getresponse()
@@ -157,7 +157,7 @@ class Run:
         folder.mkdir()
         version = 0
         command = [sys.executable, "-m", "octavo", "index", folder, "-m", self.model, "-c", "4096"]
-        while self.goes_on:
+        while self.has_time:
             version += 1
             text = text_of(f"F{version:05}", random.Random(version))
             (folder / "plan.txt").write_text(text)
@@ -226,7 +226,7 @@ class Client:
     def work(self) -> None:
         """Act until the time is over."""
         acts = [self.ask] * 5 + [self.upload] * 2 + [self.delete, self.hang_up, self.hang_up_while_uploading]
-        while self.run.goes_on:
+        while self.run.has_time:
             act = self.upload if self.id is None else self.random.choice(acts)
             act()
             self.run.done[act.__name__.replace("_", " ")] += 1
