@@ -517,7 +517,7 @@ class Session:
         with self._thread.held(ends_answer=False):
             conversation = self.conversation()
         if kind == "question" or self.rest != "indexed":  # passages depend on the question, so rows are of no use
-            conversation = replace(conversation, rows=[], states=())
+            conversation = replace(conversation, rows=[], states=(), steps=())
         return ChatFiles(self.llama, self.library).save(name, conversation, self.about, kind)
 
     def keep(self, name: str | None = None, kind: Kind = "chat") -> str | None:

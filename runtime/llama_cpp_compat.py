@@ -24,6 +24,12 @@ class PromptTooLong(OctavoError, ValueError):
     """A prompt that exceeds the context; a ValueError, too, as in llama-cpp-python."""
 
 
+class State(LlamaState):  # type: ignore[misc]
+    """A state as llama-cpp-python keeps it, and the tokens that were steps (see `TokenSequence`)."""
+
+    steps: Sequence[int] = ()  # pickles of older versions have none
+
+
 class DropIn(llama_cpp.Llama):
     """`llama_cpp.Llama` whose context may be ours: drafts, caches of states, messages and pickles."""
 
@@ -34,6 +40,10 @@ class DropIn(llama_cpp.Llama):
     draft_model: Any
     cache: Any
     _requires_eval: bool
+
+    def rewind(self, n_tokens: int) -> None:
+        """Forget all but the first n_tokens tokens."""
+        raise NotImplementedError
 
     @property
     def context(self) -> Context:
@@ -76,7 +86,11 @@ class DropIn(llama_cpp.Llama):
         return self._ctx.cache if isinstance(self._ctx, Context) else None
 
     def extend(
-        self, tokens: Sequence[int], layers: list[tuple[np.ndarray, np.ndarray]], states: Sequence[KeptState] = ()
+        self,
+        tokens: Sequence[int],
+        layers: list[tuple[np.ndarray, np.ndarray]],
+        states: Sequence[KeptState] = (),
+        steps: Sequence[int] = (),
     ) -> None:
         """Add tokens whose keys and values are known from `KVCache.rows` of each layer.
 
@@ -84,13 +98,17 @@ class DropIn(llama_cpp.Llama):
         ----------
         states : sequence of KeptState
             In a hybrid model, the recurrent states to keep, in rising order: the last one is that after all tokens.
+        steps : sequence of int
+            Those of the tokens that were steps, as in `TokenSequence`.
         """
         end = self.n_tokens + len(tokens)
-        self.context.cache.append_rows(layers)
-        self.context.put_states(states)
-        self.input_ids[self.n_tokens : end] = tokens
-        self.n_tokens = end
-        self._requires_eval = True
+        with self.context.shielded():
+            self.context.cache.append_rows(layers)
+            self.context.put_states(states)
+            self.input_ids[self.n_tokens : end] = tokens
+            self.sequence.steps += steps
+            self.n_tokens = end
+            self._requires_eval = True
 
     def generate(self, tokens: Sequence[int], *args: Any, **options: Any) -> Generator[int, Sequence[int] | None, None]:
         """Generate tokens, as `llama_cpp.Llama.generate` does.
@@ -101,14 +119,10 @@ class DropIn(llama_cpp.Llama):
             self._return_to_kept_state(tokens)
         with self._usable_draft():
             self._in_prompt = True
-            yield from super().generate(tokens, *args, **options)
-
-    def _n_predicting(self, n_tokens: int) -> int:
-        """Return how many of the next n_tokens tokens are predicted from: the last ones."""
-        in_prompt, self._in_prompt = self._in_prompt, False
-        if self._arguments.get("logits_all") or (self.draft_model is not None and not in_prompt):
-            return n_tokens
-        return 1
+            try:
+                yield from super().generate(tokens, *args, **options)
+            finally:
+                self._in_prompt = False
 
     def _return_to_kept_state(self, tokens: Sequence[int]) -> None:
         """Go back to where tokens continue, if a recurrent state was kept there: the base class cannot."""
@@ -117,9 +131,7 @@ class DropIn(llama_cpp.Llama):
         n_same = n_common(self.sequence.tokens, tokens)
         if n_same == len(tokens) and (n_same < self.n_tokens or self._requires_eval):
             n_same -= 1  # a token to predict from
-        n_usable = self.sequence.usable(n_same)
-        if self._ctx.kv_cache_seq_rm(-1, n_usable, -1):
-            self.n_tokens = n_usable
+        self.rewind(n_same)
 
     @contextlib.contextmanager
     def _usable_draft(self) -> Iterator[None]:
@@ -176,7 +188,7 @@ class DropIn(llama_cpp.Llama):
         rows = b"".join(part.tobytes() for layer in range(len(cache.layers)) for part in cache.rows(layer))
         state = self._ctx.state()
         rows += b"" if state is None else state.data.tobytes()
-        return LlamaState(
+        kept = State(
             input_ids=self.input_ids.copy(),
             scores=self._scores.copy(),
             n_tokens=self.n_tokens,
@@ -184,6 +196,8 @@ class DropIn(llama_cpp.Llama):
             llama_state_size=len(rows),
             seed=self._seed,
         )
+        kept.steps = [step for step in self.sequence.steps if step < self.n_tokens]
+        return kept
 
     def load_state(self, state: LlamaState) -> None:
         """Restore a state of `save_state`. Raise OctavoError for the state of another model or attention."""
@@ -205,7 +219,7 @@ class DropIn(llama_cpp.Llama):
         self.n_tokens = 0
         data = np.frombuffer(state.llama_state, np.uint8)[n_rows:]
         states = [KeptState(state.n_tokens, data)] if is_hybrid else []
-        self.extend(state.input_ids[: state.n_tokens], layers, states)
+        self.extend(state.input_ids[: state.n_tokens], layers, states, getattr(state, "steps", ()))
         self.scores[: len(state.scores)] = state.scores
         self._seed = state.seed
 

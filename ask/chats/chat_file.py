@@ -95,6 +95,9 @@ class Conversation:
         The messages; None in files of older versions.
     states : sequence of KeptState
         In a hybrid model, the recurrent states that were kept, in rising order: the last one is that after all tokens.
+    steps : sequence of int
+        The tokens, by their places in the context, that were steps of their own (see `TokenSequence`), if some may be
+        read again: those of a hybrid model, or without rows.
     """
 
     follows: str
@@ -104,6 +107,7 @@ class Conversation:
     last: Turn | None
     history: History | None = None
     states: Sequence[KeptState] = ()
+    steps: Sequence[int] = ()
 
     @classmethod
     def of(
@@ -123,7 +127,9 @@ class Conversation:
         rows = [] if cache.evicts or not tokens else [cache.rows(i, start) for i in range(len(cache.layers))]
         kept = sequence.recurrent.kept if sequence.recurrent is not None else []
         states = [state for state in kept if state.n_tokens > n_document]
-        return cls(hash_tokens(sequence.tokens[:n_document]), tokens, rows, unread, last, history, states)
+        steps = [step for step in sequence.steps if n_document <= step < sequence.n_tokens]
+        steps = steps if sequence.recurrent is not None or not rows else []
+        return cls(hash_tokens(sequence.tokens[:n_document]), tokens, rows, unread, last, history, states, steps)
 
     def resume(self, llama: Llama, n_document: int) -> None:
         """Resume the conversation after n_document tokens, where the model holds nothing else.
@@ -134,9 +140,9 @@ class Conversation:
             raise OtherText("This conversation was over another document, or with another prompt.")
         llama.context.check_room(len(self.tokens))
         if self.rows and not llama.context.cache.evicts and bool(self.states) == llama.context.is_hybrid:
-            llama.extend(self.tokens, self.rows, self.states)
+            llama.extend(self.tokens, self.rows, self.states, self.steps)
         elif self.tokens:
-            llama.prefill(self.tokens)
+            llama.prefill(self.tokens, self.steps)
 
 
 def hash_tokens(tokens: np.ndarray) -> str:
@@ -166,6 +172,7 @@ def write_conversation(
         "kv_type": kv_type,
         "follows": conversation.follows,
         "unread": conversation.unread,
+        "steps": list(conversation.steps),
         "last": last and [last.question, last.start, last.unread],
         "origin": [origin.documents, origin.model_path, origin.kind],
         "history": conversation.history and [conversation.history.messages, conversation.history.spoken],
@@ -234,6 +241,7 @@ def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True
                 KeptState(n_tokens, arrays[f"{_STATE}{n_tokens}"])
                 for n_tokens in sorted(int(name.removeprefix(_STATE)) for name in arrays if name.startswith(_STATE))
             ],
+            steps=[int(step) for step in header.get("steps", [])] if header["kv_type"] == kv_type else [],
             unread=[int(token) for token in header["unread"]],
             last=header["last"] and Turn(*header["last"]),
             history=History(*header["history"]) if header.get("history") else None,

@@ -13,7 +13,7 @@ from ...cpu_kernels.layout.head import ANY_ORDER, CHUNK, HEAD
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import CacheLayer
 from ..methods.budgets import MethodHeads
-from ..methods.evicting import EvictingMethod
+from ..methods.evicting import FULL, EvictingMethod
 from ..methods.method import Assignment, Heads, Method, Storage
 
 #: Fields of HEAD that depend on a head's layer and its method only.
@@ -67,6 +67,8 @@ class HeadTable:
         Whether any method forgets rows.
     cuts : bool
         Whether a token may see less alone than in a batch.
+    ends_prompts : bool
+        Whether a method keeps a prompt whole until the first step of one token.
     batch_end : int
         Batches end at multiples of this number of tokens; 0 if they may end anywhere.
     rolls : bool
@@ -97,6 +99,7 @@ class HeadTable:
         self.generation += 1
         self.evicts = any(a.method.storage.evicts for a in assignments)
         self.cuts = any(a.method.selects for a in assignments)
+        self.ends_prompts = any(getattr(a.method, "prefill", "") == FULL for a in assignments)
         self.batch_end = max(a.method.batch_end for a in assignments)
         self._slides = (self.heads["window"] > 0) & self.evicts
         near = self._slides.copy()
@@ -181,6 +184,11 @@ class HeadTable:
         """Return the bytes of one token in these heads."""
         row_bytes = np.array([layer.shape.token_bytes for layer in self.layers])
         return int(row_bytes[self.layer_of][self.counted].sum())
+
+    @property
+    def tells_steps(self) -> bool:
+        """Return whether the numbers depend on which tokens were steps of their own."""
+        return self.cuts or self.ends_prompts
 
     def selecting(self) -> np.ndarray:
         """Return which heads may read less than everything."""

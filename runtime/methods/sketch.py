@@ -123,6 +123,11 @@ class Sketch(Method):
         if self.quality:
             state["n_rows"], state["n_most"] = BY_QUALITY, rows
 
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Attend to all rows exactly, as batches do."""
+        super().before_batch(heads, index, n_tokens)
+        heads.state["n_rows"] = n_tokens
+
 
 def _n_blocks(n_tokens: int) -> int:
     """Return the number of blocks with codes in a step of one token, after which n_tokens tokens are stored."""

@@ -31,6 +31,9 @@ class TokenSequence:
         Storage queries of its steps.
     recurrent : RecurrentState or None
         Its recurrent state in a hybrid model.
+    steps : list of int
+        The tokens, in rising order, that were steps of their own and predicted from. Where a method attends to less in
+        a step than in a batch, they must be steps again if they are read again.
 
     Attributes
     ----------
@@ -44,6 +47,7 @@ class TokenSequence:
     n_tokens: int = 0
     recorder: Recorder | None = None
     recurrent: RecurrentState | None = None
+    steps: list[int] = field(default_factory=list)
     cache: KVCache = field(init=False)
 
     @property
@@ -57,6 +61,16 @@ class TokenSequence:
             self.input_ids = np.resize(self.input_ids, 2 * self.n_tokens)
         self.input_ids[self.n_tokens] = token
         self.n_tokens += 1
+
+    def forget_steps(self, n_tokens: int) -> None:
+        """Forget which tokens were steps, but for the first n_tokens tokens."""
+        while self.steps and self.steps[-1] >= n_tokens:
+            self.steps.pop()
+
+    def common_steps(self, tokens: np.ndarray) -> list[int]:
+        """Return which of the first tokens that it shares with others were steps."""
+        n_same = n_common(self.tokens, tokens)
+        return [step for step in self.steps if step < n_same]
 
     def usable(self, n_tokens: int) -> int:
         """Return how many of its first n_tokens tokens it can return to without reading any of them again."""
