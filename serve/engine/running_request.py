@@ -69,9 +69,7 @@ class RunningRequest:
         self._meter = Meter()
         self._logprobs: list[TokenLogprob] = []
 
-    def start(
-        self, llama: Llama, sequence: TokenSequence, unread: list[int], steps: list[int], longest: int
-    ) -> None:
+    def start(self, llama: Llama, sequence: TokenSequence, unread: list[int], steps: list[int], longest: int) -> None:
         """Begin on a sequence that holds the prompt except `unread`, and may grow to `longest` tokens."""
         request, asked = self.request, self.request.generation
         self._sampler = TokenSampler(llama, request)

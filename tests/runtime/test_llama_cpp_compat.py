@@ -59,7 +59,7 @@ def test_a_draft_is_used_where_many_tokens_are_read_at_once(tiny_model):
 
     llama = octavo.Llama(tiny_model, n_ctx=1024, n_threads=2, draft_model=Draft(num_pred_tokens=4))
     decode = llama._ctx.decode
-    llama._ctx.decode = lambda batch: (sizes.append(batch.n_tokens()), decode(batch))
+    llama._ctx.decode = lambda batch, *more: (sizes.append(batch.n_tokens()), decode(batch, *more))
     completion(llama)
     assert sum(drafted) > 0
     assert max(sizes[1:]) > 1
