@@ -10,6 +10,7 @@ import math
 import os
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Self
 
 from .errors import OctavoError
@@ -322,3 +323,10 @@ def check_rope(scaling: str | None, scale: float) -> None:
         raise OctavoError(
             f"Positions are stretched as {' or '.join(ROPE_SCALINGS)}, by 1 or more: not '{scaling}' by {scale:g}."
         )
+
+
+def state_folder() -> Path:
+    """Return the folder of what octavo keeps for a user: lists, questions, and what is to be read. It may not exist."""
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("octavo"))

@@ -270,7 +270,7 @@ class Session:
         self.answer, self._last = None, turn
         llama.context.keep_state()
         if self._recorder is not None:
-            self._recorder.clear()
+            self._recorder.steps.clear()
         try:
             yield from generated.parts()
             self._check_document()

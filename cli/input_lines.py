@@ -107,7 +107,7 @@ def _history() -> History:
     """Open the history of earlier entries, in the user's state folder if it is writable."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-    from ..system.state_folder import state_folder
+    from ..settings import state_folder
 
     path = state_folder() / "chat_history"
     try:

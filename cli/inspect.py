@@ -46,7 +46,7 @@ def inspect_index(folder: Path) -> dict[str, Any]:
     from ..runtime.methods import AUTO
     from ..runtime.store.index_files import open_index
     from ..runtime.store.manifest import MANIFEST, damages, read_manifest
-    from ..runtime.store.model_library import Library
+    from ..runtime.store.model_library import PLAN
 
     if folder.name.endswith(".partial"):
         raise OctavoError(f"{folder} is an index that is not finished: index the document again, and it resumes.")
@@ -71,7 +71,7 @@ def inspect_index(folder: Path) -> dict[str, Any]:
         "format_version": manifest.get("format_version"),
         "clustering": manifest.get("clustering"),
         "rope": manifest.get("rope"),
-        AUTO: _auto_choice(Library.plan_in(folder.parent).exists()),
+        AUTO: _auto_choice((folder.parent / PLAN).exists()),
         "bytes": sum(file["bytes"] for file in files),
         "files": files,
     }
@@ -117,9 +117,8 @@ def _auto_choice(has_plan: bool, costs: StepCosts | None = None) -> str:
 def _step_costs(llama: Any) -> StepCosts | None:
     """Return what steps cost on this machine with octavo's default of threads, if that was measured."""
     from ..cpu_kernels.numba_support.shape import F16
-    from ..runtime.cache.cache_layers import cache_layers
     from ..runtime.devices.step_costs import kept_costs
-    from ..runtime.graph.attention_nodes import attention_nodes
+    from ..runtime.graph.attention_nodes import attention_nodes, cache_layers
     from ..system.usable_cpus import default_threads
 
     layers = cache_layers(attention_nodes(llama._model, llama.context_params), F16)
@@ -139,8 +138,7 @@ def describe_attention(llama: Any) -> dict[str, Any]:
     """Describe the shape of a model's attention, or return why octavo cannot compute it."""
     from ..cpu_kernels.numba_support.shape import F16
     from ..errors import OctavoError
-    from ..runtime.cache.cache_layers import cache_layers
-    from ..runtime.graph.attention_nodes import attention_nodes
+    from ..runtime.graph.attention_nodes import attention_nodes, cache_layers
 
     try:
         nodes = attention_nodes(llama._model, llama.context_params)

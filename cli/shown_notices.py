@@ -25,7 +25,7 @@ class ShownNotices:
 
     def __init__(self, documents: Sequence[str]) -> None:
         from ..library.expand_paths import absolute
-        from ..system.state_folder import state_folder
+        from ..settings import state_folder
 
         self._path: Path = state_folder() / "left_out.json"
         self._key = _hash("\n".join(absolute(documents)))

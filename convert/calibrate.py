@@ -9,8 +9,7 @@ import numpy as np
 
 from ..cpu_kernels.layout.head import ANY_ORDER
 from ..runtime.document.index import Index, IndexLayer, KeptState, LastQueries, no_mass
-from ..runtime.document.stored_rows import as_floats
-from ..runtime.document.thresholds import capped_scores
+from ..runtime.document.stored_rows import as_floats, capped_scores
 from ..runtime.llama import Llama
 
 

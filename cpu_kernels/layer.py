@@ -23,21 +23,21 @@ import math
 import numpy as np
 from numba import int64
 
-from .attend.decode import attend_share, decode_scratch_bytes, merge_shares
+from .attend import decode
+from .attend.decode import attend_share, merge_shares, partial_of
 from .attend.read_ahead import ask_for_rows
 from .layout.head import HEAD, head_at, tail_key, tail_value
 from .layout.hooks import split_counts
-from .layout.partials import partial_of
 from .layout.scores import rest_address
 from .layout.spans import SPAN, count_rows, spans_at
 from .numba_support.compile import kernel, layout
 from .numba_support.memory import barrier, call_native, copy_bytes, fetch_add, read_int64, write_int64
 from .numba_support.shape import Shape
 from .numba_support.views import record_at
-from .prefill.attend_batch import attend_tile, tile_scratch_size
+from .prefill.attend_batch import attend_tile
 from .prefill.sparse_prefill import FEWEST_BLOCKS, choose_blocks, count_blocks, count_groups, count_samples, sample_tile
-from .prefill.tile_scratch import tile_queries
-from .rows.rows import quantise_halves
+from .prefill.tile_scratch import scratch_parts, tile_queries
+from .rows.rows import quantise_halves, query_bytes
 
 #: Shared by the threads while they attend, layer after layer.
 WORK = np.dtype(
@@ -80,7 +80,7 @@ _SCORE, _RANK = _OFFSETS["score"], _OFFSETS["rank"]
 
 def scratch_bytes(shape: Shape) -> int:
     """Return the scratch of one thread, for decode and prefill, in bytes."""
-    return max(4 * tile_scratch_size(shape), decode_scratch_bytes(shape))
+    return max(int(scratch_parts(shape, 0).end), int(decode.scratch_parts(shape, 0).query) + int(query_bytes(shape)))
 
 
 @kernel

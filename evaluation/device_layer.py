@@ -33,7 +33,7 @@ class DeviceLayer:
         self.cache = KVCache([layer], n_ctx, [assignment], device.new_memory())
         node = AttentionNode(layer.head_dim, layer.n_kv_head * layer.group, layer.n_kv_head, 0, 1.0, 0.0, 0, True)
         node = replace(node, value_dim=layer.value_dim, latent=layer.latent)
-        self.attention = device.new_executor(ExecutorArguments(self.cache, [node], layer.kv_type, n_ubatch))
+        self.attention = device.new_executor(ExecutorArguments(self.cache, [node], [layer.shape], n_ubatch))
 
     def step(self, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Store new rows, and attend.

@@ -74,7 +74,7 @@ class Case:
 
 def sparse_methods() -> list[str]:
     """Return the methods that select among rows, all of which are stored."""
-    return [name for name in METHODS if name != DENSE and not method_class(name).storage.evicts]
+    return [name for name in METHODS if name != DENSE and not method_class(name).evicts]
 
 
 def cases() -> Iterator[Case]:

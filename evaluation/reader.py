@@ -166,7 +166,7 @@ class Reader:
             for token in sample.prompt[:-1]:
                 bytes_read.append(self._step([token]))
         if recorder is not None:
-            recorder.clear() if not in_batches else recorder.forget_question()
+            recorder.steps.clear() if not in_batches else recorder.forget_question()
         tokens: list[int] = []
         log_probs: list[np.ndarray] = []
         outputs: list[np.ndarray] = []

@@ -16,13 +16,12 @@ from llama_cpp import _internals as internals
 from ..errors import OctavoError
 from ..settings import LONGEST
 from ..system.threads import waiting
-from .cache.cache_layers import cache_layers, check_methods
 from .cache.kv_cache import KVCache
 from .devices.protocol import Device, ExecutorArguments
 from .document.cache_layer import Rows
 from .document.index import Index, KeptState
 from .graph import ggml, hook
-from .graph.attention_nodes import AttentionNode, silent_llama_cpp
+from .graph.attention_nodes import AttentionNode, cache_layers, silent_llama_cpp
 from .methods.assignment import assign
 from .methods.method import Assignment
 from .process.interruption import Interruption, abort_callback, shielded
@@ -47,6 +46,11 @@ class Context(internals.LlamaContext):
         The first sequence, which receives its cache.
     kv_type : str
         Type of keys and values: F16, Q8_0 or Q4_0.
+
+    Attributes
+    ----------
+    is_hybrid : bool
+        Whether the model keeps a recurrent state, which cannot be cut as keys and values can.
     """
 
     def __init__(
@@ -67,28 +71,26 @@ class Context(internals.LlamaContext):
         self._n_ctx, self._attention_share = n_ctx, 0.0
         self.shapes = [node.shape(kv_type) for node in nodes]
         layers = cache_layers(nodes, kv_type)
-        device.check_nodes(nodes)
         assignments = assign(sequence.resolved_attention, layers)
-        check_methods(assignments, layers)
         sequence.cache = KVCache(layers, n_ctx, device.fit_assignments(assignments), device.new_memory())
         self.sequence = sequence
         self._interruption = Interruption()
         n_threads = max(params.n_threads, params.n_threads_batch)
         self._executor = device.new_executor(
-            ExecutorArguments(self.cache, nodes, kv_type, params.n_ubatch, n_threads, self._interruption)
+            ExecutorArguments(self.cache, nodes, self.shapes, params.n_ubatch, n_threads, self._interruption)
         )
         params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(hook.replace_attention.address)
         params.cb_eval_user_data = self._executor.step.ctypes.data
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k = params.type_v = ggml.TYPE_F16
         device.set_parameters(params)
-        self._n_together, is_hybrid = params.n_seq_max, llama_cpp.llama_model_is_hybrid(model.model)
-        if is_hybrid:
+        self._n_together, self.is_hybrid = params.n_seq_max, bool(llama_cpp.llama_model_is_hybrid(model.model))
+        if self.is_hybrid:
             params.n_seq_max, params.kv_unified = params.n_seq_max + 1, True
         with nullcontext() if verbose else silent_llama_cpp():
             super().__init__(model=model, params=params, verbose=verbose)
-        self._states = StateSlots(self.ctx, self._n_together) if is_hybrid else None
-        if is_hybrid:
+        self._states = StateSlots(self.ctx, self._n_together) if self.is_hybrid else None
+        if self.is_hybrid:
             sequence.recurrent = RecurrentState()
         self._n_lost_pages = n_lost_pages()
         self._abort = abort_callback(self._interruption)
@@ -130,11 +132,6 @@ class Context(internals.LlamaContext):
                 if document is not None:
                     self.attach(None)
                 raise
-
-    @property
-    def is_hybrid(self) -> bool:
-        """Return whether the model keeps a recurrent state, which cannot be cut as keys and values can."""
-        return self._states is not None
 
     def state(self) -> KeptState | None:
         """Return the present recurrent state; None unless the model is a hybrid."""
@@ -182,7 +179,6 @@ class Context(internals.LlamaContext):
 
         Raise OctavoError if the context holds rows after the document, and the old or the new methods evict rows.
         """
-        check_methods(assignments, self.cache.layers)
         assignments = self.device.fit_assignments(assignments)
         before, document = self.cache.table.assignments, self.cache.document
         rows = self.cache.all_rows(assignments)
@@ -196,7 +192,6 @@ class Context(internals.LlamaContext):
     def _rearrange(self, assignments: list[Assignment], document: Index | None, rows: list[Rows]) -> None:
         self.cache.attach(None)
         self.cache.arrange(assignments)
-        self._executor.rearrange()
         self.cache.attach(document)
         if rows:
             self.cache.append_rows(rows)

@@ -20,14 +20,13 @@ from ..errors import OctavoError
 from ..prompts.chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from ..prompts.conversation_tokens import ConversationTokens
 from ..settings import LONGEST, MOST_THREADS, ModelSettings, check_number, check_whole
-from .cache.cache_layers import cache_layers
 from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
 from .devices.step_costs import StepCosts, keep_costs, kept_costs
 from .document.index import Index
-from .graph.attention_nodes import attention_nodes, silent_llama_cpp
+from .graph.attention_nodes import attention_nodes, cache_layers, silent_llama_cpp
 from .llama_cpp_compat import DropIn
 from .methods import DENSE
 from .methods.assignment import assign
@@ -249,7 +248,8 @@ class Llama(DropIn):
 
     def _prepared(self, attention: Attention) -> Attention:
         """Return an attention with what depends on this model and this machine: the plan's layers, and step costs."""
-        attention = attention.of_layers(self._layers)
+        if attention.plan is not None:  # gates cover all layers
+            attention = replace(attention, plan=attention.plan.of_layers(self._layers))
         costs = None if self.on_metal or attention.auto is None else self._step_costs
         return replace(attention, selects_from=costs.selects_from) if costs else attention
 

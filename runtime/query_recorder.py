@@ -11,8 +11,7 @@ from ..cpu_kernels.numba_support.shape import Shape
 from ..errors import OctavoError
 from ..system.threads import one_thread
 from .document.index import Index, IndexLayer
-from .document.stored_rows import as_floats
-from .document.thresholds import capped_scores
+from .document.stored_rows import as_floats, capped_scores
 from .graph.attention_nodes import AttentionNode
 
 #: Tokens in a part of an answer: a long answer has several sources, each of which gives a part.
@@ -47,12 +46,17 @@ class Recorder:
     ----------
     heads : sequence of QueryHead
         Heads to record; those of sliding layers are left out.
+
+    Attributes
+    ----------
+    steps : list of lists
+        The queries of each recorded step, (head_dim,) f32 for each head.
     """
 
     def __init__(self, nodes: Sequence[AttentionNode], shapes: Sequence[Shape], heads: Sequence[QueryHead]) -> None:
         self._nodes, self._shapes = nodes, shapes
         self.heads = [head for head in heads if not nodes[head.node].window]
-        self._recorded: list[list[np.ndarray]] = []
+        self.steps: list[list[np.ndarray]] = []
 
     def arrays(self, n_tokens: int) -> list[np.ndarray | None]:
         """Return an array for each node that receives the scaled queries of a step; None for the others."""
@@ -65,25 +69,11 @@ class Recorder:
     def take(self, arrays: Sequence[np.ndarray | None], token: int = -1) -> None:
         """Keep the queries of one token of a step from the arrays."""
         queries = {number: array[:, token] for number, array in enumerate(arrays) if array is not None}
-        self._recorded.append([queries[node][kv_head, member].copy() for node, kv_head, member in self.heads])
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._recorded = []
+        self.steps.append([queries[node][kv_head, member].copy() for node, kv_head, member in self.heads])
 
     def forget_question(self) -> None:
         """Forget all but the last token, which the answer is predicted from."""
-        self._recorded = self._recorded[-1:]
-
-    @property
-    def steps(self) -> Sequence[Sequence[np.ndarray]]:
-        """Return the queries of each step, (head_dim,) f32 for each recorded head."""
-        return self._recorded
-
-    @property
-    def n_steps(self) -> int:
-        """Return the number of recorded steps."""
-        return len(self._recorded)
+        del self.steps[:-1]
 
     def attended(self, document: Index) -> np.ndarray:
         """Compute the attention to each token of a document, beyond the attention of any token.
@@ -113,11 +103,11 @@ class Recorder:
         used = [number for number, head in enumerate(self.heads) if head.kv_head in layers[number].heads]
         if not used:
             raise OctavoError("Sources cannot be found: no head that retrieves sees the whole document.")
-        paid = np.zeros((max(self.n_steps // PART, 1), len(document.tokens)), np.float32)
+        paid = np.zeros((max(len(self.steps) // PART, 1), len(document.tokens)), np.float32)
         for number in used:
             layer, head = layers[number], self.heads[number]
             place, softcap = layer.heads.index(head.kv_head), self._nodes[head.node].softcap
-            queries = np.stack([step[number] for step in self._recorded])
+            queries = np.stack([step[number] for step in self.steps])
             with one_thread():
                 rows, weights = _weights(layer, place, queries, softcap)
             mean = [weights[part].mean(axis=0) for part in np.array_split(np.arange(len(queries)), len(paid))]

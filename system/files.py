@@ -279,10 +279,31 @@ def stored_arrays(path: Path) -> Iterator[dict[str, StoredArray]]:
 
 def _arrays_in(path: Path, file: io.BufferedReader, in_place: bool = False) -> dict[str, StoredArray]:
     """Return the arrays of an open safetensors file by name. Raise DamagedError for other content."""
-    if os.fstat(file.fileno()).st_size < 8:
+    n_bytes = os.fstat(file.fileno()).st_size
+    if n_bytes < 8:
         raise DamagedError(f"{path} is damaged: it is too short.")
     try:
-        return dict(_described_in(file, _place_of(path) if in_place else None))
+        header_size = int.from_bytes(file.read(8), "little")
+        if header_size > min(n_bytes - 8, _LONGEST_HEADER):
+            raise ValueError
+        header = json.loads(file.read(header_size), object_pairs_hook=_without_doubles)
+        written_at = header.pop("__metadata__", {}).get(_PLACE)
+        if in_place and written_at != _place_of(path):
+            raise ValueError
+        end, first, arrays = 0, 8 + header_size, {}
+        for name, entry in header.items():
+            dtype, shape, (start, stop) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
+            if any(type(number) is not int or number < 0 for number in (*shape, start, stop)):
+                raise ValueError
+            array = StoredArray(file, dtype, tuple(shape), first + start)
+            if start != end or stop - start != array.n_bytes or first + stop > n_bytes:
+                raise ValueError
+            end = stop
+            if not name.startswith(_PADDING):
+                arrays[name] = array
+        if first + end != n_bytes:
+            raise ValueError
+        return arrays
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as problem:
         raise DamagedError(f"{path} is damaged: its header says what cannot be.") from problem
 
@@ -290,31 +311,6 @@ def _arrays_in(path: Path, file: io.BufferedReader, in_place: bool = False) -> d
 def _place_of(path: Path) -> str:
     """Return a file's place: the folder's name, without the ending of unfinished folders, and the file's name."""
     return f"{path.parent.name.removesuffix(PARTIAL)}/{path.name}"
-
-
-def _described_in(file: io.BufferedReader, place: str | None) -> Iterator[tuple[str, StoredArray]]:
-    """Yield the arrays that a file's header describes. Raise ValueError, or a type's own errors, for other content."""
-    n_bytes = os.fstat(file.fileno()).st_size
-    header_size = int.from_bytes(file.read(8), "little")
-    if header_size > min(n_bytes - 8, _LONGEST_HEADER):
-        raise ValueError
-    end, first = 0, 8 + header_size
-    header = json.loads(file.read(header_size), object_pairs_hook=_without_doubles)
-    written_at = header.pop("__metadata__", {}).get(_PLACE)
-    if place is not None and written_at != place:
-        raise ValueError
-    for name, entry in header.items():
-        dtype, shape, (start, stop) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
-        if any(type(number) is not int or number < 0 for number in (*shape, start, stop)):
-            raise ValueError
-        array = StoredArray(file, dtype, tuple(shape), first + start)
-        if start != end or stop - start != array.n_bytes or first + stop > n_bytes:
-            raise ValueError
-        end = stop
-        if not name.startswith(_PADDING):
-            yield name, array
-    if first + end != n_bytes:
-        raise ValueError
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -118,7 +118,6 @@ SHORT = {
     "documents/xml_text.py": "four functions that all families of documents share",
     "evaluation/folders/folder_needle.py": "one task, one file",
     "library/bm25.py": "to merge",
-    "system/state_folder.py": "help and notices need it, without NumPy",
 }
 
 #: Modules in a `methods` folder that belong to no single method.

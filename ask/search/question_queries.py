@@ -13,8 +13,7 @@ import numpy as np
 
 from ...library.function_words import says_something
 from ...runtime.document.cache_layer import Rope
-from ...runtime.document.stored_rows import as_floats
-from ...runtime.document.thresholds import capped_scores
+from ...runtime.document.stored_rows import as_floats, capped_scores
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import QueryHead
 

@@ -16,8 +16,7 @@ import numpy as np
 from ...convert.plan.recall_texts import Haystack, RecallText, passkey_text
 from ...documents.text.plain_text import SHIPPED_NOVEL
 from ...errors import OctavoError
-from ...runtime.document.stored_rows import as_floats
-from ...runtime.document.thresholds import capped_scores
+from ...runtime.document.stored_rows import as_floats, capped_scores
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import DENSE_ATTENTION
 from ...runtime.query_recorder import QueryHead

@@ -22,23 +22,94 @@ from typing import NamedTuple
 import numpy as np
 from numba import float32, int64, types
 
-from ..layout.partials import LOWEST_SCORE, clear_partial, largest_scores, partial_of, weight_sums, weighted_values
 from ..layout.scores import cap_scores
 from ..layout.spans import ALL_HEADS, SPAN, spans_at, spans_to_fill
 from ..numba_support.compile import kernel, late_stage, layout
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import copy_bytes, read_float
-from ..numba_support.shape import Shape
 from ..numba_support.vector import add, any_above, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
 from ..numba_support.views import array_at
 from ..rows.rotation import rotate_value
-from ..rows.rows import add_weighted, dot_listed, load_query, query_bytes
+from ..rows.rows import add_weighted, dot_listed, load_query
 from ..rows.tiles import ROWS_AT_ONCE
+
+#: Below any score, but finite, so that the difference of two such scores is a number.
+LOWEST_SCORE = -1e30
 
 #: Rows of a block: their scores, keys and values stay in the L1 cache, or long rows in the L2 cache.
 BLOCK = 64
 
 _SPAN_BYTES, _LIST_BYTES, _VECTOR_BYTES, _SCORES_BYTES = SPAN.itemsize, 8 * BLOCK, 4 * LANES, 4 * BLOCK
+
+
+# A thread's partial result: the contribution of its rows to the output of one KV head. For each query head it has the
+# sum of weighted values, the largest score, and the sum of weights, which are relative to the largest score.
+
+
+@layout
+def partial_size(shape):
+    """Return the number of f32 in a partial result."""
+    return shape.group * (shape.value_dim + 2)
+
+
+@kernel
+def partial_of(shape, partials, n_kv_head, thread, head):
+    """Return the address of a thread's partial result of a KV head."""
+    return partials + (thread * n_kv_head + head) * partial_size(shape) * 4
+
+
+@kernel
+def weighted_values(shape, partial):
+    """View the sums of weighted values of a partial result, (group, value_dim)."""
+    return array_at(partial, (shape.group, shape.value_dim), np.float32)
+
+
+@kernel
+def largest_scores(shape, partial):
+    """View the largest scores of a partial result, (group,): weights are relative to them."""
+    return array_at(partial + shape.group * shape.value_dim * 4, (shape.group,), np.float32)
+
+
+@kernel
+def weight_sums(shape, partial):
+    """View the sums of weights of a partial result, (group,)."""
+    return array_at(partial + shape.group * (shape.value_dim + 1) * 4, (shape.group,), np.float32)
+
+
+@kernel
+def clear_partial(shape, partial):
+    """Make a partial result empty: without attended rows."""
+    values = array_at(partial, (partial_size(shape),), np.float32)
+    for i in range(partial_size(shape)):
+        values[i] = float32(0)
+    largest = largest_scores(shape, partial)
+    for g in range(shape.group):
+        largest[g] = float32(LOWEST_SCORE)
+
+
+@kernel
+def add_to_partial(shape, partial, g, largest, total, values):
+    """Add weighted values, (value_dim,) f32, to query head g of a partial result, by log-sum-exp.
+
+    Parameters
+    ----------
+    largest : float32
+        Score that the weights are relative to.
+    total : float32
+        Sum of the weights; 0 adds nothing.
+    """
+    if total == 0:
+        return
+    sums, totals, highest = (
+        weighted_values(shape, partial)[g],
+        weight_sums(shape, partial),
+        largest_scores(shape, partial),
+    )
+    new = max(highest[g], largest)
+    before, factor = float32(math.exp(highest[g] - new)), float32(math.exp(largest - new))
+    highest[g], totals[g] = new, totals[g] * before + total * factor
+    for i in range(shape.value_dim):
+        sums[i] = sums[i] * before + values[i] * factor
 
 
 # The layout of a thread's scratch.
@@ -57,7 +128,7 @@ class _Scratch(NamedTuple):
 
 
 @layout
-def _scratch_parts(shape, scratch):
+def scratch_parts(shape, scratch):
     """Return the addresses of the parts of a thread's scratch."""
     scores = scratch + shape.group * _VECTOR_BYTES
     keys = scores + shape.group * _SCORES_BYTES
@@ -65,11 +136,6 @@ def _scratch_parts(shape, scratch):
     next_keys = values + _LIST_BYTES
     next_values = next_keys + _LIST_BYTES
     return _Scratch(scratch, scores, keys, values, next_keys, next_values, next_values + _LIST_BYTES)
-
-
-def decode_scratch_bytes(shape: Shape) -> int:
-    """Return the scratch that a thread needs to decode, in bytes."""
-    return int(_scratch_parts(shape, 0).query + query_bytes(shape))
 
 
 @kernel
@@ -149,7 +215,7 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
     softcap : float32
         Soft cap of the scores, 0 for none.
     scratch : int64
-        Address of `decode_scratch_bytes` bytes.
+        Address of `scratch_bytes` bytes (layer.py).
     partial : int64
         Address of the partial result.
     """
@@ -158,7 +224,7 @@ def attend_rows(shape, query, spans_address, n_spans, first, n_rows, softcap, sc
     while row >= spans[at].n_rows:
         row -= spans[at].n_rows
         at += 1
-    room = _scratch_parts(shape, scratch)
+    room = scratch_parts(shape, scratch)
     query = load_query(shape, query, room.query)
     sums, running = weight_sums(shape, partial), array_at(room.running, (shape.group, LANES), np.float32)
     for g in range(shape.group):
@@ -260,7 +326,7 @@ def attend_share(
     softcap : float32
         Soft cap of the scores, 0 for none.
     scratch : int64
-        Address of this thread's `decode_scratch_bytes` bytes.
+        Address of this thread's `scratch_bytes` bytes (layer.py).
     partials : int64
         Address of (n_threads, n_kv_head) partial results.
     """

@@ -12,7 +12,6 @@ import numpy as np
 
 from ..numba_support.compile import kernel
 from ..numba_support.memory import read_int64
-from ..numba_support.shape import Shape
 from ..numba_support.views import record_at
 from ..rows.tiles import CHUNK_ROWS
 
@@ -60,11 +59,6 @@ HEAD = np.dtype(
     ],
     align=True,
 )
-
-
-def chunk_bytes(shape: Shape, extras_bytes: int) -> int:
-    """Return the size of a chunk, a multiple of 64 bytes."""
-    return -(-(CHUNK_ROWS * shape.token_bytes + extras_bytes) // 64) * 64
 
 
 @kernel

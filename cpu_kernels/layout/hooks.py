@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..numba_support.compile import layout, native
+from ..numba_support.compile import layout
 
 #: Bits of a number of rows in `counts_of`.
 _ROWS_BITS = 32
@@ -52,10 +52,6 @@ class Hooks(NamedTuple):
     estimate: Any = None
     rank: Any = None
     pick: Any = None
-
-    def addresses(self) -> dict[str, int]:
-        """Compile the hooks, and return their addresses by the fields of HEAD, 0 for a missing one."""
-        return {name: native(hook).address if hook else 0 for name, hook in self._asdict().items()}
 
 
 @layout

@@ -24,9 +24,9 @@ import math
 import numpy as np
 from numba import float32, int64
 
+from ..attend.decode import LOWEST_SCORE, add_to_partial
 from ..layout.head import chunk_at, chunk_keys, chunk_values, count_chunks, head_at, tail_key
 from ..layout.hooks import Hooks, counts_of
-from ..layout.partials import LOWEST_SCORE, add_to_partial
 from ..layout.scores import (
     BINS,
     EXP_STEP,

@@ -19,10 +19,9 @@ import math
 import numpy as np
 from numba import float32
 
-from ..attend.decode import fill_list
+from ..attend.decode import LOWEST_SCORE, fill_list
 from ..layout.head import head_at
 from ..layout.hooks import Hooks
-from ..layout.partials import LOWEST_SCORE
 from ..layout.scores import (
     COARSE_KEPT,
     LIST_ROOM,

@@ -75,17 +75,13 @@ def n_awaited() -> int:
     return len(_awaited)
 
 
+@not_working()
 def wait(function: Any = None, after_each: Callable[[int], object] | None = None) -> None:
     """Wait until the background process has compiled a function, or ends, with all compiled, if it is not given.
 
     `after_each` receives the number of those that are left, after each. The cache lacks kernels that failed there, or
     were stopped.
     """
-    with not_working():
-        _wait(function, after_each)
-
-
-def _wait(function: Any, after_each: Callable[[int], object] | None) -> None:
     for process in list(_running):
         assert process.stdin is not None
         assert process.stdout is not None

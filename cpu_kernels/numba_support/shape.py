@@ -41,8 +41,31 @@ _GROUP_BIT, _FORMAT_BIT, _VALUE_BIT, _LATENT_BIT = 16, 32, 40, 56
 _FIELD, _FORMAT_FIELD = 0xFFFF, 0xFF
 
 
+def _stored_bytes(n_elements: int, kv_type: str, scales: int) -> int:
+    """Return the bytes of a stored row; `scales` are the bytes of the scales of a q8_0 row."""
+    if kv_type == Q4_0:
+        return n_elements // 2 + 2 * -(-n_elements // NIBBLES)
+    return n_elements + scales if kv_type == Q8_0 else 2 * n_elements
+
+
+class _Derived:
+    """Sizes and rules that follow from a `Shape`."""
+
+    packed: int  # the int64 that a kernel gets
+    row_bytes: int  # of one stored key
+    value_bytes: int  # from one stored value to the next
+    token_bytes: int  # of one stored key and its value
+    longest: int  # elements of a key or of a value, whichever is longer
+    value_elements: int  # of the stored row that holds a value
+    quantised: bool  # whether rows are integers, with scales
+    rotated: bool  # whether rows are rotated before they are rounded (see rotation.py)
+    on_amx: bool  # whether prefill multiplies on AMX tiles. Kernels ask for `HAS_AMX and shape.on_amx`: without AMX,
+    #               Numba then leaves out what follows
+    on_words: bool  # whether prefill multiplies int16
+
+
 @dataclass(frozen=True)
-class Shape:
+class Shape(_Derived):
     """The sizes of the rows that an attention kernel reads, and of the queries that read them.
 
     Parameters
@@ -66,64 +89,25 @@ class Shape:
     latent: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value_dim", self.value_dim or self.head_dim)
-
-    @property
-    def packed(self) -> int:
-        """Return the int64 that a kernel gets."""
-        keys = self.head_dim | self.group << _GROUP_BIT | _FORMATS[self.kv_type] << _FORMAT_BIT
-        return keys | self.value_dim << _VALUE_BIT | self.latent << _LATENT_BIT
-
-    @property
-    def row_bytes(self) -> int:
-        """Return the bytes of one stored key."""
-        if self.kv_type == Q4_0:
-            return self.head_dim // 2 + 2 * -(-self.head_dim // NIBBLES)
-        scales = 8 if self.latent else 4
-        return self.head_dim + scales if self.kv_type == Q8_0 else 2 * self.head_dim
-
-    @property
-    def value_bytes(self) -> int:
-        """Return the bytes from one stored value to the next."""
-        return self.row_bytes if self.latent else Shape(self.value_dim, self.group, self.kv_type).row_bytes
-
-    @property
-    def token_bytes(self) -> int:
-        """Return the bytes of one stored key and its value."""
-        return self.row_bytes if self.latent else self.row_bytes + self.value_bytes
-
-    @property
-    def value_elements(self) -> int:
-        """Return the elements of the stored row that holds a value."""
-        return self.head_dim if self.latent else self.value_dim
-
-    @property
-    def longest(self) -> int:
-        """Return the elements of a key or of a value, whichever is longer."""
-        return max(self.head_dim, self.value_dim)
-
-    @property
-    def quantised(self) -> bool:
-        """Return whether rows are integers, with scales."""
-        return self.kv_type != F16
-
-    @property
-    def rotated(self) -> bool:
-        """Return whether rows are rotated before they are rounded (see rotation.py)."""
-        return self.kv_type == Q4_0
-
-    @property
-    def on_amx(self) -> bool:
-        """Return whether prefill multiplies on AMX tiles.
-
-        Kernels ask for `HAS_AMX and shape.on_amx`: without AMX, Numba then leaves out what follows.
-        """
-        return HAS_AMX and (self.head_dim | self.value_dim) % AMX_DEPTH == 0
-
-    @property
-    def on_words(self) -> bool:
-        """Return whether prefill multiplies int16."""
-        return HAS_AVX2 and not self.on_amx and (self.head_dim | self.value_dim) % LANES == 0
+        head_dim, kv_type, latent = self.head_dim, self.kv_type, self.latent
+        value_dim = self.value_dim or head_dim
+        row_bytes = _stored_bytes(head_dim, kv_type, 8 if latent else 4)
+        value_bytes = row_bytes if latent else _stored_bytes(value_dim, kv_type, 4)
+        keys = head_dim | self.group << _GROUP_BIT | _FORMATS[kv_type] << _FORMAT_BIT
+        on_amx = HAS_AMX and (head_dim | value_dim) % AMX_DEPTH == 0
+        vars(self).update(
+            value_dim=value_dim,
+            packed=keys | value_dim << _VALUE_BIT | latent << _LATENT_BIT,
+            row_bytes=row_bytes,
+            value_bytes=value_bytes,
+            token_bytes=row_bytes if latent else row_bytes + value_bytes,
+            longest=max(head_dim, value_dim),
+            value_elements=head_dim if latent else value_dim,
+            quantised=kv_type != F16,
+            rotated=kv_type == Q4_0,
+            on_amx=on_amx,
+            on_words=HAS_AVX2 and not on_amx and (head_dim | value_dim) % LANES == 0,
+        )
 
     @property
     def of_halves(self) -> Shape:

@@ -22,7 +22,7 @@ from ..layout.spans import oldest_seen, spans_at
 from ..numba_support.compile import kernel, late_stage
 from ..numba_support.machine_features import HAS_AMX
 from ..numba_support.memory import read_float
-from ..numba_support.shape import SHAPE, Shape
+from ..numba_support.shape import SHAPE
 from ..numba_support.views import array_at
 from .bf16_tiles import enter_tiles, leave_tiles
 from .sparse_prefill import any_chosen, group_of, reads_all
@@ -39,12 +39,6 @@ from .strips import (
     weigh_strip,
 )
 from .tile_scratch import BLOCK, most_queries, scratch_parts, strip_queries
-
-
-def tile_scratch_size(shape: Shape) -> int:
-    """Return the scratch that a thread needs for a tile, in f32."""
-    n_bytes: int = scratch_parts(shape, 0).end
-    return n_bytes // 4
 
 
 @late_stage(SHAPE, *[types.int64] * 9, types.float32, *[types.int64] * 5)
@@ -89,7 +83,7 @@ def attend_tile(
     sinks : int64
         Address of a score for each query head of the group, f32, or 0. It takes part in the softmax, without a value.
     scratch : int64
-        Address of `tile_scratch_size` f32.
+        Address of the bytes of `scratch_parts` (tile_scratch.py).
     out : int64
         Address of the output of the group's first query head for the first token, (value_dim,) f32.
     token_step, head_step : int64

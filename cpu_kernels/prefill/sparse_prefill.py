@@ -23,8 +23,8 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int64
 
+from ..attend.decode import LOWEST_SCORE
 from ..layout.head import ANY_ORDER
-from ..layout.partials import LOWEST_SCORE
 from ..layout.scores import cap_scores, fill
 from ..layout.spans import oldest_seen
 from ..numba_support.compile import kernel, layout

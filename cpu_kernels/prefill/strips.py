@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int64, types
 
-from ..layout.partials import LOWEST_SCORE
+from ..attend.decode import LOWEST_SCORE
 from ..layout.scores import fill
 from ..layout.spans import oldest_seen
 from ..numba_support.compile import kernel, late_stage

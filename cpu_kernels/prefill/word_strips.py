@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, types
 
-from ..layout.partials import LOWEST_SCORE
+from ..attend.decode import LOWEST_SCORE
 from ..layout.scores import fill
 from ..numba_support.compile import late_stage
 from ..numba_support.machine_features import LANES

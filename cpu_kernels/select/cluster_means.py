@@ -18,9 +18,8 @@ from typing import TypeVar
 import numpy as np
 from numba import float32
 
-from ..attend.decode import fill_list
+from ..attend.decode import add_to_partial, fill_list
 from ..layout.head import head_at
-from ..layout.partials import add_to_partial
 from ..layout.scores import LIST_ROOM, fill, list_address, rest_of, scores_address, scores_of, share_of, sum_floats
 from ..numba_support.compile import kernel
 from ..numba_support.memory import stack_floats, write_float, write_int64

@@ -67,11 +67,6 @@ _TRIPLE = llvmlite.binding.get_default_triple()
 _ON_ARM = _TRIPLE.startswith(("aarch64", "arm64"))
 
 
-def block_bytes(n_codes: int) -> int:
-    """Return the bytes of the codes of a block, n_codes for each row."""
-    return n_codes * HALF_BLOCK
-
-
 @kernel
 def write_codes(codes, number, found):
     """Write code `number` of all rows of a block, BLOCK_ROWS int32 at an address."""

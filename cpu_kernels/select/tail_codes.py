@@ -31,7 +31,7 @@ from ..numba_support.views import array_at, record_at
 from ..rows.rows import narrow_row, widen_row, widen_value
 from ..rows.tiles import CHUNK_ROWS
 from .codebooks import deal_columns, nearest, nearest_of_many, train
-from .product_quantisation import BLOCK_ROWS, CODES, HALF_BLOCK, block_bytes, write_codes
+from .product_quantisation import BLOCK_ROWS, CODES, HALF_BLOCK, write_codes
 
 #: Blocks of a chunk.
 BLOCKS = CHUNK_ROWS // BLOCK_ROWS
@@ -75,14 +75,9 @@ ORDER, WEIGHTS, ERRORS = (_OFFSETS[name] for name in ("order", "weights", "error
 CODEBOOKS, VALUES = (_OFFSETS[name] for name in ("codebooks", "values"))
 
 
-def codebook_sizes(shape: Shape) -> dict[str, int]:
-    """Return how many numbers the codebooks of keys and of values have in a state."""
-    return {"codebooks": CODES * shape.head_dim, "values": CODES * shape.value_dim}
-
-
 def extras_bytes(shape: Shape, n_codes: int) -> int:
     """Return the size of a chunk's extras."""
-    return BLOCKS * (2 * shape.head_dim + block_bytes(n_codes + 1))
+    return BLOCKS * (2 * shape.head_dim + (n_codes + 1) * HALF_BLOCK)
 
 
 @kernel

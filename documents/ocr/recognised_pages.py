@@ -9,10 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ...settings import DEFAULT_EXTRACTION, Extraction
+from ...settings import DEFAULT_EXTRACTION, Extraction, state_folder
 from ...system.files import FileVersion
 from ...system.sqlite_file import SqliteFile
-from ...system.state_folder import state_folder
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pages (

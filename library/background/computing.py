@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from ...settings import state_folder
 from ...system.locks import Busy, do_not_wait, locked
-from ...system.state_folder import state_folder
 
 
 def _folder() -> Path:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from ...settings import state_folder
 from ...system.files import make_private
 from ...system.locks import Busy, do_not_wait, locked
 from ...system.sqlite_file import sqlite_errors
-from ...system.state_folder import state_folder
 
 #: Columns that older versions of octavo do not have.
 _ADDED = {

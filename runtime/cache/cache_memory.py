@@ -48,22 +48,17 @@ class _Slab:
     def __init__(self, piece_bytes: int) -> None:
         buffer = np.empty(_SLAB_BYTES + _HUGE_PAGE, np.uint8)  # NumPy asks for huge pages
         self._buffer = buffer[-buffer.ctypes.data % _HUGE_PAGE :][:_SLAB_BYTES]
-        self._free = [i * piece_bytes for i in reversed(range(_SLAB_BYTES // piece_bytes))]
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether all pieces are in use."""
-        return not self._free
+        self.free = [i * piece_bytes for i in reversed(range(_SLAB_BYTES // piece_bytes))]
 
     def cut(self, n_bytes: int) -> np.ndarray:
         """Cut n_bytes from a piece, which returns to the slab with their last view."""
-        place = self._free.pop()
+        place = self.free.pop()
         piece = (ctypes.c_uint8 * n_bytes).from_buffer(self._buffer.data, place)
         weakref.finalize(piece, self._put_back, place).atexit = False
         return np.frombuffer(memoryview(piece), np.uint8)  # its views hold the piece, not this array
 
     def _put_back(self, place: int) -> None:
-        self._free.append(place)
+        self.free.append(place)
 
 
 class CpuMemory:
@@ -80,7 +75,7 @@ class CpuMemory:
         if not 0 < piece_bytes <= _LARGEST_PIECE:
             buffer = np.empty(n_bytes + CACHE_LINE - 1, np.uint8)
             return buffer[-buffer.ctypes.data % CACHE_LINE :][:n_bytes]
-        slab = next((slab for slab in self._slabs[piece_bytes] if not slab.is_full), None) or _Slab(piece_bytes)
+        slab = next((slab for slab in self._slabs[piece_bytes] if slab.free), None) or _Slab(piece_bytes)
         self._slabs[piece_bytes].add(slab)
         return slab.cut(n_bytes)
 

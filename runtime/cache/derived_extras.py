@@ -29,7 +29,8 @@ def derive_extras(document: Index, heads: Sequence[HeadWithDocument]) -> None:
     """
     of_names: defaultdict[str, list[HeadWithDocument]] = defaultdict(list)
     for head in heads:
-        of_names[_kept_name(head.tail)].append(head)
+        tail = head.tail
+        of_names["" if tail.window or None in tail.chunks else tail.method.kept_name].append(head)  # "": not kept
     unknown = of_names.pop("", [])
     missing = {name: own for name, own in of_names.items() if not _take(document.extras.get(name), own)}
     unknown += [head for own in missing.values() for head in own]
@@ -39,11 +40,6 @@ def derive_extras(document: Index, heads: Sequence[HeadWithDocument]) -> None:
         raise KeyboardInterrupt
     for name, own in missing.items():
         document.extras[name] = _kept(own)
-
-
-def _kept_name(tail: Tail) -> str:
-    """Return the name under which an index keeps a tail's extras; "" if it does not."""
-    return "" if tail.window or None in tail.chunks else tail.method.kept_name
 
 
 def _derive(tail: Tail) -> bool:

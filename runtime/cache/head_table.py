@@ -10,11 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...cpu_kernels.layout.head import ANY_ORDER, CHUNK, HEAD
+from ...cpu_kernels.layout.scores import padded, selection_scratch_bytes
+from ...cpu_kernels.numba_support.compile import native
+from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import CacheLayer
 from ..methods.budgets import MethodHeads
 from ..methods.evicting import FULL, EvictingMethod
 from ..methods.method import Assignment, Heads, Method, Storage
+from .cache_memory import Memory
 
 #: Fields of HEAD that depend on a head's layer and its method only.
 _OF_THE_METHOD = (
@@ -55,10 +59,20 @@ class HeadTable:
         Each head's layer.
     first_heads : int array, shape (n_layers,)
         Number of each layer's first head.
+    layer_heads : list of HEAD arrays, shape (n_kv_head,)
+        Views of each layer's records.
+    counted : bool array, shape (n_heads,)
+        The heads whose bytes budgets refer to: those without a sliding window, or all if there are none.
+    counted_row_bytes : int
+        Bytes of one token in these heads.
     tables : int64 array, shape (n_heads, n, 3)
         The CHUNK records of each head's chunks.
+    assigned : list of MethodHeads
+        The methods of the assignments, with their heads.
     groups : list of MethodHeads
-        The methods with their heads. If two serve a head, the later one counts.
+        The same, with the temporary one of `attending_by`. If two serve a head, the later one counts.
+    n_spans : int
+        Most spans that a method may select for one head, once there is room (`make_room`).
     generation : int
         Increases when methods serve other heads.
     assignments : list of Assignment
@@ -82,7 +96,11 @@ class HeadTable:
         self.address: int = self.heads.ctypes.data  # kept, as NumPy takes 40 us to return it
         self.layer_of = np.repeat(np.arange(len(layers)), [layer.n_kv_head for layer in layers])
         self.first_heads = first[:-1]
-        self._layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
+        self.layer_heads = [self.heads[a:b] for a, b in itertools.pairwise(first)]
+        sees_all = np.array([layer.window == 0 for layer in layers])[self.layer_of]
+        self.counted = sees_all if sees_all.any() else ~sees_all
+        row_bytes = np.array([layer.shape.token_bytes for layer in layers])
+        self.counted_row_bytes = int(row_bytes[self.layer_of][self.counted].sum())
         self.n_ctx = n_ctx
         self.tables = np.zeros((first[-1], 2 * -(-n_ctx // CHUNK_ROWS) + 3, len(CHUNK.names or ())), np.int64)
         self.generation = 0
@@ -95,9 +113,11 @@ class HeadTable:
         self.heads["shape"] = np.array([layer.shape.packed for layer in self.layers])[self.layer_of]
         for name in ("window", "chunked", "softcap"):
             self.heads[name] = np.array([getattr(layer, name) for layer in self.layers])[self.layer_of]
-        self.groups = [self._serve(a.method, a.heads, a.scale) for a in assignments]
+        self.assigned = [self._serve(a.method, a.heads, a.scale) for a in assignments]
+        self.groups = list(self.assigned)
         self.generation += 1
-        self.evicts = any(a.method.storage.evicts for a in assignments)
+        self._n_items = self.n_spans = -1  # the scratch of other methods is forgotten
+        self.evicts = any(a.method.evicts for a in assignments)
         self.cuts = any(a.method.selects for a in assignments)
         self.ends_prompts = any(getattr(a.method, "prefill", "") == FULL for a in assignments)
         self.batch_end = max(a.method.batch_end for a in assignments)
@@ -128,24 +148,23 @@ class HeadTable:
         for name in set(HEAD.names or ()) - {*_OF_THE_STEP, *(_ADDRESSES if of_other_table else ())}:
             self.heads[name] = records[name]
 
-    def connect_for_step(self, n_new: int) -> None:
-        """Connect the heads that a step of n_new tokens needs."""
-        if self._unconnected:
-            self.connect(int(self.heads["n_tail"].max()) + n_new)
-
-    def connect(self, n_rows: int | None = None) -> None:
+    def connect(self, n_new: int | None = None) -> None:
         """Compile the methods' hooks, and point the heads' records at them: before the first step that needs them.
 
         Parameters
         ----------
-        n_rows : int, optional
-            Most rows that a head will have after the step. Methods that do not select among so few are compiled later.
+        n_new : int, optional
+            Tokens of the step. Methods that do not select among so few rows as the heads have then are compiled later.
         """
+        if not self._unconnected:
+            return
+        n_rows = None if n_new is None else int(self.heads["n_tail"].max()) + n_new
         for each in self._unconnected:
             waits = n_rows is not None and n_rows < each.method.selects_from
             if not (waits and each.waits):
-                for name, address in (each.method.hooks_below if waits else each.method.hooks).addresses().items():
-                    self.heads[name][each.numbers] = address
+                hooks = each.method.hooks_below if waits else each.method.hooks
+                for name, hook in hooks._asdict().items():
+                    self.heads[name][each.numbers] = native(hook).address if hook else 0
             each.waits = waits
         self._unconnected = [each for each in self._unconnected if each.waits]
 
@@ -169,23 +188,6 @@ class HeadTable:
                 self.heads[name] = values
 
     @property
-    def assigned(self) -> list[MethodHeads]:
-        """Return the methods of the assignments, without a temporary one of `attending_by`."""
-        return self.groups[: len(self.assignments)]
-
-    @property
-    def counted(self) -> np.ndarray:
-        """Return the heads whose bytes budgets refer to: those without a sliding window, or all if there are none."""
-        sees_all: np.ndarray = self.heads["window"] == 0
-        return sees_all if sees_all.any() else ~sees_all
-
-    @property
-    def counted_row_bytes(self) -> int:
-        """Return the bytes of one token in these heads."""
-        row_bytes = np.array([layer.shape.token_bytes for layer in self.layers])
-        return int(row_bytes[self.layer_of][self.counted].sum())
-
-    @property
     def tells_steps(self) -> bool:
         """Return whether the numbers depend on which tokens were steps of their own."""
         return self.cuts or self.ends_prompts
@@ -202,10 +204,6 @@ class HeadTable:
         chosen = [group.heads for group in self.groups if group.method.storage is Storage.SELECTED]
         return any(np.any(heads.get("tail_position") > 0) for heads in chosen)
 
-    def layer_heads(self, layer: int) -> np.ndarray:
-        """Return a view of a layer's HEAD records."""
-        return self._layer_heads[layer]
-
     def seen(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return which heads see a window only, the window's rows, and the sinks that they see besides."""
         slides, window = self._slides.copy(), self.heads["window"].copy()
@@ -218,12 +216,20 @@ class HeadTable:
                 slides[numbers] = True
         return slides, window, n_sinks
 
-    @property
-    def max_items(self) -> int:
-        """Return the most items (clusters, pages, rows) that one head scores, for what is reserved now."""
-        return max(group.method.n_items(group.heads) for group in self.groups)
+    def make_room(self, memory: Memory) -> bool:
+        """Allocate scratch for the selection of the step that is reserved, with a margin. Return whether it grew.
 
-    @property
-    def max_spans(self) -> int:
-        """Return the most spans that a method may select for one head, for what is reserved now."""
-        return self.max_items + 2 + 3 * int(-(-self.heads["n_tail"].max() // CHUNK_ROWS))
+        Each KV head of a layer has a part of it. All layers share it, one after another.
+        """
+        n_items = max(group.method.n_items(group.heads) for group in self.groups)
+        n_spans = n_items + 2 + 3 * int(-(-self.heads["n_tail"].max() // CHUNK_ROWS))
+        if n_items <= self._n_items and n_spans <= self.n_spans:
+            return False
+        self._n_items, self.n_spans = padded(n_items + n_items // 4), n_spans + n_spans // 4
+        n_kv_head, group = (max(getattr(layer, name) for layer in self.layers) for name in ("n_kv_head", "group"))
+        size = -(-selection_scratch_bytes(group, self._n_items) // CACHE_LINE) * CACHE_LINE
+        self._scratch = memory.allocate(n_kv_head * size)
+        self.heads["scratch_items"] = self._n_items
+        for heads in self.layer_heads:
+            heads["scratch"] = self._scratch.ctypes.data + np.arange(len(heads)) * size
+        return True

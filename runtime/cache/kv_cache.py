@@ -29,11 +29,10 @@ from ..methods.budgets import budget_warning, distribute_budget, minimum_share
 from ..methods.evicting import EvictingMethod
 from ..methods.method import Assignment, Storage
 from .cache_memory import CpuMemory, Memory
-from .chunk import Chunk
 from .derived_extras import HeadWithDocument, derive_extras
 from .head_table import HeadTable
 from .streaming_rows import copy_streaming_rows, kept_rows
-from .tail import Tail, joined_rows
+from .tail import Chunk, Tail, joined_rows
 
 #: Positions beyond the context at which the origin moves, so that angles of any step stay accurate in f32.
 _FARTHEST = 1 << 16
@@ -72,6 +71,10 @@ class KVCache:
         The records of all heads, and the methods that serve them.
     tails : list of Tail
         The rows of each head after the document.
+    evicts : bool
+        Whether any method forgets rows.
+    rolls : bool
+        Whether no token ever sees beyond the rows that are kept, so that the sequence may have any length.
     n_tail : int
         Tokens after the document.
     origin : int
@@ -99,6 +102,7 @@ class KVCache:
     def arrange(self, assignments: Sequence[Assignment]) -> None:
         """Assign methods to the heads, and start with an empty cache."""
         self.table.serve(assignments)
+        self.evicts, self.rolls = self.table.evicts, self.table.rolls
         tails: dict[int, Tail] = {}
         for group in self.table.groups:
             for i, number in enumerate(group.heads.numbers.tolist()):
@@ -117,16 +121,6 @@ class KVCache:
     def n_tokens(self) -> int:
         """Return the number of tokens that were read, including forgotten ones."""
         return self.n_document + self.n_tail
-
-    @property
-    def evicts(self) -> bool:
-        """Return whether any method forgets rows."""
-        return self.table.evicts
-
-    @property
-    def rolls(self) -> bool:
-        """Return whether no token ever sees beyond the rows that are kept, so that the sequence may have any length."""
-        return self.table.rolls
 
     @property
     def row_bytes(self) -> int:
@@ -180,7 +174,7 @@ class KVCache:
         is_step = n_new == 1 if is_step is None else is_step
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
-        self.table.connect_for_step(n_new)
+        self.table.connect(n_new)
         distribute_budget(self.table.assigned, self.n_tokens + n_new, self.document)
         for group in self.table.groups:
             prepare = group.method.before_step if is_step else group.method.before_batch
@@ -387,23 +381,6 @@ class KVCache:
         """Start with a document, or with an empty cache. Raise OctavoError if rows must be copied and do not fit."""
         if document is not None:
             self._check_copies(document)
-        self._clear(document)
-        # The budget comes first: `start` turns it into a document's thresholds.
-        distribute_budget(self.table.groups, max(self.n_tokens, 1), document)
-        for group in self.table.groups:
-            group.heads.start_over()
-            group.method.start(group.heads, document)
-        if document is None:
-            return
-        # `before_step` sets the windows, which decide the rows of a document that a head takes.
-        for group in self.table.groups:
-            group.method.before_step(group.heads, document, self.n_tokens)
-        self._take_document(document)
-        self._count_chunks()
-        self._drop()
-
-    def _clear(self, document: Index | None) -> None:
-        """Forget all rows, and note the document that follows."""
         self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
         self.table.clear_rows()
         self.dropped, self.n_shared = np.zeros((2, len(self.tails)), np.int64)
@@ -414,6 +391,19 @@ class KVCache:
         self.memory.release()
         for group, assignment in zip(self.table.groups, self.table.assignments, strict=True):
             group.layer_scale[...] = assignment.scale
+        # The budget comes first: `start` turns it into a document's thresholds.
+        distribute_budget(self.table.groups, max(self.n_tokens, 1), document)
+        for group in self.table.groups:
+            group.heads.state[...] = np.zeros((), group.heads.state.dtype)
+            group.method.start(group.heads, document)
+        if document is None:
+            return
+        # `before_step` sets the windows, which decide the rows of a document that a head takes.
+        for group in self.table.groups:
+            group.method.before_step(group.heads, document, self.n_tokens)
+        self._take_document(document)
+        self._count_chunks()
+        self._drop()
 
     def _take_document(self, document: Index) -> None:
         """Give each head its rows of a document: stored sinks and recent rows, mapped rows, or a tail.
@@ -542,7 +532,7 @@ class KVCache:
         """
         if self.n_tail == 0:
             return []
-        if self.evicts or any(a.method.storage.evicts for a in assignments):
+        if self.evicts or any(a.method.evicts for a in assignments):
             raise OctavoError(
                 f"The context holds {self.n_tail:,} tokens that were stored for another attention, and one of the two "
                 "forgets rows: reset it first."

@@ -1,13 +1,17 @@
-"""Hold the rows of one KV head's tail, in chunks that are added, and may be dropped."""
+"""Hold the rows of one KV head's tail, in chunks that are added, and may be dropped.
+
+A chunk is rows and extras in one piece of memory, or extras beside rows that lie in a document's index.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ...cpu_kernels.layout.head import chunk_bytes
 from ...cpu_kernels.numba_support.compile import native
+from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
@@ -15,7 +19,68 @@ from ..document.cache_layer import CacheLayer, Rows
 from ..document.stored_rows import rows_format
 from ..methods.method import Method
 from .cache_memory import Memory
-from .chunk import Chunk
+
+#: Allocates a number of bytes, as uint8.
+Allocate = Callable[[int], np.ndarray]
+
+
+def chunk_bytes(shape: Shape, extras_bytes: int) -> int:
+    """Return the size of a chunk, a multiple of 64 bytes."""
+    return -(-(CHUNK_ROWS * shape.token_bytes + extras_bytes) // 64) * 64
+
+
+class Chunk(NamedTuple):
+    """The rows and the extras of a chunk (see cpu_kernels/layout/head.py).
+
+    Parameters
+    ----------
+    keys, values : uint8 arrays
+        The bytes of CHUNK_ROWS rows; read-only in an index. Values that are the first part of their keys have none.
+    extras : uint8 array
+        What the head's method needs for selection.
+    """
+
+    keys: np.ndarray
+    values: np.ndarray
+    extras: np.ndarray
+
+    @classmethod
+    def new(cls, shape: Shape, extras_bytes: int, allocate: Allocate) -> Chunk:
+        """Return a chunk in one piece of memory, uninitialised."""
+        buffer = allocate(chunk_bytes(shape, extras_bytes))
+        of_keys, of_both = CHUNK_ROWS * shape.row_bytes, CHUNK_ROWS * shape.token_bytes
+        return cls(buffer[:of_keys], buffer[of_keys:of_both], buffer[of_both : of_both + extras_bytes])
+
+    @property
+    def is_mapped(self) -> bool:
+        """Return whether the rows lie in an index, where they never change."""
+        return not self.keys.flags.writeable
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes of rows and extras."""
+        return self.keys.nbytes + self.values.nbytes + self.extras.nbytes
+
+    @property
+    def n_own_bytes(self) -> int:
+        """Return the same without rows in an index."""
+        return self.extras.nbytes if self.is_mapped else self.n_bytes
+
+    @property
+    def addresses(self) -> tuple[int, int, int]:
+        """Return the fields of its CHUNK record."""
+        keys = self.keys.ctypes.data
+        return keys, self.values.ctypes.data if self.values.size else keys, self.extras.ctypes.data
+
+    def copy(self, shape: Shape, allocate: Allocate) -> Chunk:
+        """Return a copy; rows in an index stay there."""
+        if self.is_mapped:
+            extras = allocate(len(self.extras))
+            extras[:] = self.extras
+            return Chunk(self.keys, self.values, extras)
+        copy = Chunk.new(shape, len(self.extras), allocate)
+        copy.keys[:], copy.values[:], copy.extras[:] = self.keys, self.values, self.extras
+        return copy
 
 
 class Tail:

@@ -8,7 +8,7 @@ from ...metal.gpu import is_available
 from ...metal.shader_parts import has_method
 from ...settings import check_device
 from ..methods.attention import Attention
-from . import AUTO, METAL
+from . import AUTO, CPU, METAL
 from .cpu_device import CpuDevice
 from .metal_device import MetalDevice
 from .protocol import Device
@@ -29,14 +29,14 @@ def choose(name: str, attention: Attention, kv_type: str = F16) -> Device:
         The device does not exist, or lacks the attention or the rows.
     """
     check_device(name)
+    if name == CPU or (name == AUTO and not is_available()):
+        return CpuDevice()
     method, on_metal = metal_method(attention)
     if name == METAL and not on_metal:
         raise OctavoError(f'The Metal kernels do not have {method}: use `device="cpu"`, or another attention.')
     if name == METAL and kv_type == Q4_0:
         raise OctavoError('The Metal kernels do not have rows of q4_0: use `device="cpu"`, or `cache_type="q8_0"`.')
-    if name == METAL or (name == AUTO and on_metal and kv_type != Q4_0 and is_available()):
-        return MetalDevice()
-    return CpuDevice()
+    return MetalDevice() if on_metal and kv_type != Q4_0 else CpuDevice()
 
 
 def metal_method(attention: Attention) -> tuple[str, bool]:

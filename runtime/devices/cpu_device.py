@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import llama_cpp
 import numpy as np
 
+from ...cpu_kernels.attend.decode import partial_size
 from ...cpu_kernels.layer import WORK, choose_in_layer, scratch_bytes, step_alone
 from ...cpu_kernels.layout.head import HEAD
-from ...cpu_kernels.layout.partials import partial_size
 from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support import background_compile
 from ...cpu_kernels.numba_support.compile import native
@@ -27,11 +26,9 @@ from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory
 from ..cache.kv_cache import KVCache
 from ..graph import hook
-from ..graph.attention_nodes import AttentionNode
 from ..methods.method import Assignment
 from . import CPU
 from .protocol import ExecutorArguments
-from .selection_scratch import Scratch
 
 
 class CpuDevice:
@@ -48,9 +45,6 @@ class CpuDevice:
     def set_parameters(self, params: Any) -> None:
         """Keep everything on the CPU."""
         params.offload_kqv = params.op_offload = False
-
-    def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """Do nothing: all are supported."""
 
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return all assignments: all are supported."""
@@ -83,18 +77,19 @@ class CpuExecutor:
         self.step = hook.new_step(len(self._nodes))
         self._work = np.zeros(1, WORK)
         self._layers = np.zeros(len(self._nodes), hook.LAYER)
-        self._buffers = self._allocate(arguments.n_threads)
-        self._fill_tables()
-        self._scratches: WeakKeyDictionary[KVCache, Scratch] = WeakKeyDictionary()
+        self._make_tables(arguments.n_threads)
         self._spans = np.empty((self._n_kv_head, 0), SPAN)
         self.follow(arguments.cache)
 
-    def _allocate(self, n_threads: int) -> dict[str, np.ndarray]:
-        """Allocate the step's working memory, on cache lines: elsewhere AMX loads its tiles at half the speed."""
+    def _make_tables(self, n_threads: int) -> None:
+        """Make the records that the native step reads (see hook.py), and its working memory.
+
+        That lies on cache lines: elsewhere AMX loads its tiles at half the speed.
+        """
         scratch = -(-max(scratch_bytes(shape) for shape in self._shapes) // CACHE_LINE) * CACHE_LINE
         partial = max(4 * partial_size(shape) for shape in self._shapes)
         n_floats = self._n_ubatch * max(node.n_head * node.head_dim for node in self._nodes)
-        return {
+        self._buffers: dict[str, np.ndarray] = {
             "queries": self._memory.allocate(4 * n_floats).view(np.float32),
             "n_spans": np.zeros(self._n_kv_head, np.int64),
             "n_rows": np.zeros(self._n_kv_head, np.int64),
@@ -102,9 +97,6 @@ class CpuExecutor:
             "partials": self._memory.allocate(n_threads * self._n_kv_head * partial),
             "scratch": self._memory.allocate(n_threads * scratch).reshape(n_threads, scratch),
         }
-
-    def _fill_tables(self) -> None:
-        """Fill the records that the native step reads; see hook.py."""
         self.step["layers"] = self._layers.ctypes.data
         for name, array in self._buffers.items():
             self._work[name] = array.ctypes.data
@@ -126,14 +118,9 @@ class CpuExecutor:
         addresses: np.ndarray = cache.table.address + first * HEAD.itemsize
         return addresses
 
-    def rearrange(self) -> None:
-        """Forget the methods' scratch sizes."""
-        self._scratches.pop(self._cache, None)
-
     def start(self, n_tokens: int, attention_share: float = 0.0) -> None:
         """Start a step at the first node."""
-        self._make_room_to_select(self._cache)
-        _prepare_document(self._cache, n_tokens)
+        self._prepare(self._cache, n_tokens)
         n_rows = self._cache.n_tokens + n_tokens
         self._work["covers"] = attention_share if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         self._work["rounds"] = attention_share > 0 and n_tokens > 1
@@ -149,8 +136,7 @@ class CpuExecutor:
         """Start a step of several caches at the first node, where its threads compute one cache after another."""
         self.follow(caches[0])  # the step of a single token reads the layers' heads
         for cache in caches:
-            self._make_room_to_select(cache)
-            _prepare_document(cache, 1)
+            self._prepare(cache, 1)
         self._sequences = np.stack([self._first_heads(cache) for cache in caches], axis=1).astype(np.int64, order="C")
         self._layers["sequences"] = (
             self._sequences.ctypes.data + np.arange(len(self._nodes)) * self._sequences.strides[0]
@@ -160,14 +146,13 @@ class CpuExecutor:
         self._layers["together"] = hook.compiled_together().address
         self._work["arrived"] = self.step["next_layer"] = 0
 
-    def _make_room_to_select(self, cache: KVCache) -> None:
-        """Allocate memory for the selections of a cache's methods."""
-        if cache not in self._scratches:
-            self._scratches[cache] = Scratch(self._memory, self._nodes)
-        scratch = self._scratches[cache]
-        if scratch.make_room(cache) and scratch.n_spans > self._spans.shape[1]:
-            self._spans = np.empty((self._n_kv_head, scratch.n_spans), SPAN)
+    def _prepare(self, cache: KVCache, n_tokens: int) -> None:
+        """Prepare a cache for a step: memory for the selection, and the files of its document."""
+        if cache.table.make_room(self._memory) and cache.table.n_spans > self._spans.shape[1]:
+            self._spans = np.empty((self._n_kv_head, cache.table.n_spans), SPAN)
             self._work["spans"], self._work["span_capacity"] = self._spans.ctypes.data, self._spans.shape[1]
+        if cache.document is not None:
+            cache.document.pages.prepare(cache.table, n_tokens)
 
     def _connect(self, n_tokens: int) -> None:
         """Set the address of the function that attends a token, or a batch, in layers that lack it."""
@@ -196,7 +181,7 @@ class CpuExecutor:
         node, n_tokens = self._nodes[number], queries.shape[1]
         self._buffers["queries"][: queries.size] = queries.reshape(-1)
         out = np.empty((n_tokens, node.n_head, self._shapes[number].value_dim), np.float32)
-        heads = self._cache.table.layer_heads(node.kv_layer).ctypes.data
+        heads = self._cache.table.layer_heads[node.kv_layer].ctypes.data
         step_alone(
             self._shapes[number],
             heads,
@@ -217,9 +202,3 @@ class CpuExecutor:
         """Copy the scaled queries into these arrays; None stops that."""
         addresses = [0 if array is None else array.ctypes.data for array in arrays or ()]
         self._layers["captured_queries"] = addresses or 0
-
-
-def _prepare_document(cache: KVCache, n_tokens: int) -> None:
-    """Prepare the files of a cache's document for a step."""
-    if cache.document is not None:
-        cache.document.pages.prepare(cache.table, n_tokens)

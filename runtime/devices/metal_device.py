@@ -27,11 +27,9 @@ from ...metal.shader_parts import defines, has_method, method_names
 from ...metal.shared_memory import SharedMemory
 from ..cache.kv_cache import KVCache
 from ..graph import ggml, hook
-from ..graph.attention_nodes import AttentionNode
 from ..methods.method import Assignment
 from . import METAL
 from .protocol import ExecutorArguments, UnsupportedModel
-from .selection_scratch import Scratch
 
 #: llama.cpp's number for all layers of a model.
 _ALL_LAYERS = -1
@@ -59,15 +57,6 @@ class MetalDevice:
         """Make llama.cpp keep its cache of one batch where its graph runs."""
         params.offload_kqv = True
 
-    def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """Refuse heads that are too long for the shaders."""
-        longest = max(max(node.head_dim, node.value_dim) for node in nodes)
-        if longest > LONGEST_HEAD:
-            raise UnsupportedModel(
-                f"The Metal kernels read heads of up to {LONGEST_HEAD} numbers, and this model's have {longest}: use "
-                '`device="cpu"`.'
-            )
-
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Leave out optional parts that no shader computes, and refuse required ones."""
         for assignment in assignments:
@@ -84,7 +73,13 @@ class MetalDevice:
         return SharedMemory(self.gpu)
 
     def new_executor(self, arguments: ExecutorArguments) -> MetalExecutor:
-        """Return the executor of a context. Raise OctavoError if a kernel cannot be compiled."""
+        """Return the executor of a context. Refuse heads that are too long for the shaders."""
+        longest = max(shape.longest for shape in arguments.shapes)
+        if longest > LONGEST_HEAD:
+            raise UnsupportedModel(
+                f"The Metal kernels read heads of up to {LONGEST_HEAD} numbers, and this model's have {longest}: use "
+                '`device="cpu"`.'
+            )
         return MetalExecutor(self.gpu, arguments)
 
 
@@ -111,7 +106,7 @@ class MetalExecutor:
         self._interruption, self._shapes = arguments.interruption, arguments.shapes
         for shape in self._shapes:
             library(gpu, shape)
-        self._places: WeakKeyDictionary[KVCache, tuple[SharedMemory, GpuHeads, Work, Scratch]] = WeakKeyDictionary()
+        self._places: WeakKeyDictionary[KVCache, tuple[SharedMemory, GpuHeads, Work]] = WeakKeyDictionary()
         self._captured: Sequence[np.ndarray | None] = ()
         self._problem: BaseException | None = None
         self._callback = _callback(weakref.ref(self))
@@ -125,20 +120,14 @@ class MetalExecutor:
         if cache not in self._places:
             memory = cache.memory
             assert isinstance(memory, SharedMemory)
-            work = Work(memory, self._shapes, [node.n_kv_head for node in self._nodes], self._n_ubatch)
-            heads, scratch = GpuHeads(memory, *cache.table.tables.shape[:2]), Scratch(memory, self._nodes)
-            self._places[cache] = memory, heads, work, scratch
-        self.memory, self._heads, self.work, self._scratch = self._places[cache]
+            work = Work(memory, list(self._shapes), [node.n_kv_head for node in self._nodes], self._n_ubatch)
+            self._places[cache] = memory, GpuHeads(memory, *cache.table.tables.shape[:2]), work
+        self.memory, self._heads, self.work = self._places[cache]
         self._generation = -1
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
         """Refuse: on Metal, sequences take turns."""
         raise NotImplementedError
-
-    def rearrange(self) -> None:
-        """Forget the methods' scratch sizes."""
-        self._scratch.forget()
-        self._generation = -1
 
     def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
         """Copy the scaled queries into these arrays; None stops that."""
@@ -148,8 +137,8 @@ class MetalExecutor:
         """Send the current records of all heads to the GPU."""
         cache, self._problem = self._cache, None
         self.memory.tidy()
-        if self._scratch.make_room(cache):
-            self.work.make_room(self._scratch.n_spans)
+        if cache.table.make_room(self.memory):
+            self.work.make_room(cache.table.n_spans)
         if cache.table.generation != self._generation:
             self._follow_methods()
         heads, first = cache.table.heads, cache.table.first_heads

@@ -38,8 +38,8 @@ class ExecutorArguments:
         The first sequence's keys and values, in memory of the device.
     nodes : sequence of AttentionNode
         The attentions of the context's graph.
-    kv_type : str
-        Storage format of keys and values.
+    shapes : sequence of Shape
+        The shape of each node's kernels.
     n_ubatch : int
         Most tokens of a batch.
     n_threads : int
@@ -50,15 +50,10 @@ class ExecutorArguments:
 
     cache: KVCache
     nodes: Sequence[AttentionNode]
-    kv_type: str
+    shapes: Sequence[Shape]
     n_ubatch: int
     n_threads: int = 1
     interruption: Interruption = field(default_factory=Interruption)
-
-    @property
-    def shapes(self) -> list[Shape]:
-        """Return the shape of each node's kernels."""
-        return [node.shape(self.kv_type) for node in self.nodes]
 
 
 class Executor(Protocol):
@@ -112,9 +107,6 @@ class Executor(Protocol):
     def follow(self, cache: KVCache) -> None:
         """Attend over another cache."""
 
-    def rearrange(self) -> None:
-        """React to new methods of the cache's heads."""
-
 
 class Device(Protocol):
     """A place that attention runs, for any number of contexts."""
@@ -128,9 +120,6 @@ class Device(Protocol):
     def set_parameters(self, params: Any) -> None:
         """Fill in the context's parameters for llama.cpp."""
 
-    def check_nodes(self, nodes: Sequence[AttentionNode]) -> None:
-        """Raise UnsupportedModel if the device cannot compute all of a model's attentions."""
-
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return the parts of the assignments that the device computes. Raise OctavoError for methods that it lacks."""
 
@@ -141,4 +130,12 @@ class Device(Protocol):
         """Return memory for one context."""
 
     def new_executor(self, arguments: ExecutorArguments) -> Executor:
-        """Return the executor of a context. Raise OctavoError if a kernel cannot be compiled."""
+        """Return the executor of a context.
+
+        Raises
+        ------
+        UnsupportedModel
+            The device cannot compute all of the model's attentions.
+        OctavoError
+            A kernel cannot be compiled.
+        """

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...cpu_kernels.attend.decode import partial_size
 from ...cpu_kernels.layer import WORK, attend_layers, scratch_bytes
-from ...cpu_kernels.layout.partials import partial_size
-from ...cpu_kernels.layout.scores import padded, selection_scratch_bytes
 from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support.machine import seconds_together
 from ...cpu_kernels.numba_support.shape import Q4_0, Q8_0
@@ -97,12 +96,10 @@ class RandomLayers:
 
     def _make_work(self) -> None:
         """Make the work area that threads share, and the scratch of the selection."""
-        shape, heads, memory, n_heads = self.layer.shape, self.cache.table.heads, CpuMemory(), self.layer.n_kv_head
+        shape, memory, n_heads = self.layer.shape, CpuMemory(), self.layer.n_kv_head
         thread_bytes = -(-scratch_bytes(shape) // CACHE_LINE) * CACHE_LINE
-        n_items, n_spans = padded(self.cache.table.max_items), self.cache.table.max_spans
-        scratch = np.zeros((n_heads, selection_scratch_bytes(shape.group, n_items)), np.uint8)
-        heads["scratch"] = np.tile(scratch.ctypes.data + np.arange(n_heads) * scratch.strides[0], self.count)
-        heads["scratch_items"] = n_items
+        self.cache.table.make_room(memory)
+        n_spans = self.cache.table.n_spans
         self.n_attended = np.empty(n_heads, np.int64)
         self.work = np.zeros(1, WORK)
         self._buffers: dict[str, Any] = {
@@ -116,7 +113,6 @@ class RandomLayers:
         for name, array in self._buffers.items():
             self.work[name] = array.ctypes.data
         self.work["span_capacity"], self.work["scratch_bytes"] = n_spans, thread_bytes
-        self._buffers["selection"] = scratch
 
     def attend(self, ith: int, n_threads: int, n_layers: int | None = None) -> None:
         """Compute one thread's part of a pass."""

@@ -138,17 +138,10 @@ def _key(layers: Sequence[CacheLayer], n_threads: int) -> str:
     return f"octavo {__version__}, {cpu_name()}, {n_threads} threads: {model}, selecting {DEFAULT_BUDGET:g}"
 
 
-def _kept() -> dict[str, dict[str, list[float]]]:
-    """Return all kept costs by `_key`."""
-    with suppress(OctavoError, OSError):
-        return read_json(costs_path())
-    return {}
-
-
 def kept_costs(layers: Sequence[CacheLayer], n_threads: int) -> StepCosts | None:
     """Return the costs that were measured for a model's layers; None if they were not."""
-    with suppress(KeyError, TypeError, ValueError):
-        kept = _kept()[_key(layers, n_threads)]
+    with suppress(OctavoError, OSError, KeyError, TypeError, ValueError):
+        kept = read_json(costs_path())[_key(layers, n_threads)]
         tokens, *times = (tuple(map(float, kept[name])) for name in ("tokens", "dense", "selecting"))
         if tokens == LENGTHS and all(len(each) == len(LENGTHS) for each in times):
             return StepCosts(LENGTHS, *times)
@@ -166,5 +159,8 @@ def keep_costs(layers: Sequence[CacheLayer], n_threads: int) -> StepCosts:
         return costs
     with suppress(OctavoError, OSError):
         costs_path().parent.mkdir(parents=True, exist_ok=True)
-        write_json(costs_path(), {**_kept(), _key(layers, n_threads): asdict(costs)})
+        known: dict[str, object] = {}
+        with suppress(OctavoError):
+            known = read_json(costs_path())
+        write_json(costs_path(), {**known, _key(layers, n_threads): asdict(costs)})
     return costs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -63,6 +63,15 @@ class CacheLayer:
         Whether a value is the first part of its key, and only keys are stored.
     chunked : bool
         Whether the window is a chunk: a token sees the rows from the last multiple of the window on.
+
+    Attributes
+    ----------
+    shape : Shape
+        The sizes that the layer's kernels read.
+    row_bytes : int
+        Bytes of one token's keys and values in all heads.
+    split : int
+        Elements of a latent key that are its value; 0 if values are stored.
     """
 
     n_kv_head: int
@@ -76,20 +85,14 @@ class CacheLayer:
     latent: bool = False
     chunked: bool = False
 
-    @property
-    def shape(self) -> Shape:
-        """Return the sizes that the layer's kernels are compiled for."""
-        return Shape(self.head_dim, self.group, self.kv_type, self.value_dim, self.latent)
+    shape: Shape = field(init=False, repr=False, compare=False)
+    row_bytes: int = field(init=False, repr=False, compare=False)
+    split: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def row_bytes(self) -> int:
-        """Return the bytes of one token's keys and values in all heads."""
-        return self.n_kv_head * self.shape.token_bytes
-
-    @property
-    def split(self) -> int:
-        """Return the elements of a latent key that are its value; 0 if values are stored."""
-        return self.shape.value_dim if self.latent else 0
+    def __post_init__(self) -> None:
+        shape = Shape(self.head_dim, self.group, self.kv_type, self.value_dim, self.latent)
+        split = shape.value_dim if self.latent else 0
+        vars(self).update(shape=shape, row_bytes=self.n_kv_head * shape.token_bytes, split=split)
 
     def new_rows(self, n_rows: int) -> Rows:
         """Allocate keys and values, (n_kv_head, n_rows, elements of a row) each; see stored_rows.py."""

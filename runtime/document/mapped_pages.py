@@ -52,6 +52,7 @@ class MappedPages:
         self._is_random = np.zeros(len(keys), bool)
         self._n_waits, self._n_asking = _waits(), 0
         self._of_caches: WeakKeyDictionary[HeadRecords, tuple[int, np.ndarray, np.ndarray]] = WeakKeyDictionary()
+        advise = ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value or 0
         for record, file in zip(self._records, self._files, strict=False):
             if file is None:
                 continue
@@ -59,7 +60,7 @@ class MappedPages:
             selected = np.zeros(-(-len(content) // mmap.PAGESIZE), np.uint16)
             record["first"], record["n_pages"] = content.ctypes.data, len(selected)
             record["page_bits"], record["selected"] = mmap.PAGESIZE.bit_length() - 1, selected.ctypes.data
-            record["step"], record["advise"] = LATELY, _madvise()
+            record["step"], record["advise"] = LATELY, advise
             self._selected.append(selected)
 
     def prepare(self, cache: HeadRecords, n_tokens: int) -> None:
@@ -109,10 +110,3 @@ def _file_of(array: np.ndarray) -> mmap.mmap | None:
 def _waits() -> int:
     """Return how often this process has waited for a page from the disk."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-
-
-def _madvise() -> int:
-    """Return the address of the system's function `madvise`."""
-    address = ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value
-    assert address is not None
-    return address

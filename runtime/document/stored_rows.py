@@ -83,6 +83,12 @@ def mean_rows(rows: np.ndarray, starts: np.ndarray, split: int = 0) -> np.ndarra
     return means
 
 
+def capped_scores(queries: np.ndarray, keys: np.ndarray, softcap: float) -> np.ndarray:
+    """Compute scores of keys, under the soft cap; 0 for none."""
+    scores: np.ndarray = queries @ keys.T
+    return softcap * np.tanh(scores / softcap) if softcap else scores
+
+
 def write_floats(rows: np.ndarray, floats: np.ndarray, split: int = 0) -> None:
     """Store numbers in rows: the inverse of `as_floats`, up to rounding."""
     kv_type = kv_type_of(rows)

@@ -25,6 +25,7 @@ import numpy as np
 
 from ...cpu_kernels.layout.scores import COARSE_KEPT
 from .index import Calibration, Index, IndexLayer, ThresholdCurve
+from .stored_rows import capped_scores
 
 #: Shares of the rows at which thresholds are measured; thresholds between them are interpolated.
 _SHARES = np.concatenate([[0.0], np.geomspace(1 / 4096, 1.0, 128)])
@@ -309,9 +310,3 @@ def query_head_importance(queries: np.ndarray, centroids: np.ndarray, sizes: np.
     total = np.maximum(weights @ sizes.astype(np.float32)[..., None], 1)  # the best cluster's weight is 1, if any is
     importance: np.ndarray = weights / total
     return importance
-
-
-def capped_scores(queries: np.ndarray, keys: np.ndarray, softcap: float) -> np.ndarray:
-    """Compute scores of keys, under the soft cap; 0 for none."""
-    scores: np.ndarray = queries @ keys.T
-    return softcap * np.tanh(scores / softcap) if softcap else scores

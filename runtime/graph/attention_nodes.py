@@ -1,4 +1,4 @@
-"""Determine from a model's graph which attention it computes.
+"""Determine from a model's graph which attention it computes, and how far RoPE rotates queries for each position.
 
 llama.cpp builds the graph of a tiny batch and passes each node to a callback, which aborts the computation.
 """
@@ -18,16 +18,21 @@ from llama_cpp._logger import llama_log_callback
 
 from ...cpu_kernels.numba_support.shape import Shape
 from ...errors import OctavoError
-from ..document.cache_layer import Rope
+from ..document.cache_layer import CacheLayer, Rope
 from ..process.interruption import shielded
 from . import ggml
-from .rope_nodes import origin, rope_of
 
 _LOG_LEVEL_ERROR = 4  # enum ggml_log_level
 
 #: Longest window for which a batch is built, which takes memory for a moment; and the window that replaces a longer
 #: one.
 _LONGEST_PROBE, _NARROW = 512, 8
+
+#: Operations that do not affect a rotation.
+_TRANSPARENT = ("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE", "CONT", "CPY", "DUP", "SCALE")
+
+#: llama.cpp's numbers of the two ways to pair elements.
+_NORM, _NEOX = 0, 2
 
 #: The end of each refusal: advice for the user.
 _WAY_OUT = "In Python, Llama(..., attention='llama.cpp') runs it on llama.cpp's own attention."
@@ -77,6 +82,26 @@ class AttentionNode:
         return Shape(self.head_dim, self.n_head // self.n_kv_head, kv_type, self.value_dim, self.latent)
 
 
+def cache_layers(nodes: list[AttentionNode], kv_type: str) -> list[CacheLayer]:
+    """Return the caches of a model's attentions, each once: some attentions read another's."""
+    return [
+        CacheLayer(
+            node.n_kv_head,
+            node.head_dim,
+            node.window,
+            kv_type,
+            node.n_head // node.n_kv_head,
+            node.softcap,
+            node.rope,
+            node.value_dim,
+            node.latent,
+            node.chunked,
+        )
+        for node in nodes
+        if node.appends
+    ]
+
+
 def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionNode]:
     """Describe all attentions of a model.
 
@@ -93,10 +118,16 @@ def attention_nodes(model: internals.LlamaModel, params: Any) -> list[AttentionN
     Raises
     ------
     OctavoError
-        octavo cannot compute one of them.
+        octavo cannot compute one of them; or the model has no keys and values of its own tokens, as it keeps nothing
+        but a recurrent state, or has an encoder.
     """
     name = model.metadata().get("general.architecture", "unknown")
-    refuse_memory(model.model, name)
+    if llama_cpp.llama_model_is_recurrent(model.model) and not llama_cpp.llama_model_is_hybrid(model.model):
+        raise OctavoError(
+            f"octavo replaces attention, and '{name}' models have none: their state is all they keep. {_WAY_OUT}"
+        )
+    if llama_cpp.llama_model_has_encoder(model.model) or not llama_cpp.llama_model_has_decoder(model.model):
+        raise OctavoError(f"octavo runs decoder-only models, and '{name}' models have an encoder. {_WAY_OUT}")
     window = llama_cpp.llama_model_n_swa(model.model)
     if window <= _LONGEST_PROBE:
         return _probe(model, params, name)
@@ -178,22 +209,6 @@ def _probe(
     return nodes
 
 
-def refuse_memory(model: Any, name: str) -> None:
-    """Refuse a model without keys and values of its own tokens.
-
-    Raises
-    ------
-    OctavoError
-        The model keeps nothing but a recurrent state, or has an encoder.
-    """
-    if llama_cpp.llama_model_is_recurrent(model) and not llama_cpp.llama_model_is_hybrid(model):
-        raise OctavoError(
-            f"octavo replaces attention, and '{name}' models have none: their state is all they keep. {_WAY_OUT}"
-        )
-    if llama_cpp.llama_model_has_encoder(model) or not llama_cpp.llama_model_has_decoder(model):
-        raise OctavoError(f"octavo runs decoder-only models, and '{name}' models have an encoder. {_WAY_OUT}")
-
-
 @contextmanager
 def silent_llama_cpp() -> Iterator[list[str]]:
     """Keep llama.cpp from printing errors that octavo causes on purpose or reports itself.
@@ -233,7 +248,7 @@ def _read_node(node: Any, caches: dict[int, int], positions: np.ndarray, n_swa: 
     kv_layer = caches.setdefault(cache, len(caches))
     window, chunked = _window(mask, positions, n_swa, name)
     first, rest = (head_dim, n_head, n_kv_head, window, scale, softcap), (v.ne[0], _is_latent(k, v), chunked)
-    return AttentionNode(*first, kv_layer, appends, rope_of(q), *rest)
+    return AttentionNode(*first, kv_layer, appends, _rope_of(q), *rest)
 
 
 def _obstacle(q: Any, k: Any, v: Any, mask: Any, max_bias: float) -> str:
@@ -245,7 +260,7 @@ def _obstacle(q: Any, k: Any, v: Any, mask: Any, max_bias: float) -> str:
         return "it is block-sparse: each KV head chooses the blocks of keys that it reads"
     if not (k.view_src and v.view_src) or k.type != ggml.TYPE_F16 or v.type != ggml.TYPE_F16:
         return "it has no KV cache, as in encoders and diffusion models, where each token sees the whole text"
-    if ggml.operation_name(origin(mask).op) != "NONE":
+    if ggml.operation_name(_origin(mask)) != "NONE":
         return "an indexer chooses the keys that each token reads"
     if _is_latent(k, v) and (k.data != v.data or v.ne[0] > head_dim):
         return "its values are a part of its keys, but not the first"
@@ -283,3 +298,57 @@ def _window(mask: Any, positions: np.ndarray, n_swa: int, name: str) -> tuple[in
     if np.array_equal(seen, causal & (row // n_swa == column // n_swa)):
         return n_swa, True
     raise OctavoError(f"octavo does not know the attention pattern of '{name}' models. {_WAY_OUT}")
+
+
+def _rope_of(queries: Any) -> Rope | None:
+    """Return the rotation of an attention node's queries; None if octavo does not know it."""
+    node = _origin(queries)
+    operation = ggml.operation_name(node)
+    if operation == "ROPE":
+        return _rope_at(node)
+    if operation == "CONCAT":
+        return _rope_of_parts(node.src[0].contents, node.src[1].contents)
+    if operation == "ADD":  # a bias
+        operation = ggml.operation_name(node.src[0].contents)
+    return Rope(np.zeros(0), interleaved=False) if operation == "MUL_MAT" else None
+
+
+def _origin(node: Any) -> Any:
+    """Return the node that computed another one's numbers."""
+    while ggml.operation_name(node) in _TRANSPARENT:
+        node = node.src[0].contents
+    return node
+
+
+def _rope_of_parts(first: Any, second: Any) -> Rope | None:
+    """Return the rotation of queries of two parts, of which only the second turns, as in latent attention."""
+    ropes = _rope_of(first), _rope_of(second)
+    if ropes[0] is None or ropes[1] is None or len(ropes[0].frequencies) or not ropes[1].interleaved:
+        return None
+    still = np.zeros(first.ne[0] // 2)  # pairs that stay
+    return Rope(np.concatenate([still, ropes[1].frequencies]), interleaved=True)
+
+
+def _rope_at(node: Any) -> Rope | None:
+    """Return the rotation of a ROPE node: llama.cpp's NORM or NEOX, with any scaling."""
+    integers = list(node.op_params)
+    n_dims, mode, original = integers[1], integers[2], integers[4]
+    base, scale, extrapolated, _, fast, slow = np.frombuffer(bytes(node.op_params)[20:44], np.float32).tolist()
+    if mode not in (_NORM, _NEOX):
+        return None
+    pairs = np.arange(n_dims // 2)
+    frequencies = base ** (-2.0 * pairs / n_dims)
+    if node.src[2]:
+        frequencies /= ggml.strided(node.src[2].contents, np.float32, (n_dims // 2,), (4,))
+    stretched = scale * frequencies
+    if extrapolated:  # YaRN: fast pairs keep their frequency, slow ones are stretched
+        low, high = (_pair_with(turns, n_dims, original, base) for turns in (fast, slow))
+        low, high = max(np.floor(low), 0.0), min(np.ceil(high), n_dims - 1.0)
+        kept = extrapolated * (1 - np.clip((pairs - low) / max(high - low, 0.001), 0.0, 1.0))
+        stretched = stretched * (1 - kept) + frequencies * kept
+    return Rope(np.ascontiguousarray(stretched, np.float64), interleaved=mode == _NORM)
+
+
+def _pair_with(turns: float, n_dims: int, original: int, base: float) -> float:
+    """Return the pair that turns this often in the original context."""
+    return float(n_dims * np.log(original / (turns * 2 * np.pi)) / (2 * np.log(base)))

@@ -95,9 +95,9 @@ def _function(name: str, result: Any, *arguments: Any) -> Any:
     return function
 
 
-def operation_name(operation: int) -> str:
-    """Return the name of an operation in this build of ggml, such as "ROPE"."""
-    name: bytes = _function("ggml_op_name", ctypes.c_char_p, ctypes.c_int)(operation)
+def operation_name(node: Any) -> str:
+    """Return the name of a node's operation in this build of ggml, such as "ROPE"."""
+    name: bytes = _function("ggml_op_name", ctypes.c_char_p, ctypes.c_int)(node.op)
     return name.decode()
 
 
@@ -139,8 +139,8 @@ def check_layout() -> Operations:
             and not node.src[4]
             and list((ctypes.c_float * 3).from_buffer(node.op_params)) == [0.125, 0.25, 0.5]
             and node.name == b"octavo"
-            and operation_name(node.op) == "FLASH_ATTN_EXT"
-            and operation_name(ours.op) == "CUSTOM"
+            and operation_name(node) == "FLASH_ATTN_EXT"
+            and operation_name(ours) == "CUSTOM"
             and ctypes.c_int64.from_address(ctypes.addressof(ours) + CUSTOM_FUNCTION).value == 0x1234
             and ctypes.c_int32.from_address(ctypes.addressof(ours) + CUSTOM_N_TASKS).value == ALL_THREADS
             and ctypes.c_int64.from_address(user_data).value == 0x5678
@@ -156,23 +156,8 @@ def check_layout() -> Operations:
         free(context)
 
 
-def bytes_of(tensor: Tensor, n_bytes: int) -> np.ndarray:
-    """Read the first bytes of a tensor from the memory of any device.
-
-    Returns
-    -------
-    uint8 array, shape (n_bytes,)
-        A view if the CPU can read the tensor's memory, else a copy.
-    """
-    if _is_host(tensor):
-        return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(tensor.data))
-    copied = np.empty(n_bytes, np.uint8)
-    _accessors().get(ctypes.byref(tensor), copied.ctypes.data, 0, n_bytes)
-    return copied
-
-
 def strided(tensor: Tensor, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """Read elements of a tensor, from its first one on.
+    """Read elements of a tensor, from its first one on, in the memory of any device.
 
     Parameters
     ----------
@@ -182,10 +167,16 @@ def strided(tensor: Tensor, dtype: Any, shape: tuple[int, ...], strides: tuple[i
     Returns
     -------
     array
-        A view or a copy, as in `bytes_of`.
+        A view if the CPU can read the tensor's memory, else a copy.
     """
     last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    return np.ndarray(shape, dtype, bytes_of(tensor, last + np.dtype(dtype).itemsize), 0, strides)
+    n_bytes = last + np.dtype(dtype).itemsize
+    if _is_host(tensor):
+        stored = np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(tensor.data))
+    else:
+        stored = np.empty(n_bytes, np.uint8)
+        _accessors().get(ctypes.byref(tensor), stored.ctypes.data, 0, n_bytes)
+    return np.ndarray(shape, dtype, stored, 0, strides)
 
 
 def write(tensor: Tensor, values: np.ndarray) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...cpu_kernels.layout.spans import MOST_HEADS
+from ...cpu_kernels.numba_support.shape import NIBBLES, Q4_0, Q8_0
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from .attention import DENSE_ATTENTION, Attention
@@ -25,7 +26,7 @@ def assign(attention: Attention, layers: Sequence[CacheLayer]) -> list[Assignmen
     ------
     OctavoError
         It is llama.cpp's own attention, it needs a plan but has none, the plan belongs to another model, or the method
-        cannot select for this many query heads.
+        cannot serve these layers.
     """
     if attention.is_llama_cpp:
         raise OctavoError("llama.cpp's own attention is chosen when the model is loaded: give octavo's attention.")
@@ -63,4 +64,32 @@ def assign(attention: Attention, layers: Sequence[CacheLayer]) -> list[Assignmen
     assignments.append(Assignment(method, np.array(selected, int), scale))
     if plan and duo:
         assignments.append(Assignment(duo.streaming(plan), np.array(streamed, int), np.ones(len(streamed))))
-    return [assignment for assignment in assignments if len(assignment.heads)]
+    assignments = [assignment for assignment in assignments if len(assignment.heads)]
+    _check_methods(assignments, layers)
+    return assignments
+
+
+def _check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLayer]) -> None:
+    """Refuse methods that rotate queries by a RoPE unknown to octavo, or that read keys in another format."""
+    for layer in layers:
+        if layer.latent and layer.kv_type == Q4_0 and layer.shape.value_dim % NIBBLES:
+            raise OctavoError(
+                f"q4_0 stores numbers in blocks of {NIBBLES}, and this model's values are the first "
+                f'{layer.shape.value_dim} of {layer.head_dim} numbers: use `cache_type="q8_0"`.'
+            )
+    for method in (assignment.method for assignment in assignments):
+        if method.reads_columns and any(layer.latent and layer.kv_type == Q8_0 for layer in layers):
+            raise OctavoError(
+                f"{method.name} reads components from rows, and this model's keys have two scales in q8_0: use "
+                f'{method.name}:layout=two, or `cache_type="f16"`.'
+            )
+        if method.reads_columns and any(layer.kv_type == Q4_0 for layer in layers):
+            raise OctavoError(
+                f"{method.name} reads components from rows, and keys of q4_0 are rotated: use "
+                f'{method.name}:layout=two, or `cache_type="q8_0"`.'
+            )
+        if method.turns and any(layer.rope is None for layer in layers):
+            raise OctavoError(
+                "octavo does not know how this model counts positions, and cannot count them in the cache: use "
+                f"{method.name}:positions=sequence."
+            )

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import OctavoError
 from ...settings import check_number
-from ..document.cache_layer import CacheLayer
 from ..document.index import Index
 from ..store.plan import Plan
 from . import AUTO, DEFAULT_BUDGET, DENSE, DUO, LLAMA_CPP, METHODS, PLAN, method_class, words
@@ -210,7 +209,7 @@ class Attention:
         return self.auto is None and not self.is_llama_cpp and method_class(self.method).needs_clusters
 
     @property
-    def clustering(self) -> dict[str, Any]:
+    def clustering(self) -> Mapping[str, Any]:
         """Return the fields of `ClusterSettings` that it needs to differ from the default."""
         return self.new_method().clustering
 
@@ -256,10 +255,6 @@ class Attention:
             auto=of_plan.auto,
         )
 
-    def of_layers(self, layers: Sequence[CacheLayer]) -> Attention:
-        """Return the same attention with the plan for these layers of the model; gates cover all layers."""
-        return replace(self, plan=self.plan.of_layers(layers)) if self.plan else self
-
     def resolve(self, document: Index | None, on_metal: bool) -> Attention:
         """Return the attention for a document: itself, or the choice of `auto`."""
         if document is None or not document.n_clusters:
@@ -304,7 +299,7 @@ def _composition(text: str) -> Attention:
     duo = Duo(**named[DUO]) if DUO in named else None
     layers = LayerBudgets(**named[PLAN]) if PLAN in named else None
     method = (*methods, DENSE)[0]
-    if duo and method_class(method).storage.evicts:
+    if duo and method_class(method).evicts:
         raise OctavoError(
             f"duo and {method} do not compose: retrieval heads are those that must not forget, and {method} forgets."
         )

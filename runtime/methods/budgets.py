@@ -117,10 +117,10 @@ def budget_warning(groups: Sequence[MethodHeads], n_tokens: int, index: Index | 
     least = minimum_share(groups, n_tokens, index)
     for group in groups:
         method = group.method
-        name, verb, asked = method.name, "keep" if method.storage.evicts else "read", getattr(method, "budget", 1.0)
+        name, verb, asked = method.name, "keep" if method.evicts else "read", getattr(method, "budget", 1.0)
         tokens, fewest = method.asked_tokens, min(method.least_tokens(index), n_tokens)
         if 0 < tokens < fewest:
-            verb = "keep" if method.storage.evicts else "attend"
+            verb = "keep" if method.evicts else "attend"
             return f"{name} cannot {verb} as few as {tokens} tokens here: it always {verb}s {fewest}."
         if method.takes_budget and asked < least * (1 - _NEAR):
             refused = f"{name} cannot {verb} as little as {asked:g} of {n_tokens:,} tokens here"

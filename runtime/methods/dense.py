@@ -14,4 +14,4 @@ class Dense(Method):
 
     name = "dense"
     hooks = HOOKS
-    has_budget = False
+    has_budget = selects = False

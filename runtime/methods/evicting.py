@@ -41,9 +41,10 @@ class EvictingMethod(Method):
     prefill: str = parameter(EVICT, choices=(EVICT, FULL))
 
     least_rows = LEAST_KEPT
+    evicts = True
 
     @property
-    def selects(self) -> bool:
+    def selects(self) -> bool:  # type: ignore[override]
         """Return whether a token may see less alone than in a batch, other than by a window."""
         return self.prefill == CHUNK or (self.storage is Storage.SELECTED and self.prefill != FULL)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,11 +33,6 @@ class Storage(Enum):
     SINKS_AND_WINDOW = "sinks and recent rows"
     SELECTED = "the rows that the method chooses"
 
-    @property
-    def evicts(self) -> bool:
-        """Return whether the head forgets rows."""
-        return self in (Storage.SINKS_AND_WINDOW, Storage.SELECTED)
-
 
 @dataclass(eq=False)  # `==` on arrays is ambiguous
 class Heads:
@@ -59,6 +54,15 @@ class Heads:
         Largest number of tokens that a token may see.
     state : STATE array, shape (n_heads,)
         The method's own record of each head.
+
+    Attributes
+    ----------
+    head_dim, group, value_dim : int64 arrays, shape (n_heads,)
+        Elements of a key, query heads, and elements of a value.
+    row_bytes, token_bytes : int64 arrays, shape (n_heads,)
+        Bytes of a key, and of a key and its value.
+    counted_bytes : int64 array, shape (n_heads,)
+        Bytes of a key and its value, 0 for sliding heads, which budgets do not count.
     """
 
     records: np.ndarray
@@ -69,44 +73,17 @@ class Heads:
     n_ctx: int
     state: np.ndarray
 
-    def start_over(self) -> None:
-        """Clear the state of a sequence."""
-        self.state[...] = np.zeros((), self.state.dtype)
+    def __post_init__(self) -> None:
+        self.head_dim, self.group, self.value_dim, self.row_bytes, self.token_bytes = (
+            np.array([getattr(shape, name) for shape in self.shapes], np.int64)
+            for name in ("head_dim", "group", "value_dim", "row_bytes", "token_bytes")
+        )
+        self.counted_bytes = np.where(self.get("window") > 0, 0, self.token_bytes)
 
     def get(self, field: str) -> np.ndarray:
         """Return a copy of a field of their HEAD records."""
         values: np.ndarray = self.records[field][self.numbers]
         return values
-
-    @cached_property
-    def head_dim(self) -> np.ndarray:
-        """Return each head's head_dim."""
-        return np.array([shape.head_dim for shape in self.shapes], np.int64)
-
-    @cached_property
-    def group(self) -> np.ndarray:
-        """Return each head's number of query heads."""
-        return np.array([shape.group for shape in self.shapes], np.int64)
-
-    @cached_property
-    def value_dim(self) -> np.ndarray:
-        """Return the length of each head's values."""
-        return np.array([shape.value_dim for shape in self.shapes], np.int64)
-
-    @cached_property
-    def row_bytes(self) -> np.ndarray:
-        """Return the bytes of a key in each head."""
-        return np.array([shape.row_bytes for shape in self.shapes], np.int64)
-
-    @cached_property
-    def token_bytes(self) -> np.ndarray:
-        """Return the bytes of a key and its value in each head."""
-        return np.array([shape.token_bytes for shape in self.shapes], np.int64)
-
-    @cached_property
-    def counted_bytes(self) -> np.ndarray:
-        """Return the bytes of a key and its value in each head, 0 for sliding heads, which budgets do not count."""
-        return np.where(self.get("window") > 0, 0, self.token_bytes)
 
     @property
     def n_chunks(self) -> int:
@@ -189,10 +166,20 @@ class Method(Parameters):
     #: Rows of the sequence that a head reads or keeps whatever the budget.
     least_rows = 0
 
-    @property
-    def selects(self) -> bool:
-        """Return whether a token may see less alone than in a batch, other than by a window."""
-        return self.has_budget
+    #: Whether a head forgets rows; and whether a token may see less alone than in a batch, other than by a window.
+    evicts: ClassVar[bool] = False
+    selects: ClassVar[bool] = True
+
+    #: Fields of `ClusterSettings` that a document's clustering needs to differ from the default.
+    clustering: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    #: Whether the method's shader part, if it has one, supports these parameters.
+    on_metal: ClassVar[bool] = True
+
+    #: Whether the method reads components from the stored rows, and rotated q4_0 rows have none; and whether it turns
+    #: queries, and so needs a layer's RoPE.
+    reads_columns: ClassVar[bool] = False
+    turns: ClassVar[bool] = False
 
     @property
     def takes_budget(self) -> bool:
@@ -204,29 +191,9 @@ class Method(Parameters):
         """Return the number of rows that the parameters ask for in place of a budget; 0 for a budget."""
         return int(getattr(self, "tokens", 0))
 
-    @property
-    def clustering(self) -> dict[str, Any]:
-        """Return the fields of `ClusterSettings` that a document's clustering needs to differ from the default."""
-        return {}
-
-    @property
-    def on_metal(self) -> bool:
-        """Return whether the method's shader part, if it has one, supports these parameters."""
-        return True
-
     def for_metal(self) -> Method:
         """Return the method with the defaults of its shader part."""
         return self
-
-    @property
-    def reads_columns(self) -> bool:
-        """Return whether the method reads components from the stored rows; rotated q4_0 rows have none."""
-        return False
-
-    @property
-    def turns(self) -> bool:
-        """Return whether the method turns queries, and so needs a layer's RoPE."""
-        return False
 
     def fixed_share(self, heads: Heads, n_tokens: int) -> np.ndarray:
         """Return the share of n_tokens rows that each head reads, if the budget makes no difference."""

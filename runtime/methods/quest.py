@@ -45,7 +45,7 @@ class Quest(ScorerMethod):
     item_rows = PAGE_ROWS
 
     @property
-    def on_metal(self) -> bool:
+    def on_metal(self) -> bool:  # type: ignore[override]
         """Return whether the shader part supports these parameters."""
         return self.select == _GROUP
 

@@ -11,7 +11,7 @@ from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, HOOKS_BELOW, SINKS,
 from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
-from ...cpu_kernels.select.tail_codes import BLOCKS, LAYOUT, RECENT, TRAINED, codebook_sizes, ready_blocks
+from ...cpu_kernels.select.tail_codes import BLOCKS, LAYOUT, RECENT, TRAINED
 from ..document.index import Index
 from . import DEFAULT_BUDGET
 from .method import Heads, Method, Storage
@@ -72,12 +72,14 @@ class Sketch(Method):
     def kept_state(self, shape: Shape) -> Mapping[str, int]:
         """Return the fields that belong to the codes."""
         of_keys = dict.fromkeys(("order", "weights", "errors"), shape.head_dim)
-        return {"n_coded": 1, "trained": 1, **of_keys, **codebook_sizes(shape)}
+        codebooks = {"codebooks": CODES * shape.head_dim, "values": CODES * shape.value_dim}
+        return {"n_coded": 1, "trained": 1, **of_keys, **codebooks}
 
     def check_kept(self, shape: Shape, n_rows: int, state: Mapping[str, np.ndarray]) -> bool:
         """Return whether all columns and blocks exist."""
         columns, n_coded = np.sort(state["order"]), int(state["n_coded"][0])
-        return bool((columns == np.arange(shape.head_dim)).all()) and 0 <= n_coded <= ready_blocks(n_rows)
+        n_ready = max(n_rows - RECENT, 0) // BLOCK_ROWS
+        return bool((columns == np.arange(shape.head_dim)).all()) and 0 <= n_coded <= n_ready
 
     def n_items(self, heads: Heads) -> int:
         """Return the number of rows to score in one head."""
@@ -131,5 +133,5 @@ class Sketch(Method):
 
 def _n_blocks(n_tokens: int) -> int:
     """Return the number of blocks with codes in a step of one token, after which n_tokens tokens are stored."""
-    n_blocks = ready_blocks(n_tokens - 1)
+    n_blocks = max(n_tokens - 1 - RECENT, 0) // BLOCK_ROWS
     return n_blocks if n_blocks * BLOCK_ROWS >= TRAINED else 0

@@ -82,7 +82,7 @@ class SparQ(ScorerMethod):
         return HOOKS_OF_ONE_COPY if self.layout == ONE else HOOKS
 
     @property
-    def reads_columns(self) -> bool:
+    def reads_columns(self) -> bool:  # type: ignore[override]
         """Return whether the method reads components from the rows."""
         return self.layout == ONE
 
@@ -97,7 +97,7 @@ class SparQ(ScorerMethod):
         return self.k or LEAST_ROWS
 
     @property
-    def on_metal(self) -> bool:
+    def on_metal(self) -> bool:  # type: ignore[override]
         """Return whether the shader part supports these parameters."""
         return (self.components, self.temperature, self.layout, self.select) == (SPREAD, SPREAD, TWO, GROUP)
 

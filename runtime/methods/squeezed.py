@@ -120,13 +120,13 @@ class Squeezed(Method):
         return (*self.lookup_arrays, *(self.rest_arrays if self.estimates else ()))
 
     @property
-    def clustering(self) -> dict[str, Any]:
+    def clustering(self) -> dict[str, Any]:  # type: ignore[override]
         """Return the parameters of a document's clustering that differ from the defaults."""
         wanted = {"keys": (self.keys, "raw"), "centroid_share": (self.centroids, 0.05)}
         return {name: value for name, (value, usual) in wanted.items() if value != usual}
 
     @property
-    def on_metal(self) -> bool:
+    def on_metal(self) -> bool:  # type: ignore[override]
         """Return whether the shaders support these parameters."""
         return self.threshold == "step" and self.for_metal().rules in (0, LOOKUP_APART)
 

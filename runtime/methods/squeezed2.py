@@ -43,7 +43,7 @@ class Squeezed2(Squeezed):
     document_counts = (*Squeezed.document_counts, "n_coarse")
 
     @property
-    def clustering(self) -> dict[str, Any]:
+    def clustering(self) -> dict[str, Any]:  # type: ignore[override]
         """Return the parameters of a document's clustering that differ from the defaults."""
         return super().clustering | ({"coarse_share": self.coarse} if self.coarse != 0.01 else {})
 

@@ -66,12 +66,12 @@ class Streaming(Window):
         return 1 if self.recent else self.sinks + 1
 
     @property
-    def on_metal(self) -> bool:
+    def on_metal(self) -> bool:  # type: ignore[override]
         """Return whether the shader part supports these parameters: it cannot turn queries, and has no chunks."""
         return not self.turns and self.prefill != CHUNK
 
     @property
-    def turns(self) -> bool:
+    def turns(self) -> bool:  # type: ignore[override]
         """Return whether the method turns queries, and so needs a layer's RoPE."""
         return self.sinks > 0 and self.positions == _IN_CACHE
 

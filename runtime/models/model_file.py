@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
-from ...system.state_folder import state_folder
+from ...settings import state_folder
 
 #: Seconds that loading may take, and the slowest disk's bytes a second.
 _SECONDS, _SLOWEST_DISK = 60, 20 << 20

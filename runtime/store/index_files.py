@@ -10,7 +10,7 @@
    its own checksum, of its JSON without the entry `blake3`. Older indexes have SHA-256 checksums of whole files
    instead, and none of the manifest.
 4. Opening an index checks its arrays (index_check.py) and the size of each file, and the file's checksum if
-   verified_checksums.py requires it. File names that these rules do not define, links and pipes are refused.
+   the rules of manifest.py require it. File names that these rules do not define, links and pipes are refused.
 5. A layer's file holds the arrays of `IndexLayer` (runtime/document/index.py) under their names, `position` as one I64,
    and all but `mass`. Rows are sorted by cluster, and clusters by coarse cluster; a layer without clusters has empty
    arrays of centroids. `order` has each sorted row's position in the document. If values are the first part of their
@@ -81,7 +81,7 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     model_hash : str
         SHA-256 of the attending model.
     thorough : bool
-        Compare all files with their checksums, even those that verified_checksums.py lists.
+        Compare all files with their checksums, even those that are marked as verified.
 
     Returns
     -------

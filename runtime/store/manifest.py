@@ -1,4 +1,14 @@
-"""Write, read and check the manifest of an index, and check the files in it. index_files.py defines its content."""
+"""Write, read and check the manifest of an index, and check the files in it. index_files.py defines its content.
+
+Files that were verified against their checksums need not be again, by these rules:
+
+1. A file is verified when it is first opened after it was written, and whenever its size, inode, or ctime changes.
+   Programs cannot set ctime.
+2. It is verified once more after the machine has restarted: only then is it certain to come from the disk. A file that
+   was older than the machine's start when it was verified, need not be again.
+3. `checked.json` in the index's folder has the size, mtime, ctime and inode of each file, and the time of the machine's
+   start. Entries of other files, and wrong entries, are ignored.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +16,7 @@ import json
 import re
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +25,6 @@ from blake3 import blake3
 
 from ...errors import OctavoError
 from ...system.files import DamagedError, checksum_of, disk_errors, read_json, sha256_of, stored_checksum, write_json
-from .verified_checksums import CheckMarks
 
 INDEX_VERSION = 4
 MANIFEST = "manifest.json"
@@ -33,6 +43,9 @@ EXTRAS = "extras-"
 _FILE_NAME = re.compile(rf"(document|means|layer-\d{{3,}}|state-\d{{8,}}|({THRESHOLDS}|{EXTRAS})[\w-]+)\.safetensors")
 
 _CHECKSUM = "blake3"
+
+#: File of marks, and seconds by which two readings of the machine's start may differ.
+_MARKS, _SAME_START = "checked.json", 60
 
 
 def save_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -109,7 +122,8 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
         and datetime.fromisoformat(manifest["created"]).tzinfo
         and all(_FILE_NAME.fullmatch(name) for name in files)
         and {DOCUMENT, *layers} <= files.keys()
-        and all(_is_place(*place) for place in places)
+        and all(type(offset) is int for offset, _, _ in places)
+        and all(name is None or isinstance(name, str) for _, *names in places for name in names)
     ):
         raise ValueError
 
@@ -124,36 +138,45 @@ def _damaged(path: Path, what: str) -> str:
     return f"{path.name} of the index {path.parent} {what}."
 
 
-def _is_place(offset: Any, page: Any, heading: Any) -> bool:
-    return type(offset) is int and all(name is None or isinstance(name, str) for name in (page, heading))
-
-
 def damages(path: Path, manifest: dict[str, Any], thorough: bool = False) -> dict[str, str]:
     """Compare the files of an index with its manifest.
 
     Parameters
     ----------
     thorough : bool
-        Compare the checksums of all files, even those that verified_checksums.py lists.
+        Compare the checksums of all files, even those that are marked as verified.
 
     Returns
     -------
     dict of str to str
         For each file a sentence about its damage, or "".
     """
-    marks, found = CheckMarks(path), {}
+    import psutil
+
+    start, found, marks = psutil.boot_time(), {}, dict[str, Any]()
+    with suppress(OctavoError):
+        marks = read_json(path / _MARKS)
+    before = dict(marks)
     for name, described in manifest["files"].items():
         found[name] = ""
         try:
-            _check_file(path / name, described, marks, thorough)
+            marks[name] = _check_file(path / name, described, None if thorough else marks.get(name), start)
         except DamagedError as problem:
             found[name] = str(problem)
-    marks.save()
+    if marks != before:
+        with suppress(OctavoError):  # in a read-only folder, files are verified each time
+            write_json(path / _MARKS, marks)
     return found
 
 
-def _check_file(path: Path, described: dict[str, Any], marks: CheckMarks, thorough: bool) -> None:
-    """Compare a file with its manifest entry. Raise DamagedError if they differ."""
+def _check_file(path: Path, described: dict[str, Any], mark: Any, start: float) -> list[float]:
+    """Compare a file with its manifest entry, unless its mark holds. Return the mark it has then.
+
+    Raises
+    ------
+    DamagedError
+        The file is not as it was written.
+    """
     try:
         status = path.lstat()
     except OSError as problem:
@@ -162,11 +185,13 @@ def _check_file(path: Path, described: dict[str, Any], marks: CheckMarks, thorou
         raise DamagedError(_damaged(path, "is not a plain file"))
     if status.st_size != described["size"]:
         raise DamagedError(_damaged(path, "has another size than when it was written"))
-    if marks.holds(path.name, status) and not thorough:
-        return
+    marked = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    is_marked = isinstance(mark, list) and len(mark) == 5 and mark[:4] == marked and isinstance(mark[4], (int, float))
+    if is_marked and (abs(mark[4] - start) < _SAME_START or status.st_ctime < mark[4]):
+        return list(mark)
     with disk_errors(path, doing="read"):
         checksum = checksum_of(path) if _CHECKSUM in described else sha256_of(path)
         same = checksum == described.get(_CHECKSUM, described.get("sha256"))
         if not same or stored_checksum(path) not in ("", checksum):
             raise DamagedError(_damaged(path, "has changed since it was written"))
-    marks.set(path.name, status)
+    return [*marked, start]

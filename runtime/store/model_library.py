@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OctavoError
+from ...settings import state_folder
 from ...system.files import PARTIAL, DamagedError, make_private, read_json, sha256_of, write_json
-from ...system.state_folder import state_folder
 from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
 
-#: Ending of libraries' names.
-LIBRARY = ".octavo"
+#: Ending of libraries' names, and the file of a plan in a library.
+LIBRARY, PLAN = ".octavo", "plan.json"
 
 #: Folder of files that other programs name by their hashes: octavo writes nothing beside them.
 _BLOBS = "blobs"
@@ -97,12 +97,7 @@ class Library:
     @property
     def plan_path(self) -> Path:
         """The path that `octavo profile` writes the model's plan to."""
-        return self.plan_in(self.folder)
-
-    @staticmethod
-    def plan_in(folder: Path) -> Path:
-        """Return the path of the plan in a library's folder."""
-        return folder / "plan.json"
+        return self.folder / PLAN
 
     def make_folder(self) -> None:
         """Create the folder, and note its path, so that `libraries` finds it.

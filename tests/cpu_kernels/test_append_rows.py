@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.layer import append_rows
-from octavo.cpu_kernels.layout.head import HEAD, chunk_bytes
+from octavo.cpu_kernels.layout.head import HEAD
 from octavo.cpu_kernels.methods import quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.numba_support.compile import native
 from octavo.cpu_kernels.numba_support.shape import Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows.columns import copy_bytes
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
+from octavo.runtime.cache.tail import chunk_bytes
 
 METHODS = pytest.mark.parametrize("method", [quest, sparq], ids=["quest", "sparq"])
 

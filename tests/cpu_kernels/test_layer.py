@@ -20,8 +20,8 @@ from helpers.kernel_inputs import (
 )
 from helpers.sketched_heads import SKETCH, attended, before_the_newest
 
+from octavo.cpu_kernels.attend.decode import partial_size
 from octavo.cpu_kernels.layer import SHORT, WORK, after_step, attend_layer, part_of_head, scratch_bytes, threads_for
-from octavo.cpu_kernels.layout.partials import partial_size
 from octavo.cpu_kernels.layout.spans import SPAN
 from octavo.cpu_kernels.methods import dense, h2o, quest, sparq, squeezed, squeezed2, streaming
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
@@ -68,7 +68,7 @@ class Layer:
         for head in self.heads:
             if n_document and method in (squeezed, squeezed2):
                 self._cluster(head)
-            head.set(**self.hooks.addresses())
+            head.connect(self.hooks)
 
     def _cluster(self, head):
         """20 clusters, in coarse clusters of four, and five exact rows."""

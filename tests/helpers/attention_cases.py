@@ -17,12 +17,18 @@ from helpers.kernel_inputs import (
     store_pair,
 )
 
-from octavo.cpu_kernels.attend.decode import attend_share, decode_scratch_bytes, merge_shares
+from octavo.cpu_kernels.attend import decode
+from octavo.cpu_kernels.attend.decode import attend_share, merge_shares, partial_size
 from octavo.cpu_kernels.layout.head import ANY_ORDER
-from octavo.cpu_kernels.layout.partials import partial_size
 from octavo.cpu_kernels.layout.spans import ALL_HEADS, SPAN
-from octavo.cpu_kernels.prefill.attend_batch import attend_tile, tile_scratch_size
-from octavo.cpu_kernels.prefill.tile_scratch import most_queries
+from octavo.cpu_kernels.prefill.attend_batch import attend_tile
+from octavo.cpu_kernels.prefill.tile_scratch import most_queries, scratch_parts
+from octavo.cpu_kernels.rows.rows import query_bytes
+
+
+def _decode_bytes(shape):
+    """Bytes of a thread's scratch to decode."""
+    return decode.scratch_parts(shape, 0).query + query_bytes(shape)
 
 
 def span_array(spans):
@@ -58,7 +64,7 @@ class Decode:
 
     def start(self, n_threads):
         self._partials = Room(4 * n_threads * len(self.keys) * partial_size(self.shape))
-        self._scratch = [Room(decode_scratch_bytes(self.shape)) for _ in range(n_threads)]
+        self._scratch = [Room(_decode_bytes(self.shape)) for _ in range(n_threads)]
         size = len(self.query), self.shape.value_dim
         self._out = Room(4 * size[0] * size[1])
         self.out = self._out.floats(*size)
@@ -191,7 +197,7 @@ class Prefill:
         room = Room(4 * n_tokens * (group + 1) * (value_dim + 3))
         with_gaps = room.floats(n_tokens, group + 1, value_dim + 3)
         for first, n_rows in tiles(self.shape, n_tokens):
-            scratch = Room(4 * tile_scratch_size(self.shape))
+            scratch = Room(scratch_parts(self.shape, 0).end)
             attend_tile(
                 self.shape,
                 first,
@@ -258,7 +264,7 @@ def attend_spans(shape, queries, spans, position, softcap=0.0):
     (n_tokens, group, _), value_dim = queries.shape, shape.value_dim
     out, softcap = Room(4 * n_tokens * group * value_dim), np.float32(softcap)
     if n_tokens > 1:
-        scratch = Room(4 * tile_scratch_size(shape))
+        scratch = Room(scratch_parts(shape, 0).end)
         steps = group * value_dim * 4, value_dim * 4
         for first, n_rows in tiles(shape, n_tokens):
             attend_tile(
@@ -279,7 +285,7 @@ def attend_spans(shape, queries, spans, position, softcap=0.0):
                 *steps,
             )
     else:
-        scratch, partials = Room(decode_scratch_bytes(shape)), Room(4 * partial_size(shape))
+        scratch, partials = Room(_decode_bytes(shape)), Room(4 * partial_size(shape))
         counts = np.array([len(spans)], np.int64), spans["n_rows"].sum(keepdims=True)
         places = address(spans), len(spans), *map(address, counts)
         attend_share(shape, address(queries), 1, *places, softcap, scratch.address, partials.address, 0, 1)

@@ -3,7 +3,7 @@
 import numpy as np
 from helpers.kernel_inputs import Room
 
-from octavo.cpu_kernels.layout import partials as layout
+from octavo.cpu_kernels.attend import decode as layout
 
 
 def estimated(head, hook, n_parts=1):

@@ -6,7 +6,7 @@ import numpy as np
 from helpers import oracle
 from helpers.kernel_inputs import Room, address, before_a_hole, normal, read_rows, split_of, store_pair
 
-from octavo.cpu_kernels.layout.head import ANY_ORDER, HEAD, chunk_bytes
+from octavo.cpu_kernels.layout.head import ANY_ORDER, HEAD
 from octavo.cpu_kernels.layout.hooks import split_counts
 from octavo.cpu_kernels.layout.scores import padded, selection_scratch_bytes
 from octavo.cpu_kernels.layout.spans import SPAN
@@ -14,9 +14,11 @@ from octavo.cpu_kernels.methods import h2o, quest, sparq
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.select_top import SELECTION
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
+from octavo.cpu_kernels.numba_support.compile import native
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import columns
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
+from octavo.runtime.cache.tail import chunk_bytes
 from octavo.runtime.document.stored_rows import as_floats
 
 
@@ -164,6 +166,10 @@ class Head:
         """Set fields of the HEAD record, or of the method's state."""
         for name, value in fields.items():
             (self.record if name in HEAD.names else self.state)[name] = value
+
+    def connect(self, hooks):
+        """Compile a method's hooks, and point the record at them."""
+        self.set(**{name: native(hook).address for name, hook in hooks._asdict().items() if hook})
 
     def _tail(self, keys, values):
         """Lay the tail out in chunks; what no row fills is poisoned."""

@@ -261,7 +261,7 @@ def test_sources_are_those_of_the_answer(model, monkeypatch):
     session._recorder = recorder
     context.record(recorder)
     session.ask("Why?")
-    assert recorder.n_steps == len(ANSWER) + 1  # the step that predicts the end counts
+    assert len(recorder.steps) == len(ANSWER) + 1  # the step that predicts the end counts
 
 
 def test_a_budget_never_takes_the_room_of_the_answer(model):

@@ -18,7 +18,7 @@ def test_each_thread_works_from_a_cache_line_on(head_dim, n_threads):
     device, layers = CpuDevice(), [CacheLayer(1, head_dim, 0, "f16", 3)]
     cache = KVCache(layers, 64, assign(Attention.parse("dense", budget=1.0), layers), device.new_memory())
     nodes = [AttentionNode(head_dim, 3, 1, 0, 1.0, 0.0, 0, True)]
-    executor = device.new_executor(ExecutorArguments(cache, nodes, "f16", 512, n_threads))
+    executor = device.new_executor(ExecutorArguments(cache, nodes, [layers[0].shape], 512, n_threads))
     work = executor._work[0]
     for name in ("queries", "partials", "scratch", "scratch_bytes"):
         assert work[name] % CACHE_LINE == 0

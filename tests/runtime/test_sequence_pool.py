@@ -150,7 +150,7 @@ def test_recorders_get_the_queries_of_their_own_sequence(tiny_model):
         run(llama, pool, sequences)
         sequences[0].recorder = None
         pool.take(sequences[0])
-        return [recorder._recorded for recorder in recorders]
+        return [recorder.steps for recorder in recorders]
 
     apart = recorded(in_turns)
     llama.reset()

@@ -69,7 +69,7 @@ def test_what_is_recorded_is_what_dense_attention_pays(llama, document, n_answer
     monkeypatch.setattr(recorder, "_FEWEST", len(document.tokens))
     heads, answer = all_heads(llama), [65 + i % 20 for i in range(n_answer)]
     own = recorded(llama, heads, answer)
-    assert own.n_steps == n_answer + 1
+    assert len(own.steps) == n_answer + 1
     parts = np.array_split(np.arange(n_answer + 1), max((n_answer + 1) // PART, 1))
     expected = exact(llama, document, captured(llama, document, answer), heads, parts)
     np.testing.assert_allclose(own.attended(document), expected, atol=2e-5)
@@ -112,9 +112,9 @@ def test_in_clusters_only_the_likely_rows_are_weighed(llama, document, monkeypat
 def test_a_step_that_is_not_recorded_leaves_nothing(llama, document):
     own = recorded(llama, all_heads(llama))
     llama.eval([65])
-    assert own.n_steps == len(ANSWER) + 1
-    own.clear()
-    assert own.n_steps == 0
+    assert len(own.steps) == len(ANSWER) + 1
+    own.steps.clear()
+    assert len(own.steps) == 0
 
 
 def test_captured_queries_are_those_of_a_step_although_it_might_be_recorded(llama, document):
@@ -125,7 +125,7 @@ def test_captured_queries_are_those_of_a_step_although_it_might_be_recorded(llam
     llama.context.record(None)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert own.n_steps == 1  # of the question's first tokens, which nobody captured
+    assert len(own.steps) == 1  # of the question's first tokens, which nobody captured
 
 
 def test_no_head_that_sees_the_document(llama, document):

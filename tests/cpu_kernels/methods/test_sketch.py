@@ -23,8 +23,7 @@ from octavo.cpu_kernels.methods import sketch
 from octavo.cpu_kernels.methods.sketch import BY_QUALITY, FEWEST, SINKS
 from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
-from octavo.cpu_kernels.select import product_quantisation as codes
-from octavo.cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
+from octavo.cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES, HALF_BLOCK
 from octavo.cpu_kernels.select.tail_codes import BLOCKS, ERROR_SAMPLE, RECENT, TRAINED
 
 pytestmark = pytest.mark.sampled
@@ -40,8 +39,8 @@ def stored_codes(head, n_blocks):
     for block in range(n_blocks):
         chunk, within = head.chunks[block // BLOCKS], block % BLOCKS
         means.append(chunk.view(np.float16, BLOCKS, head_dim, at=head._extras_offset)[within].astype(np.float32))
-        first = head._extras_offset + BLOCKS * 2 * head_dim + within * codes.block_bytes(n_codes + 1)
-        size = codes.block_bytes(n_codes + 1)
+        first = head._extras_offset + BLOCKS * 2 * head_dim + within * (n_codes + 1) * HALF_BLOCK
+        size = (n_codes + 1) * HALF_BLOCK
         numbers.append(codes_of_block(chunk.bytes[first : first + size], n_codes + 1))
     return np.concatenate(numbers), np.repeat(means, BLOCK_ROWS, axis=0)
 

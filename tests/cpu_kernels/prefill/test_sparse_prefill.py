@@ -17,8 +17,8 @@ from helpers.kernel_inputs import (
     relative_error,
 )
 
+from octavo.cpu_kernels.attend.decode import partial_size
 from octavo.cpu_kernels.layer import WORK, attend_batch, choose_in_layer, scratch_bytes
-from octavo.cpu_kernels.layout.partials import partial_size
 from octavo.cpu_kernels.layout.spans import SPAN
 from octavo.cpu_kernels.methods import dense
 from octavo.cpu_kernels.numba_support.compile import native
@@ -56,7 +56,7 @@ class Batch:
         options = {"method": dense, "softcap": softcap, "window": window}
         self.heads = [random_head(rng, shape, 0, n_rows, **options) for _ in range(N_KV_HEAD)]
         for head in self.heads:
-            head.set(**dense.HOOKS.addresses())
+            head.connect(dense.HOOKS)
         self.n_rows, self.n_tokens, self.first = n_rows, n_tokens, n_rows - n_tokens
         spread = 0.6 if peaked else 0.1
         self.queries = normal(rng, N_KV_HEAD, n_tokens, shape.group, shape.head_dim, spread=spread)

@@ -32,7 +32,7 @@ def fill_and_look_up(shape, query, n_codes, order, codebooks, written, offsets, 
 @pytest.mark.parametrize("n_codes", [1, 2, 33])
 def test_codes_that_are_written_are_read_again(n_codes):
     rng = np.random.default_rng(n_codes)
-    block, expected = Room(codes.block_bytes(n_codes)), rng.integers(0, CODES, (BLOCK_ROWS, n_codes))
+    block, expected = Room(n_codes * HALF_BLOCK), rng.integers(0, CODES, (BLOCK_ROWS, n_codes))
     columns = expected.T.astype(np.int32, order="C")
     for number in rng.permutation(n_codes).tolist():
         codes.write_codes(block.address, number, address(columns[number]))
@@ -49,7 +49,7 @@ def test_products_are_looked_up_within_half_a_unit_of_each_table(head_dim, group
     query, codebooks = normal(rng, group, head_dim), normal(rng, n_codes, columns, CODES, spread=spread)
     order = rng.permutation(head_dim).astype(np.int32)
     numbers = rng.integers(0, CODES, (BLOCK_ROWS, n_codes))
-    block, offsets = Room(codes.block_bytes(n_codes)), normal(rng, group, 3)
+    block, offsets = Room(n_codes * HALF_BLOCK), normal(rng, group, 3)
     columns_of_codes = numbers.T.astype(np.int32, order="C")
     for number in range(n_codes):
         codes.write_codes(block.address, number, address(columns_of_codes[number]))
@@ -74,7 +74,7 @@ def test_a_nan_reaches_all_scores_of_its_query_head(where):
     rng, shape = np.random.default_rng(4), Shape(64, 3)
     query, codebooks, order = normal(rng, 3, 64), normal(rng, 16, 4, CODES), np.arange(64, dtype=np.int32)
     {"query": query[1], "codebooks": codebooks[5, 2]}[where][7] = np.nan
-    block, offsets, scores = Room(codes.block_bytes(16)), np.zeros(3, np.float32), Room(3 * BLOCK_ROWS * 4)
+    block, offsets, scores = Room(16 * HALF_BLOCK), np.zeros(3, np.float32), Room(3 * BLOCK_ROWS * 4)
     fill_and_look_up(
         shape, address(query), 16, address(order), address(codebooks), block.address, address(offsets), 1,
         scores.address, BLOCK_ROWS,

@@ -91,7 +91,9 @@ class Model:
         else:
             self.cache.attach(document(head_dim, kv_type, depth))
         nodes = [AttentionNode(head_dim, GROUP, 1, window, 1.0, 0.0, i, True) for i, window in enumerate(windows)]
-        self.executor = device.new_executor(ExecutorArguments(self.cache, nodes, kv_type, 400))
+        self.executor = device.new_executor(
+            ExecutorArguments(self.cache, nodes, [layer.shape for layer in layers], 400)
+        )
         self.rng, self.head_dim = np.random.default_rng(1), head_dim
 
     def share_read(self, n_steps=3, spread=0.1):
