@@ -24,7 +24,7 @@ class PromptTooLong(OctavoError, ValueError):
     """A prompt that exceeds the context; a ValueError, too, as in llama-cpp-python."""
 
 
-class State(LlamaState):  # type: ignore[misc]
+class State(LlamaState):
     """A state as llama-cpp-python keeps it, and the tokens that were steps (see `TokenSequence`)."""
 
     steps: Sequence[int] = ()  # pickles of older versions have none

@@ -167,7 +167,7 @@ def _leave_clusters(shape, head, query, n_chunks):
 
 @kernel
 def least_of(head, values, n, threshold, wanted):
-    """Return the number above which n values select: `wanted` rows, by the head's sizes, those above `threshold`, or all."""
+    """Return the number above which n values select: `wanted` rows, those above `threshold`, or all."""
     n_bytes = state_of(head).n_bytes
     if n_bytes == EVERYTHING:
         return float32(-1)

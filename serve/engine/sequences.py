@@ -114,8 +114,9 @@ class Sequences:
         if context is not None:
             context.index.check()
             tokens = np.concatenate([context.index.tokens, tokens])
+        steps: Sequence[int] = []
         if request.generation.of_prompt:  # its logits have to be computed
-            sequence, steps = self._fresh(attention, context), []
+            sequence = self._fresh(attention, context)
         else:
             sequence, steps = self._with_most(tokens[:-1], attention, context)
         try:
@@ -205,7 +206,7 @@ class Sequences:
 
     def _with_most(
         self, tokens: np.ndarray, attention: Attention, context: Context | None
-    ) -> tuple[TokenSequence, list[int]]:
+    ) -> tuple[TokenSequence, Sequence[int]]:
         """Find or make the sequence that holds most of a prompt's first tokens, and make it current.
 
         Return also which of the tokens that it may have to read again were steps.
@@ -213,6 +214,7 @@ class Sequences:
         context = context or self._documents.begun_by(tokens)
         n_near, near = self._nearest(tokens, attention)
         n_forked, forked = self._most_shared(tokens, attention)
+        steps: Sequence[int] = []
         stored = max(self._elsewhere(tokens, context), key=lambda stored: stored.n_tokens)
         # An idle sequence goes on in place, so it wins even if the others hold a few tokens more: to evaluate those
         # takes less than to fork a sequence, or to load rows from disk. A fork costs no reading, so it beats the disk.
@@ -226,7 +228,7 @@ class Sequences:
             sequence = self._pool.fork(forked, n_forked)
             self._contexts[sequence] = self._contexts[forked]
             return sequence, forked.common_steps(tokens)
-        sequence, steps = self._fresh(attention, context), list[int]()
+        sequence = self._fresh(attention, context)
         if stored.n_tokens > sequence.n_tokens and not sequence.cache.evicts:
             try:
                 rows, states, steps = stored.read()
@@ -235,7 +237,7 @@ class Sequences:
                 self._llama.extend(new, rows, usable, [step for step in steps if step < stored.n_tokens])
             except OctavoError as problem:
                 _log.warning("Rows of a prompt on disk cannot be used: %s", problem)
-        return sequence, list(steps)
+        return sequence, steps
 
     def _nearest(self, tokens: np.ndarray, attention: Attention) -> tuple[int, TokenSequence | None]:
         """Find the idle sequence that shares most with a prompt, and at least as much as it would have to forget."""
