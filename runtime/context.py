@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -44,6 +45,8 @@ class Context(internals.LlamaContext):
         Largest number of tokens that a token may see: those of the sequence, unless it rolls (see `longest`).
     sequence : TokenSequence
         The first sequence, which receives its cache.
+    lock : RLock
+        Held while the context changes, so that threads take turns.
     kv_type : str
         Type of keys and values: F16, Q8_0 or Q4_0.
 
@@ -61,13 +64,14 @@ class Context(internals.LlamaContext):
         nodes: list[AttentionNode],
         n_ctx: int,
         sequence: TokenSequence,
+        lock: threading.RLock,
         kv_type: str,
         device: Device,
         verbose: bool,
     ) -> None:
         self._exit_stack = ExitStack()  # the base class's; `close` needs it even after an interrupted `__init__`
         self.nodes = nodes
-        self.kv_type, self.device = kv_type, device
+        self.kv_type, self.device, self._lock = kv_type, device, lock
         self._n_ctx, self._attention_share = n_ctx, 0.0
         self.shapes = [node.shape(kv_type) for node in nodes]
         layers = cache_layers(nodes, kv_type)
@@ -108,9 +112,11 @@ class Context(internals.LlamaContext):
         sequence.cache = KVCache(cache.layers, self._n_ctx, cache.table.assignments, self.device.new_memory())
         return sequence
 
-    def shielded(self) -> AbstractContextManager[Interruption]:
-        """Put Ctrl-C off to the end of this context, but for a batch, which it abandons."""
-        return shielded(self._interruption)
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """Put Ctrl-C off to the end of this context, but for a batch, which it abandons, and other threads, too."""
+        with self._lock, shielded(self._interruption):
+            yield
 
     def switch(self, sequence: TokenSequence) -> None:
         """Compute another sequence from the next step on: the first one, or one from `new_sequence`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -13,6 +14,7 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
+from llama_cpp.llama_tokenizer import LlamaTokenizer
 
 from ..cpu_kernels.numba_support import background_compile
 from ..cpu_kernels.numba_support import compile as compiling
@@ -27,7 +29,7 @@ from .devices.protocol import Device, UnsupportedModel
 from .devices.step_costs import StepCosts, keep_costs, kept_costs
 from .document.index import Index
 from .graph.attention_nodes import attention_nodes, cache_layers, silent_llama_cpp
-from .llama_cpp_compat import DropIn
+from .llama_cpp_compat import DropIn, Tokenizer, piece_of
 from .methods import DENSE
 from .methods.assignment import assign
 from .methods.attention import Attention
@@ -109,6 +111,7 @@ class Llama(DropIn):
         **arguments: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()  # llama-cpp-python closes it, even if we refuse the arguments
+        self._lock = threading.RLock()
         check_whole("n_ctx", n_ctx, 0, LONGEST)
         check_whole("n_batch", n_batch, 1, LONGEST)
         check_whole("n_parallel", n_parallel, 1)
@@ -186,6 +189,8 @@ class Llama(DropIn):
                     f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not "
                     f"know.{reason} Download it again, or give another with `model`."
                 ) from problem
+        if type(self.tokenizer_) is LlamaTokenizer:
+            self.tokenizer_ = Tokenizer(self)
 
     def _use_own_context(self, kv_type: str, n_ctx: int, device: Device) -> None:
         """Replace llama-cpp-python's context by one on our attention. An n_ctx of 0 is the model's own."""
@@ -210,6 +215,7 @@ class Llama(DropIn):
             nodes=nodes,
             n_ctx=n_ctx,
             sequence=self.sequence,
+            lock=self._lock,
             kv_type=kv_type,
             device=device,
             verbose=self.verbose,
@@ -406,7 +412,8 @@ class Llama(DropIn):
         if self.model_params.vocab_only:
             raise OctavoError("The model was loaded with vocab_only=True, without its weights: leave that out.")
         if not isinstance(self._ctx, Context):
-            super().eval(tokens)
+            with self._lock:
+                super().eval(tokens)
             return
         self._make_room(len(tokens))
         for piece, selects in self._pieces(tokens, n_predicting):
@@ -443,8 +450,8 @@ class Llama(DropIn):
         for start in range(0, len(piece), self.n_batch):
             batch = list(piece[start : start + self.n_batch])
             n_past, n_tokens = self.n_tokens, self.n_tokens + len(batch)
-            self._batch.set_batch(batch=batch, n_past=n_past, logits_all=logits_all)
             with self.context.shielded():  # until all counts agree
+                self._batch.set_batch(batch=batch, n_past=n_past, logits_all=logits_all)
                 self.context.decode(self._batch, is_step)
                 self.input_ids[n_past:n_tokens], self.n_tokens = batch, n_tokens
                 if self._logits_all:
@@ -471,7 +478,7 @@ class Llama(DropIn):
         n_tokens = min(n_tokens, self.n_tokens)
         tokens, n_usable = self.input_ids[:n_tokens].tolist(), self.sequence.usable(n_tokens)
         steps = [step for step in self.sequence.steps if step < n_tokens]
-        with shielded():
+        with self._lock, shielded():
             if not self._ctx.kv_cache_seq_rm(-1, n_usable, -1):
                 self.context.attach(self.context.cache.document)
                 n_usable = self.context.cache.n_tokens
@@ -496,9 +503,7 @@ class Llama(DropIn):
 
     def piece(self, token: int, special: bool = False) -> bytes:
         """Return the bytes of a token's text; of control tokens only with `special`."""
-        buffer = ctypes.create_string_buffer(256)
-        size = llama_cpp.llama_token_to_piece(self._model.vocab, token, buffer, len(buffer), 0, special)
-        return buffer.raw[: max(size, 0)]
+        return piece_of(self._model.vocab, token, special)
 
     def ends(self, token: int) -> bool:
         """Return whether a token ends an answer."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
@@ -12,6 +14,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 from llama_cpp.llama import LlamaState
+from llama_cpp.llama_tokenizer import LlamaTokenizer
 
 from ..errors import OctavoError
 from .context import Context
@@ -30,6 +33,26 @@ class State(LlamaState):
     steps: Sequence[int] = ()  # pickles of older versions have none
 
 
+class Tokenizer(LlamaTokenizer):
+    """llama-cpp-python's tokenizer, which loses tokens of more than 32 bytes, without that limit."""
+
+    def detokenize(self, tokens: list[int], prev_tokens: list[int] | None = None, special: bool = False) -> bytes:
+        """Return the text of tokens, without the blank that some models begin a text with."""
+        text = b"".join(piece_of(self._model.vocab, token, special) for token in tokens)
+        return text[1:] if tokens and tokens[0] == self._model.token_bos() and text.startswith(b" ") else text
+
+
+def piece_of(vocab: Any, token: int, special: bool = False) -> bytes:
+    """Return the bytes of a token's text; of control tokens only with `special`."""
+    size = 32
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        n_bytes = llama_cpp.llama_token_to_piece(vocab, token, buffer, size, 0, special)
+        if n_bytes >= 0:
+            return buffer.raw[:n_bytes]
+        size = -n_bytes
+
+
 class DropIn(llama_cpp.Llama):
     """`llama_cpp.Llama` whose context may be ours: drafts, caches of states, messages and pickles."""
 
@@ -37,6 +60,9 @@ class DropIn(llama_cpp.Llama):
     sequence: TokenSequence
     _arguments: dict[str, Any]
     _in_prompt = False
+    _shows_prompt = False
+    _lock: threading.RLock
+    _drawn: Sequence[int] = ()
     draft_model: Any
     cache: Any
     _requires_eval: bool
@@ -115,14 +141,26 @@ class DropIn(llama_cpp.Llama):
 
         No draft is used if tokens are read one by one, or if tokens cannot be taken back: it would save nothing.
         """
+        drawn = self._drawn = list[int]()
         if options.get("reset", True):
             self._return_to_kept_state(tokens)
         with self._usable_draft():
             self._in_prompt = True
-            try:
-                yield from super().generate(tokens, *args, **options)
-            finally:
-                self._in_prompt = False
+            with contextlib.closing(super().generate(tokens, *args, **options)) as generated:
+                try:
+                    drawn.append(next(generated))
+                    while True:
+                        more = yield drawn[-1]
+                        if self._drawn is not drawn:
+                            raise OctavoError(
+                                "Another answer has begun on this model, which holds one at a time: draw answers one "
+                                "after another."
+                            )
+                        drawn.append(generated.send(more))
+                except StopIteration:
+                    return
+                finally:
+                    self._in_prompt = False
 
     def _return_to_kept_state(self, tokens: Sequence[int]) -> None:
         """Go back to where tokens continue, if a recurrent state was kept there: the base class cannot."""
@@ -163,20 +201,82 @@ class DropIn(llama_cpp.Llama):
         cache = self._own_cache
         return cache is None or not (cache.evicts or cache.document is not None)
 
+    def tokenizer(self) -> LlamaTokenizer:
+        """Return the model's tokenizer."""
+        return Tokenizer(self)
+
+    @property
+    def _scores(self) -> np.ndarray:
+        """Return the logits after each token.
+
+        For the log probabilities of a whole text the base class pairs each token with the logits in its own place,
+        which is right after a BOS token that it leaves out. Without one, the first token has none before it.
+        """
+        scores: np.ndarray = self.scores[: self.n_tokens]
+        if self._shows_prompt and self.n_tokens and self.input_ids[0] != self.token_bos():
+            return np.vstack([scores[:1], scores])
+        return scores
+
+    def create_completion(self, *args: Any, **options: Any) -> Any:
+        """Complete a text as `llama_cpp.Llama.create_completion` does. Threads take turns."""
+        with self._lock:
+            return super().create_completion(*args, **options)
+
+    def sample(self, *args: Any, **options: Any) -> int:
+        """Draw a token as `llama_cpp.Llama.sample` does."""
+        with self._lock:
+            return int(super().sample(*args, **options))
+
     def _create_completion(self, *args: Any, **options: Any) -> Iterator[Any]:
         """Complete a text. The error for a longer text names the length of our context, not of a batch."""
-        states = self.cache
+        states, stop, is_stream = self.cache, options.get("stop") or [], bool(options.get("stream"))
+        stop, prompt = [stop] if isinstance(stop, str) else stop, options.get("prompt", "")
+        shown = "" if not options.get("echo") or is_stream else prompt
+        if options.get("suffix") is not None:
+            options |= {"prompt": self._to_fill(prompt, options["suffix"]), "suffix": None}
+        if shown and isinstance(options["prompt"], list):  # the base class adds texts only
+            options["echo"] = False
+        elif shown:
+            self._shows_prompt, shown = options.get("logprobs") is not None, ""
         if not self._keeps_states:
             self.cache = None
         try:
-            yield from super()._create_completion(*args, **options)
+            for completion in super()._create_completion(*args, **options):
+                if not is_stream:
+                    choice = completion["choices"][0]
+                    if len(stop) > 1 and choice["finish_reason"] == "stop":
+                        choice["text"] = (prompt if options.get("echo") else "") + self._text_before(stop)
+                    choice["text"] = self._as_text(shown) + choice["text"]
+                yield completion
         except ValueError as problem:
             message = re.sub(r"(exceed context window of) \d+", rf"\1 {self._n_ctx}", str(problem))
             if message == str(problem):
                 raise
             raise PromptTooLong(f"{message}: give a larger context (n_ctx), or a shorter prompt.") from None
         finally:
-            self.cache = states
+            self.cache, self._shows_prompt = states, False
+
+    def _text_before(self, stop: Sequence[str]) -> str:
+        """Return the last answer before the first stop sequence in it: the base class takes the first of the list."""
+        text = self.detokenize(list(self._drawn))
+        ends = [text.find(each.encode()) for each in stop if each]
+        return text[: min((end for end in ends if end >= 0), default=len(text))].decode("utf-8", "ignore")
+
+    def _as_text(self, prompt: str | list[int]) -> str:
+        return prompt if isinstance(prompt, str) else self.detokenize(prompt).decode("utf-8", "ignore")
+
+    def _to_fill(self, prompt: str | list[int], suffix: str) -> list[int]:
+        """Return the tokens of a prompt for the text before a suffix: the base class takes wrong ones for marks.
+
+        Raise OctavoError if the model has no tokens for that.
+        """
+        marks = self._model.token_prefix(), self._model.token_suffix(), self._model.token_middle()
+        if min(marks) < 0:
+            raise OctavoError("This model cannot complete a text before a suffix: leave out `suffix`.")
+        tokens = self.tokenize(prompt.encode(), add_bos=False) if isinstance(prompt, str) else prompt
+        before, after = [marks[0], *tokens], [marks[1], *self.tokenize(suffix.encode(), add_bos=False)]
+        start = [self.token_bos()] if self._model.add_bos_token() and self.token_bos() >= 0 else []
+        return [*start, *(after + before if self.spm_infill else before + after), marks[2]]
 
     def save_state(self) -> LlamaState:
         """Return the state as llama-cpp-python keeps it, with our cache in place of llama.cpp's."""

@@ -199,10 +199,10 @@ class HeadTable:
             selects[group.heads.numbers] |= group.method.selects
         return selects
 
-    def has_replaced_rows(self) -> bool:
-        """Return whether a method has replaced rows by later ones."""
-        chosen = [group.heads for group in self.groups if group.method.storage is Storage.SELECTED]
-        return any(np.any(heads.get("tail_position") > 0) for heads in chosen)
+    @property
+    def chooses_rows(self) -> bool:
+        """Return whether a method chooses the rows that it keeps, by all tokens so far."""
+        return any(group.method.storage is Storage.SELECTED for group in self.groups)
 
     def seen(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return which heads see a window only, the window's rows, and the sinks that they see besides."""

@@ -288,7 +288,7 @@ class KVCache:
         is_finished = n_less > self._n_unfinished
         if n_tokens < self.n_document:
             return False
-        if is_finished and (self.table.has_replaced_rows() or self._has_dropped(n_rows)):
+        if is_finished and (self.table.chooses_rows or self._has_dropped(n_rows)):
             return False
         self._own_changing(n_rows, n_rows)
         for tail, rows in zip(self.tails, n_rows, strict=True):
