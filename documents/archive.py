@@ -13,6 +13,9 @@ from ..errors import OctavoError
 #: text shrinks to a tenth, seldom to a fiftieth, and pictures hardly.
 _MOST_FILES, _MOST_BYTES, _MOST_RATIO = 20_000, 256 << 20, 200
 
+#: Most bytes of XML and HTML, whose elements take ten times as many, and names of files of it that are read in pieces.
+_MOST_XML, _IN_PIECES = 64 << 20, ("xl/worksheets/", "xl/sharedStrings")
+
 
 class Archive:
     """A zip archive, whose files are read into memory.
@@ -36,6 +39,12 @@ class Archive:
             raise OctavoError(
                 f"{name} unpacks to {n_bytes / 2**20:,.0f} MiB in {len(files):,} files, which no document needs: it is "
                 "refused as a zip bomb may do the same. Save the document's text in another format."
+            )
+        n_xml = sum(file.file_size for file in files if _is_tree(file.filename))
+        if n_xml > _MOST_XML:
+            raise OctavoError(
+                f"{name} has {n_xml / 2**20:,.0f} MiB of text with its marks, and octavo reads at most "
+                f"{_MOST_XML >> 20}: split it, or save it as plain text."
             )
         self._files = {file.filename: file for file in files}
 
@@ -83,3 +92,8 @@ class Archive:
     def damaged(self) -> OctavoError:
         """Return the error about a damaged archive."""
         return OctavoError(f"{self.name} is damaged: download or save it again.")
+
+
+def _is_tree(path: str) -> bool:
+    """Return whether a file of an archive becomes a tree of elements as a whole."""
+    return path.endswith((".xml", ".html", ".htm", ".xhtml", ".rels")) and not path.startswith(_IN_PIECES)

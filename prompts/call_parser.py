@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
 from typing import Any, NamedTuple
 
 from .call_form import ANY, CallForm, Style
+from .python_notation import python_calls, python_literal
 
-_NAME = r"(?P<name>[\w.:-]+)"
 _KEY = r"(?P<key>[^<>\"\s=]+?)"
-_DECODER = json.JSONDecoder()
 
 #: A string, and a key, in Gemma 4's notation.
 _GEMMA_TOKEN = re.compile(
-    r'<\|"\|>(?P<text>.*?)<\|"\|>|(?<=[{,])(?P<key>[^\s:{},\[\]<>]+)(?=:)|(?<=[:,\[])(?P<word>None|True|False)\b',
+    r'<\|"\|>(?P<text>.*?)<\|"\|>|(?<=[{,])(?P<key>[^\s:{},\[\]<>]++)(?=:)|(?<=[:,\[])(?P<word>None|True|False)\b',
     re.DOTALL,
 )
-_GEMMA_OBJECT = re.compile(r'\{(?:<\|"\|>.*?<\|"\|>|[^<])*\}', re.DOTALL)
+_GEMMA_QUOTE = '<|"|>'
 
-#: A string in Python's notation, in which models write line breaks as they are.
-_STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
-
-#: Names of JSON that Python has not.
-_JSON_NAMES = {"true": True, "false": False, "null": None}
+#: The schema of a value that a schema leaves out.
+_ANYTHING: dict[str, Any] = {}
 
 #: Number of characters that have the texts before a call, and its name.
 _HEAD = 500
 
+#: Most characters in the place of ANY, and most levels of tags in tags that are looked into.
+_LONGEST_ID, _MOST_LEVELS = 200, 30
+
 #: Keys that models write in place of the keys of their form.
 _NAME_KEYS, _ARGUMENTS_KEYS = ("name", "tool_name", "function"), ("arguments", "parameters")
+
+
+def _finite(written: str) -> float:
+    """Return a number of JSON, which has no infinity: neither has an answer to a client."""
+    number = float(written)
+    if not isfinite(number):
+        raise ValueError(f"{written} is too large")
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=lambda name: _finite(name))
 
 
 class FoundCall(NamedTuple):
@@ -44,7 +54,7 @@ class FoundCall(NamedTuple):
 
 
 class CallParser:
-    """Parse calls in one form.
+    """Parse calls in one form, in time that is linear in the text: its patterns give no blanks, keys or texts back.
 
     Parameters
     ----------
@@ -59,11 +69,14 @@ class CallParser:
         arguments = "|".join(filter(None, (_loose(form.key_opening), _loose(form.closing)))) or r"\{"
         arguments = arguments if form.style in (Style.KEYED, Style.NESTED) else r"\{"
         opening = f"(?:{_loose(form.opening)})?" if form.begun else _loose(form.opening)
-        self._opening = re.compile(rf"\s*{opening}{_NAME}{_loose(form.middle)}(?=\s*(?:{arguments}))")
-        keyed = r"\s*" + _loose(form.key_opening) + _KEY + _between(form.value_opening, form.other_opening)
+        names = "|".join(map(re.escape, sorted(schemas, key=len, reverse=True)))
+        name = rf"(?P<name>{names})(?![\w.-])"
+        self._opening = re.compile(rf"\s*+{opening}{name}{_loose(form.middle)}(?=\s*+(?:{arguments}))")
+        keyed = r"\s*+" + _loose(form.key_opening) + _KEY + _between(form.value_opening, form.other_opening)
         value, after = _exact_end(form.value_closing), f"{_loose(form.key_opening)}|{_loose(form.closing) or '$'}"
-        self._tag = re.compile(rf"\s*{_loose(form.key_opening)}(?P<key>[^<>/\s]+){_loose(form.value_opening)}")
-        self._argument = re.compile(rf"{keyed}(?P<value>.*?){value}(?=\s*(?:{after}))", re.DOTALL)
+        self._tag = re.compile(rf"\s*+{_loose(form.key_opening)}(?P<key>[^<>/\s]++){_loose(form.value_opening)}")
+        self._argument = re.compile(rf"(?>{keyed})(?P<value>.*?){value}(?=\s*+(?:{after}))", re.DOTALL)
+        self._in_tags: dict[tuple[int, str, int], tuple[Any, int] | None] = {}  # of the text that is parsed
 
     def parse(self, text: str, is_whole: bool) -> list[FoundCall]:
         """Return the calls at the beginning of a text.
@@ -80,7 +93,7 @@ class CallParser:
         """
         if not is_whole and self._ends not in text:
             return []
-        start = re.compile(rf"{_loose(self.form.start)}\s*" if self.form.start.strip() else "").match(text)
+        start = re.compile(rf"{_loose(self.form.start)}\s*+" if self.form.start.strip() else "").match(text)
         at = start.end() if start else 0
         if self.form.style is Style.OBJECT:
             calls = self._objects(text, at)
@@ -92,7 +105,7 @@ class CallParser:
             return []
         last = calls[-1]
         if (end := self.form.end.strip()) and self.form.style in (Style.OBJECT, Style.PYTHON):
-            found = re.compile(rf"\s*{_loose(end)}").match(text, last.stop)
+            found = re.compile(rf"\s*+{_loose(end)}").match(text, last.stop)
             if found is None and not is_whole:
                 return []
             calls[-1] = last._replace(stop=found.end() if found else last.stop)
@@ -114,14 +127,14 @@ class CallParser:
 
     def ended(self, text: str) -> int:
         """Return the length of the text that ends all calls, at the beginning of the text after a call."""
-        found = re.match(rf"\s*{_loose(self.form.end)}", text) if self.form.end.strip() else None
+        found = re.match(rf"\s*+{_loose(self.form.end)}", text) if self.form.end.strip() else None
         return found.end() if found else 0
 
     def _objects(self, text: str, at: int) -> list[FoundCall]:
         """Return calls in JSON objects: one object or list, or before `end` several."""
         calls: list[FoundCall] = []
         while True:
-            at = re.compile(r"[\s,;]*").match(text, at).end()  # type: ignore[union-attr]  # it may be empty
+            at = re.compile(r"[\s,;]*+").match(text, at).end()  # type: ignore[union-attr]  # it may be empty
             if text[at : at + 1] not in ("{", "[") or (calls and not self.form.end.strip()):
                 return calls
             try:
@@ -146,32 +159,18 @@ class CallParser:
             arguments = next((value[key] for key in (form.arguments_key, *_ARGUMENTS_KEYS) if key in value), {})
         if isinstance(arguments, str):  # some models write JSON in JSON
             with suppress(ValueError, RecursionError):
-                arguments = json.loads(arguments)
+                arguments = _DECODER.decode(arguments)
         if not isinstance(name, str) or not isinstance(arguments, dict):
             return None
         return FoundCall(name, arguments, stop)
 
     def _python(self, text: str, at: int) -> list[FoundCall]:
-        end = text.find(self.form.end.strip(), at) if self.form.end.strip() else len(text)
-        stop = end if end >= 0 else len(text)
-        inside = _STRING.sub(_as_python, text[at:stop].strip())
-        aliases = {f"octavo_{number}": name for number, name in enumerate(self._schemas)}
-        for alias, name in aliases.items():
-            inside = re.sub(rf"(?<![\w-]){re.escape(name)}(?=\()", alias, inside)
-        try:
-            body = ast.parse(inside if inside.startswith("[") else f"[{inside}]", mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return []
-        calls = []
-        for call in body.elts if isinstance(body, ast.List) else []:
-            if not isinstance(call, ast.Call) or call.args or not all(each.arg for each in call.keywords):
-                return []
-            try:
-                arguments = {str(each.arg): _python_value(each.value) for each in call.keywords}
-            except ValueError:
-                return []
-            calls.append(FoundCall(aliases.get(ast.unparse(call.func), ""), arguments, stop))
-        return calls
+        ends = (text.find(mark, at) for mark in (self.form.end.strip(), self.form.start.strip()) if mark)
+        stop = min((end for end in ends if end >= 0), default=len(text))
+        with suppress(ValueError):
+            calls = python_calls(text[at:stop], self._schemas)
+            return [FoundCall(name, arguments, stop) for name, arguments in calls]
+        return []
 
     def _named(self, text: str, at: int, is_whole: bool) -> list[FoundCall]:
         """Return the first call of those whose arguments follow the name."""
@@ -181,6 +180,7 @@ class CallParser:
         at, arguments = opened.end(), dict[str, Any]()
         schema = self._schemas.get(opened["name"], {})
         if self.form.style is Style.NESTED:
+            self._in_tags.clear()
             tags, at = self._tags(text, at, schema)
             arguments = dict(tags)
         elif self.form.style is Style.KEYED:
@@ -194,35 +194,40 @@ class CallParser:
             if decoded is None:
                 return []
             arguments, at = decoded
-        closed = re.compile(rf"\s*{_loose(self.form.closing)}" if self.form.closing.strip() else "").match(text, at)
+        closed = re.compile(rf"\s*+{_loose(self.form.closing)}" if self.form.closing.strip() else "").match(text, at)
         rest = text[at:].strip()
         if closed is None and not (is_whole and self.form.closing.strip().startswith(rest)):
             return []
         return [FoundCall(opened["name"], arguments, closed.end() if closed else len(text))]
 
-    def _tags(self, text: str, at: int, schema: Any) -> tuple[list[tuple[str, Any]], int]:
+    def _tags(self, text: str, at: int, schema: Any, level: int = 0) -> tuple[list[tuple[str, Any]], int]:
         """Return names and values of the tags at a place of a text, and the place after them.
 
         Parameters
         ----------
         schema : dict
             Schema of the object or list that they make up.
+        level : int
+            Number of the tags that they are in.
         """
         found = []
         while (tag := self._tag.match(text, at)) is not None:
-            value = self._in_tag(text, tag.end(), tag["key"], _schema_inside(schema, tag["key"]))
-            if value is None:
+            inside = _schema_inside(schema, tag["key"])
+            known = tag.end(), tag["key"], id(inside)
+            if known not in self._in_tags:  # within a tag that does not close as expected, others come twice
+                self._in_tags[known] = self._in_tag(text, tag.end(), tag["key"], inside, level + 1)
+            if (value := self._in_tags[known]) is None:
                 break
             found.append((tag["key"], value[0]))
             at = value[1]
         return found, at
 
-    def _in_tag(self, text: str, at: int, name: str, schema: Any) -> tuple[Any, int] | None:
+    def _in_tag(self, text: str, at: int, name: str, schema: Any, level: int) -> tuple[Any, int] | None:
         """Return the value in a tag, and the place after its closing tag; None if it does not close."""
         closing, kind = f"{self.form.value_closing}{name}{self.form.value_opening}", schema.get("type")
-        with suppress(RecursionError):
-            inside, stop = self._tags(text, at, schema) if kind != "string" else ([], at)
-            if inside and (closed := re.compile(rf"\s*{re.escape(closing)}").match(text, stop)):
+        if kind != "string" and level < _MOST_LEVELS:
+            inside, stop = self._tags(text, at, schema, level)
+            if inside and (closed := re.compile(rf"\s*+{re.escape(closing.lstrip())}").match(text, stop)):
                 is_list = kind == "array" or (kind != "object" and all(key == "item" for key, _ in inside))
                 return [value for _, value in inside] if is_list else dict(inside), closed.end()
         stop = text.find(closing, at)
@@ -236,7 +241,7 @@ class CallParser:
 def _schema_inside(schema: Any, name: str) -> dict[str, Any]:
     """Return the schema of a field of an object, or of a list's items."""
     inside = schema.get("items") if schema.get("type") == "array" else (schema.get("properties") or {}).get(name)
-    return inside if isinstance(inside, dict) else {}
+    return inside if isinstance(inside, dict) else _ANYTHING
 
 
 def _json_object(text: str, at: int) -> tuple[dict[str, Any], int] | None:
@@ -250,8 +255,8 @@ def _json_object(text: str, at: int) -> tuple[dict[str, Any], int] | None:
 
 def _gemma_object(text: str, at: int) -> tuple[dict[str, Any], int] | None:
     """Return the object in Gemma 4's notation at a place of a text, and the place after it."""
-    found = _GEMMA_OBJECT.match(text, at)
-    if found is None:
+    stop = _gemma_end(text, at)
+    if not text.startswith("{", at) or stop < 0:
         return None
 
     def as_json(token: re.Match[str]) -> str:
@@ -259,26 +264,22 @@ def _gemma_object(text: str, at: int) -> tuple[dict[str, Any], int] | None:
             return {"None": "null", "True": "true", "False": "false"}[token["word"]]
         return json.dumps(token["key"] if token["text"] is None else token["text"])
 
-    decoded = _json_object(_GEMMA_TOKEN.sub(as_json, found[0]), 0)
-    return None if decoded is None else (decoded[0], found.end())
+    decoded = _json_object(_GEMMA_TOKEN.sub(as_json, text[at:stop]), 0)
+    return None if decoded is None else (decoded[0], stop)
 
 
-def _as_python(string: re.Match[str]) -> str:
-    """Return a string with line breaks and lone backslashes as Python wants them."""
-    escaped = re.sub(r"\\(?![\\'\"abfnrtvxuUN0-7\n])", r"\\\\", string[0])
-    return escaped.replace("\n", "\\n")
-
-
-def _python_value(node: ast.expr) -> Any:
-    """Return the value of a literal, in Python's notation or in JSON's."""
-    if isinstance(node, ast.Name) and node.id in _JSON_NAMES:
-        return _JSON_NAMES[node.id]
-    if isinstance(node, ast.Dict):
-        pairs = zip(node.keys, node.values, strict=True)
-        return {ast.literal_eval(key): _python_value(value) for key, value in pairs if key}
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return [_python_value(element) for element in node.elts]
-    return ast.literal_eval(node)
+def _gemma_end(text: str, at: int) -> int:
+    """Return the place after the last brace outside of strings and before any other token; -1 without a brace."""
+    stop = -1
+    while True:
+        token = text.find("<", at)
+        token = len(text) if token < 0 else token
+        brace = text.rfind("}", at, token)
+        stop = brace + 1 if brace >= 0 else stop
+        closing = text.find(_GEMMA_QUOTE, token + 1) if text.startswith(_GEMMA_QUOTE, token) else -1
+        if closing < 0:
+            return stop
+        at = closing + len(_GEMMA_QUOTE)
 
 
 def _value_of(text: str, schema: Any, kind: str | None) -> Any:
@@ -297,9 +298,9 @@ def _value_of(text: str, schema: Any, kind: str | None) -> Any:
     if kind in ("true", "string") or (kind is None and types == "string"):
         return text
     with suppress(ValueError, RecursionError):
-        return json.loads(text)
-    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):  # some templates write Python's notation
-        return _python_value(ast.parse(text.strip(), mode="eval").body)
+        return _DECODER.decode(text)
+    with suppress(ValueError):  # some templates write Python's notation
+        return python_literal(text)
     return text
 
 
@@ -314,8 +315,15 @@ def _between(of_strings: str, of_others: str) -> str:
 
 def _loose(text: str) -> str:
     """Return a pattern of a text of the form, with any blanks in place of blanks, and any id in place of ANY."""
-    parts = (r"\s*" if part.isspace() else r"[^{}\n]*?" if part == ANY else re.escape(part) for part in _parts(text))
-    return "".join(parts)
+    pattern, parts = "", _parts(text)
+    for number, part in enumerate(parts):
+        if part == ANY:
+            follows = "".join(parts[number + 1 : number + 2])
+            any_id = rf"[^{{}}\n]{{0,{_LONGEST_ID}}}?"
+            pattern += rf"(?>{any_id}(?={re.escape(follows)}))" if follows.strip() else any_id
+        else:
+            pattern += r"\s*+" if part.isspace() else re.escape(part)
+    return pattern
 
 
 def _exact_end(text: str, after: bool = False) -> str:

@@ -14,6 +14,10 @@ from .call_parser import CallParser, FoundCall
 from .message_forms import ID_LENGTH
 from .thought_splitter import Part, n_begun
 
+#: Most texts of an answer that only begin as calls: each may be looked for to the end of the text. A model that
+#: repeats them without end calls nothing.
+_MOST_FAILED = 50
+
 
 @dataclass(frozen=True)
 class ToolCall:
@@ -66,6 +70,7 @@ class CallFinder:
         self._hidden = re.compile("|".join(map(re.escape, hidden))) if hidden else None
         self._held, self._begins = "", begins
         self._last: CallParser | None = None
+        self._n_failed = 0
 
     def add(self, text: str) -> list[str | ToolCall]:
         """Add a piece of the answer, and return the parts that are certain."""
@@ -85,6 +90,11 @@ class CallFinder:
                 return [*map(_tool_call, calls), *self._found(is_whole=True)]
         return self._found(is_whole=True)
 
+    @property
+    def n_held(self) -> int:
+        """Return the number of characters that may be a call: each piece has them parsed again."""
+        return len(self._held)
+
     def _may_be_bare(self) -> bool:
         """Return whether the answer may itself be a call."""
         head = self._held.lstrip()
@@ -100,6 +110,9 @@ class CallFinder:
             if self._last is not None and not self._after_call(is_whole):
                 break
             place = min((at for text, _ in self._triggers if (at := self._held.find(text)) >= 0), default=-1)
+            if self._n_failed > _MOST_FAILED:
+                found += self._text(len(self._held))
+                break
             if place < 0:
                 n_unsure = 0 if is_whole else n_begun(self._held, [text for text, _ in self._triggers])
                 found += self._text(len(self._held) - n_unsure)
@@ -115,6 +128,7 @@ class CallFinder:
             elif not is_whole and self._may_be_call():
                 break
             else:
+                self._n_failed += 1
                 found += self._text(max(len(text) for text, _ in self._triggers if self._held.startswith(text)))
         return found
 
@@ -166,6 +180,11 @@ class AnswerReader:
         self._thought = ""  # the part that is held back
         self._found: list[Part | ToolCall] = []  # in it, from the first call on
 
+    @property
+    def n_held(self) -> int:
+        """Return the number of characters that may be calls."""
+        return self._answer.n_held + self._in_thought.n_held
+
     def add(self, text: str, is_thought: bool) -> list[Part | ToolCall]:
         """Add a piece of the answer or of a thought, and return the parts that are certain."""
         if not is_thought:
@@ -195,4 +214,5 @@ def _parts(found: Sequence[str | ToolCall], is_thought: bool = False) -> list[Pa
 
 
 def _tool_call(call: FoundCall) -> ToolCall:
-    return ToolCall(call.name, json.dumps(call.arguments, ensure_ascii=False))
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return ToolCall(call.name, arguments.encode(errors="replace").decode())  # half a surrogate pair cannot be sent

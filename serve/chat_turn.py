@@ -180,11 +180,12 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
                 if reader is None or event.progress is not None:
                     yield event
                     continue
-                found = reader.add(event.text, event.is_thought)
+                added = partial(reader.add, event.text, event.is_thought)
+                found = await server.tokenized(added, reader.n_held)
                 if event.logprobs:
                     yield AnswerPart("", event.logprobs)
             else:
-                found = reader.end() if reader else []
+                found = await server.tokenized(reader.end, reader.n_held) if reader else []
             for part in found:
                 if isinstance(part, Part):
                     yield AnswerPart(part.text, is_thought=part.is_thought)

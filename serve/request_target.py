@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import OctavoError
+from .http.security import is_open
 from .request_error import RequestError, refusal_of
 from .server_pool import ServerPool
 from .services import SERVER
@@ -61,7 +62,7 @@ class ChosenModel:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
         async with AsyncExitStack() as stack:

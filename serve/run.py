@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -66,6 +68,10 @@ def serve(
         finally:
             for server in pool.loaded:
                 server.close()
+            if pool.is_loading:  # llama.cpp does not stop, and must not be torn down meanwhile
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
     finally:
         listening.close()
 

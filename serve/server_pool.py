@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -75,6 +76,8 @@ class ServerPool:
         self._loaded: dict[str, _Loaded] = {}
         self._one_at_a_time = asyncio.Lock()
         self._is_closing = False
+        self._loading: threading.Thread | None = None
+        self._opening: asyncio.Future[Server] | None = None
 
     @classmethod
     def of(cls, server: Server) -> ServerPool:
@@ -162,9 +165,48 @@ class ServerPool:
             raise OctavoError(f"{choice.path} cannot be read: {problem.strerror}.") from problem
         while free_memory().n_bytes < needed and (idle := self._idle()):
             await self._put_away(idle)
-        server = await asyncio.to_thread(choice.open, self._turns)
+        server = await self._opened(choice)
         server.documents.resume()
         return self._hold(name, server)
+
+    async def _opened(self, choice: LoadableModel) -> Server:
+        """Load a model in a thread of its own: a process that stops does not wait for it.
+
+        A server whose request was given up is closed.
+        """
+        loop = asyncio.get_running_loop()
+        self._opening = opening = loop.create_future()
+
+        def deliver(server: Server | None, problem: Exception | None) -> None:
+            if opening.done():
+                if server is not None:
+                    threading.Thread(target=server.close).start()
+            elif problem is not None:
+                opening.set_exception(problem)
+            else:
+                opening.set_result(server)
+
+        def load() -> None:
+            server, problem = None, None
+            try:
+                server = choice.open(self._turns)
+            except Exception as raised:
+                problem = raised
+            try:
+                loop.call_soon_threadsafe(deliver, server, problem)
+            except RuntimeError:  # the loop is closed
+                if server is not None:
+                    server.close()
+
+        self._loading = threading.Thread(target=load, name="octavo-loads", daemon=True)
+        self._loading.start()
+        opened: Server = await opening
+        return opened
+
+    @property
+    def is_loading(self) -> bool:
+        """Return whether a model is being loaded."""
+        return self._loading is not None and self._loading.is_alive()
 
     def _hold(self, name: str, server: Server) -> _Loaded:
         """Hold a loaded model, which learns of the libraries of the others."""
@@ -186,6 +228,8 @@ class ServerPool:
     def stop(self) -> None:
         """Fail all running requests, and accept no more."""
         self._is_closing = True
+        if self._opening is not None and not self._opening.done():
+            self._opening.set_exception(RequestError("The server is stopping.", 503))
         for server in self.loaded:
             server.engine.stop()
 

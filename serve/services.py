@@ -93,7 +93,7 @@ class Server:
         return Grammars(self.engine.llama)
 
     async def tokenized(self, work: Callable[[], _Result], n_characters: int) -> _Result:
-        """Return the result of work that tokenizes a text: beside the event loop, if the text is long.
+        """Return the result of work that tokenizes a text, or parses it: beside the event loop, if the text is long.
 
         Parameters
         ----------

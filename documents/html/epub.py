@@ -37,8 +37,8 @@ def extract_epub(archive: Archive) -> Document:
     folder = posixpath.dirname(package_path)
     hrefs = {entry.get("id"): entry.get("href") for entry in _elements(archive, package_path, "item")}
     text, pages = "", []
-    for reference in _elements(archive, package_path, "itemref"):
-        href = hrefs.get(reference.get("idref"))
+    for name in dict.fromkeys(reference.get("idref") for reference in _elements(archive, package_path, "itemref")):
+        href = hrefs.get(name)
         path = posixpath.normpath(posixpath.join(folder, unquote(href))) if href else ""
         if path not in archive:
             continue  # read the rest of a book that lacks a part

@@ -147,9 +147,13 @@ class MarkdownWriter:
             level.is_used = True
 
 
+#: Largest number of an item that letters write, as in Word: 30 of them.
+_MOST_LETTERED = 780
+
+
 def in_form(number: int, form: str) -> str:
     """Write the number of an item of a list in a form of Word's, such as lowerRoman."""
-    if form in ("lowerLetter", "upperLetter") and number > 0:
+    if form in ("lowerLetter", "upperLetter") and 0 < number <= _MOST_LETTERED:
         letters = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
         return letters if form == "lowerLetter" else letters.upper()
     if form in ("lowerRoman", "upperRoman") and 0 < number < 4000:

@@ -16,14 +16,14 @@ def extract_old_sheets(content: bytes, name: str) -> Document:
     Raises
     ------
     OctavoError
-        The file is damaged or encrypted.
+        The file is damaged or encrypted, or a sheet has too many cells.
     """
     import xlrd
 
     try:
-        book = xlrd.open_workbook(file_contents=content, formatting_info=True, logfile=_Nowhere())
+        book = xlrd.open_workbook(file_contents=content, formatting_info=True, ragged_rows=True, logfile=_Nowhere())
         sheets = [_sheet(book, sheet) for sheet in book.sheets()]
-    except MemoryError:
+    except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # xlrd trusts its input: it may raise anything
         if "encrypted" in str(problem):
@@ -40,7 +40,7 @@ class _Nowhere:
 
 
 def _sheet(book: Any, sheet: Any) -> str:
-    rows = {number: [_cell(book, cell) for cell in sheet.row(number)] for number in range(sheet.nrows)}
+    rows = {number: dict(enumerate(_cell(book, cell) for cell in sheet.row(number))) for number in range(sheet.nrows)}
     merged = [(top, bottom - 1, left, right - 1) for top, bottom, left, right in sheet.merged_cells]
     return text_of_sheet(sheet.name, rows, merged)
 

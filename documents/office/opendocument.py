@@ -21,8 +21,12 @@ _TAGS |= {"text-box": "div", "frame": "div", "section": "div", "body": "div"}
 _SILENT = {"tracked-changes", "annotation", "image", "desc", "forms", "settings", "creator", "date-string", ""}
 _SILENT |= {"covered-table-cell"}  # of a cell that spans it
 
-#: Columns beyond which an empty cell only fills the rest of a sheet, and most copies of a cell or row with text.
-_FILLED, _MOST_COPIES = 100, 20_000
+#: Columns beyond which an empty cell only fills the rest of a sheet; most copies of a cell or row with text; and most
+#: characters that all copies add to a file.
+_FILLED, _MOST_COPIES, _MOST_ADDED = 100, 20_000, 16_000_000
+
+#: Most blanks in a row that stay.
+_MOST_BLANKS = 100
 
 #: A list of one item, as cells of slides have it.
 _ONE_ITEM = re.compile(r"^\s*<ul>\s*<li>((?:(?!</?li>).)*)</li>\s*</ul>\s*$", re.DOTALL)
@@ -60,6 +64,7 @@ class _OpenDocument:
         }
         self.n_slides = 0
         self.opened: set[str] = set()
+        self.room = _MOST_ADDED
 
     def html(self) -> str:
         return self._html(_body(self.content), "", 0)
@@ -70,7 +75,7 @@ class _OpenDocument:
         if name in _SILENT:
             return ""
         if name in ("s", "tab", "line-break"):
-            return "<br>" if name == "line-break" else " " * _whole(node, "c")
+            return "<br>" if name == "line-break" else " " * min(_whole(node, "c"), _MOST_BLANKS)
         if name == "object":
             return self._object(attribute(node, "href"))
         if name == "page":
@@ -90,7 +95,29 @@ class _OpenDocument:
         if name == "table" and is_sheet and "<td" in inner:
             return f"<h2>{escape(attribute(node, 'name'))}</h2><table>{inner}</table>"
         tag = _TAGS.get(name)
-        return f"<{tag}>{inner}</{tag}>" if tag else _note_or_cell(node, name, inner)
+        return f"<{tag}>{inner}</{tag}>" if tag else self._note_or_cell(node, name, inner)
+
+    def _note_or_cell(self, node: Element, name: str, inner: str) -> str:
+        """Return a note, or a cell or row of a table, as HTML."""
+        if name == "note-citation":
+            return f"[{inner}]"
+        if name == "note-body":
+            return f" ({re.sub('<[^<>]*>', ' ', inner).strip()})"
+        if name == "table-cell":
+            inner, n_columns = _ONE_ITEM.sub(r"\1", inner), _whole(node, "number-columns-repeated")
+            spans = _whole(node, "number-columns-spanned"), _whole(node, "number-rows-spanned")
+            cell = f'<td colspan="{spans[0]}" rowspan="{spans[1]}">{inner}</td>'
+            return self._copies(cell, n_columns) if inner or n_columns <= _FILLED else ""
+        if name == "table-row":
+            has_text = re.search(r">[^<>]*[^<>\s]", inner) is not None
+            return self._copies(f"<tr>{inner}</tr>", _whole(node, "number-rows-repeated")) if has_text else ""
+        return inner
+
+    def _copies(self, text: str, number: int) -> str:
+        self.room -= len(text) * (number - 1)
+        if self.room < 0 or number > _MOST_COPIES:
+            raise OctavoError(f"A table repeats a cell or row {number:,} times: delete the copies.")
+        return text * number
 
     def _list(self, inner: str, style: str, depth: int) -> str:
         form = self.numbers.get((style, depth), "")
@@ -124,25 +151,3 @@ def _whole(node: Element, name: str) -> int:
     """Return the number that an attribute is; 1 without it."""
     text = attribute(node, name)
     return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 9 else 1
-
-
-def _note_or_cell(node: Element, name: str, inner: str) -> str:
-    """Return a note, or a cell or row of a table, as HTML."""
-    if name == "note-citation":
-        return f"[{inner}]"
-    if name == "note-body":
-        return f" ({re.sub('<[^<>]*>', ' ', inner).strip()})"
-    if name == "table-cell":
-        inner, n_columns = _ONE_ITEM.sub(r"\1", inner), _whole(node, "number-columns-repeated")
-        spans = f' colspan="{_whole(node, "number-columns-spanned")}" rowspan="{_whole(node, "number-rows-spanned")}"'
-        return _copies(f"<td{spans}>{inner}</td>", n_columns) if inner or n_columns <= _FILLED else ""
-    if name == "table-row":
-        has_text = re.search(r">[^<>]*[^<>\s]", inner) is not None
-        return _copies(f"<tr>{inner}</tr>", _whole(node, "number-rows-repeated")) if has_text else ""
-    return inner
-
-
-def _copies(text: str, number: int) -> str:
-    if number > _MOST_COPIES:
-        raise OctavoError(f"A table repeats a cell or row {number:,} times: delete the copies.")
-    return text * number

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from datetime import date, datetime, time
 from typing import Any
 
+from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
 from ..markdown import document_of
@@ -17,6 +19,13 @@ from .sheet_notes import sheet_notes
 #: The first and last cell of a merged one.
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell [^>]*?ref="([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"')
 
+#: Most cells of a sheet, empty and merged ones included: more than models read. Beyond the second number of empty cells,
+#: columns without any text are left out.
+_MOST_CELLS, _MOST_EMPTY = 3_000_000, 1_000_000
+
+#: The cells of a row by column, from 0.
+Row = dict[int, str]
+
 
 def extract_sheets(archive: Archive) -> Document:
     """Extract the values of sheets; a formula whose value the file lacks stays a formula.
@@ -24,7 +33,7 @@ def extract_sheets(archive: Archive) -> Document:
     Raises
     ------
     OctavoError
-        The file is damaged.
+        The file is damaged, or a sheet has too many cells.
     """
     import warnings
 
@@ -37,7 +46,7 @@ def extract_sheets(archive: Archive) -> Document:
                 load_workbook(io.BytesIO(archive.content), read_only=True, data_only=only) for only in (True, False)
             ]
             sheets = [_sheet(archive, *pair) for pair in zip(*(book.worksheets for book in books), strict=True)]
-    except MemoryError:
+    except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # openpyxl trusts its input: it may raise anything
         raise archive.damaged() from problem
@@ -45,43 +54,84 @@ def extract_sheets(archive: Archive) -> Document:
 
 
 def _sheet(archive: Archive, values: Any, formulas: Any) -> str:
-    for sheet in (values, formulas):
-        sheet.reset_dimensions()  # they may be wrong
-    pairs = enumerate(zip(values.iter_rows(), formulas.iter_rows(), strict=True))
-    rows = {number: [_cell(*cells) for cells in zip(*pair, strict=True)] for number, pair in pairs if pair[1]}
+    rows: dict[int, Row] = {}
+    room = _MOST_CELLS
+    for (number, cells), (_, others) in zip(_rows(values), _rows(formulas), strict=True):
+        rows[number] = {column: _cell(cell, others[column]) for column, cell in cells.items()}
+        if (room := room - len(cells)) < 0:
+            raise _too_large(values.title)
     found = _MERGED.findall(archive.read(values._worksheet_path))  # openpyxl skips them as it reads row by row
     merged = [(int(top) - 1, int(bottom) - 1, _column(left), _column(right)) for left, top, right, bottom in found]
     return text_of_sheet(values.title, rows, merged, sheet_notes(archive, values._worksheet_path))
 
 
-def text_of_sheet(
-    title: str, rows: dict[int, list[str]], merged: list[tuple[int, int, int, int]], notes: str = ""
-) -> str:
+def _rows(sheet: Any) -> Iterator[tuple[int, dict[int, Any]]]:
+    """Yield the number and the cells of each row. openpyxl itself adds those that a file lacks, however many."""
+    from openpyxl.cell.read_only import ReadOnlyCell
+    from openpyxl.worksheet._reader import WorkSheetParser
+
+    book = sheet.parent
+    how = {"epoch": book.epoch, "date_formats": book._date_formats, "timedelta_formats": book._timedelta_formats}
+    with sheet._get_source() as source:
+        for number, row in WorkSheetParser(source, sheet._shared_strings, data_only=book.data_only, **how).parse():
+            yield number - 1, {cell["column"] - 1: ReadOnlyCell(sheet, **cell) for cell in row}
+
+
+def text_of_sheet(title: str, rows: dict[int, Row], merged: list[tuple[int, int, int, int]], notes: str = "") -> str:
     """Return a sheet as a table under its name, without empty columns before it; nothing if it is empty.
 
     A merged cell is repeated in each row and column, unless it is alone in its row.
 
     Parameters
     ----------
-    rows : dict of int to list of str
+    rows : dict of int to Row
         The cells of each row that has any, by its number.
     merged : list of (int, int, int, int)
         First and last row, first and last column of each merged cell.
     notes : str
         Paragraphs that follow the table.
+
+    Raises
+    ------
+    OctavoError
+        The table would be too large.
     """
-    rows = {number: row for number, row in rows.items() if any(row)}
-    alone = {number for number, row in rows.items() if sum(map(bool, row)) == 1}
-    numbers = list(rows)
+    rows = {number: row for number, row in rows.items() if any(row.values())}
+    _repeat_merged(rows, merged)
+    first = min((min(column for column, text in row.items() if text) for row in rows.values()), default=0)
+    columns = range(first, max(map(max, rows.values()), default=0) + 1)
+    n_empty = sum(max(row) + 1 - first - len(row) for row in rows.values())
+    used: list[int] | range = columns
+    if n_empty > _MOST_EMPTY:
+        used = sorted({column for row in rows.values() for column, text in row.items() if text})
+    if n_empty > _MOST_EMPTY and len(used) * len(rows) > _MOST_CELLS:
+        raise _too_large(title)
+    table = markdown_table(
+        [row.get(column, "") for column in used[: bisect_right(used, max(row))]] for row in rows.values()
+    )
+    return f"## {title}\n\n{table}{notes}" if table else f"## {title}\n{notes}" if notes else ""
+
+
+def _repeat_merged(rows: dict[int, Row], merged: list[tuple[int, int, int, int]]) -> None:
+    """Repeat the text of each merged cell in the rows and columns that it covers, as far as there is room."""
+    alone = {number for number, row in rows.items() if sum(map(bool, row.values())) == 1}
+    last, numbers, room = {number: max(row) for number, row in rows.items()}, sorted(rows), _MOST_EMPTY
     for top, bottom, left, right in merged:
-        text = rows[top][left] if top in rows and left < len(rows[top]) else ""
+        text = rows[top].get(left, "") if top in rows else ""
         if len(text) <= MOST_REPEATED and not (top == bottom and top in alone):
             for number in numbers[bisect_left(numbers, top) : bisect_right(numbers, bottom)]:
-                row = rows[number]
-                row[left : right + 1] = [text] * len(row[left : right + 1])
-    first = min((number for row in rows.values() for number, cell in enumerate(row) if cell), default=0)
-    table = markdown_table(row[first:] for row in rows.values())
-    return f"## {title}\n\n{table}{notes}" if table else f"## {title}\n{notes}" if notes else ""
+                columns = range(left, min(right, last[number]) + 1)
+                room -= 1 + len(columns)
+                if room < 0:
+                    return
+                rows[number].update(dict.fromkeys(columns, text))
+
+
+def _too_large(title: str) -> OctavoError:
+    return OctavoError(
+        f"The sheet {title} has more than {_MOST_CELLS:,} cells, with the empty ones between them: save the cells that "
+        "matter in a file of their own."
+    )
 
 
 def _column(letters: bytes) -> int:

@@ -17,16 +17,32 @@ class Attachments:
     ----------
     named : sequence of str
         Ids, names or patterns of documents in the request, outside its messages.
+
+    Attributes
+    ----------
+    documents : list of str
+        All of them, each once.
     """
 
     def __init__(self, server: Server, named: Sequence[str] = ()) -> None:
-        self._server = server
-        self.documents = list(named)
+        self._server, self._named = server, named
+        self.documents, self._in_messages = list(named), list[str]()
 
     def name(self, reference: str) -> None:
         """Add a document that a message names."""
+        self._in_messages.append(reference)
         if reference not in self.documents:
             self.documents.append(reference)
+
+    def numbers(self) -> dict[str, int]:
+        """Return the number of each document by its id: its place in the messages, or after all of them."""
+        ids, n_blocks = self._server.documents.ids([*self._in_messages, *self._named]), len(self._in_messages)
+        found: dict[str, int] = {}
+        for number, named in enumerate(ids[:n_blocks]):
+            for document_id in named:
+                found.setdefault(document_id, number)
+        others = dict.fromkeys(each for named in ids[n_blocks:] for each in named if each not in found)
+        return found | {document_id: number for number, document_id in enumerate(others, n_blocks)}
 
     async def bring(self, name: str | None, data: str) -> None:
         """Add a document that a message includes, and wait until it is read.

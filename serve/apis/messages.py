@@ -19,7 +19,7 @@ from ..chat_turn import ChatTurn, Event, Finished, answer, prepared
 from ..engine.prompt_limits import PromptTooLong
 from ..engine.request import AnswerPart, End, Request, Usage
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
-from ..library.served_document import sources_of, with_id
+from ..library.served_document import sources_of
 from ..request_error import RequestError
 from ..services import Server, server_of
 from .api_body import ApiObject, AskingBody, objects_in
@@ -96,10 +96,12 @@ async def create(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages."""
     server, body = server_of(http_request), await parsed(http_request, CreateBody)
     tools = tools_of(body.tools)
-    turn = await _turn(server, body, tools, client_of(http_request), body.max_tokens)
+    attachments = Attachments(server, body.documents)
+    turn = await _turn(server, body, tools, client_of(http_request), attachments, body.max_tokens)
     request = await while_connected(http_request, prepared(server, turn))
     note_ignored(http_request, [*tools.left_out, *request.ignored])
-    writer = _Writer(request, server.engine.name, body.stop_sequences or ())
+    numbers = attachments.numbers() if request.generation.sources else {}
+    writer = _Writer(request, server.engine.name, body.stop_sequences or (), numbers)
     if body.stream:
         return sse(writer.lines(answer(server, turn, request)), writer.failure)
     async with aclosing(connected(http_request, answer(server, turn, request))) as events:
@@ -111,14 +113,19 @@ async def create(http_request: HttpRequest) -> Response:
 async def count(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages/count_tokens."""
     server, body = server_of(http_request), await parsed(http_request, MessagesBody)
-    turn = await _turn(server, body, tools_of(body.tools), client_of(http_request))
+    attachments = Attachments(server, body.documents)
+    turn = await _turn(server, body, tools_of(body.tools), client_of(http_request), attachments)
     return JSONResponse({"input_tokens": (await prepared(server, turn, checked=False)).n_prompt})
 
 
 async def _turn(
-    server: Server, body: MessagesBody, tools: Tools, client: str, max_tokens: int | None = None
+    server: Server,
+    body: MessagesBody,
+    tools: Tools,
+    client: str,
+    attachments: Attachments,
+    max_tokens: int | None = None,
 ) -> ChatTurn:
-    attachments = Attachments(server, body.documents)
     messages: list[Mapping[str, Any]] = []
     if body.system:
         texts = [body.system] if isinstance(body.system, str) else _texts(body.system)
@@ -238,10 +245,13 @@ class _Writer:
     ----------
     stops : sequence of str
         The client's stop texts.
+    numbers : mapping of str to int
+        The number of each document among the client's, by its id: citations have it.
     """
 
-    def __init__(self, request: Request, model: str, stops: Sequence[str]) -> None:
+    def __init__(self, request: Request, model: str, stops: Sequence[str], numbers: Mapping[str, int]) -> None:
         self._request, self._model, self._stops, self._id = request, model, stops, f"msg_{uuid.uuid4().hex}"
+        self._numbers = numbers
         self._blocks: list[dict[str, Any]] = []
         self._is_open = False
         self._finished: Finished | None = None
@@ -284,7 +294,7 @@ class _Writer:
             return [*lines, *self._close()]
         self._finished = event
         lines = [] if self._blocks else self._begin({"type": "text", "text": "", "citations": []})
-        citations = _citations(event.end, self._request)
+        citations = _citations(event.end, self._numbers)
         if citations and self._is_open and self._blocks[-1]["type"] == "text":
             self._blocks[-1]["citations"] = citations
             lines += [self._delta({"type": "citations_delta", "citation": citation}) for citation in citations]
@@ -354,12 +364,11 @@ def _usage(usage: Usage | None) -> dict[str, Any]:
     return {"input_tokens": n_read, **cached, "output_tokens": n_answer, **dict.fromkeys(names)}
 
 
-def _citations(end: End, request: Request) -> list[dict[str, Any]]:
-    documents = list(map(with_id, request.context.documents)) if request.context else []
+def _citations(end: End, numbers: Mapping[str, int]) -> list[dict[str, Any]]:
     return [
         {
             "type": "char_location",
-            "document_index": documents.index(document),
+            "document_index": numbers.get(document.id, 0),
             "document_title": document.name,
             "file_id": document.id,
             "cited_text": passage.quote,

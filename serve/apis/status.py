@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,7 @@ from starlette.routing import Route
 
 from ...prompts.chat_template import TEMPLATE_NAME, special_tokens
 from ...runtime.llama import Llama
-from ..http.requests import parsed
+from ..http.requests import openai_error, parsed
 from ..request_error import RequestError
 from ..server_pool import pool_of
 from ..services import server_of
@@ -36,7 +37,7 @@ def _described(request: Request) -> list[dict[str, Any]]:
     """Describe each model, those that are not loaded in short."""
     pool = pool_of(request)
     loaded = {server.engine.name: ModelCard(server).as_openai() for server in pool.loaded}
-    started = min(described["created"] for described in loaded.values())
+    started = min((described["created"] for described in loaded.values()), default=int(time.time()))
     unloaded = {"object": "model", "created": started, "owned_by": "octavo", "state": "not-loaded"}
     return [loaded.get(name) or {"id": name, **unloaded} for name in pool.choices]
 
@@ -91,7 +92,10 @@ async def tokenizer_info(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """Answer GET /health."""
+    """Answer GET /health: 503 if the engine of a model has failed."""
+    for server in pool_of(request).loaded:
+        if server.engine.has_failed:
+            return JSONResponse({"status": "error", **openai_error(server.engine.refusal())}, 503)
     return JSONResponse({"status": "ok"})
 
 

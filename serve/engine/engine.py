@@ -94,7 +94,7 @@ class Engine:
         self._running: list[RunningRequest] = []
         self._forgotten: list[Callable[[SourceText], bool]] = []
         self._tasks = Tasks()
-        self._closing = False
+        self._closing, self._failed = False, False
         self.when_busy: Callable[[bool], None] = lambda is_busy: None
         self._thread = threading.Thread(target=self._work, name="octavo-engine")
         self._thread.start()
@@ -163,7 +163,7 @@ class Engine:
         self.limits.check(request.n_prompt)
         check_bias(request.generation.logit_bias, self.llama.n_vocab())
         if self._closing:
-            raise RequestError("The server is stopping.", 503)
+            raise self.refusal()
         if len(self._waiting) >= self._n_waiting:
             raise RequestError(f"{len(self._waiting)} requests wait already: try again later.", 503)
 
@@ -186,10 +186,21 @@ class Engine:
         """
         with self._changed:
             if self._closing:
-                raise RequestError("The server is stopping.", 503)
+                raise self.refusal()
             future = self._tasks.add(steps)
             self._changed.notify()
         return await self._tasks.result(future)
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether the engine has ended by an error: it answers no more."""
+        return self._failed
+
+    def refusal(self) -> RequestError:
+        """Return the error of requests that an engine does not answer which closes or has failed."""
+        if self._failed:
+            return RequestError(f"The engine of {self.name} has failed: start the server again. Its log says why.", 503)
+        return RequestError("The server is stopping.", 503)
 
     @property
     def room(self) -> int:
@@ -219,7 +230,24 @@ class Engine:
         return bool(self._waiting or self._running or self._forgotten or self._tasks or self._closing)
 
     def _work(self) -> None:
-        """Take turns until the engine is closed."""
+        """Take turns until the engine is closed. Whatever happens, every request gets an answer or an error."""
+        try:
+            self._take_turns()
+        except BaseException:
+            _log.critical("The engine of %s has failed.", self.name, exc_info=True)
+            self._failed = True
+        with self._changed:
+            self._closing = True
+            left = [*self._running, *self._waiting.take_all()]
+            self._running.clear()
+        for running in left:
+            running.fail(self.refusal())
+            running.close()
+        self._tasks.fail(self.refusal())
+        self.sequences.close()
+        self.when_busy(False)
+
+    def _take_turns(self) -> None:
         is_busy = False
         while True:
             with self._changed:
@@ -231,7 +259,7 @@ class Engine:
                     is_busy = True
                     self.when_busy(True)
             if self._closing:
-                break
+                return
             try:
                 with self._turns.turn():
                     self._turn()
@@ -239,12 +267,6 @@ class Engine:
                 _log.exception("A turn of the engine failed.")
                 for running in list(self._running):
                     self._leave(running, problem)
-        for running in [*self._running, *self._waiting.take_all()]:
-            running.fail(RequestError("The server is stopping.", 503))
-            running.close()
-        self._tasks.fail(RequestError("The server is stopping.", 503))
-        self.sequences.close()
-        self.when_busy(False)
 
     def _turn(self) -> None:
         """Do one batch of a prompt, or of several short ones, one token of each answer, and a step of one task."""
@@ -291,20 +313,20 @@ class Engine:
             except Exception as problem:
                 self._refuse(running, problem)
                 continue
+            self._running.append(running)
             if running.request.generation.sources and running.request.context and running.sequence:
                 context = self.llama.context
                 running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
             if running.request.generation.reports_progress:
                 running.report()  # what is known already
-            self._running.append(running)
 
     def _refuse(self, running: RunningRequest, problem: Exception | None) -> None:
-        """End a request that has not begun."""
-        running.close()
+        """End a request that has not begun, or no longer has a sequence."""
         if problem is None:
             self.totals.cancelled += 1
         else:
             self._tell_failure(running, problem)
+        running.close()
 
     def _tell_failure(self, running: RunningRequest, problem: Exception) -> None:
         self.totals.failed += 1
@@ -320,10 +342,13 @@ class Engine:
         self._refuse(running, problem)
 
     def _put_back(self, running: RunningRequest) -> None:
-        """Return a request's sequence to the pool."""
+        """Return a request's sequence to the pool. An error there is none of the request's, or of others."""
         assert running.sequence is not None
         running.sequence.recorder = None
-        self.sequences.end(running.sequence)
+        try:
+            self.sequences.end(running.sequence)
+        except Exception:
+            _log.exception("A conversation could not be put back.")
 
     def _read(self, running: RunningRequest, n_batch: int) -> None:
         """Read the next batch of a prompt; after the last one, draw the first token."""
@@ -375,12 +400,13 @@ class Engine:
             tokens = [running.next_token for running in group if running.next_token is not None]
             try:
                 self.sequences.step(sequences, tokens)
-            except OctavoError as problem:
-                if len(group) == 1:
-                    self._leave(group[0], problem)
-                else:  # one of them has no room: the others continue
+            except Exception as problem:
+                if isinstance(problem, OctavoError) and len(group) > 1:  # one has no room: the others continue
                     for running in group:
                         self._answer([running])
+                else:
+                    for running in group:
+                        self._leave(running, problem)
                 continue
             for number, running in enumerate(group):
                 try:
@@ -395,7 +421,7 @@ class Engine:
             return
         try:
             end = running.end(self._sources(running))
-        except OctavoError as problem:
+        except Exception as problem:
             self._leave(running, problem)
             return
         self._running.remove(running)

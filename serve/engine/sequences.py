@@ -177,7 +177,13 @@ class Sequences:
         self._free_idle()
 
     def keep(self, sequence: TokenSequence) -> None:
-        """Keep a long prompt on disk, unless most of it is there already."""
+        """Keep a long prompt on disk, unless most of it is there already. An answer does not depend on it."""
+        try:
+            self._keep(sequence)
+        except Exception:  # such as memory that does not suffice for a copy
+            _log.exception("A prompt is not kept.")
+
+    def _keep(self, sequence: TokenSequence) -> None:
         tokens, n_document = sequence.tokens, self._n_document(sequence)
         if len(tokens) - n_document < KEPT_EVERY or not _keeps_rows(sequence.cache):
             return
@@ -219,10 +225,10 @@ class Sequences:
         # An idle sequence goes on in place, so it wins even if the others hold a few tokens more: to evaluate those
         # takes less than to fork a sequence, or to load rows from disk. A fork costs no reading, so it beats the disk.
         if near is not None and n_near + FEWEST > max(stored.n_tokens, n_forked):
-            self._idle.remove(near)
             self._pool.take(near)
             steps = near.common_steps(tokens)
             self._llama.rewind(n_near)
+            self._idle.remove(near)
             return near, steps
         if forked is not None and n_forked >= stored.n_tokens:
             sequence = self._pool.fork(forked, n_forked)
@@ -303,8 +309,8 @@ class Sequences:
                 llama.attach(context.index)
                 self._contexts[sequence] = context
         except BaseException:
-            llama.reset()
             self._idle.append(sequence)
+            llama.reset()
             raise
         return sequence
 

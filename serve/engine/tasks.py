@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -12,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from ...ask.context.answer_context import BatchRead
 from .request import PromptProgress
 
+_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 #: Receives how far a text is read, in the engine's thread.
@@ -50,7 +52,7 @@ class Tasks:
         steps, future = self._waiting.popleft()
         if future in self._abandoned:
             self._abandoned.remove(future)
-            steps.close()
+            _close(steps)
             return
         if not future.running() and not future.set_running_or_notify_cancel():
             return
@@ -67,9 +69,17 @@ class Tasks:
         """End all tasks."""
         while self._waiting:
             steps, future = self._waiting.popleft()
-            steps.close()
+            _close(steps)
             if future.running() or future.set_running_or_notify_cancel():
                 future.set_exception(problem)
+
+
+def _close(steps: Generator[None, None, Any]) -> None:
+    """End a task between two steps. An error on its way out harms no other task."""
+    try:
+        steps.close()
+    except Exception:
+        _log.exception("A task did not end well.")
 
 
 def reported(steps: Generator[object, None, _Result], report: Report | None) -> Generator[None, None, _Result]:

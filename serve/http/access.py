@@ -30,7 +30,7 @@ class Access:
     Raises
     ------
     OctavoError
-        The address is open to other machines, and has no key.
+        The key is empty, or the address is open to other machines and has no key.
     """
 
     host: str
@@ -41,6 +41,8 @@ class Access:
     most_bytes: int
 
     def __post_init__(self) -> None:
+        if self.api_key is not None and not self.api_key.strip():  # all requests would have it
+            raise OctavoError("The key is empty: give one with --api-key (OCTAVO_API_KEY), or neither.")
         if self.api_key is None and not _is_loopback(self.host):
             raise OctavoError(f"Everyone who reaches {self.host} could ask: give a key with --api-key.")
 

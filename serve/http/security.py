@@ -52,6 +52,11 @@ def guards(access: Access, refuse: Callable[[str, RequestError], ASGIApp], expos
     return found
 
 
+def is_open(path: str) -> bool:
+    """Return whether a path is open to all, as it has no secrets; it needs no model, either."""
+    return path in _OPEN or path.startswith(_OPEN_FOLDER)
+
+
 class Guard:
     """Refuse requests from elsewhere; each API writes a refusal in its own form.
 
@@ -88,8 +93,7 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host and not self._is_allowed(origin):
             return RequestError(f"Pages of {origin} may not ask this server: allow them with --allow-origin.", 403)
-        is_open = scope["path"] in _OPEN or scope["path"].startswith(_OPEN_FOLDER)
-        if self._key is not None and not is_open and not self._has_key(headers):
+        if self._key is not None and not is_open(scope["path"]) and not self._has_key(headers):
             return RequestError("A key is needed: send it as a bearer token.", 401, "invalid_api_key")
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > self._most_bytes:

@@ -163,6 +163,16 @@ class ServedLibrary:
         unread = {each.file: each for each in named if isinstance(each, QueuedDocument)}
         return Found(list(read.values()), list(unread.values()))
 
+    def ids(self, references: Sequence[str]) -> list[list[str]]:
+        """Return the ids of the documents that each of a request's names means now; none of an unknown one."""
+        documents, found = self._documents(), []
+        for reference in references:
+            named: Sequence[ServedDocument | QueuedDocument] = ()
+            with suppress(RequestError):
+                named = self._named(reference, *documents)
+            found.append([each.id if isinstance(each, ServedDocument) else each.file.parent.name for each in named])
+        return found
+
     def knows(self, reference: str) -> bool:
         """Return whether a document has an id or a name, or names fit a pattern."""
         try:

@@ -140,6 +140,42 @@ def test_sources_name_their_document_in_all_apis(served, three, chosen, attended
     assert quotes == [(three[name], name, quotes[0][2])] * 3
 
 
+@pytest.mark.parametrize(
+    ("blocks", "named", "ships", "bread"),
+    [
+        (["bread.notes", "stars.notes", "ships.notes"], [], 2, 0),
+        (["stars.notes", "stars.notes", "bread.notes", "bread.notes", "ships.notes"], [], 4, 2),
+        (["stars.notes", "bread.notes"], ["ships.notes"], 2, 1),
+        (["stars.notes"], ["bread.notes", "stars.notes", "ships.notes"], 2, 1),
+        ([], ["*.notes"], None, None),
+    ],
+)
+def test_a_citation_counts_the_documents_of_the_request(served, three, chosen, attended, blocks, named, ships, bread):
+    """Over all messages, in the client's order, whichever are chosen; those that it only names follow."""
+
+    def block(name):
+        source = {"type": "file", "file_id": three[name]}
+        return {"type": "document", "source": source, "citations": {"enabled": True}}
+
+    first, others = [{"type": "text", "text": "Read."}, *map(block, blocks[:1])], list(map(block, blocks[1:]))
+    messages = [
+        {"role": "user", "content": first},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": [{"type": "text", "text": QUESTION}, *others]},
+    ]
+    numbers = {}
+    for token in (150, 250):
+        attended(n_head_of(served) + token)
+        body = {"model": "x", "max_tokens": 6, "reads": "excerpts", "document": named, "sources": True}
+        [cited] = served.post("/v1/messages", messages=messages, **body)["content"][0]["citations"]
+        numbers[cited["document_title"]] = cited["document_index"]
+    if ships is None:
+        assert set(numbers.values()) < {0, 1, 2}
+        assert numbers["ships.notes"] != numbers["bread.notes"]
+    else:
+        assert numbers == {"ships.notes": ships, "bread.notes": bread}
+
+
 def test_a_removed_document_leaves_no_excerpts(served, monkeypatch):
     files = {name: served.read(name, (name * 40).encode()) for name in ("a.tmp", "b.tmp")}
     ask(served, document="*.tmp")

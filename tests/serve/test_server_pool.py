@@ -1,10 +1,16 @@
 """Several models of one server: loaded when they are asked for, and put away when memory asks for it."""
 
+import asyncio
+import signal
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 import uvicorn
 from helpers import talking_model, tiny_models
@@ -194,3 +200,76 @@ def test_ollama_lists_all_models(served, pool):
     assert [model["name"] for model in served.client.get("/api/ps").json()["models"]] == ["tiny:latest"]
     assert served.post("/api/chat", model="talking:latest", messages=HELLO, stream=False)["model"] == "talking:latest"
     assert len(served.client.get("/api/ps").json()["models"]) == 2
+
+
+#: Serves two models, of which the second takes a minute to load.
+SLOW = """
+import time
+from octavo.cli.main import main
+from octavo.serve import run
+from octavo.serve.http import listening
+
+load, listening._GRACE = run.load, 0.2
+
+def load_slowly(settings, *arguments):
+    if str(settings.model).endswith("talking.gguf"):
+        print("LOADING", flush=True)
+        time.sleep(60)
+    return load(settings, *arguments)
+
+run.load = load_slowly
+main()
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_that_must_stop_does_not_wait_for_a_model_that_loads(tiny_model, tmp_path, sent):
+    talking = talking_model.write_model(tmp_path / "talking.gguf")
+    options = ["-m", str(tiny_model), "-m", str(talking), "--port", "0", "--index-dir", str(tmp_path), "-t", "2"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", SLOW, "serve", *options], stdout=pipe, stderr=pipe, text=True)
+    address = next(word for line in process.stderr if "Serving" in line for word in line.split() if "http" in word)
+    body = {"model": "talking", "messages": HELLO}
+    with ThreadPoolExecutor(1) as client:
+        asked = client.submit(httpx.post, address.rstrip(":") + CHAT, json=body, timeout=50)
+        assert process.stdout.readline() == "LOADING\n"
+        assert httpx.get(address.rstrip(":") + "/health").status_code == 200  # meanwhile
+        process.send_signal(sent)
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+        assert asked.exception() is not None or asked.result().status_code == 503
+    process.communicate()
+    assert process.returncode in (0, -sent)
+
+
+def test_a_model_that_was_loaded_for_nobody_is_closed(pool, monkeypatch):
+    """Its request was given up, or the server stopped: no thread of its engine is left."""
+    begun, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+    server = SimpleNamespace(close=closed.set)
+
+    def open_slowly(turns):
+        begun.set()
+        go_on.wait(30)
+        return server
+
+    pool.choices["talking"] = LoadableModel(pool.choices["talking"].library, open_slowly)
+
+    async def give_up():
+        async def use():
+            async with pool.use("talking"):
+                raise AssertionError("it is not used")
+
+        using = asyncio.create_task(use())
+        await asyncio.to_thread(begun.wait, 30)
+        using.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await using
+        await asyncio.to_thread(closed.wait, 30)
+        await pool.close()
+
+    asyncio.run(give_up())
+    assert closed.is_set()
+    assert pool.loaded == []

@@ -6,7 +6,7 @@ import socket
 import time
 
 import pytest
-from helpers.command_line import octavo, start
+from helpers.command_line import fails, octavo, start
 from helpers.served import serving
 
 from octavo.serve.http import security, timed_protocol
@@ -227,3 +227,13 @@ def test_prompts_that_cannot_fit_are_refused_before_they_are_tokenized(served, m
     assert (status, error["code"]) == (400, "context_length_exceeded")
     status, error = served.refused("/v1/completions", prompt=text)
     assert (status, error["code"]) == (400, "context_length_exceeded")
+
+
+@pytest.mark.parametrize("key", ["", " ", "\t\n"])
+@pytest.mark.parametrize("command", ["serve", "mcp"])
+def test_an_empty_key_is_refused(tiny_model, tmp_path, monkeypatch, key, command):
+    (tmp_path / "a.txt").write_text("A.")
+    asked = [command, "-m", tiny_model, "--port", "0"] + ([tmp_path / "a.txt", "--http"] if command == "mcp" else [])
+    fails(octavo(*asked, "--api-key", key), 1, "The key is empty: give one with --api-key")
+    monkeypatch.setenv("OCTAVO_API_KEY", key)
+    fails(octavo(*asked), 1, "The key is empty: give one with --api-key")
