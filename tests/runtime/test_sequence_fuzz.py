@@ -54,7 +54,7 @@ class Walk:
     def __init__(self, llama, seed):
         self.llama, self.random = llama, random.Random(seed)
         self.pool, self.straight = SequencePool(llama), []
-        # K-means turns the rounding of a row into another code, and llama.cpp rounds a token alone in another way.
+        # K-means turns the rounding of a row into other codes, and llama.cpp rounds a token alone in its own way.
         self.least = 2 if str(llama.attention) == "sketch" else 1
 
     def tokens(self, most):
