@@ -358,7 +358,7 @@ class Llama(DropIn):
             self._evaluate(tokens, len(tokens) if predicts_all else 1, is_step=len(tokens) == 1)
 
     def eval_prompt(self, tokens: Sequence[int]) -> None:
-        """Evaluate the end of a prompt as `eval` does. A single token, too, goes on with the batches before it."""
+        """Evaluate the end of a prompt as `eval` does. A single token, too, continues the batches before it."""
         tokens = self.prefill_beginning(tokens)
         self._evaluate(tokens, len(tokens) if self._arguments.get("logits_all") else 1)
 
@@ -389,7 +389,7 @@ class Llama(DropIn):
             steps again, so that the numbers are the same.
         """
         first, done = self.n_tokens, 0
-        if isinstance(self._ctx, Context) and self._ctx.cache.table.tells_steps:
+        if isinstance(self._ctx, Context) and self._ctx.cache.table.depends_on_steps:
             self._ctx.check_room(len(tokens))
             for step in steps:
                 self._evaluate(tokens[done : step - first], 0)
@@ -408,7 +408,7 @@ class Llama(DropIn):
         return np.array(logits)
 
     def _evaluate(self, tokens: Sequence[int], n_predicting: int, is_step: bool = False) -> None:
-        """Evaluate tokens, of which the last n_predicting are predicted from, as a step if `is_step`."""
+        """Evaluate tokens, and predict from the last n_predicting of them. A single one is a step if `is_step`."""
         if self.model_params.vocab_only:
             raise OctavoError("The model was loaded with vocab_only=True, without its weights: leave that out.")
         if not isinstance(self._ctx, Context):

@@ -122,7 +122,7 @@ def _count_attention(shape, head, first_new):
 
 @kernel
 def _end_step(shape, head):
-    """Add the step's attention to that of each row. A step that is interrupted before leaves the rows as they were."""
+    """Add the step's attention to each row's. A step that is interrupted before leaves the rows as they were."""
     for start in range(0, head.n_tail, CHUNK_ROWS):
         _, attention = _positions_and_attention(shape, head, start // CHUNK_ROWS)
         got = _step_attention(head, start // CHUNK_ROWS)

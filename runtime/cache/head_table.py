@@ -188,7 +188,7 @@ class HeadTable:
                 self.heads[name] = values
 
     @property
-    def tells_steps(self) -> bool:
+    def depends_on_steps(self) -> bool:
         """Return whether the numbers depend on which tokens were steps of their own."""
         return self.cuts or self.ends_prompts
 

@@ -42,7 +42,7 @@ def abort_callback(interruption: Interruption) -> Any:
 
 @contextmanager
 def shielded(interruption: Interruption | None = None) -> Iterator[Interruption]:
-    """Have Ctrl-C set a flag within this context, and take effect at its end: the end of the outermost of them.
+    """Have Ctrl-C set a flag within this context, and take effect at its end, or at the end of the outermost one.
 
     A signal that is ignored, or that C code handles, is left alone.
 
@@ -54,7 +54,7 @@ def shielded(interruption: Interruption | None = None) -> Iterator[Interruption]
     Yields
     ------
     Interruption
-        The flag that a signal sets: that of the outermost context.
+        The flag that a signal sets: the outermost context's.
     """
     interruption = interruption or Interruption()
     is_main = threading.current_thread() is threading.main_thread()

@@ -125,7 +125,7 @@ class Sequences:
             llama.context.check_room(len(tokens) - llama.n_tokens)
             cache.check_memory(len(tokens) - cache.n_document)
             longest = min(llama.longest, len(tokens) + llama.n_ctx())  # some attentions have no limit
-            steps = [step for step in steps if step >= llama.n_tokens] if cache.table.tells_steps else []
+            steps = [step for step in steps if step >= llama.n_tokens] if cache.table.depends_on_steps else []
             running.start(llama, sequence, tokens[llama.n_tokens :].tolist(), steps, longest)
         except BaseException:
             self._idle.append(sequence)

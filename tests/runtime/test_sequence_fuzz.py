@@ -27,7 +27,7 @@ METHODS = [
     "window",
 ]
 N_LAYER, N_CTX = 3, 4096
-#: Keys and values have 11 bits, so each layer may be off by 2 ** -11 of itself; logits are five deviations of 3 at most.
+#: Keys and values have 11 bits, so each layer may be off by 2 ** -11 of itself; logits are five deviations of 3.
 SAME = N_LAYER * 2**-11 * 5 * tiny_models.LOGIT_SPREAD
 
 
