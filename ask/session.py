@@ -46,8 +46,8 @@ class Session:
     The chooser of its documents chooses the context of each answer. If it differs from the context before, the model
     evaluates the conversation again after it. A context that serves every question is attached at once.
 
-    A session is a context manager; at its end it closes the model. One thread at a time uses it, and `lock` is for those
-    that take turns. A new answer ends one that was not drawn to its end.
+    A session is a context manager; at its end it closes the model. One thread at a time uses it, and `lock` is
+    for those that take turns. A new answer ends one that was not drawn to its end.
 
     Parameters
     ----------

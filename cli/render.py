@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ..errors import spoken
+from ..errors import shown, spoken, well_formed
 from ..progress import clock, compiled_for
 from .fitting import Wrapper, columns_of, shortened, wrapped
 
@@ -49,7 +49,7 @@ def shows_bars() -> bool:
 def notice(message: str) -> None:
     """Print a sentence on stderr, unless octavo is to be quiet."""
     if not _is_quiet:
-        say(spoken(message))
+        say(spoken(shown(message)))
 
 
 def say(message: str, indent: str = "") -> None:
@@ -98,8 +98,9 @@ def spinning(task: str) -> Iterator[Any]:
 
 
 def print_json(value: Any) -> None:
-    """Print a result as JSON."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    """Print a result as JSON. Names that are not UTF-8 make it ASCII, so that Python reads them as they are."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    click.echo(text if well_formed(text) == text else json.dumps(value, indent=2))
 
 
 def stream(pieces: Iterable[str]) -> None:

@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import OctavoError
+from ..errors import OctavoError, failure, shown, well_formed
 from ..progress import Progress
 from ..settings import DEFAULT_EXTRACTION, Extraction
 from .archive import Archive
-from .document import Document
+from .document import Document, Place
 from .encodings import in_utf_8, looks_like_text
 from .kinds import NAMES_OF_ARCHIVES, OLE, OTHERS, PICTURES, ZIP, archive_kind, is_pdf, ole_kind, text_kind
 from .ocr.recognised_pages import file_version
@@ -68,7 +68,7 @@ def extract_document(
     """
     name, content = _content(path)
     recognition = Recognition(content, name, extraction, progress)
-    document = _extract(content, name, recognition)
+    document = _well_formed(_extract_whatever(content, name, recognition))
     if not document.text.strip():
         raise OctavoError(f"{name} is empty: there is nothing to read in it.")
     if not os.path.isfile(path):
@@ -86,7 +86,7 @@ def document_name(path: str | os.PathLike[str]) -> str:
     with suppress(OSError):
         if os.fspath(path).startswith("/dev/") and stat.S_ISFIFO(os.stat(path).st_mode):
             return "Pipe"  # a shell's <(...) has only a number
-    return Path(path).name or os.fspath(path)
+    return shown(Path(path).name or os.fspath(path))
 
 
 def may_be_document(path: str | os.PathLike[str]) -> bool:
@@ -98,7 +98,7 @@ def may_be_document(path: str | os.PathLike[str]) -> bool:
                 return _is_zipped_document(file, os.fspath(path))
             if beginning.startswith(OLE):
                 return ole_kind(beginning + file.read()) is not None
-    except OSError:  # reading it reports the error
+    except Exception:  # of any library: reading it reports the error
         return True
     if is_pdf(beginning):
         return True
@@ -166,6 +166,26 @@ def _all_of(file: object, name: str) -> bytes:
     if len(content) > MOST_BYTES:
         raise OctavoError(f"{name} has more than {MOST_BYTES >> 20} MiB: no model reads so much. Split it.")
     return content
+
+
+def _extract_whatever(content: bytes, name: str, recognition: Recognition) -> Document:
+    """Extract the text of a file. Whatever its reader raises is an OctavoError, so that other documents can be read."""
+    try:
+        return _extract(content, name, recognition)
+    except (OctavoError, MemoryError):
+        raise
+    except Exception as problem:
+        raise OctavoError(failure(name, problem)) from problem
+
+
+def _well_formed(document: Document) -> Document:
+    """Return a document without halves of characters, which JSON, mail and others can hold, but UTF-8 cannot."""
+    places = (
+        Place(offset, page and well_formed(page), heading and well_formed(heading))
+        for offset, page, heading in document.places
+    )
+    notices = tuple(map(well_formed, document.notices))
+    return replace(document, text=well_formed(document.text), places=tuple(places), notices=notices)
 
 
 def _extract(content: bytes, name: str, recognition: Recognition) -> Document:

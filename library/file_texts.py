@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..documents.document import Document
 from ..documents.ocr.recognised_pages import recognised_pages
-from ..errors import OctavoError
+from ..errors import OctavoError, failure
 from ..progress import Progress
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import Library
@@ -145,5 +145,5 @@ def _extract(file: SourceFile, progress: Progress | None = None) -> Document | O
     """Extract the text of a file, or return why that fails."""
     try:
         return file.extract(progress)
-    except OctavoError as problem:
-        return problem
+    except Exception as problem:  # of any kind: others can be read
+        return OctavoError(failure(file.name, problem))

@@ -49,7 +49,10 @@ class SourceFile:
         """
         if not self.is_file or self.extraction.encoding is not None:
             return None
-        return file_version(self.path, self.extraction)
+        try:
+            return file_version(self.path, self.extraction)
+        except OSError:  # it was removed just now
+            return None
 
     def extract(self, progress: Progress | None = None) -> Document:
         """Extract the text. Raise OctavoError if that fails."""

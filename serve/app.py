@@ -124,13 +124,13 @@ def open_server(
     folder, kv_type = library.folder / "prompts", llama.context.kv_type
     prompt_cache = PromptCache(folder, library.model_hash, kv_type, limits.kept_bytes)
     documents = ServedLibrary(llama, library, job)
-    documents.open_all()
-    sequences = Sequences(llama, prompt_cache, documents, int(_IDLE_SHARE * free_memory().n_bytes))
+    documents.know_all()
+    sequences = Sequences(llama, prompt_cache, documents.mapped, int(_IDLE_SHARE * free_memory().n_bytes))
     sequences.warm_up()
     release_threads()  # from now on the engine's thread computes
     attention, most = llama.attention, {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
     engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout, turns=turns)
-    documents.when_removed, engine.when_busy = engine.forget, Computing().note
+    engine.when_busy = Computing().note
     server = Server(
         engine=engine,
         library=library,

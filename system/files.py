@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from blake3 import blake3
 
-from ..errors import OctavoError
+from ..errors import NoRoom, OctavoError
+from .mapped_file import MappedFile
 
 
 class FileVersion(NamedTuple):
@@ -73,6 +74,9 @@ PARTIAL = ".partial"
 #: The longest header, and the size of the pieces in which files are read.
 _LONGEST_HEADER, _PIECE = 64 << 20, 8 << 20
 
+#: Most axes of an array that NumPy takes in all its versions.
+_MOST_AXES = 32
+
 #: Bytes that a small read takes from the disk: headers fit, and the tokens of a short document after them.
 _BUFFER = 32 << 10
 
@@ -102,7 +106,7 @@ def disk_errors(path: Path, doing: str = "written") -> Iterator[None]:
         yield
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OctavoError(
+            raise NoRoom(
                 f"The disk of {path} is full. Free some space and run the same command again: it resumes where it "
                 "stopped. Or give another folder with `index_dir`."
             ) from problem
@@ -220,7 +224,7 @@ def map_arrays(path: Path, checked: bool = False, in_place: bool = False) -> dic
             raise DamagedError(f"{path} has changed since it was written.")
         with open_regular(path) as file:
             stored = _arrays_in(path, file, in_place)
-            mapped = np.memmap(file, np.uint8, "r")
+            mapped = MappedFile(file.fileno(), os.fstat(file.fileno()).st_size).content
     return {
         name: mapped[array.start : array.start + array.n_bytes].view(array.dtype).reshape(array.shape)
         for name, array in stored.items()
@@ -295,6 +299,8 @@ def _arrays_in(path: Path, file: io.BufferedReader, in_place: bool = False) -> d
             dtype, shape, (start, stop) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
             if any(type(number) is not int or number < 0 for number in (*shape, start, stop)):
                 raise ValueError
+            if len(shape) > _MOST_AXES or math.prod(max(length, 1) for length in shape) * dtype.itemsize > sys.maxsize:
+                raise ValueError  # NumPy has no such array, not even an empty one
             array = StoredArray(file, dtype, tuple(shape), first + start)
             if start != end or stop - start != array.n_bytes or first + stop > n_bytes:
                 raise ValueError

@@ -111,7 +111,6 @@ SHORT = {
     "system/usable_cpus.py": "three numbers that documents, models and the command line ask for",
     "runtime/compile_kernels.py": "a command of its own",
     "runtime/selftest.py": "a command of its own",
-    "workers/worker_main.py": "a command of its own",
     "prompts/model.py": "a protocol",
     "ask/search/question_kinds.py": "to merge",
     "cli/read.py": "a command of its own",

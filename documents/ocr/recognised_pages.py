@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ...settings import DEFAULT_EXTRACTION, Extraction, state_folder
 from ...system.files import FileVersion
-from ...system.sqlite_file import SqliteFile
+from ...system.sqlite_file import SqliteFile, bound
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pages (
@@ -73,28 +73,29 @@ class RecognisedPages(SqliteFile):
         """Return what was recognised of a file, if it was read and has not changed since."""
         query = "SELECT content, is_whole, checksum FROM files WHERE (source, mtime_ns, n_bytes) = (?, ?, ?)"
         with self._reporting():
-            found = self._db.execute(query, (source, mtime_ns, n_bytes)).fetchone()
+            found = self._db.execute(query, (bound(source), mtime_ns, n_bytes)).fetchone()
         return found and RecognisedFile(*found)
 
     def note(self, source: str, mtime_ns: int, n_bytes: int, file: RecognisedFile) -> None:
         """Note what was recognised of a file."""
         with self._reporting():
-            row = source, mtime_ns, n_bytes, *file
+            row = bound(source), mtime_ns, n_bytes, *file
             self._db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def sources(self) -> list[str]:
         """Return the paths of the files that were read."""
         with self._reporting():
-            return [source for (source,) in self._db.execute("SELECT source FROM files")]
+            return [os.fsdecode(source) for (source,) in self._db.execute("SELECT source FROM files")]
 
     def forget(self, chosen: Callable[[str], bool]) -> int:
         """Forget what was recognised of the files whose paths are chosen. Return of how many."""
         sources = list(filter(chosen, self.sources()))
         with self._reporting():
             if sources:
-                self._db.executemany("DELETE FROM files WHERE source = ?", [(source,) for source in sources])
-                self._db.execute("DELETE FROM pages WHERE content NOT IN (SELECT content FROM files)")
-                self._db.execute("VACUUM")  # free pages would still hold the texts
+                with self._transaction("IMMEDIATE"):
+                    self._db.executemany("DELETE FROM files WHERE source = ?", [(bound(source),) for source in sources])
+                    self._db.execute("DELETE FROM pages WHERE content NOT IN (SELECT content FROM files)")
+                self._erase_forgotten()
         return len(sources)
 
 

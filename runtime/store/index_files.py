@@ -95,10 +95,13 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     OctavoError
         The folder is not an index, has another format, was made with another model, or cannot be read.
     """
-    if not (path / MANIFEST).exists():
-        raise DamagedError(f"{path} is not an octavo index: it has no {MANIFEST}.")
-    with disk_errors(path, doing="read"), locked(path, shared=True):
-        return _open(path, model_hash, thorough)
+    try:
+        with disk_errors(path, doing="read"), locked(path, shared=True):
+            return _open(path, model_hash, thorough)
+    except OctavoError as problem:
+        if (path / MANIFEST).exists():
+            raise
+        raise DamagedError(f"{path} is not an octavo index: it has no {MANIFEST}.") from problem
 
 
 def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str, Any]]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from ...errors import OctavoError
+from ...errors import OctavoError, shown
 from ...system.files import DamagedError, checksum_of, disk_errors, read_json, sha256_of, stored_checksum, write_json
 
 INDEX_VERSION = 4
@@ -94,6 +94,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     try:
         _check_manifest(manifest)
+        manifest["document"]["name"] = shown(manifest["document"]["name"])  # older octavos kept any name
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError) as problem:
         raise DamagedError(f"{path} is damaged: an entry is missing, or is what it cannot be.") from problem
     return manifest

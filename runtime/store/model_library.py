@@ -112,7 +112,7 @@ class Library:
             noted, folder = _noted(), str(self.folder.resolve())
             if folder not in noted:
                 _note_path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with _note_path().open("a") as file:
+                with _note_path().open("a", encoding="utf-8", errors="surrogateescape") as file:
                     file.write(folder + "\n")
 
     def index_path(self, name: str, sha256: str, settings: dict[str, Any]) -> Path:
@@ -189,7 +189,8 @@ def _manifest(folder: Path, as_of: tuple[int, ...]) -> dict[str, Any]:
 
 def _noted() -> list[str]:
     """Read the folders that were noted."""
-    return _note_path().read_text().splitlines() if _note_path().exists() else []
+    path = _note_path()
+    return path.read_text("utf-8", "surrogateescape").splitlines() if path.exists() else []
 
 
 def _note_path() -> Path:

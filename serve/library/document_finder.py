@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from ...library.document_work import KeepText
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.source_text import SourceFile, SourceText
-from ...library.text_store import TEXTS, TextStore, is_gone
+from ...library.text_store import TEXTS, TextStore
 from ...progress import Silent, of_many
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.library_snapshot import LibrarySnapshot
@@ -67,6 +67,7 @@ class DocumentFinder:
         indexer.begun(ServedDocument("", "", Path()))  # settles its kinds now: requests change the model's attention
         texts, reading = FileTexts(library, Silent()), replace(reading, background=False)
         self._growing = _Unread(indexer, texts, reading, of_many(Silent(), 1))
+        documents.when_removed = self._forget
 
     async def open(
         self,
@@ -135,13 +136,21 @@ class DocumentFinder:
             text += context.text_of(document).text
         return text
 
+    def _forget(self, is_removed: Callable[[SourceText], bool]) -> None:
+        """Close removed documents, and forget the conversations over them. Any thread may call it."""
+        if self._set is not None and any(map(is_removed, self._set.documents)):
+            self._set = None
+        self._growing.close_indexes()
+        self._engine.forget(is_removed)
+
     def _set_of(self, found: Sequence[ServedDocument]) -> DocumentSet:
         """Return the set of these documents: the last one, if it is equal."""
         folders: dict[SourceText, Path] = {document: document.folder for document in found}
-        if self._set is None or list(self._set.folders.values()) != list(folders.values()):
+        last = self._set
+        if last is None or list(last.folders.values()) != list(folders.values()):
             llama, library = self._engine.llama, self._library
-            self._set = DocumentSet(llama, library, folders, self._heads, lambda document: None)
-        return self._set
+            last = self._set = DocumentSet(llama, library, folders, self._heads, lambda document: None)
+        return last
 
     def _choose(self, chooser: ContextChooser, question: str, before: str) -> Steps[Context]:
         return chooser.choose(question, before, list(self._known), lambda: self._engine.room)
@@ -188,7 +197,7 @@ class DocumentFinder:
                 await self._extract(upload)
             kept = store.find(version) if version else None
             if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
-                await asyncio.to_thread(store.forget, is_gone)
+                await asyncio.to_thread(store.forget, lambda source: source == upload.path)
                 raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
         values = kept.sha256, upload.name, upload.file, file, None, kept.number, kept.length
         return ServedDocument(*values, id=upload.file.parent.name)

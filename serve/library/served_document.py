@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ask.sources.find_sources import Passage
+from ...errors import shown
 from ...library.document_parts import n_parts_of
 from ...library.source_text import SourceText
 from ..engine.request import End
@@ -48,7 +49,7 @@ class ServedDocument(SourceText):
     @property
     def file_name(self) -> str:
         """Return the name of its file, such as "long.txt"; `name` may be that of a part: "long.txt, part 1 of 3"."""
-        return self.path.name if "part" in self.described and "path" in self.described else self.name
+        return shown(self.path.name) if "part" in self.described and "path" in self.described else self.name
 
     @property
     def n_parts(self) -> int:
@@ -67,7 +68,8 @@ class ServedDocument(SourceText):
         if "path" not in self.described:
             return ""
         folder, home = self.path.parent, Path.home()
-        return f"~/{folder.relative_to(home)}".removesuffix("/.") if folder.is_relative_to(home) else str(folder)
+        in_home = folder.is_relative_to(home)
+        return shown(f"~/{folder.relative_to(home)}".removesuffix("/.") if in_home else str(folder))
 
     def parts(self, documents: Iterable[ServedDocument]) -> list[ServedDocument]:
         """Return the parts of its file among some documents, in order; the document alone if it has no parts."""

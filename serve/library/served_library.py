@@ -6,17 +6,14 @@ import asyncio
 import hashlib
 import json
 import os
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
 
 from ...ask.answer.answer import Basis
 from ...ask.context.answer_context import Context
@@ -31,9 +28,7 @@ from ...library.background.reading_queue import STOPPED, QueuedDocument, Reading
 from ...library.batch.job import ReadingJob
 from ...library.file_texts import forget_texts
 from ...library.source_text import SourceText
-from ...library.text_store import is_gone
 from ...runtime.llama import Llama
-from ...runtime.sequences.sequence import n_common
 from ...runtime.store.index_files import open_index
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
@@ -43,6 +38,7 @@ from ..engine.request import PromptProgress
 from ..engine.tasks import Report
 from ..request_error import RequestError
 from .file_json import document_as_json, upload_as_json
+from .mapped_documents import MappedDocuments
 from .served_document import ServedDocument, with_id
 from .upload_folder import UploadFolder, file_name, find_upload, is_in_folder, uploads_of
 
@@ -52,6 +48,9 @@ if TYPE_CHECKING:
 
 #: Seconds between looks at what the background reader does, and between attempts to start it.
 _LOOK, _START = 0.25, 5.0
+
+#: Seconds between looks for indexes that other processes have removed.
+_LOOK_FOR_REMOVED = 5.0
 
 
 class Found(NamedTuple):
@@ -66,6 +65,10 @@ class ServedLibrary:
 
     Attributes
     ----------
+    mapped : MappedDocuments
+        The documents that are open.
+    when_removed : callable
+        Receives a function that says of a document whether it was removed.
     others : sequence of Library
         Libraries of the server's other models. Their uploads are read for this model once a request names them.
     """
@@ -81,8 +84,8 @@ class ServedLibrary:
         self._later_names: dict[str, str] = {}  # of files that were uploaded again, with their ids
         self._has_taken = False
         self._watching: asyncio.Task[None] | None = None
-        self._lock = threading.Lock()
-        self._opened: dict[Path, Context] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self.mapped = MappedDocuments(self._map_index)
         self.when_removed: Callable[[Callable[[SourceText], bool]], None] = lambda is_removed: None
         self.others: Sequence[Library] = ()
 
@@ -195,7 +198,7 @@ class ServedLibrary:
 
     async def open_at(self, document: ServedDocument) -> Context:
         """Open an indexed document. Raise OctavoError if its index is damaged."""
-        return await asyncio.to_thread(self._open, document)
+        return await asyncio.to_thread(self.mapped.open, document)
 
     async def open_text(self, text: SourceText) -> Context:
         """Open the indexed document with a text.
@@ -246,21 +249,12 @@ class ServedLibrary:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
         return found
 
-    def _open(self, document: ServedDocument) -> Context:
-        path = document.folder
-        with self._lock:
-            opened = self._opened.get(path)
-            if opened is not None:
-                with suppress(OctavoError):
-                    opened.index.check()
-                    return opened
-            index, manifest = open_index(path, self._library.model_hash)
-            catalogue.note_use(path)
-            text = OpenIndex(self._llama, index, manifest["document"])
-            spans = [Span(document, 0, len(index.tokens) - index.n_prefix)]
-            opened = Context(index, spans, [document], self._share(document), lambda _: text.text, document)
-            self._opened[path] = opened
-            return opened
+    def _map_index(self, document: ServedDocument) -> Context:
+        index, manifest = open_index(document.folder, self._library.model_hash)
+        catalogue.note_use(document.folder)
+        text = OpenIndex(self._llama, index, manifest["document"])
+        spans = [Span(document, 0, len(index.tokens) - index.n_prefix)]
+        return Context(index, spans, [document], self._share(document), lambda _: text.text, document)
 
     def _share(self, document: ServedDocument) -> Basis:
         """Return the share of its file's tokens that a document has, which may be a part."""
@@ -269,36 +263,9 @@ class ServedLibrary:
         n_tokens = sum(part.described["tokens"] for part in document.parts(self._documents()[0]))
         return Basis("part", share=document.described["tokens"] / n_tokens)
 
-    def open_all(self) -> None:
-        """Open all documents, so that prompts that begin with one find it. Leave out those that fail."""
-        for document in self._documents()[0]:
-            if document.folder not in self._opened:
-                with suppress(OctavoError):
-                    self._open(document)
-
-    def begun_by(self, tokens: np.ndarray) -> Context | None:
-        """Find the longest open document that a prompt begins with."""
-        n, found = self.shares_most(tokens, whole=True)
-        return found if n else None
-
-    def shares_most(self, tokens: np.ndarray, whole: bool = False) -> tuple[int, Context | None]:
-        """Find the open document with the longest common prefix with a prompt; return the length of the prefix, too.
-
-        Parameters
-        ----------
-        tokens : int32 array, shape (n_tokens,)
-            The prompt.
-        whole : bool
-            Leave out documents of which the prompt has only a part.
-        """
-        best, found = 0, None
-        with self._lock:
-            opened = list(self._opened.values())
-        for document in opened:
-            n = n_common(document.index.tokens, tokens)
-            if n > best and (not whole or n == len(document.index.tokens)):
-                best, found = n, document
-        return best, found
+    def know_all(self) -> None:
+        """Learn what documents there are, so that prompts that begin with one find it."""
+        self.mapped.know(self._documents()[0])
 
     async def add_bytes(self, name: str, data: bytes, folder: str = "") -> str:
         """Store an upload for the background reader; return its id, which depends on the bytes alone.
@@ -338,6 +305,17 @@ class ServedLibrary:
             if document_id not in queued:  # an older octavo left it, or the queue was deleted
                 self._queue_upload(file)
         self._watch()
+        self._looking = asyncio.create_task(self._look_for_removed())
+
+    async def _look_for_removed(self) -> None:
+        """Close the documents whose indexes other processes remove, as `octavo remove` does."""
+        while True:
+            await asyncio.sleep(_LOOK_FOR_REMOVED)
+            await asyncio.to_thread(self._close_removed)
+
+    def _close_removed(self) -> None:
+        if folders := self.mapped.close_removed():
+            self.when_removed(lambda text: with_id(text).folder in folders)
 
     def _queue_upload(self, file: Path) -> None:
         self._queue.add_upload(file, self._library.folder, self._job.anywhere(self._library).as_json())
@@ -348,30 +326,35 @@ class ServedLibrary:
             self._watching = asyncio.create_task(self._until_read())
 
     async def _until_read(self) -> None:
-        started, pending = -_START, True
-        while pending or self._has_taken:
-            uploads = self._uploads()
-            failed = [name for name, upload in uploads.items() if upload.problem not in ("", STOPPED)]
-            failed = [name for name in failed if uploads[name].file.exists()]
-            for name in failed:  # at once: a client may upload it again
-                self._folder.remove(name)
+        started = -_START
+        while True:
+            await self._clear_failed()
             if self._has_taken:
                 self._has_taken = False
-                await asyncio.to_thread(self.open_all)
-            with suppress(OctavoError):
-                for name in failed:
-                    await self._remove_indexes(name)  # of its first parts
-                if failed:
-                    await asyncio.to_thread(forget_texts, [self._library.folder], is_gone)
-            pending = any(not upload.problem for upload in uploads.values())
+                await asyncio.to_thread(self.know_all)
+            pending = [upload for upload in self._uploads().values() if not upload.problem]
+            if not pending and not self._has_taken:
+                return  # at once: an upload that comes from now on begins this anew
             if pending and time.monotonic() > started + _START:
                 started = time.monotonic()
                 try:
                     start_reader()
                 except OSError as problem:
-                    for upload in uploads.values():
-                        self._queue.fail(upload, upload.problem or f"It cannot be read: {problem.strerror}.")
+                    for upload in pending:
+                        self._queue.fail(upload, f"It cannot be read: {problem.strerror}.", may_succeed=True)
             await asyncio.sleep(_LOOK if pending else 0)
+
+    async def _clear_failed(self) -> None:
+        """Remove the files of uploads that cannot be read, and the indexes of their first parts."""
+        uploads = [upload for upload in self._uploads().values() if upload.problem not in ("", STOPPED)]
+        failed = {each.file.parent.name: each for each in uploads if not each.may_succeed and each.file.exists()}
+        for name in failed:  # at once: a client may upload it again
+            self._folder.remove(name)
+        with suppress(OctavoError):
+            for name in failed:
+                await self._remove_indexes(name)  # of its first parts
+            if failed:
+                await self._forget_texts(upload.path for upload in failed.values())
 
     async def wait(self, document_id: str, report: Report | None = None) -> None:
         """Wait until a document is read; `report` receives how far it is. Raise RequestError if it cannot be read."""
@@ -413,6 +396,8 @@ class ServedLibrary:
         Raise RequestError if the document is unknown.
         """
         upload, document_id = self._uploads().get(document_id), self._folder.copied(document_id)
+        sources = [*self._folder.files(document_id), *([] if upload is None else [upload.path])]
+        sources += [str(each.folder) for each in self._indexes() if each.id == document_id]  # as texts of indexes are
         if upload is not None:
             self._folder.note_read(document_id)  # no server resumes it
             await asyncio.to_thread(self._queue.end, upload)
@@ -423,19 +408,22 @@ class ServedLibrary:
             raise RequestError(f"There is no file {document_id}.", 404, "not_found")
         self._folder.remove(document_id)
         self.when_removed(lambda text: with_id(text).id == document_id)
-        await asyncio.to_thread(forget_texts, [self._library.folder], is_gone)
+        await self._forget_texts(sources)
+
+    async def _forget_texts(self, sources: Iterable[str]) -> None:
+        """Forget the texts and the recognised pages of these files alone. Others may be on another drive."""
+        await asyncio.to_thread(forget_texts, [self._library.folder], set(sources).__contains__)
 
     async def _remove_indexes(self, document_id: str) -> int:
         """Remove the indexes of a document or of its parts; return how many there were."""
         folders = [document.folder for document in self._indexes() if document.id == document_id]
         for folder in folders:
             await asyncio.to_thread(catalogue.remove, folder)
-            with self._lock:
-                self._opened.pop(folder, None)
+        await asyncio.to_thread(self._close_removed)
         return len(folders)
 
     async def close(self) -> None:
         """Leave uploads to the background reader."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        for task in filter(None, (self._watching, self._looking)):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

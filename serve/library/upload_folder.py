@@ -61,6 +61,11 @@ class UploadFolder:
         if name and name not in self.folders_of(document_id):
             self._note(document_id, folders=[*self.folders_of(document_id), name])
 
+    def files(self, document_id: str) -> Sequence[str]:
+        """Return the paths of the files of an upload and of its copies."""
+        folders = [self._path / copy for copy in self.copies(document_id)]
+        return [str(file.resolve()) for folder in folders if folder.is_dir() for file in self._files(folder)]
+
     def note_copy(self, document_id: str, original: str) -> None:
         """Note that an upload is a copy of an indexed document, and remove its file.
 
@@ -73,20 +78,25 @@ class UploadFolder:
     def store(self, document_id: str, name: str, data: bytes) -> Path:
         """Write an upload, whole or not at all. Return its file. Raise OctavoError if that fails."""
         file = self._path / document_id / file_name(name)
+        is_new, unfinished = not file.parent.exists(), file.with_name(".upload")
         make_private(self._path)
         make_private(file.parent)
-        for other in self._files(file.parent):
-            other.unlink()
-        if self.copied(document_id) != document_id:  # the document is gone
-            self._note(document_id, copy_of=document_id)
-        unfinished = file.with_name(".upload")
         try:
-            file.with_name(_UNREAD).touch(0o600)
             unfinished.write_bytes(data)
             unfinished.chmod(0o600)
+            if self.copied(document_id) != document_id:  # the document is gone
+                self._note(document_id, copy_of=document_id)
+            file.with_name(_UNREAD).touch(0o600)
             unfinished.replace(file)
-        except OSError as problem:
-            raise OctavoError(f"The upload cannot be stored: {problem.strerror}.") from problem
+        except (OSError, OctavoError) as problem:
+            unfinished.unlink(missing_ok=True)
+            if is_new:
+                shutil.rmtree(file.parent, ignore_errors=True)
+            reason = problem.strerror if isinstance(problem, OSError) else problem
+            raise OctavoError(f"The upload cannot be stored: {reason}.") from problem
+        for other in self._files(file.parent):
+            if other.name != file.name:
+                other.unlink()
         return file.resolve()
 
     def note_read(self, document_id: str) -> None:
