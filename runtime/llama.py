@@ -14,7 +14,7 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
-from llama_cpp.llama_tokenizer import LlamaTokenizer
+from llama_cpp.llama_tokenizer import BaseLlamaTokenizer
 
 from ..cpu_kernels.numba_support import background_compile
 from ..cpu_kernels.numba_support import compile as compiling
@@ -201,8 +201,8 @@ class Llama(DropIn):
                     f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not "
                     f"know.{reason} Download it again, or give another with `model`."
                 ) from problem
-        if type(self.tokenizer_) is LlamaTokenizer:
-            self.tokenizer_ = Tokenizer(self)
+        if not isinstance(arguments.get("tokenizer"), BaseLlamaTokenizer):
+            self.tokenizer_: BaseLlamaTokenizer = Tokenizer(self)
 
     def _use_own_context(self, kv_type: str, n_ctx: int, device: Device) -> None:
         """Replace llama-cpp-python's context by one on our attention. An n_ctx of 0 is the model's own."""
@@ -407,7 +407,7 @@ class Llama(DropIn):
         tokens : sequence of int
             The tokens.
         steps : sequence of int
-            Those of them, by their place in the sequence, that were predicted from when they were read before: they are
+            The ones, by their place in the sequence, that were predicted from when they were read before: they are
             steps again, so that the numbers are the same.
         """
         first, done = self.n_tokens, 0

@@ -125,7 +125,7 @@ class DropIn(llama_cpp.Llama):
         states : sequence of KeptState
             In a hybrid model, the recurrent states to keep, in rising order: the last one is that after all tokens.
         steps : sequence of int
-            Those of the tokens that were steps, as in `TokenSequence`.
+            The tokens that were steps, as in `TokenSequence`.
         """
         end = self.n_tokens + len(tokens)
         with self.context.shielded():
@@ -246,7 +246,9 @@ class DropIn(llama_cpp.Llama):
                     choice = completion["choices"][0]
                     if len(stop) > 1 and choice["finish_reason"] == "stop":
                         choice["text"] = (prompt if options.get("echo") else "") + self._text_before(stop)
-                    choice["text"] = self._as_text(shown) + choice["text"]
+                    if isinstance(shown, list):
+                        shown = self.detokenize(shown).decode("utf-8", "ignore")
+                    choice["text"] = shown + choice["text"]
                 yield completion
         except ValueError as problem:
             message = re.sub(r"(exceed context window of) \d+", rf"\1 {self._n_ctx}", str(problem))
@@ -258,12 +260,9 @@ class DropIn(llama_cpp.Llama):
 
     def _text_before(self, stop: Sequence[str]) -> str:
         """Return the last answer before the first stop sequence in it: the base class takes the first of the list."""
-        text = self.detokenize(list(self._drawn))
+        text: bytes = self.detokenize(list(self._drawn))
         ends = [text.find(each.encode()) for each in stop if each]
         return text[: min((end for end in ends if end >= 0), default=len(text))].decode("utf-8", "ignore")
-
-    def _as_text(self, prompt: str | list[int]) -> str:
-        return prompt if isinstance(prompt, str) else self.detokenize(prompt).decode("utf-8", "ignore")
 
     def _to_fill(self, prompt: str | list[int], suffix: str) -> list[int]:
         """Return the tokens of a prompt for the text before a suffix: the base class takes wrong ones for marks.

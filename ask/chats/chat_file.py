@@ -97,7 +97,7 @@ class Conversation:
         In a hybrid model, the recurrent states that were kept, in rising order: the last one is that after all tokens.
     steps : sequence of int
         The tokens, by their places in the context, that were steps of their own (see `TokenSequence`), if some may be
-        read again: those of a hybrid model, or without rows.
+        read again: in a hybrid model, or without rows.
     """
 
     follows: str

@@ -38,7 +38,7 @@ class RunningRequest:
     unread : list of int
         Tokens of the prompt that are still to be read.
     steps : list of int
-        Those of them, by their places in the sequence, that were steps before, and are steps again.
+        The ones, by their places in the sequence, that were steps before, and are steps again.
     next_token : int or None
         The last drawn token, which is still to be read.
     n_cached : int
