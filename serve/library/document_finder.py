@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakSet
 
 from ...ask.context.answer_context import Context, Steps
@@ -36,6 +37,14 @@ from ..engine.tasks import Report, reported
 from ..request_error import RequestError
 from .served_document import ServedDocument
 from .served_library import Found, ServedLibrary
+
+
+class RankedPassage(NamedTuple):
+    """A passage of a document, and its score by BM25, which has no upper bound."""
+
+    document: ServedDocument
+    text: str
+    score: float
 
 
 class DocumentFinder:
@@ -102,6 +111,7 @@ class DocumentFinder:
         OctavoError
             An index is damaged, or texts cannot be kept.
         """
+        await self._documents.look()
         await self._documents.adopt(references)
         found = self._documents.find(references)
         if reads == WHOLE and found.unread:
@@ -110,9 +120,10 @@ class DocumentFinder:
             found = self._documents.find(references)
         if found.unread:
             context = await self._of_texts(found, reads, question, before, report)
-        elif len(found.read) == 1 and reads != EXCERPTS:
+        elif len(found.read) == 1 and reads != EXCERPTS and self._fits(found.read[0]):
             return await self._documents.open_at(found.read[0])
         else:
+            reads = reads if all(map(self._fits, found.read)) else EXCERPTS
             chooser = ContextChooser(self._engine.llama, self._set_of(found.read), reads)
             context = await self._evaluate(self._choose(chooser, question, before), report)
         if isinstance(context.key, SourceText):  # a whole document, or a part of one
@@ -125,6 +136,7 @@ class DocumentFinder:
 
         Raise RequestError if the document is unknown or cannot be read, OctavoError if an index is damaged.
         """
+        await self._documents.look()
         found, text = self._documents.find([reference]), ""
         for upload in found.unread:
             with closing(await self._open_store()) as store:
@@ -135,6 +147,27 @@ class DocumentFinder:
                 text += "[…]".ljust(document.offset - len(text))
             text += context.text_of(document).text
         return text
+
+    def _fits(self, document: ServedDocument) -> bool:
+        """Return whether a document leaves room for a question: it may have been indexed with a longer context."""
+        return bool(document.described["tokens"] < self._engine.llama.n_ctx())
+
+    async def search(self, references: Sequence[str], question: str, most: int) -> list[RankedPassage]:
+        """Find the passages of documents that share words with a question, the best first. Uses no model.
+
+        Raise RequestError if a document is missing, or could not be read.
+        """
+        await self._documents.look()
+        await self._documents.adopt(references)
+        found = self._documents.find(references)
+        with closing(await self._open_store()) as store:
+            documents = {document.number: document for document in await self._kept(store, found)}
+            pieces = (await asyncio.to_thread(store.search, question, list(documents)))[:most]
+            texts = {number: store.document(number).text for number in {piece.text for piece in pieces}}
+        return [
+            RankedPassage(documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
+            for piece in pieces
+        ]
 
     def _forget(self, is_removed: Callable[[SourceText], bool]) -> None:
         """Close removed documents, and forget the conversations over them. Any thread may call it."""
@@ -158,9 +191,7 @@ class DocumentFinder:
     async def _of_texts(self, found: Found, reads: str, question: str, before: str, report: Report | None) -> Context:
         """Choose passages of the texts, behind what is read of the likeliest one."""
         with closing(await self._open_store()) as store:
-            documents = [await self._keep(store, upload) for upload in found.unread]
-            documents += [await self._keep_indexed(store, document) for document in found.read]
-            finder = PassageFinder(self._engine.llama, store, documents)
+            finder = PassageFinder(self._engine.llama, store, await self._kept(store, found))
             chooser = ContextChooser(self._engine.llama, finder, reads, None if reads == EXCERPTS else self._growing)
             steps = self._choose(chooser, question, before)
             async with self._planning:
@@ -188,6 +219,11 @@ class DocumentFinder:
         """Open the texts: a search needs a connection of its own."""
         return await asyncio.to_thread(TextStore, self._library.folder / TEXTS)
 
+    async def _kept(self, store: TextStore, found: Found) -> list[ServedDocument]:
+        """Return documents whose texts are kept."""
+        unread = [await self._keep(store, upload) for upload in found.unread]
+        return unread + [await self._keep_indexed(store, document) for document in found.read]
+
     async def _keep(self, store: TextStore, upload: QueuedDocument) -> ServedDocument:
         """Keep the text of an upload, unless that was done before."""
         file = SourceFile(upload.file, self._documents.extraction)
@@ -199,7 +235,7 @@ class DocumentFinder:
             if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
                 await asyncio.to_thread(store.forget, lambda source: source == upload.path)
                 raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
-        values = kept.sha256, upload.name, upload.file, file, None, kept.number, kept.length
+        values = kept.sha256, upload.name, upload.file, file, None, kept.version, kept.number, kept.length
         return ServedDocument(*values, id=upload.file.parent.name)
 
     async def _extract(self, upload: QueuedDocument) -> None:
@@ -222,7 +258,8 @@ class DocumentFinder:
 
         def keep() -> SourceText:
             text = context.text_of(document)
-            return store.add(Document(text.text, tuple(text.places), (), document.name, *version))
+            places, n_bytes = tuple(text.places), version.n_bytes
+            return store.add(Document(text.text, places, name=document.name, path=version.path, n_bytes=n_bytes))
 
         async with self._planning:
             kept = store.find(version)
