@@ -36,7 +36,7 @@ from .methods.attention import Attention
 from .models import model_file
 from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx, wants_extra_buffers
 from .process.interruption import shielded
-from .sequences.sequence import TokenSequence
+from .sequences.sequence import TokenSequence, steps_within
 from .store.index_check import check_fits
 from .store.plan import Plan
 
@@ -425,7 +425,7 @@ class Llama(DropIn):
         first, done = self.n_tokens, 0
         if isinstance(self._ctx, Context) and self._ctx.cache.table.depends_on_steps:
             self._ctx.check_room(len(tokens))
-            for step in steps:
+            for step in steps_within(steps, first, first + len(tokens)):
                 self._evaluate(tokens[done : step - first], 0)
                 done = step - first + 1
                 self._evaluate(tokens[done - 1 : done], 1, is_step=True)
@@ -511,14 +511,14 @@ class Llama(DropIn):
         """
         n_tokens = min(n_tokens, self.n_tokens)
         tokens, n_usable = self.input_ids[:n_tokens].tolist(), self.sequence.usable(n_tokens)
-        steps = [step for step in self.sequence.steps if step < n_tokens]
+        steps = list(self.sequence.steps)
         with self._lock, shielded():
             if not self._ctx.kv_cache_seq_rm(-1, n_usable, -1):
                 self.context.attach(self.context.cache.document)
                 n_usable = self.context.cache.n_tokens
             self.n_tokens = n_usable
         if n_usable < n_tokens:
-            self.prefill(tokens[n_usable:], [step for step in steps if step >= n_usable])
+            self.prefill(tokens[n_usable:], steps)
 
     @cached_property
     def state_bytes(self) -> int:

@@ -20,7 +20,7 @@ from ..errors import OctavoError
 from .context import Context
 from .document.index import KeptState
 from .methods.attention import Attention
-from .sequences.sequence import TokenSequence, n_common
+from .sequences.sequence import TokenSequence, n_common, steps_within
 
 
 class PromptTooLong(OctavoError, ValueError):
@@ -132,7 +132,7 @@ class DropIn(llama_cpp.Llama):
             self.context.cache.append_rows(layers)
             self.context.put_states(states)
             self.input_ids[self.n_tokens : end] = tokens
-            self.sequence.steps += steps
+            self.sequence.steps += steps_within(steps, self.n_tokens, end)
             self.n_tokens = end
             self._requires_eval = True
 
@@ -295,7 +295,7 @@ class DropIn(llama_cpp.Llama):
             llama_state_size=len(rows),
             seed=self._seed,
         )
-        kept.steps = [step for step in self.sequence.steps if step < self.n_tokens]
+        kept.steps = steps_within(self.sequence.steps, 0, self.n_tokens)
         return kept
 
     def load_state(self, state: LlamaState) -> None:

@@ -16,6 +16,7 @@ from ...errors import OctavoError
 from ...runtime.document.cache_layer import Rows
 from ...runtime.document.index import KeptState
 from ...runtime.llama import Llama
+from ...runtime.sequences.sequence import steps_within
 from ...system.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
 from .history import History, Message
 
@@ -130,8 +131,8 @@ class Conversation:
         rows = [] if cache.evicts or not tokens else [cache.rows(i, start) for i in range(len(cache.layers))]
         kept = sequence.recurrent.kept if sequence.recurrent is not None else []
         states = [state for state in kept if state.n_tokens > n_document]
-        steps = [step for step in sequence.steps if n_document <= step < sequence.n_tokens]
-        steps = steps if sequence.recurrent is not None or not rows else []
+        is_needed = sequence.recurrent is not None or not rows
+        steps = steps_within(sequence.steps if is_needed else [], n_document, sequence.n_tokens)
         return cls(hash_tokens(sequence.tokens[:n_document]), tokens, rows, unread, last, history, states, steps)
 
     def resume(self, llama: Llama, n_document: int) -> None:
@@ -244,7 +245,7 @@ def read_conversation(path: Path, source: RowSource, checked: bool = True) -> Co
                 KeptState(n_tokens, arrays[f"{_STATE}{n_tokens}"])
                 for n_tokens in sorted(int(name.removeprefix(_STATE)) for name in arrays if name.startswith(_STATE))
             ],
-            steps=[int(step) for step in header.get("steps", [])] if header["kv_type"] == kv_type else [],
+            steps=[int(step) for step in header.get("steps", [])] if made_by == source else [],
             unread=[int(token) for token in header["unread"]],
             last=header["last"] and Turn(*header["last"]),
             history=History(*header["history"]) if header.get("history") else None,

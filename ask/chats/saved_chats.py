@@ -174,5 +174,5 @@ def _keep_texts_only(chat: SavedChat) -> None:
         header = read_header(chat.path)
         if header.n_rows:
             kept = read_conversation(chat.path, header.source)
-            write_conversation(chat.path, replace(kept, rows=[], states=()), header.source, header.origin)
+            write_conversation(chat.path, replace(kept, rows=[], states=(), steps=()), header.source, header.origin)
             os.utime(chat.path, (chat.saved.timestamp(),) * 2)

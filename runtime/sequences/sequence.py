@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -69,8 +69,7 @@ class TokenSequence:
 
     def common_steps(self, tokens: np.ndarray) -> list[int]:
         """Return which of the first tokens that it shares with others were steps."""
-        n_same = n_common(self.tokens, tokens)
-        return [step for step in self.steps if step < n_same]
+        return steps_within(self.steps, 0, n_common(self.tokens, tokens))
 
     def usable(self, n_tokens: int) -> int:
         """Return how many of its first n_tokens tokens it can return to without reading any of them again."""
@@ -78,6 +77,11 @@ class TokenSequence:
         if state is None or (n_tokens == self.n_tokens and not state.is_lost):
             return n_tokens
         return state.last(n_tokens).n_tokens
+
+
+def steps_within(steps: Iterable[int], first: int, stop: int) -> list[int]:
+    """Return the steps among the tokens from `first` up to `stop`, in rising order: a file may hold any numbers."""
+    return sorted({step for step in steps if first <= step < stop})
 
 
 def n_common(tokens: np.ndarray | Sequence[int], others: np.ndarray | Sequence[int]) -> int:

@@ -20,7 +20,7 @@ from ...runtime.document.index import KeptState
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import Attention
 from ...runtime.sequence_pool import SequencePool
-from ...runtime.sequences.sequence import TokenSequence, n_common
+from ...runtime.sequences.sequence import TokenSequence, n_common, steps_within
 from ..request_error import RequestError
 from .prompt_cache import PromptCache
 from .running_request import RunningRequest
@@ -125,7 +125,7 @@ class Sequences:
             llama.context.check_room(len(tokens) - llama.n_tokens)
             cache.check_memory(len(tokens) - cache.n_document)
             longest = min(llama.longest, len(tokens) + llama.n_ctx())  # some attentions have no limit
-            steps = [step for step in steps if step >= llama.n_tokens] if cache.table.depends_on_steps else []
+            steps = steps_within(steps if cache.table.depends_on_steps else [], llama.n_tokens, len(tokens))
             running.start(llama, sequence, tokens[llama.n_tokens :].tolist(), steps, longest)
         except BaseException:
             self._idle.append(sequence)
@@ -240,7 +240,7 @@ class Sequences:
                 rows, states, steps = stored.read()
                 new = tokens[sequence.n_tokens : stored.n_tokens].tolist()
                 usable = [state for state in states if sequence.n_tokens < state.n_tokens <= stored.n_tokens]
-                self._llama.extend(new, rows, usable, [step for step in steps if step < stored.n_tokens])
+                self._llama.extend(new, rows, usable, steps)
             except OctavoError as problem:
                 _log.warning("Rows of a prompt on disk cannot be used: %s", problem)
         return sequence, steps
@@ -344,4 +344,4 @@ def _first_rows(
 ) -> tuple[list[Rows], Sequence[KeptState], Sequence[int]]:
     """Return the first rows of a prompt, its recurrent states, and the steps among its first n_same tokens."""
     rows = [(keys[:, :n_rows], values[:, :n_rows]) for keys, values in prompt.rows]
-    return rows, prompt.states, [step for step in prompt.steps if step < n_same]
+    return rows, prompt.states, steps_within(prompt.steps, 0, n_same)
