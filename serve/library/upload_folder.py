@@ -14,7 +14,7 @@ from ...library import catalogue
 from ...library.background.reading_queue import ReadingQueue
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
-from ...system.files import make_private, read_json, write_json
+from ...system.files import by_age, make_private, read_json, write_json
 
 #: Largest length of an upload's name, and of the name of its folder.
 _LONGEST_NAME, _LONGEST_FOLDER = 120, 300
@@ -142,7 +142,7 @@ def find_upload(libraries: Iterable[Library], reference: str) -> Path | None:
         for file in uploads_of(library).glob("*/*")
         if reference in (file.name, file.parent.name) and not file.name.startswith(".")
     ]
-    return max(found, key=lambda file: file.stat().st_mtime, default=None)
+    return next(reversed(by_age(found)), None)
 
 
 def forget_upload(libraries: Iterable[Library], document_id: str) -> None:
