@@ -114,5 +114,5 @@ def test_a_document_that_cannot_be_indexed_does_not_stop_others(folder, on_tiny,
     monkeypatch.setattr(IndexBuilder, "build", fail)
     result = octavo("index", folder, *on_tiny)
     assert result.exit_code == 1
-    assert "the others are. mail.eml could not be read: " in " ".join(result.stderr.split())
+    assert "the others are. mail.eml could not be read" in " ".join(result.stderr.split())
     assert len(json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)) == 3
