@@ -24,16 +24,19 @@ from ..system.free_memory import free_memory
 from ..system.threads import release_threads
 from .apis import (
     completions,
+    conversations,
     embeddings,
     files_api,
     llama_cpp,
     llama_cpp_server,
     messages,
+    model_lists,
     ollama,
     ollama_models,
     openai_chat,
     responses,
     status,
+    vector_stores,
 )
 from .apis.ollama_body import ollama_error
 from .engine.engine import Engine
@@ -58,12 +61,15 @@ _MODULES = (
     completions,
     embeddings,
     responses,
+    conversations,
     messages,
     ollama,
     ollama_models,
     llama_cpp,
     llama_cpp_server,
     files_api,
+    vector_stores,
+    model_lists,
     status,
     page_route,
 )
@@ -173,13 +179,15 @@ def application(pool: ServerPool, access: Access) -> Starlette:
 
 def refusal(path: str, problem: RequestError) -> Response:
     """Return the response that refuses a request, in the form of the path's API."""
-    forms = {"/v1/messages": messages.anthropic_error, "/api/": ollama_error}
+    forms = {"/v1/messages": messages.anthropic_error, "/api/v0/": openai_error, "/api/": ollama_error}
     as_json = next((form for start, form in forms.items() if path.startswith(start)), openai_error)
     return JSONResponse(as_json(problem), problem.status)
 
 
 async def _failed(request: Request, problem: Exception) -> Response:
     error = refusal_of(problem)
+    if request.url.path.startswith("/v1/models") and model_lists.ANTHROPIC_VERSION in request.headers:
+        return JSONResponse(messages.anthropic_error(error), error.status)
     return refusal(request.url.path, error)
 
 

@@ -115,7 +115,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     options = {**thinking.options, **turn.options}
     context = None
     if turn.documents:
-        context = await server.finder.open(turn.documents, turn.reads, *_questions(turn.messages), report=report)
+        context = await server.finder.open(turn.documents, turn.reads, *questions_of(turn.messages), report=report)
     n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
     server.engine.limits.check_length(n_characters)
     prompt = server.engine.llama.prompt(bool(turn.documents), options=options)
@@ -132,7 +132,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
         thinking=thinking,
         stage=stage,
         call_texts=server.call_texts if tools else {},
-        asked=_questions(turn.messages)[0] if grammar is None else None,
+        asked=questions_of(turn.messages)[0] if grammar is None else None,
     )
     if checked:
         server.engine.check(request)
@@ -196,7 +196,7 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 if request.context is not None and not called:
                     missing = await asyncio.to_thread(_unfounded, server, turn, request.context, written)
-                    about_whole = asks_about_whole(_questions(turn.messages)[0])
+                    about_whole = asks_about_whole(questions_of(turn.messages)[0])
                     of_whole = notices_of_whole(about_whole, request.context.share.share)
                     event = replace(event, notices={**event.notices, **notices_of_unfounded(missing), **of_whole})
                 yield Finished(reason, event)
@@ -252,7 +252,7 @@ def _stage(server: Server, turn: ChatTurn, tokens: Sequence[int]) -> Stage:
     return server.thoughts.stage_after(server.engine.llama, tokens)
 
 
-def _questions(messages: Sequence[Message]) -> list[str]:
+def questions_of(messages: Sequence[Message]) -> list[str]:
     """Return the last question, and the one before it, which it may refer to."""
     asked = [str(message["content"]) for message in messages if message["role"] == "user"] or [""]
     return asked[:-3:-1]

@@ -47,6 +47,7 @@ INNER_ORDER = {
         "server_pool",
         "services",
         "kept_responses",
+        "kept_objects",
         "library",
         "engine",
         "mcp",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakSet
 
 from ...ask.context.answer_context import Context, Steps
@@ -36,6 +37,14 @@ from ..engine.tasks import Report, reported
 from ..request_error import RequestError
 from .served_document import ServedDocument
 from .served_library import Found, ServedLibrary
+
+
+class RankedPassage(NamedTuple):
+    """A passage of a document, and its score by BM25, which has no upper bound."""
+
+    document: ServedDocument
+    text: str
+    score: float
 
 
 class DocumentFinder:
@@ -136,6 +145,22 @@ class DocumentFinder:
             text += context.text_of(document).text
         return text
 
+    async def search(self, references: Sequence[str], question: str, most: int) -> list[RankedPassage]:
+        """Find the passages of documents that share words with a question, the best first. Uses no model.
+
+        Raise RequestError if a document is missing, or could not be read.
+        """
+        await self._documents.adopt(references)
+        found = self._documents.find(references)
+        with closing(await self._open_store()) as store:
+            documents = {document.number: document for document in await self._kept(store, found)}
+            pieces = (await asyncio.to_thread(store.search, question, list(documents)))[:most]
+            texts = {number: store.document(number).text for number in {piece.text for piece in pieces}}
+        return [
+            RankedPassage(documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
+            for piece in pieces
+        ]
+
     def _forget(self, is_removed: Callable[[SourceText], bool]) -> None:
         """Close removed documents, and forget the conversations over them. Any thread may call it."""
         if self._set is not None and any(map(is_removed, self._set.documents)):
@@ -158,9 +183,7 @@ class DocumentFinder:
     async def _of_texts(self, found: Found, reads: str, question: str, before: str, report: Report | None) -> Context:
         """Choose passages of the texts, behind what is read of the likeliest one."""
         with closing(await self._open_store()) as store:
-            documents = [await self._keep(store, upload) for upload in found.unread]
-            documents += [await self._keep_indexed(store, document) for document in found.read]
-            finder = PassageFinder(self._engine.llama, store, documents)
+            finder = PassageFinder(self._engine.llama, store, await self._kept(store, found))
             chooser = ContextChooser(self._engine.llama, finder, reads, None if reads == EXCERPTS else self._growing)
             steps = self._choose(chooser, question, before)
             async with self._planning:
@@ -187,6 +210,11 @@ class DocumentFinder:
     async def _open_store(self) -> TextStore:
         """Open the texts: a search needs a connection of its own."""
         return await asyncio.to_thread(TextStore, self._library.folder / TEXTS)
+
+    async def _kept(self, store: TextStore, found: Found) -> list[ServedDocument]:
+        """Return documents whose texts are kept."""
+        unread = [await self._keep(store, upload) for upload in found.unread]
+        return unread + [await self._keep_indexed(store, document) for document in found.read]
 
     async def _keep(self, store: TextStore, upload: QueuedDocument) -> ServedDocument:
         """Keep the text of an upload, unless that was done before."""

@@ -390,6 +390,10 @@ class ServedLibrary:
                 return file
         raise RequestError(f"There is no file {document_id}.", 404, "not_found")
 
+    def ids_of(self, document_id: str) -> Sequence[str]:
+        """Return the ids of a document and of its copies, the document's own first."""
+        return self._folder.copies(self._folder.copied(document_id))
+
     async def remove(self, document_id: str) -> None:
         """Remove a document's index and its uploaded file; stop reading it.
 
