@@ -1,7 +1,4 @@
-"""Extract the text of a document of any kind. Its content determines the kind, not its name.
-
-Each reader is imported where it is called, as most need a library.
-"""
+"""Extract the text of a document of any kind. Its content determines the kind, not its name."""
 
 from __future__ import annotations
 
@@ -11,26 +8,51 @@ import stat
 import sys
 import time
 import zipfile
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from importlib import import_module
 from typing import BinaryIO
 
-from ..errors import OctavoError, failure, shown, well_formed
+from ..errors import OctavoError, failure, well_formed
 from ..progress import Progress
 from ..settings import DEFAULT_EXTRACTION, Extraction
+from ..system.files import file_mark
 from .archive import Archive
-from .document import Document, Place
+from .document import STANDARD_INPUT, Document, Place, document_name
 from .encodings import in_utf_8, looks_like_text
 from .kinds import NAMES_OF_ARCHIVES, OLE, OTHERS, PICTURES, ZIP, archive_kind, is_pdf, ole_kind, text_kind
-from .ocr.recognised_pages import file_version
+from .ocr.recognised_pages import version_of
 from .ocr.recognition import Recognition
 
-#: The name of a document from standard input.
-STANDARD_INPUT = "-"
+#: The module and the function that read each kind of document (kinds.py). They are imported when they are called, as
+#: most need a library.
+_READERS = {
+    "pdf": "pdf.pdf:extract_pdf",
+    "picture": "pdf.pdf:extract_picture",
+    "docx": "office.docx:extract_docx",
+    "pptx": "office.slides:extract_slides",
+    "xlsx": "office.sheets:extract_sheets",
+    "opendocument": "office.opendocument:extract_opendocument",
+    "epub": "html.epub:extract_epub",
+    "zipped book": "html.fiction_book:extract_zipped_book",
+    "fiction book": "html.fiction_book:extract_fiction_book",
+    "doc": "office.old_office:extract_old_word",
+    "ppt": "office.old_office:extract_old_slides",
+    "xls": "office.old_sheets:extract_old_sheets",
+    "msg": "mail.msg:extract_msg",
+    "mail": "mail.mail:extract_mail",
+    "rtf": "office.rtf:extract_rtf",
+    "notebook": "text.notebook:extract_notebook",
+    "subtitles": "text.plain_text:extract_subtitles",
+    "html": "html.html:extract_html",
+    "plain text": "text.plain_text:extract_text",
+}
 
 #: Most bytes of a document: more than any model reads, as pictures take space.
 MOST_BYTES = 512 << 20
+
+#: Times that a file is read again because it was saved meanwhile.
+_READINGS = 5
 
 #: Seconds to wait for the first byte of a pipe.
 _WAIT_FOR_WRITER = 1.0
@@ -66,27 +88,19 @@ def extract_document(
     OctavoError
         The document cannot be opened or read, or has no text. The message has a remedy.
     """
-    name, content = _content(path)
+    name, content, status = _content(path)
     recognition = Recognition(content, name, extraction, progress)
     document = _well_formed(_extract_whatever(content, name, recognition))
     if not document.text.strip():
         raise OctavoError(f"{name} is empty: there is nothing to read in it.")
-    if not os.path.isfile(path):
+    if status is None or not stat.S_ISREG(status.st_mode):
         return replace(document, name=name)
-    recognition.note(path)
-    version = file_version(path)
+    source = os.path.realpath(path)
+    recognition.note(source, status)
+    version = version_of(source, status)
     assert version is not None
-    return replace(document, name=name, path=version.path, mtime_ns=version.mtime_ns, n_bytes=version.n_bytes)
-
-
-def document_name(path: str | os.PathLike[str]) -> str:
-    """Return a document's name in messages: the name of its file."""
-    if os.fspath(path) == STANDARD_INPUT:
-        return "Standard input"
-    with suppress(OSError):
-        if os.fspath(path).startswith("/dev/") and stat.S_ISFIFO(os.stat(path).st_mode):
-            return "Pipe"  # a shell's <(...) has only a number
-    return shown(Path(path).name or os.fspath(path))
+    of_file = version._replace(content=recognition.content_hash)
+    return replace(document, name=name, **of_file._asdict())
 
 
 def may_be_document(path: str | os.PathLike[str]) -> bool:
@@ -113,23 +127,32 @@ def _is_zipped_document(file: BinaryIO, name: str) -> bool:
         return name.lower().endswith(NAMES_OF_ARCHIVES)
 
 
-def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
-    """Return a file's name in messages, and its bytes."""
+def _content(path: str | os.PathLike[str]) -> tuple[str, bytes, os.stat_result | None]:
+    """Return a file's name in messages, its bytes, and its status when these were read; None of standard input.
+
+    A file that is saved meanwhile is read again. One that does not come to rest has the status before the last reading,
+    so that it counts as changed.
+    """
     name = document_name(path)
     if os.fspath(path) == STANDARD_INPUT:
         if sys.stdin is None:
             raise OctavoError("Standard input is closed: give a file.")
-        return name, _all_of(sys.stdin.buffer, name)
+        return name, _all_of(sys.stdin.buffer, name), None
     try:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            raise OctavoError(f"{path} is a folder: give a file.")
-        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
-            raise OctavoError(f"{path} is a device: give a file.")
-        with _opened(path, status, name) as file:
-            return name, _all_of(file, name)
+        for _ in range(_READINGS):
+            status = os.stat(path)
+            if stat.S_ISDIR(status.st_mode):
+                raise OctavoError(f"{path} is a folder: give a file.")
+            if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+                raise OctavoError(f"{path} is a device: give a file.")
+            with _opened(path, status, name) as file:
+                status = os.fstat(file.fileno())
+                content = _all_of(file, name)
+                if not stat.S_ISREG(status.st_mode) or file_mark(os.fstat(file.fileno())) == file_mark(status):
+                    break
     except OSError as problem:
         raise OctavoError(f"The document {path} cannot be opened: {problem.strerror}.") from problem
+    return name, content, status
 
 
 def _opened(path: str | os.PathLike[str], status: os.stat_result, name: str) -> BinaryIO:
@@ -189,81 +212,34 @@ def _well_formed(document: Document) -> Document:
 
 
 def _extract(content: bytes, name: str, recognition: Recognition) -> Document:
-    if is_pdf(content):
-        from .pdf.pdf import extract_pdf
-
-        return extract_pdf(content, name, recognition)
-    if content.startswith(PICTURES):
-        from .pdf.pdf import extract_picture
-
-        return extract_picture(content, name, recognition)
+    if is_pdf(content) or content.startswith(PICTURES):
+        return _reader("pdf" if is_pdf(content) else "picture")(content, name, recognition)
     if content.startswith(ZIP):
-        return _extract_archive(Archive(content, name))
+        archive = Archive(content, name)
+        if (in_archive := archive_kind(archive.names)) is None:
+            raise OctavoError(
+                f"{archive.name} is a zip archive, but none of a document: unpack it, or save it as DOCX or PDF."
+            )
+        return _reader(in_archive)(archive)
     if content.startswith(OLE):
-        return _extract_ole(content, name)
+        if _ENCRYPTED in content[: 1 << 20]:
+            raise OctavoError(f"{name} is encrypted: save it without a password.")
+        if (in_ole := ole_kind(content)) is None:
+            raise OctavoError(f"{name} is an old file of a kind that octavo does not read: save it as PDF.")
+        return _reader(in_ole)(content, name)
     notices: tuple[str, ...] = ()
     encoding = recognition.extraction.encoding
     if encoding is not None:
         content, notices = in_utf_8(content, encoding, name)
-    document = _extract_text(content, name)
-    return replace(document, notices=(*notices, *document.notices))
-
-
-def _extract_archive(archive: Archive) -> Document:
-    match archive_kind(archive.names):
-        case "docx":
-            from .office.docx import extract_docx as extract
-        case "epub":
-            from .html.epub import extract_epub as extract
-        case "pptx":
-            from .office.slides import extract_slides as extract
-        case "xlsx":
-            from .office.sheets import extract_sheets as extract
-        case "opendocument":
-            from .office.opendocument import extract_opendocument as extract
-        case "zipped book":
-            from .html.fiction_book import extract_zipped_book as extract
-        case None:
-            raise OctavoError(
-                f"{archive.name} is a zip archive, but none of a document: unpack it, or save it as DOCX or PDF."
-            )
-    return extract(archive)
-
-
-def _extract_ole(content: bytes, name: str) -> Document:
-    if _ENCRYPTED in content[: 1 << 20]:
-        raise OctavoError(f"{name} is encrypted: save it without a password.")
-    match ole_kind(content):
-        case "msg":
-            from .mail.msg import extract_msg as extract
-        case "doc":
-            from .office.old_office import extract_old_word as extract
-        case "ppt":
-            from .office.old_office import extract_old_slides as extract
-        case "xls":
-            from .office.old_sheets import extract_old_sheets as extract
-        case None:
-            raise OctavoError(f"{name} is an old file of a kind that octavo does not read: save it as PDF.")
-    return extract(content, name)
-
-
-def _extract_text(content: bytes, name: str) -> Document:
     for beginning, advice in OTHERS.items():
         if content.startswith(beginning):
             raise OctavoError(f"{name} is {advice}.")
-    match text_kind(content, name):
-        case "rtf":
-            from .office.rtf import extract_rtf as extract
-        case "fiction book":
-            from .html.fiction_book import extract_fiction_book as extract
-        case "mail":
-            from .mail.mail import extract_mail as extract
-        case "notebook":
-            from .text.notebook import extract_notebook as extract
-        case "subtitles":
-            from .text.plain_text import extract_subtitles as extract
-        case "html":
-            from .html.html import extract_html as extract
-        case "plain text":
-            from .text.plain_text import extract_text as extract
-    return extract(content, name)
+    document = _reader(text_kind(content, name))(content, name)
+    return replace(document, notices=(*notices, *document.notices))
+
+
+def _reader(kind: str) -> Callable[..., Document]:
+    """Import the reader of a kind of document, which is called with the arguments of that kind."""
+    module, _, function = _READERS[kind].partition(":")
+    reader: Callable[..., Document] = getattr(import_module(f".{module}", __package__), function)
+    return reader

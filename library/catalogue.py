@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..documents.extract import extract_document
 from ..errors import OctavoError, shown
-from ..runtime.store.index_files import open_index
+from ..runtime.store.index_files import USED, folder_bytes, open_index
 from ..runtime.store.manifest import MANIFEST, read_manifest
-from ..runtime.store.model_library import hash_text
 from ..runtime.store.plan import is_profile
 from ..system.files import PARTIAL
 from ..system.locks import Busy, do_not_wait, is_locked, locked
+from .file_state import CHANGED, GONE, state_of_file
 from .text_store import is_gone
 
-#: File of an index whose modification time is that of its last use.
-_USED = "used"
-
-#: Faults of an index.
-CHANGED, GONE, UNFINISHED, DAMAGED = "changed", "gone", "unfinished", "damaged"
+#: Faults of an index, beside CHANGED and GONE of its document's file.
+UNFINISHED, DAMAGED = "unfinished", "damaged"
 
 #: State of an index whose document may be on a drive that is not connected.
 AWAY = "away"
@@ -140,7 +134,7 @@ def _read_entry(folder: Path, model: str) -> Entry | None:
         return Entry(folder, name, name, model, 0, "", n_bytes, changed, changed, state)
     document, created, used = manifest["document"], datetime.fromisoformat(manifest["created"]), None
     with suppress(FileNotFoundError):
-        used = _time(folder / _USED)
+        used = _time(folder / USED)
     name = document["name"]
     file = shown(Path(document["path"]).name) if "part" in document and "path" in document else name
     about = manifest["model"]["name"], document["tokens"], manifest["dtype"], n_bytes, created, used or created
@@ -155,44 +149,14 @@ def _state_of_partial(folder: Path) -> str:
 
 
 def _state(document: dict[str, Any]) -> str:
-    """Return whether a document's file has changed since it was indexed; read it only if its time has changed."""
-    if "path" not in document:
-        return ""
-    path = Path(document["path"])
-    try:
-        status = path.stat()
-        if status.st_mtime_ns == document.get("mtime_ns"):
-            return ""
-        if not stat.S_ISREG(status.st_mode):
-            return GONE
-        text = _text(path, status.st_mtime_ns)
-        start, stop = document.get("part", (0, len(text)))
-        return "" if hash_text(text[start:stop]) == document["sha256"] else CHANGED
-    except FileNotFoundError:
-        return GONE if is_gone(str(path)) else AWAY
-    except (OctavoError, OSError):
-        return CHANGED
-
-
-@lru_cache(maxsize=4)
-def _text(path: Path, as_of: int) -> str:
-    """Return the text of a document's file, which is read once for all its parts."""
-    return extract_document(path).text
+    """Return what became of a document's file."""
+    state, path = state_of_file(document), document.get("path", "")
+    return AWAY if state == GONE and not os.path.exists(path) and not is_gone(path) else state
 
 
 def _time(path: Path) -> datetime:
     """Return the modification time of a file."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
-
-
-def folder_bytes(folder: Path) -> int:
-    """Return the bytes of an index on disk. Files that other processes move meanwhile may not count."""
-    n_bytes = 0
-    for name in _names_in(folder):
-        with suppress(OSError):
-            status = (folder / name).stat()
-            n_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
-    return n_bytes
 
 
 def damage_of(folder: Path) -> str:
@@ -202,12 +166,6 @@ def damage_of(folder: Path) -> str:
     except OctavoError as problem:
         return str(problem)
     return ""
-
-
-def note_use(folder: Path) -> None:
-    """Record the use of an index, if possible."""
-    with suppress(OSError):
-        (folder / _USED).touch()
 
 
 def remove(folder: Path) -> None:

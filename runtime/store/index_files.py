@@ -2,13 +2,14 @@
 
 1. An index is a folder: `manifest.json`, `document.safetensors`, and `layer-NNN.safetensors` for each cached layer.
 2. The folder is written under another name, synced, and renamed when it is complete.
-3. The manifest has the format version; the hashes of model and document; the path of the document's file; the starts of
-   pages and headings ("places": first character of its text, page, headings); the settings; and the type of keys and
-   values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows/rows.py). For a part
-   of a long document it has the range of characters of the file's text ("part") and the line that the part begins in
-   ("first_line"). It has the size of each file and the BLAKE3 checksum that the file itself contains (files.py), and
-   its own checksum, of its JSON without the entry `blake3`. Older indexes have SHA-256 checksums of whole files
-   instead, and none of the manifest.
+3. The manifest has the format version; the hashes of model and document; the path of the document's file, and its
+   version: time and size ("mtime_ns", "bytes"), inode ("mark") and the SHA-256 of its bytes ("content"), which older
+   indexes lack; the starts of pages and headings ("places": first character of its text, page, headings); the settings
+   (convert/identity.py); and the type of keys and values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows
+   are U16; see cpu_kernels/rows/rows.py). For a part of a long document it has the range of characters of the file's
+   text ("part"), the line that the part begins in ("first_line") and the most tokens of a part ("split"). It has the
+   size of each file and the BLAKE3 checksum that the file itself contains (files.py), and its own checksum, of its JSON
+   without the entry `blake3`. Older indexes have SHA-256 checksums of whole files instead, and none of the manifest.
 4. Opening an index checks its arrays (index_check.py) and the size of each file, and the file's checksum if
    the rules of manifest.py require it. File names that these rules do not define, links and pipes are refused.
 5. A layer's file holds the arrays of `IndexLayer` (runtime/document/index.py) under their names, `position` as one I64,
@@ -46,6 +47,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -64,6 +67,9 @@ from .kept_files import Curves, Extras
 from .manifest import DOCUMENT, EXTRAS, MANIFEST, THRESHOLDS, damages, describe, read_manifest, save_manifest
 
 MEANS = "means.safetensors"
+
+#: File of an index whose modification time is that of its last use.
+USED = "used"
 
 #: Arrays of a layer with positions of others: they are copied, so that they cannot change after the check.
 _SMALL = ("cluster_starts", "coarse_starts", "order")
@@ -159,6 +165,23 @@ def _unchanged(folder: Path, names: Sequence[str]) -> Callable[[], None]:
                     )
 
     return check
+
+
+def note_use(folder: Path) -> None:
+    """Record the use of an index, if possible."""
+    with suppress(OSError):
+        (folder / USED).touch()
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the bytes of an index on disk. Files that other processes move meanwhile may not count."""
+    n_bytes = 0
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                status = (folder / name).stat()
+                n_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return n_bytes
 
 
 def layer_path(folder: Path, i: int) -> Path:

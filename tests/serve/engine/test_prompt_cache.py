@@ -32,7 +32,7 @@ def conversation(*tokens):
 
 
 def cache(folder):
-    return PromptCache(folder, "model", "f16", 1 << 20)
+    return PromptCache(folder, None, 1 << 20)
 
 
 def test_a_prompt_that_another_server_removes_while_it_is_read_serves(tmp_path, monkeypatch):
