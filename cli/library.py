@@ -232,7 +232,8 @@ def prune_indexes(
     the kept texts of files that are gone are forgotten. A file whose folder is missing is not gone: its drive may not
     be connected.
     """
-    from ..library.catalogue import CHANGED, DAMAGED, GONE, UNFINISHED
+    from ..library.catalogue import DAMAGED, UNFINISHED
+    from ..library.file_state import CHANGED, GONE
     from ..library.file_texts import forget_texts
     from ..library.text_store import is_gone
 

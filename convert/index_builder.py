@@ -45,7 +45,7 @@ from ..runtime.store.index_files import (
     write_means,
 )
 from ..runtime.store.library_snapshot import LibrarySnapshot
-from ..runtime.store.manifest import DATELESS_HEAD, read_manifest
+from ..runtime.store.manifest import DATELESS_HEAD, file_entries, read_manifest
 from ..runtime.store.model_library import hash_text
 from ..system.files import (
     PARTIAL,
@@ -317,16 +317,14 @@ class IndexBuilder:
     def _described(self) -> dict[str, Any]:
         """Return the manifest's entry of the document; `places` are the character offsets of pages and headings."""
         document = self.document
-        where: dict[str, Any] = {}
-        if document.path is not None:
-            where = {"path": document.path, "mtime_ns": document.mtime_ns, "bytes": document.n_bytes}
         part = {"part": list(document.part), "first_line": document.first_line} if document.part else {}
+        part |= {"split": document.split} if document.split else {}
         places = {"places": [list(place) for place in document.places]} if document.places else {}
         return {
             "name": document.name,
             "sha256": hash_text(document.text),
             "tokens": len(self.tokens),
-            **where,
+            **file_entries(document.version),
             **part,
             **places,
         }

@@ -9,25 +9,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..documents.extract import extract_document
 from ..errors import OctavoError, shown
 from ..runtime.store.index_files import open_index
 from ..runtime.store.manifest import MANIFEST, read_manifest
-from ..runtime.store.model_library import hash_text
 from ..runtime.store.plan import is_profile
 from ..system.files import PARTIAL
 from ..system.locks import Busy, do_not_wait, is_locked, locked
+from .file_state import CHANGED, GONE, state_of_file
 from .text_store import is_gone
 
 #: File of an index whose modification time is that of its last use.
 _USED = "used"
 
-#: Faults of an index.
-CHANGED, GONE, UNFINISHED, DAMAGED = "changed", "gone", "unfinished", "damaged"
+#: Faults of an index, beside CHANGED and GONE of its document's file.
+UNFINISHED, DAMAGED = "unfinished", "damaged"
 
 #: State of an index whose document may be on a drive that is not connected.
 AWAY = "away"
@@ -155,29 +153,9 @@ def _state_of_partial(folder: Path) -> str:
 
 
 def _state(document: dict[str, Any]) -> str:
-    """Return whether a document's file has changed since it was indexed; read it only if its time has changed."""
-    if "path" not in document:
-        return ""
-    path = Path(document["path"])
-    try:
-        status = path.stat()
-        if status.st_mtime_ns == document.get("mtime_ns"):
-            return ""
-        if not stat.S_ISREG(status.st_mode):
-            return GONE
-        text = _text(path, status.st_mtime_ns)
-        start, stop = document.get("part", (0, len(text)))
-        return "" if hash_text(text[start:stop]) == document["sha256"] else CHANGED
-    except FileNotFoundError:
-        return GONE if is_gone(str(path)) else AWAY
-    except (OctavoError, OSError):
-        return CHANGED
-
-
-@lru_cache(maxsize=4)
-def _text(path: Path, as_of: int) -> str:
-    """Return the text of a document's file, which is read once for all its parts."""
-    return extract_document(path).text
+    """Return what became of a document's file."""
+    state, path = state_of_file(document), document.get("path", "")
+    return AWAY if state == GONE and not os.path.exists(path) and not is_gone(path) else state
 
 
 def _time(path: Path) -> datetime:

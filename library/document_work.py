@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from pathlib import Path
 from typing import Any
 
 from ..documents.pdf.pdf_picture import draw_page
+from ..errors import OctavoError
 from ..settings import Extraction
 from ..workers.work import Message, Sender, Work
 from .source_text import SourceFile
@@ -30,11 +32,17 @@ class KeepText(Work):
 
 
 class DrawPages(Work):
-    """Draw pages; a message has the path of a PDF, the label of a page and the passage to mark."""
+    """Draw pages; a message has the path of a PDF, the label of a page and the passage to mark.
+
+    It also has the first digits of the hash of the PDF, as `content`, so that no page of another version is drawn.
+    """
 
     def do(self, message: Message) -> Message:
         """Return the PNG file in base64, as `png`, and where the passage begins, as `top` (see `Work.do`)."""
-        picture = draw_page(Path(message["path"]).read_bytes(), message["page"], message["quote"])
+        content = Path(message["path"]).read_bytes()
+        if not hashlib.sha256(content).hexdigest().startswith(message["content"]):
+            raise OctavoError("The file has changed since it was indexed.")
+        picture = draw_page(content, message["page"], message["quote"])
         return {"png": base64.b64encode(picture.png).decode(), "top": picture.top}
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
@@ -51,6 +51,8 @@ _CHARACTER_WORDS = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-
 #: Where systems connect drives.
 _DRIVES = ("/mnt/", "/media/", "/run/media/", "/Volumes/")
 
+_HAS_CHANGED = "A document has changed since it was opened: open it again."
+
 #: A Markdown heading alone.
 _HEADING = re.compile(r"\s*#[^\n]*\s*")
 
@@ -58,8 +60,8 @@ _WORDS = "tokenize = 'porter unicode61 remove_diacritics 2'"
 
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS texts (
-    number INTEGER PRIMARY KEY, source TEXT UNIQUE, name TEXT, mtime_ns INTEGER, n_bytes INTEGER, sha256 TEXT,
-    length INTEGER, places TEXT, text BLOB
+    number INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT UNIQUE, name TEXT, mtime_ns INTEGER, n_bytes INTEGER,
+    sha256 TEXT, length INTEGER, places TEXT, text BLOB, mark TEXT DEFAULT '', content TEXT DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, text INTEGER, start INTEGER, stop INTEGER);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (text, content = '', detail = none, columnsize = 0, {_WORDS});
@@ -74,6 +76,16 @@ _VERSION = 2
 _NEW = (
     *(f"DROP TABLE IF EXISTS {table}" for table in ("texts", "blocks", "words")),
     f"PRAGMA user_version = {_VERSION}",
+)
+
+
+#: What replaces, before and after the tables are made, the texts of an older octavo, which used the numbers of removed
+#: texts again. Older versions of octavo can use the new table, too.
+_RENAME = "ALTER TABLE texts RENAME TO older_texts"
+_COPY = (
+    "INSERT INTO texts SELECT number, source, name, mtime_ns, n_bytes, sha256, length, places, text, '', '' "
+    "FROM older_texts",
+    "DROP TABLE older_texts",
 )
 
 
@@ -111,7 +123,17 @@ class TextStore(SqliteFile):
                     if self._is_older():  # no other process has made it meanwhile
                         for statement in _NEW:
                             self._db.execute(statement)
+            if self._uses_numbers_again():
+                with self._transaction("IMMEDIATE"):
+                    if self._uses_numbers_again():
+                        for statement in (_RENAME, *filter(str.strip, _TABLES.split(";")), *_COPY):
+                            self._db.execute(statement)
             self._db.executescript(_TABLES)
+
+    def _uses_numbers_again(self) -> bool:
+        """Return whether the number of a removed text serves the next one."""
+        made = self._db.execute("SELECT sql FROM sqlite_master WHERE name = 'texts'").fetchone()
+        return made is not None and "AUTOINCREMENT" not in made[0]
 
     def _is_older(self) -> bool:
         """Return whether an older octavo has made the file, whose texts are read again; or nothing has."""
@@ -129,39 +151,38 @@ class TextStore(SqliteFile):
 
     def find(self, version: FileVersion) -> SourceText | None:
         """Return the text of this version of a file, if it is kept."""
-        query = "SELECT sha256, name, number, length FROM texts WHERE (source, mtime_ns, n_bytes) = (?, ?, ?)"
+        columns = "mtime_ns, n_bytes, ifnull(mark, ''), ifnull(content, ''), sha256, name, number, length"
         with self._reporting():
-            kept = self._db.execute(query, (bound(version.path), *version[1:])).fetchone()
-        if kept is None:
+            query = f"SELECT {columns} FROM texts WHERE source = ?"
+            kept = self._db.execute(query, (bound(version.path),)).fetchone()
+        if kept is None or not (of_kept := FileVersion(version.path, *kept[:4])).is_kept(version):
             return None
-        sha256, name, number, length = kept
-        return SourceText(sha256, os.fsdecode(name), Path(version.path), number=number, length=length)
+        sha256, name, number, length = kept[4:]
+        path = Path(version.path)
+        return SourceText(sha256, os.fsdecode(name), path, version=of_kept, number=number, length=length)
 
     def add(self, document: Document) -> SourceText:
-        """Keep a document's text, in place of the text that its file had before."""
-        source, sha256 = document.path or document.name, hash_text(document.text)
+        """Keep a document's text, in place of the text that its file had before. The same text keeps its number."""
+        source, text, sha256 = document.path or document.name, document.text, hash_text(document.text)
+        places, packed = _stored(document)
+        of_file = bound(document.name), document.mtime_ns, document.n_bytes, document.mark, document.content
         with self._reporting(), self._transaction("IMMEDIATE"):
-            self._remove(source)
-            row = (
-                bound(source),
-                bound(document.name),
-                document.mtime_ns,
-                document.n_bytes,
-                sha256,
-                len(document.text),
-                *_stored(document),
-            )
-            added = self._db.execute(
-                "INSERT INTO texts (source, name, mtime_ns, n_bytes, sha256, length, places, text) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            number, text = int(added.lastrowid or 0), document.text
-            for start, stop in ranges_of(text, 0, len(text), heading_offsets(document.places), BLOCK):
-                block = "INSERT INTO blocks (text, start, stop) VALUES (?, ?, ?)"
-                block_number = int(self._db.execute(block, (number, start, stop)).lastrowid or 0)
-                self._add_words(block_number, text[start:stop])
-        return SourceText(sha256, document.name, Path(source), number=number, length=len(text))
+            same = "SELECT number FROM texts WHERE (source, sha256, places) = (?, ?, ?)"
+            kept = self._db.execute(same, (bound(source), sha256, places)).fetchone()
+            if kept is not None:
+                number = int(kept[0])
+            else:
+                self._remove(source)
+                new = "INSERT INTO texts (source, sha256, length, places) VALUES (?, ?, ?, ?)"
+                row = bound(source), sha256, len(text), places
+                number = int(self._db.execute(new, row).lastrowid or 0)
+                for start, stop in ranges_of(text, 0, len(text), heading_offsets(document.places), BLOCK):
+                    block = "INSERT INTO blocks (text, start, stop) VALUES (?, ?, ?)"
+                    block_number = int(self._db.execute(block, (number, start, stop)).lastrowid or 0)
+                    self._add_words(block_number, text[start:stop])
+            columns = "name = ?, mtime_ns = ?, n_bytes = ?, mark = ?, content = ?, text = ?"
+            self._db.execute(f"UPDATE texts SET {columns} WHERE number = ?", (*of_file, packed, number))
+        return SourceText(sha256, document.name, Path(source), None, None, document.version, number, len(text))
 
     def _remove(self, source: str) -> None:
         """Forget a text, inside a transaction."""
@@ -230,7 +251,7 @@ class TextStore(SqliteFile):
         columns = "name, places, text, length"
         kept = self._db.execute(f"SELECT {columns} FROM texts WHERE number = ?", (number,)).fetchone()
         if kept is None:
-            raise OctavoError("A document has changed since it was opened: open it again.")
+            raise OctavoError(_HAS_CHANGED)
         name, places, content, length = kept
         try:
             text = zlib.decompress(content).decode("utf-8", "surrogatepass")
@@ -270,6 +291,13 @@ class TextStore(SqliteFile):
         raise OctavoError(
             f"The text that was kept of {Path(source).name} was damaged, and is forgotten: open the document again."
         )
+
+    def check(self, texts: Iterable[SourceText]) -> None:
+        """Raise OctavoError if a text is not kept any more: in a new file its number may belong to another one."""
+        with self._reporting():
+            kept = set(self._db.execute("SELECT number, sha256 FROM texts"))
+        if any((text.number, text.sha256) not in kept for text in texts):
+            raise OctavoError(_HAS_CHANGED)
 
     def first_pieces(self, number: int) -> list[Piece]:
         """Return the pieces of a text's beginning."""

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ..ask.sources.retrieval_heads import source_heads
+from ..convert.identity import RowSource
 from ..errors import OctavoError
 from ..library.background.computing import Computing
 from ..library.batch.job import ReadingJob
@@ -127,8 +128,7 @@ def open_server(
     """
     heads = source_heads(llama, library, notice)
     llama.reset()
-    folder, kv_type = library.folder / "prompts", llama.context.kv_type
-    prompt_cache = PromptCache(folder, library.model_hash, kv_type, limits.kept_bytes)
+    prompt_cache = PromptCache(library.folder / "prompts", RowSource.of(llama, library), limits.kept_bytes)
     documents = ServedLibrary(llama, library, job)
     documents.know_all()
     sequences = Sequences(llama, prompt_cache, documents.mapped, int(_IDLE_SHARE * free_memory().n_bytes))

@@ -38,11 +38,32 @@ class FileVersion(NamedTuple):
         Time of its last change.
     n_bytes : int
         Its size, to which a checksum of its recognised pages is added.
+    mark : str
+        Its `file_mark`; "" if an older octavo noted the version.
+    content : str
+        SHA-256 of its bytes, if they were read; else "".
     """
 
     path: str
     mtime_ns: int
     n_bytes: int
+    mark: str = ""
+    content: str = ""
+
+    def is_kept(self, now: FileVersion) -> bool:
+        """Return whether a file that has the version `now` was not changed since it had this one.
+
+        Versions of older octavos have no mark: their time and size suffice.
+        """
+        return self[:3] == now[:3] and self.mark in ("", now.mark)
+
+
+def file_mark(status: os.stat_result) -> str:
+    """Return what changes when a file is written or replaced, even if its size and its time of change are kept.
+
+    Programs set the time of change, but not the inode and the time of the inode's change.
+    """
+    return f"{status.st_ino:x}-{status.st_ctime_ns:x}"
 
 
 _DTYPES = {

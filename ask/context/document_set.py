@@ -266,6 +266,7 @@ def index_set(
     for document in documents:
         folder = indexer.find(document)
         if folder is not None:
+            indexer.note_file(folder, document)
             indexed.setdefault(folder, document.without_document())
         else:
             missing.append(document)

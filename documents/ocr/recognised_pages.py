@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...settings import DEFAULT_EXTRACTION, Extraction, state_folder
-from ...system.files import FileVersion
+from ...system.files import FileVersion, file_mark
 from ...system.sqlite_file import SqliteFile, bound
 
 _TABLES = """
@@ -119,8 +119,12 @@ def _opened(path: Path) -> RecognisedPages:
 
 
 def file_version(path: str | os.PathLike[str], extraction: Extraction = DEFAULT_EXTRACTION) -> FileVersion | None:
-    """Return the version of a file. None if pages are still to be recognised, or may be."""
-    status, source = os.stat(path), os.path.realpath(path)
+    """Return the version of a file as it is now. None if pages are still to be recognised, or may be."""
+    return version_of(os.path.realpath(path), os.stat(path), extraction)
+
+
+def version_of(source: str, status: os.stat_result, extraction: Extraction = DEFAULT_EXTRACTION) -> FileVersion | None:
+    """Return the version of a file with a status; see `file_version`."""
     store = recognised_pages()
     found = None if store is None else store.find(source, status.st_mtime_ns, status.st_size)
     if extraction.ocr:
@@ -128,4 +132,5 @@ def file_version(path: str | os.PathLike[str], extraction: Extraction = DEFAULT_
             return None
         if extraction.ocr_languages is not None and store.languages(found.content) - {extraction.ocr_languages}:
             return None
-    return FileVersion(source, status.st_mtime_ns, status.st_size + (found.checksum if found else 0))
+    n_bytes = status.st_size + (found.checksum if found else 0)
+    return FileVersion(source, status.st_mtime_ns, n_bytes, file_mark(status))

@@ -51,6 +51,8 @@ async def upload(request: Request) -> Response:
 async def list_files(request: Request) -> Response:
     """Answer GET /v1/files: those of the model that is named, or of all that are loaded, each once."""
     servers = [server_of(request)] if "model" in request.query_params else pool_of(request).loaded
+    for server in servers:
+        await server.documents.look()
     newest = sorted(files_of(servers).values(), key=lambda file: -file["created_at"])
     is_wanted = request.query_params.get("purpose", "user_data") in _PURPOSES
     return JSONResponse(page_of(request, newest[::-1] if is_wanted else [], default=_MOST_FILES, most=_MOST_FILES))
@@ -58,7 +60,9 @@ async def list_files(request: Request) -> Response:
 
 async def describe(request: Request) -> Response:
     """Answer GET /v1/files/ID."""
-    return JSONResponse(server_of(request).documents.describe(request.path_params["id"]))
+    documents = server_of(request).documents
+    await documents.look()
+    return JSONResponse(documents.describe(request.path_params["id"]))
 
 
 async def content(request: Request) -> Response:
@@ -71,11 +75,12 @@ async def page(request: Request) -> Response:
 
     The header x-octavo-top has where it begins, as a share of the page's height.
     """
-    file = server_of(request).documents.file_of(request.path_params["id"])
-    if file is None:
-        raise RequestError("The file of this document is not there.", 404, "not_found")
+    documents = server_of(request).documents
+    await documents.look()
+    file, content = documents.file_of(request.path_params["id"])
     process = WorkerProcess(name_of(DrawPages), {})
-    asked = {"path": str(file), "page": request.path_params["label"], "quote": request.query_params.get("quote", "")}
+    asked = {"path": str(file), "content": content, "page": request.path_params["label"]}
+    asked["quote"] = request.query_params.get("quote", "")
     try:
         result = await asyncio.to_thread(process.do, asked, lambda message: None)
     except Died as problem:

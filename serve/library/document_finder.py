@@ -111,6 +111,7 @@ class DocumentFinder:
         OctavoError
             An index is damaged, or texts cannot be kept.
         """
+        await self._documents.look()
         await self._documents.adopt(references)
         found = self._documents.find(references)
         if reads == WHOLE and found.unread:
@@ -119,9 +120,10 @@ class DocumentFinder:
             found = self._documents.find(references)
         if found.unread:
             context = await self._of_texts(found, reads, question, before, report)
-        elif len(found.read) == 1 and reads != EXCERPTS:
+        elif len(found.read) == 1 and reads != EXCERPTS and self._fits(found.read[0]):
             return await self._documents.open_at(found.read[0])
         else:
+            reads = reads if all(map(self._fits, found.read)) else EXCERPTS
             chooser = ContextChooser(self._engine.llama, self._set_of(found.read), reads)
             context = await self._evaluate(self._choose(chooser, question, before), report)
         if isinstance(context.key, SourceText):  # a whole document, or a part of one
@@ -134,6 +136,7 @@ class DocumentFinder:
 
         Raise RequestError if the document is unknown or cannot be read, OctavoError if an index is damaged.
         """
+        await self._documents.look()
         found, text = self._documents.find([reference]), ""
         for upload in found.unread:
             with closing(await self._open_store()) as store:
@@ -145,11 +148,16 @@ class DocumentFinder:
             text += context.text_of(document).text
         return text
 
+    def _fits(self, document: ServedDocument) -> bool:
+        """Return whether a document leaves room for a question: it may have been indexed with a longer context."""
+        return bool(document.described["tokens"] < self._engine.llama.n_ctx())
+
     async def search(self, references: Sequence[str], question: str, most: int) -> list[RankedPassage]:
         """Find the passages of documents that share words with a question, the best first. Uses no model.
 
         Raise RequestError if a document is missing, or could not be read.
         """
+        await self._documents.look()
         await self._documents.adopt(references)
         found = self._documents.find(references)
         with closing(await self._open_store()) as store:
@@ -227,7 +235,7 @@ class DocumentFinder:
             if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
                 await asyncio.to_thread(store.forget, lambda source: source == upload.path)
                 raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
-        values = kept.sha256, upload.name, upload.file, file, None, kept.number, kept.length
+        values = kept.sha256, upload.name, upload.file, file, None, kept.version, kept.number, kept.length
         return ServedDocument(*values, id=upload.file.parent.name)
 
     async def _extract(self, upload: QueuedDocument) -> None:
@@ -250,7 +258,8 @@ class DocumentFinder:
 
         def keep() -> SourceText:
             text = context.text_of(document)
-            return store.add(Document(text.text, tuple(text.places), (), document.name, *version))
+            places, n_bytes = tuple(text.places), version.n_bytes
+            return store.add(Document(text.text, places, name=document.name, path=version.path, n_bytes=n_bytes))
 
         async with self._planning:
             kept = store.find(version)

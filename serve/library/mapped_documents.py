@@ -15,7 +15,7 @@ from ...ask.context.answer_context import Context
 from ...errors import OctavoError
 from ...runtime.sequences.sequence import n_common
 from ...runtime.store.index_files import read_tokens
-from .served_document import ServedDocument
+from .served_document import ServedDocument, with_id
 
 #: Documents that stay mapped while no conversation uses them.
 _KEPT = 16
@@ -45,7 +45,7 @@ class MappedDocuments:
         place = _place_of(document.folder)
         with self._lock:
             context = self._in_use.get(place)
-            if context is None or not _is_unchanged(context):
+            if context is None or with_id(context.documents[0]).id != document.id or not _is_unchanged(context):
                 context = self._in_use[place] = self._map_index(document)
             self._known[place] = document, context.index.tokens
             self._last[place] = context

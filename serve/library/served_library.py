@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from fnmatch import fnmatch
 from glob import has_magic
 from pathlib import Path
@@ -26,6 +27,7 @@ from ...library import catalogue
 from ...library.background.background_reader import start_reader
 from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue
 from ...library.batch.job import ReadingJob
+from ...library.file_state import CHANGED
 from ...library.file_texts import forget_texts
 from ...library.source_text import SourceText
 from ...runtime.llama import Llama
@@ -39,7 +41,7 @@ from ..engine.tasks import Report
 from ..request_error import RequestError
 from .file_json import document_as_json, upload_as_json
 from .mapped_documents import MappedDocuments
-from .served_document import ServedDocument, with_id
+from .served_document import ServedDocument, of_current_versions, with_id
 from .upload_folder import UploadFolder, file_name, find_upload, is_in_folder, uploads_of
 
 if TYPE_CHECKING:
@@ -81,7 +83,6 @@ class ServedLibrary:
             identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(shares)
         ]
         self._folder = UploadFolder(uploads_of(library))
-        self._later_names: dict[str, str] = {}  # of files that were uploaded again, with their ids
         self._has_taken = False
         self._watching: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -92,6 +93,7 @@ class ServedLibrary:
     def _uploads(self) -> dict[str, QueuedDocument]:
         """Return the uploads that are being read or could not be, by id, newest first; take those that were read."""
         uploads = self._queue.uploads(self._library.folder)
+        self._folder.refresh()  # another server may have taken uploads
         for upload in uploads:
             if upload.folders:
                 self._take(upload)
@@ -109,7 +111,15 @@ class ServedLibrary:
         self._queue.remove(upload)
         self._has_taken = True
 
-    def _indexes(self) -> Iterator[ServedDocument]:
+    async def look(self) -> None:
+        """See what became of the files of documents, beside the event loop: those that were touched are read."""
+        await asyncio.to_thread(self._indexes)
+
+    def _indexes(self) -> list[ServedDocument]:
+        """Return the documents, the newest first, without older versions of their files."""
+        return of_current_versions(list(self._all_indexes()))
+
+    def _all_indexes(self) -> Iterator[ServedDocument]:
         """Yield each document whose index fits the model's attention, the newest first."""
         snapshot = LibrarySnapshot(self._library)
         for folder, manifest in snapshot.indexes:
@@ -132,8 +142,8 @@ class ServedLibrary:
         if self._folder.holds(path):
             return Path(path).parent.name
         if "part" in described:
-            version = f"{path} {described.get('mtime_ns')} {described.get('bytes')}"
-            return f"file-{hashlib.sha256(version.encode()).hexdigest()[:24]}"
+            version = described.get("content") or f"{described.get('mtime_ns')} {described.get('bytes')}"
+            return f"file-{hashlib.sha256(os.fsencode(f'{path} {version}')).hexdigest()[:24]}"
         return f"file-{described['sha256'][:24]}"
 
     def _folders_of(self, document_id: str, origin: str = "") -> list[str]:
@@ -189,12 +199,21 @@ class ServedLibrary:
             if not self.knows(reference) and (file := find_upload(self.others, reference)) is not None:
                 await self.add_bytes(file.name, await asyncio.to_thread(file.read_bytes))
 
-    def file_of(self, document_id: str) -> Path | None:
-        """Return the file of a document, if it is there; None without one."""
+    def file_of(self, document_id: str) -> tuple[Path, str]:
+        """Return the file of a document, and the hash of the bytes that were indexed, or its first digits, if known.
+
+        Raise RequestError if the file is not there, or has changed.
+        """
         upload, document_id = self._uploads().get(document_id), self._folder.copied(document_id)
-        paths = [str(upload.file)] if upload is not None else []
-        paths += [each.described.get("path", "") for each in self._indexes() if each.id == document_id]
-        return next((Path(path) for path in paths if path and os.path.isfile(path)), None)
+        if upload is not None:
+            return upload.file, _content_of(document_id)
+        for each in self._indexes():
+            if each.id == document_id and each.version is not None and os.path.isfile(each.version.path):
+                content = each.version.content or (_content_of(document_id) if self._is_upload(each) else "")
+                if each.state == CHANGED:
+                    raise RequestError(f"{each.file_name} has changed since it was indexed.", 404, "not_found")
+                return Path(each.version.path), content
+        raise RequestError("The file of this document is not there.", 404, "not_found")
 
     async def open_at(self, document: ServedDocument) -> Context:
         """Open an indexed document. Raise OctavoError if its index is damaged."""
@@ -222,15 +241,10 @@ class ServedLibrary:
         for document in finished:
             if document.id == reference:
                 return document.parts(other for other in finished if other.id == reference)
-        for name, upload in reading.items():
-            if reference in (name, upload.name):
-                return [upload]
-        for document in finished:
-            if document.name == reference:
-                return [document]
-        for document in finished:
-            if document.file_name == reference:
-                return document.parts(finished)
+        if reference in reading:
+            return [reading[reference]]
+        if named := self._newest_named(reference, finished, reading):
+            return named
         found: list[ServedDocument | QueuedDocument] = []
         found += [document for document in finished if is_in_folder(self._folders_of_read(document), reference)]
         found += [upload for name, upload in reading.items() if is_in_folder(self._folders_of(name), reference)]
@@ -241,13 +255,29 @@ class ServedLibrary:
         for name, upload in uploads.items():
             if not found and upload.problem and reference in (name, upload.name):
                 raise RequestError(f"{upload.name} could not be read: {upload.problem}")
-        known = self._later_names.get(reference)
-        if not found and known is not None:
-            found += next((document.parts(finished) for document in finished if document.id == known), ())
-            found += [] if found or known not in reading else [reading[known]]
+        if not found and (older := next((each for each in self._all_indexes() if each.id == reference), None)):
+            changed = f"{older.file_name} has changed, and was indexed again: name the file, or its new id."
+            raise RequestError(changed, 404, "not_found")
         if not found:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
         return found
+
+    def _newest_named(
+        self, name: str, finished: Sequence[ServedDocument], reading: Mapping[str, QueuedDocument]
+    ) -> Sequence[ServedDocument | QueuedDocument]:
+        """Return the document with a name, or all parts of it: the one that got the name last. None without one."""
+        found: list[tuple[float, Sequence[ServedDocument | QueuedDocument]]] = []
+        for document_id, upload in reading.items():
+            given = self._folder.names_of(document_id)
+            if name in given or name == upload.name:
+                found.append((given.get(name, upload.asked), [upload]))
+        for document in finished:
+            given = self._folder.names_of(document.id)
+            if name in given or name in (document.name, document.file_name):
+                made = datetime.fromisoformat(document.manifest["created"]).timestamp()
+                parts = [document] if name == document.name else document.parts(finished)
+                found.append((given.get(name, made), parts))
+        return max(found, key=lambda each: each[0], default=(0.0, []))[1]
 
     def _map_index(self, document: ServedDocument) -> Context:
         index, manifest = open_index(document.folder, self._library.model_hash)
@@ -286,16 +316,14 @@ class ServedLibrary:
         finished, uploads = self._documents()
         upload = uploads.get(document_id)
         is_read = any(document.id == document_id for document in finished)
-        if is_read or (upload is not None and not upload.problem):
-            self._later_names[file_name(name)] = document_id
-        else:
+        if not is_read and (upload is None or upload.problem):
             if upload is not None:
                 self._queue.remove(upload)
             document_id = f"file-{hashlib.sha256(data).hexdigest()[:24]}"
             file = await asyncio.to_thread(self._folder.store, document_id, name, data)
             self._queue_upload(file)
             self._watch()
-        self._folder.add_folder(document_id, folder)
+        await asyncio.to_thread(self._folder.note_upload, document_id, file_name(name), folder)
         return document_id
 
     def resume(self) -> None:
@@ -419,8 +447,10 @@ class ServedLibrary:
         await asyncio.to_thread(forget_texts, [self._library.folder], set(sources).__contains__)
 
     async def _remove_indexes(self, document_id: str) -> int:
-        """Remove the indexes of a document or of its parts; return how many there were."""
-        folders = [document.folder for document in self._indexes() if document.id == document_id]
+        """Remove the indexes of a document, or of its parts, and of older versions of its file; return how many."""
+        documents = list(self._all_indexes())
+        files = {each.version.path for each in documents if each.id == document_id and each.version}
+        folders = [each.folder for each in documents if each.id == document_id or str(each.path) in files]
         for folder in folders:
             await asyncio.to_thread(catalogue.remove, folder)
         await asyncio.to_thread(self._close_removed)
@@ -431,3 +461,8 @@ class ServedLibrary:
         for task in filter(None, (self._watching, self._looking)):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+def _content_of(document_id: str) -> str:
+    """Return the first digits of the hash of an upload's bytes, from its id."""
+    return document_id.removeprefix("file-")
