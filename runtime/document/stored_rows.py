@@ -57,7 +57,7 @@ def is_format(rows: np.ndarray) -> bool:
 
 
 def converted(rows: np.ndarray, dtype: np.dtype, split: int = 0) -> np.ndarray:
-    """Return rows of q8_0 as those of its other format, of this type, rounded once more.
+    """Return rows of q8_0 in its other format, of this type, rounded once more.
 
     Parameters
     ----------
