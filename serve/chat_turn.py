@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..ask.answer.grounding import unfounded
-from ..ask.answer.notices import notices_of_changed, notices_of_unfounded, notices_of_whole
+from ..ask.answer.notices import notices_of_unfounded, notices_of_whole
 from ..ask.context.answer_context import Context
 from ..ask.search.question_kinds import asks_about_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
@@ -198,9 +198,7 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
                     missing = await asyncio.to_thread(_unfounded, server, turn, request.context, written)
                     about_whole = asks_about_whole(questions_of(turn.messages)[0])
                     of_whole = notices_of_whole(about_whole, request.context.share.share)
-                    changed = await asyncio.to_thread(notices_of_changed, request.context.documents)
-                    more = {**notices_of_unfounded(missing), **changed, **of_whole}
-                    event = replace(event, notices={**event.notices, **more})
+                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing), **of_whole})
                 yield Finished(reason, event)
 
 
