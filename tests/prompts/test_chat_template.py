@@ -4,8 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from octavo.prompts.chat_template import EPOCH, ChatTemplate, TemplateError
-from octavo.prompts.marked_messages import Piece, joined
+from octavo.prompts.chat_template import EPOCH, ChatTemplate, Piece, TemplateError
 
 EACH, END = "{% for m in messages %}", "{% endfor %}"
 CHATML = EACH + "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n" + END + "<|im_start|>assistant\n"
@@ -15,6 +14,10 @@ ASKED = [{"role": "user", "content": " Who is <b>she</b>? \n"}]
 def pieces_of(source, messages, tools=None, **options):
     template = ChatTemplate(source, {"eos_token": "</s>", "bos_token": "<s>"})
     return template.pieces(messages, tools, options, is_text=lambda text: "<|" not in text)
+
+
+def joined(pieces):
+    return "".join(piece.text for piece in pieces)
 
 
 def written(pieces):

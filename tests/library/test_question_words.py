@@ -1,8 +1,8 @@
-"""Which words of a question say something about its subject."""
+"""Which words of a question say something about its subject, and questions about a whole text."""
 
 import pytest
 
-from octavo.library.function_words import says_something, subject_words, with_subject
+from octavo.library.question_words import asks_about_whole, needs_whole, says_something, subject_words, with_subject
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,33 @@ def test_a_question_without_a_subject_has_that_of_the_one_before():
     assert with_subject("Why?", "Who sank the Petrel?") == ("Who sank the Petrel?\nWhy?", "")
     assert with_subject("Why at night?", "Who sank the Petrel?") == ("Why at night?", "Who sank the Petrel?")
     assert with_subject("Why?", "") == ("Why?", "")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Summarise the report.",
+        "Give me a summary",
+        "What are the main points?",
+        "List all ships.",
+        "What is this about?",
+        "How many ships does the text mention?",
+        "How often is the captain named?",
+        "Fasse den Text zusammen.",
+        "De quoi parle ce livre ?",
+    ],
+)
+def test_what_is_about_a_whole_needs_it(question):
+    assert needs_whole(question)
+    assert asks_about_whole(question)
+
+
+@pytest.mark.parametrize("question", ["How many sacks did he have?", "What is the number of the flat?", "Wie viele?"])
+def test_a_number_may_stand_in_one_place(question):
+    assert not needs_whole(question)
+    assert asks_about_whole(question)
+
+
+@pytest.mark.parametrize("question", ["Who painted the lighthouse?", "What must a member do?", "Why?"])
+def test_what_is_about_a_place_does_not(question):
+    assert not asks_about_whole(question)
