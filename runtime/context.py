@@ -19,7 +19,8 @@ from ..system.threads import waiting
 from .cache.kv_cache import KVCache
 from .devices.protocol import Device, ExecutorArguments
 from .document.cache_layer import Rows
-from .document.index import Index, KeptState
+from .document.index import Index
+from .document.kept_state import KeptState
 from .graph import ggml, hook
 from .graph.attention_nodes import AttentionNode, cache_layers, silent_llama_cpp
 from .methods.assignment import assign
@@ -131,6 +132,13 @@ class Context(internals.LlamaContext):
             return None
         return KeptState(self.cache.n_tokens, self._states.read(self.sequence.recurrent))
 
+    def state_blob(self) -> np.ndarray:
+        """Return the present recurrent state as llama.cpp reads it, uint8; empty if there is none."""
+        state = self.state()
+        if self._states is None or state is None or not state.arrays:
+            return np.zeros(0, np.uint8)
+        return self._states.blob(state.arrays)
+
     def keep_state(self) -> None:
         """Keep the present recurrent state, so that the sequence can return to it. Do nothing without one."""
         if (state := self.state()) is not None and self.sequence.recurrent is not None:
@@ -164,7 +172,7 @@ class Context(internals.LlamaContext):
         if state.n_tokens != n_tokens:
             raise OctavoError("The recurrent state of these tokens was not kept: read them again.")
         recurrent.forget(n_tokens)
-        self._states.put(recurrent, state.data)
+        self._states.put(recurrent, state.arrays)
 
     def use(self, assignments: list[Assignment]) -> None:
         """Attend by other methods from the next step on.
@@ -359,7 +367,7 @@ class Context(internals.LlamaContext):
 
     def get_state_size(self) -> int:
         state = self.state()
-        return self.cache.n_tail * self.cache.row_bytes + (0 if state is None else state.data.nbytes)
+        return self.cache.n_tail * self.cache.row_bytes + (0 if state is None else state.n_bytes)
 
     @contextmanager
     def attending_share(self, share: float) -> Iterator[None]:

@@ -224,7 +224,7 @@ class Llama(DropIn):
         layers = cache_layers(nodes, kv_type)
         self.on_metal, self._layers = device.name == METAL, layers
         attention = self._prepared(self.attention)
-        resolved = attention.resolve(None, self.on_metal)
+        resolved = attention.resolve_for(None, self.on_metal)
         self.sequence.attention, self.sequence.resolved_attention = attention, resolved
         self._ctx.close()
         context = Context(
@@ -265,7 +265,7 @@ class Llama(DropIn):
         if isinstance(attention, str):
             attention = self.attention.parsed(attention, budget=budget)
         attention = self._prepared(attention)
-        self._use(attention.resolve(self.context.cache.document, self.on_metal))
+        self._use(attention.resolve_for(self.context.cache.document, self.on_metal))
         self.sequence.attention = attention
 
     def _prepared(self, attention: Attention) -> Attention:
@@ -310,7 +310,7 @@ class Llama(DropIn):
 
     def _follow(self, document: Index | None) -> None:
         """Resolve `auto` for the next document. If the choice changes, forget everything."""
-        resolved = self.attention.resolve(document, self.on_metal)
+        resolved = self.attention.resolve_for(document, self.on_metal)
         if resolved != self.resolved_attention:
             self.context.attach(None)
             self._use(resolved)
@@ -473,7 +473,7 @@ class Llama(DropIn):
         self.prefill([max(self.token_bos(), 0)])
         state = self.context.state()
         self.reset()
-        return 0 if state is None else state.data.nbytes
+        return 0 if state is None else state.n_bytes
 
     def logits(self) -> np.ndarray:
         """Return a copy of the logits after the last evaluated token: (n_vocab,) f32."""

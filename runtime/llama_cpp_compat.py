@@ -15,7 +15,7 @@ from llama_cpp.llama import LlamaState
 
 from ..errors import OctavoError
 from .context import Context
-from .document.index import KeptState
+from .document.kept_state import KeptState, arrays_of
 from .methods.attention import Attention
 from .sequences.sequence import TokenSequence, n_common
 
@@ -174,8 +174,7 @@ class DropIn(llama_cpp.Llama):
         if cache.document is not None:
             raise OctavoError("The state over an attached document cannot be saved: the index holds the document.")
         rows = b"".join(part.tobytes() for layer in range(len(cache.layers)) for part in cache.rows(layer))
-        state = self._ctx.state()
-        rows += b"" if state is None else state.data.tobytes()
+        rows += self._ctx.state_blob().tobytes()
         return LlamaState(
             input_ids=self.input_ids.copy(),
             scores=self._scores.copy(),
@@ -203,8 +202,8 @@ class DropIn(llama_cpp.Llama):
             layers.append(rows)
         self._ctx.attach(None)
         self.n_tokens = 0
-        data = np.frombuffer(state.llama_state, np.uint8)[n_rows:]
-        states = [KeptState(state.n_tokens, data)] if is_hybrid else []
+        blob = np.frombuffer(state.llama_state, np.uint8)[n_rows:]
+        states = [KeptState(state.n_tokens, arrays_of(blob))] if is_hybrid else []
         self.extend(state.input_ids[: state.n_tokens], layers, states)
         self.scores[: len(state.scores)] = state.scores
         self._seed = state.seed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 from ...convert.identity import RowSource
 from ...errors import OctavoError
 from ...runtime.document.cache_layer import Rows
-from ...runtime.document.index import KeptState
+from ...runtime.document.kept_state import BLOB, KeptState, kept_state
 from ...runtime.llama import Llama
 from ...system.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
 from .history import History, Message
@@ -24,7 +25,7 @@ _VERSION = 1
 #: What decides the numbers of models that run as their files say (`RowSource.numbers`).
 _ORDINARY = {"rope": [0.0, 0.0]}
 
-#: Prefix of the names of arrays with recurrent states; the number of tokens follows.
+#: Prefix of the names of arrays of recurrent states; the number of tokens and the array's own name follow.
 _STATE = "state."
 
 #: Why a conversation was saved: by the user ("named"), or automatically by `chat` or `ask`.
@@ -179,7 +180,8 @@ def write_conversation(path: Path, conversation: Conversation, source: RowSource
     }
     for i, (keys, values) in enumerate(conversation.rows):
         arrays |= {f"keys.{i}": keys, f"values.{i}": values}
-    arrays |= {f"{_STATE}{state.n_tokens}": state.data for state in conversation.states}
+    for state in conversation.states:
+        arrays |= {f"{_STATE}{state.n_tokens}.{name}": array for name, array in state.arrays.items()}
     make_private(path.parent)
     write_arrays(path, arrays)
 
@@ -236,13 +238,20 @@ def read_conversation(path: Path, source: RowSource, checked: bool = True) -> Co
             follows=str(header["follows"]),
             tokens=arrays["tokens"].tolist(),
             rows=[(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(n_layers)],
-            states=[
-                KeptState(n_tokens, arrays[f"{_STATE}{n_tokens}"])
-                for n_tokens in sorted(int(name.removeprefix(_STATE)) for name in arrays if name.startswith(_STATE))
-            ],
+            states=_states_in(arrays),
             unread=[int(token) for token in header["unread"]],
             last=header["last"] and Turn(*header["last"]),
             history=History(*header["history"]) if header.get("history") else None,
         )
     except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
         raise OctavoError(f"{path} is not a conversation that octavo saved, or is damaged.") from problem
+
+
+def _states_in(arrays: dict[str, np.ndarray]) -> list[KeptState]:
+    """Return the recurrent states in a file. Raise ValueError for others. Older files have blobs of llama.cpp."""
+    states: defaultdict[int, dict[str, np.ndarray]] = defaultdict(dict)
+    for name, array in arrays.items():
+        if name.startswith(_STATE):
+            n_tokens, _, kind = name.removeprefix(_STATE).partition(".")
+            states[int(n_tokens)][kind or BLOB] = array
+    return [kept_state(n_tokens, own) for n_tokens, own in sorted(states.items())]

@@ -58,7 +58,6 @@ class ScorerMethod(Method):
         return share
 
     def n_items(self, heads: Heads) -> int:
-        """Return the number of items to score in one head."""
         return padded(heads.n_chunks * (CHUNK_ROWS // self.item_rows))
 
     def start(self, heads: Heads, index: Index | None) -> None:

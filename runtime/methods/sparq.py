@@ -78,12 +78,10 @@ class SparQ(ScorerMethod):
 
     @property
     def hooks(self) -> Hooks:  # type: ignore[override]
-        """Return the compiled functions of the layout."""
         return HOOKS_OF_ONE_COPY if self.layout == ONE else HOOKS
 
     @property
     def reads_columns(self) -> bool:  # type: ignore[override]
-        """Return whether the method reads components from the rows."""
         return self.layout == ONE
 
     @property
@@ -93,12 +91,10 @@ class SparQ(ScorerMethod):
 
     @property
     def least_rows(self) -> int:  # type: ignore[override]
-        """Return the number of rows to select whatever the budget."""
         return self.k or LEAST_ROWS
 
     @property
     def on_metal(self) -> bool:  # type: ignore[override]
-        """Return whether the shader part supports these parameters."""
         return (self.components, self.temperature, self.layout, self.select) == (SPREAD, SPREAD, TWO, GROUP)
 
     def item_bytes(self, heads: Heads) -> np.ndarray:
@@ -117,7 +113,6 @@ class SparQ(ScorerMethod):
         return share
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return the bytes of a chunk's data for selection."""
         return moments_bytes(shape) if self.layout == ONE else extras_bytes(shape)
 
     def n_items(self, heads: Heads) -> int:

@@ -102,23 +102,19 @@ class Squeezed(Method):
 
     @property
     def hooks(self) -> Hooks:  # type: ignore[override]
-        """Return the compiled functions."""
         return self.rest_hooks if self.estimates else self.lookup_hooks
 
     @property
     def document_arrays(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Return the fields of the state that are addresses of a document's arrays."""
         return (*self.lookup_arrays, *(self.rest_arrays if self.estimates else ()))
 
     @property
     def clustering(self) -> dict[str, Any]:  # type: ignore[override]
-        """Return the parameters of a document's clustering that differ from the defaults."""
         wanted = {"keys": (self.keys, "raw"), "centroid_share": (self.centroids, 0.05)}
         return {name: value for name, (value, usual) in wanted.items() if value != usual}
 
     @property
     def on_metal(self) -> bool:  # type: ignore[override]
-        """Return whether the shaders support these parameters."""
         return self.threshold == "step" and self.for_metal().rules in (0, LOOKUP_APART)
 
     def for_metal(self) -> Squeezed:
@@ -145,7 +141,6 @@ class Squeezed(Method):
         return Calibration(self.threshold, queries, self.select, self.levels)
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return the bytes of a chunk's data for selection."""
         if self.tail == "exact":
             return 0
         return extras_bytes(shape) if self.estimates else lookup_extras_bytes(shape)

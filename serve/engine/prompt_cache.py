@@ -122,7 +122,7 @@ class PromptCache:
         if not self._most_bytes or not conversation.rows:
             return
         n_bytes = sum(rows.nbytes for layer in conversation.rows for rows in layer)
-        n_bytes += sum(state.data.nbytes for state in conversation.states)
+        n_bytes += sum(state.n_bytes for state in conversation.states)
         if n_bytes <= self._most_bytes:
             self._writer.submit(self._write, conversation)
 

@@ -16,7 +16,7 @@ from ...errors import OctavoError
 from ...library.source_text import SourceText
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.document.cache_layer import Rows
-from ...runtime.document.index import KeptState
+from ...runtime.document.kept_state import KeptState
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import Attention
 from ...runtime.sequence_pool import SequencePool
