@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..document.index import Index, KeptExtras
+from ..process.interruption import shielded
 from .tail import Tail
 
 
@@ -33,18 +34,21 @@ def derive_extras(document: Index, heads: Sequence[HeadWithDocument]) -> None:
     unknown = of_names.pop("", [])
     missing = {name: own for name, own in of_names.items() if not _take(document.extras.get(name), own)}
     unknown += [head for own in missing.values() for head in own]
-    with ThreadPoolExecutor() as pool:  # compiled code releases the GIL
-        list(pool.map(lambda head: _derive(head.tail), unknown))
+    with shielded() as interruption, ThreadPoolExecutor() as pool:  # compiled code releases the GIL
+        done = list(pool.map(lambda head: not interruption.came and _derive(head.tail), unknown))
+    if not all(done):
+        raise KeyboardInterrupt
     for name, own in missing.items():
         document.extras[name] = _kept(own)
 
 
-def _derive(tail: Tail) -> None:
-    """Compute a tail's extras from its rows."""
+def _derive(tail: Tail) -> bool:
+    """Compute a tail's extras from its rows. Return True."""
     for number, chunk in enumerate(tail.chunks):
         if chunk is not None:
             tail.append_to_extras(*tail.rows_of_chunk(number))
     tail.run_after_step()
+    return True
 
 
 def _take(kept: KeptExtras | None, heads: Sequence[HeadWithDocument]) -> bool:

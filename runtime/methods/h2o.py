@@ -66,5 +66,5 @@ class H2O(EvictingMethod):
 
     def start_extras(self, shape: Shape, extras: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
         """Write the positions of copied rows, and their attention."""
-        positions, attention = positions_and_attention(shape, extras)
+        positions, attention, _ = positions_and_attention(shape, extras)
         positions[: len(position)], attention[: len(mass)] = position, mass

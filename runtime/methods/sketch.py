@@ -123,6 +123,11 @@ class Sketch(Method):
         if self.quality:
             state["n_rows"], state["n_most"] = BY_QUALITY, rows
 
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Attend to all rows exactly, as batches do."""
+        super().before_batch(heads, index, n_tokens)
+        heads.state["n_rows"] = n_tokens
+
 
 def _trained_rows(n_ready: np.ndarray) -> np.ndarray:
     """Return on how many rows codebooks are found where n_ready blocks get codes: TRAINED, its double, and so on."""

@@ -142,6 +142,11 @@ class SparQ(ScorerMethod):
         state["n_recent"] = np.ceil(self.recent * np.minimum(state["n_own"], state["n_rows"]))
         state["n_bytes"] = np.where((apart | (self.layout == ONE)) & (self.k == 0), budget * n_tokens, 0)
 
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Select all rows, as batches do."""
+        self.before_step(heads, index, n_tokens)
+        heads.state["n_rows"] = heads.state["n_own"] = n_tokens
+
     def _components(self, heads: Heads, budget: np.ndarray, n_tokens: int) -> np.ndarray:
         """Return the number of components that score rows.
 

@@ -14,7 +14,16 @@ from ...cpu_kernels.layout.scores import ITEMS_STEP, padded
 from ...cpu_kernels.methods.squeezed import HOOKS, HOOKS_WITH_ESTIMATE, STATE, extras_bytes
 from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
-from ...cpu_kernels.select.cluster_items import BATCH_MEAN, BATCH_UNION, BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART
+from ...cpu_kernels.select.cluster_items import (
+    BATCH_MEAN,
+    BATCH_UNION,
+    BY_HEAD,
+    BY_THRESHOLD,
+    ESTIMATE,
+    EVERYTHING,
+    EXACT_TAIL,
+    LOOKUP_APART,
+)
 from ...cpu_kernels.select.cluster_means import mean_value_bytes
 from ...cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS, lookup_extras_bytes, order_of
 from ..document.index import Calibration, Index, ThresholdCurve
@@ -206,17 +215,24 @@ class Squeezed(Method):
     def start(self, heads: Heads, index: Index | None) -> None:
         """Set the rules, and the measured thresholds for the budget (see runtime/document/thresholds.py)."""
         state, curve = heads.state, self.curve_of(index)
-        state["rules"], state["n_bytes"], state["threshold"] = self.rules, -1, -1
+        state["rules"], state["n_bytes"], state["threshold"] = self.rules, BY_THRESHOLD, -1
         if index is not None and curve is not None:
             self.set_thresholds(heads, curve, self.shares_of(heads, index, curve))
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Set the bytes that a step reads, unless measured thresholds decide."""
         if self.curve_of(index) is not None:
+            heads.state["n_bytes"] = BY_THRESHOLD
             return
         n_rows = (self.tokens or self.budget * n_tokens) * heads.scale
-        heads.state["n_bytes"] = np.where(n_rows < n_tokens, np.rint(n_rows * heads.token_bytes), -1)
+        heads.state["n_bytes"] = np.where(n_rows < n_tokens, np.rint(n_rows * heads.token_bytes), BY_THRESHOLD)
         heads.state["least_share"] = self.least_share(n_tokens)
+
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Select all clusters, unless batches have a rule of their own."""
+        super().before_batch(heads, index, n_tokens)
+        if self.batch == "all":
+            heads.state["n_bytes"] = EVERYTHING
 
     def set_thresholds(self, heads: Heads, curve: ThresholdCurve, shares: np.ndarray) -> None:
         """Set the thresholds with which each head reads a share of a document, on average."""

@@ -57,9 +57,9 @@ def counted(monkeypatch):
     computed = []
     decode = octavo.runtime.context.Context.decode
 
-    def count(self, batch):
+    def count(self, batch, *more):
         computed.append(batch.n_tokens())
-        decode(self, batch)
+        decode(self, batch, *more)
 
     monkeypatch.setattr("octavo.runtime.context.Context.decode", count)
     return computed
