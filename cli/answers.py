@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .render import ThoughtPrinter, notice, print_json, signs_of_life, stream
+from .render import ThoughtPrinter, as_json, notice, print_json, signs_of_life, stream
 from .sampling import SHOW
 from .show_sources import show_sources, sources_as_json
 
@@ -191,4 +190,4 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
 
 def print_line(value: dict[str, Any]) -> None:
     """Print an object as one line of JSON."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    click.echo(as_json(value))

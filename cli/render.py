@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,7 @@ import click
 
 from ..errors import spoken
 from ..progress import clock, compiled_for
-from .fitting import Wrapper, columns_of, shortened, wrapped
+from .fitting import Wrapper, columns_of, plain, shortened, wrapped
 
 #: Seconds between lines about a task, without a terminal for a bar.
 SECONDS_BETWEEN_LINES = 10
@@ -25,6 +26,9 @@ NAMES_SHARE, WITH_SPEED = 3, 76
 
 #: The bars that are drawn now. What is printed meanwhile stands above them.
 _drawn: list[Any] = []
+
+#: Control characters that JSON allows in strings.
+_LATE_CONTROLS = re.compile("[\x7f-\x9f]")
 
 #: Whether only answers, results and errors are printed.
 _is_quiet = False
@@ -99,7 +103,14 @@ def spinning(task: str) -> Iterator[Any]:
 
 def print_json(value: Any) -> None:
     """Print a result as JSON."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    click.echo(as_json(value, indent=2))
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, in which a terminal finds no control characters: JSON itself escapes only some."""
+    return _LATE_CONTROLS.sub(
+        lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False, indent=indent)
+    )
 
 
 def stream(pieces: Iterable[str]) -> None:
@@ -109,7 +120,7 @@ def stream(pieces: Iterable[str]) -> None:
     last = ""
     try:
         for piece in pieces:
-            shown = wrapper.add(piece) if wrapper else piece
+            shown = wrapper.add(piece) if wrapper else plain(piece)
             last = shown or last
             click.echo(shown, nl=False)
     finally:
@@ -131,7 +142,7 @@ class ThoughtPrinter:
     def add(self, text: str) -> None:
         """Print a piece of a thought."""
         self._began |= bool(text)
-        self._print(self._wrapper.add(text) if self._wrapper else text)
+        self._print(self._wrapper.add(text) if self._wrapper else plain(text))
 
     def end(self) -> None:
         """End the thought with a blank line, if there was one."""

@@ -47,6 +47,9 @@ EPOCH = datetime(2000, 1, 1)
 #: The time that templates receive; None for the present one.
 _TIME: ContextVar[datetime | None] = ContextVar("_TIME", default=None)
 
+#: The numbers by which a template chooses; None for any.
+_RANDOM: ContextVar[random.Random | None] = ContextVar("_RANDOM", default=None)
+
 #: The variable with words for a template to find after the last question, such as "/no_think".
 LAST_WORDS = "octavo_last_words"
 
@@ -100,6 +103,7 @@ class ChatTemplate:
         except Exception as problem:  # Jinja's
             raise _failure(problem) from problem
         self._formatter.strftime_now = _strftime
+        self._formatter._environment.environment.filters["random"] = _chosen
         self._words: set[str] | None = None
         self._parts_at = lru_cache(maxsize=4096)(self._parts)
 
@@ -304,13 +308,17 @@ def _strftime(form: str) -> str:
 @contextmanager
 def _at(time: datetime) -> Iterator[None]:
     """Give templates another time, and the same random numbers."""
-    token, state = _TIME.set(time), random.getstate()
-    random.seed(0)
+    token, numbers = _TIME.set(time), _RANDOM.set(random.Random(0))
     try:
         yield
     finally:
-        random.setstate(state)
+        _RANDOM.reset(numbers)
         _TIME.reset(token)
+
+
+def _chosen(values: Sequence[Any]) -> Any:
+    """Return a random one of some values, as Jinja's filter does, but not by numbers that other threads share."""
+    return (_RANDOM.get() or random).choice(values)
 
 
 def _may_be_sought(string: str) -> bool:

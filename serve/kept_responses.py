@@ -23,7 +23,7 @@ class KeptResponse(NamedTuple):
     @property
     def length(self) -> int:
         """Return about how many characters it takes."""
-        return len(json.dumps(self.items))
+        return len(json.dumps(self.items)) + len(json.dumps(self.response))
 
 
 class KeptResponses:

@@ -14,6 +14,7 @@ import sys
 
 from ..errors import OctavoError
 from .work import CannotLoad, Sender, begin
+from .work_limits import TOO_MUCH_MEMORY
 
 
 def main() -> None:
@@ -23,13 +24,18 @@ def main() -> None:
     work = begin(sys.stdin.readline(), sender)
     try:
         for line in sys.stdin:
+            message = json.loads(line)
             try:
-                sender.send(result=work.do(json.loads(line)))
+                if (limits := work.limits(message)) is not None:
+                    limits.begin()
+                sender.send(result=work.do(message))
             except CannotLoad as problem:
                 sender.send(fatal=str(problem))
                 return
             except OctavoError as problem:
                 sender.send(error=str(problem))
+            except MemoryError:
+                sender.send(error=TOO_MUCH_MEMORY)
     except BrokenPipeError:  # the parent process is gone
         os._exit(1)
     work.close()

@@ -19,8 +19,8 @@ from .sheet_notes import sheet_notes
 #: The first and last cell of a merged one.
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell [^>]*?ref="([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"')
 
-#: Most cells of a sheet, empty and merged ones included: more than models read. Beyond the second number of empty cells,
-#: columns without any text are left out.
+#: Most cells of a sheet, empty and merged ones included: more than models read. Beyond the second number of empty
+#: cells, columns without any text are left out.
 _MOST_CELLS, _MOST_EMPTY = 3_000_000, 1_000_000
 
 #: The cells of a row by column, from 0.

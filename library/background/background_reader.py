@@ -68,7 +68,9 @@ class BackgroundReader:
         process = self._process
         process.pause(self._must_wait(document))
         with ThreadPoolExecutor(1) as pool:
-            reading = pool.submit(process.do, {"path": document.path}, _Notes(self._queue, document).receive)
+            reading = pool.submit(
+                process.do, {"path": document.path, "guarded": True}, _Notes(self._queue, document).receive
+            )
             while not wait([reading], _LOOK).done:
                 if process.pid not in (None, self._pid):
                     self._pid = process.pid

@@ -13,11 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ...library.document_work import DrawPages
-from ...workers.work import name_of
-from ...workers.worker_process import Died, WorkerProcess
+from ..http.requests import while_connected
 from ..library.upload_folder import forget_upload
-from ..request_error import RequestError
+from ..request_error import RequestError, without_folders
 from ..server_pool import pool_of
 from ..services import server_of
 
@@ -73,16 +71,10 @@ async def page(request: Request) -> Response:
     file = server_of(request).documents.file_of(request.path_params["id"])
     if file is None:
         raise RequestError("The file of this document is not there.", 404, "not_found")
-    process = WorkerProcess(name_of(DrawPages), {})
     asked = {"path": str(file), "page": request.path_params["label"], "quote": request.query_params.get("quote", "")}
-    try:
-        result = await asyncio.to_thread(process.do, asked, lambda message: None)
-    except Died as problem:
-        result = {"error": f"Drawing it ended with {problem}."}
-    finally:
-        await asyncio.to_thread(process.end)
+    result = await while_connected(request, server_of(request).pictures.do(asked))
     if "error" in result:
-        raise RequestError(result["error"], 404, "not_found")
+        raise RequestError(without_folders(result["error"]), 404, "not_found")
     drawn = result["result"]
     headers = {} if drawn["top"] is None else {"x-octavo-top": f"{drawn['top']:.4f}"}
     return Response(base64.b64decode(drawn["png"]), media_type="image/png", headers=headers)

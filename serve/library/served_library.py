@@ -41,7 +41,7 @@ from ...settings import PREFILLS
 from ...system.files import PARTIAL
 from ..engine.request import PromptProgress
 from ..engine.tasks import Report
-from ..request_error import RequestError
+from ..request_error import RequestError, without_folders
 from .file_json import document_as_json, upload_as_json
 from .served_document import ServedDocument, with_id
 from .upload_folder import UploadFolder, file_name, find_upload, is_in_folder, uploads_of
@@ -237,7 +237,7 @@ class ServedLibrary:
             found += [upload for upload in reading.values() if fnmatch(upload.name, reference)]
         for name, upload in uploads.items():
             if not found and upload.problem and reference in (name, upload.name):
-                raise RequestError(f"{upload.name} could not be read: {upload.problem}")
+                raise RequestError(f"{upload.name} could not be read: {without_folders(upload.problem)}")
         known = self._later_names.get(reference)
         if not found and known is not None:
             found += next((document.parts(finished) for document in finished if document.id == known), ())
@@ -377,7 +377,7 @@ class ServedLibrary:
         """Wait until a document is read; `report` receives how far it is. Raise RequestError if it cannot be read."""
         while (upload := self._uploads().get(document_id)) is not None:
             if upload.problem:
-                raise RequestError(f"{upload.name} could not be read: {upload.problem}")
+                raise RequestError(f"{upload.name} could not be read: {without_folders(upload.problem)}")
             self._queue.await_document(upload)
             self._watch()
             if report is not None and upload.total:
