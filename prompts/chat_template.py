@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from jinja2 import nodes
+from jinja2 import nodes, pass_context
 from llama_cpp import _internals as internals
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
@@ -316,7 +316,8 @@ def _at(time: datetime) -> Iterator[None]:
         _TIME.reset(token)
 
 
-def _chosen(values: Sequence[Any]) -> Any:
+@pass_context
+def _chosen(context: Any, values: Sequence[Any]) -> Any:
     """Return a random one of some values, as Jinja's filter does, but not by numbers that other threads share."""
     return (_RANDOM.get() or random).choice(values)
 
