@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,13 +150,24 @@ def cluster_keys(
     floats, n_segments = as_floats(keys, split), min(settings.n_segments(len(keys)), n_coarse)
     totals = np.array([len(keys), n_clusters, n_coarse])
     bounds = totals * np.arange(n_segments + 1)[:, None] // n_segments
+    n_keys, fine, coarse = np.diff(bounds, axis=0).T
+    fine = _fitted(fine, n_keys)
+    coarse = _fitted(coarse, fine)
     orders, starts, coarse_starts = [], [0], [0]
-    for (first, *_), (end, *_), counts in zip(bounds, bounds[1:], np.diff(bounds, axis=0), strict=False):
-        segment = _cluster_segment(floats[first:end], int(counts[1]), int(counts[2]), settings)
+    for i, (first, end) in enumerate(pairwise(bounds[:, 0])):
+        segment = _cluster_segment(floats[first:end], int(fine[i]), int(coarse[i]), settings)
         orders.append(segment.order + first)
         starts.extend(segment.starts[1:] + first)
         coarse_starts.extend(segment.coarse_starts[1:] + coarse_starts[-1])
     return HeadClusters(np.concatenate(orders), np.array(starts, np.int32), np.array(coarse_starts, np.int32))
+
+
+def _fitted(counts: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Return counts of segments that rounding may have made larger than they can be, with the excess in others."""
+    fitted: np.ndarray = np.minimum(counts, most)
+    room = np.repeat(np.arange(len(counts)), most - fitted)
+    np.add.at(fitted, room[: counts.sum() - fitted.sum()], 1)
+    return fitted
 
 
 def _cluster_segment(keys: np.ndarray, n_clusters: int, n_coarse: int, settings: ClusterSettings) -> HeadClusters:

@@ -29,10 +29,10 @@ from .document.index import Index
 from .graph.attention_nodes import attention_nodes, cache_layers, silent_llama_cpp
 from .llama_cpp_compat import DropIn
 from .methods import DENSE
-from .methods.assignment import assign
+from .methods.assignment import assign, excess
 from .methods.attention import Attention
 from .models import model_file
-from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx
+from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx, wants_extra_buffers
 from .sequences.sequence import TokenSequence
 from .store.index_check import check_fits
 from .store.plan import Plan
@@ -166,8 +166,20 @@ class Llama(DropIn):
         """Return the tokens of conversations; see `ConversationTokens`."""
         return ConversationTokens(self, has_document, system, options, at)
 
+    @property
+    def model_params(self) -> Any:
+        """Return llama.cpp's parameters of the model."""
+        return self._model_params
+
+    @model_params.setter
+    def model_params(self, params: Any) -> None:
+        """Take the parameters that llama-cpp-python starts from, which has no argument for these buffers."""
+        params.use_extra_bufts = self._extra_buffers
+        self._model_params = params
+
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
+        self._extra_buffers = wants_extra_buffers(path)
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         wants_named = str(arguments.get("chat_format")).startswith("chat_template.")
@@ -245,10 +257,17 @@ class Llama(DropIn):
         self.sequence.attention = attention
 
     def _prepared(self, attention: Attention) -> Attention:
-        """Return an attention with what depends on this model and this machine: the plan's layers, and step costs."""
+        """Return an attention with what depends on this model and this machine: the plan's layers, and step costs.
+
+        `auto` never selects where heads are larger than its method computes.
+        """
         if attention.plan is not None:  # gates cover all layers
             attention = replace(attention, plan=attention.plan.of_layers(self._layers))
-        costs = None if self.on_metal or attention.auto is None else self._step_costs
+        if self.on_metal or attention.auto is None:
+            return attention
+        if excess(attention.new_method(), self._layers):
+            return replace(attention, selects_from=None)
+        costs = self._step_costs
         return replace(attention, selects_from=costs.selects_from) if costs else attention
 
     @cached_property
@@ -258,9 +277,12 @@ class Llama(DropIn):
 
     def measure_steps(self) -> None:
         """Measure what a step costs, unless that is known or nothing depends on it. The model must be empty."""
-        if self.attention.auto is not None and not self.on_metal and self._step_costs is None:
+        attention = self.attention
+        if attention.auto is None or attention.selects_from is None or self.on_metal:
+            return
+        if self._step_costs is None:
             self._step_costs = keep_costs(self._layers, self.context_params.n_threads)
-            self.set_attention(self.attention)
+            self.set_attention(attention)
 
     @contextlib.contextmanager
     def attending(self, attention: Attention) -> Iterator[None]:

@@ -29,6 +29,9 @@ COARSE_KEPT = 0.5
 #: Bins of a histogram.
 BINS = 512
 
+#: Most query heads whose sums of a chunk replace the sizes of its items: two f32 each, in place of one of each row.
+MOST_SUMMED = CHUNK_ROWS // 2
+
 #: Scores that `exp_rows` takes at once.
 EXP_STEP = 4 * LANES
 
@@ -85,7 +88,7 @@ def chunk_sums_address(shape, head, number):
 def chunk_sums_of(shape, head):
     """View the two numbers that summarise the scores of each chunk of rows, (chunks, 2, group) f32.
 
-    They replace the sizes, which have space for a group of 128.
+    They replace the sizes, which have space for MOST_SUMMED query heads.
     """
     return array_at(sizes_address(head), (head.scratch_items // CHUNK_ROWS, 2, shape.group), np.float32)
 

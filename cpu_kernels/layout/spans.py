@@ -29,9 +29,6 @@ SPAN = np.dtype(
 #: In place of a set of query heads: the whole group.
 ALL_HEADS = 0
 
-#: Most query heads in a set: the bits of an int64.
-MOST_HEADS = 64
-
 #: More spans than any head has: methods do not know in advance how many they will write.
 _MANY = 1 << 40
 

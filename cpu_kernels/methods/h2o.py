@@ -19,10 +19,10 @@ from ..layout.scores import add_attention, fill, importance_address, list_addres
 from ..layout.spans import add_tail, add_tail_rows, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
-from ..numba_support.memory import copy_bytes, stack_floats
+from ..numba_support.memory import borrow, copy_bytes, give_back
 from ..numba_support.shape import Shape
 from ..numba_support.views import array_at, record_at
-from ..rows.rows import load_query
+from ..rows.rows import load_query, query_bytes
 from ..rows.tiles import CHUNK_ROWS
 from ..select.top_k import list_top
 
@@ -70,7 +70,9 @@ def score_kept(shape, head_address, query, part, n_parts):
     """Score a share of the stored rows, for one token: a `score` hook (see hooks.py)."""
     head = head_at(head_address)
     start, stop = share_of(head.n_tail, part, n_parts)
-    score_tail_rows(shape, head, load_query(shape, query, stack_floats(shape)), start, stop)
+    room = borrow(query_bytes(shape))
+    score_tail_rows(shape, head, load_query(shape, query, room), start, stop)
+    give_back(room, query_bytes(shape))
     return 0
 
 
@@ -80,7 +82,7 @@ def select_kept(shape, head_address, query, n_tokens, spans_address):
     head, spans = head_at(head_address), spans_to_fill(spans_address)
     first_new = head.n_tail - n_tokens
     fill(importance_address(head), 0, -(-head.n_tail // LANES) * LANES, float32(0))
-    room = stack_floats(shape)
+    room = borrow(query_bytes(shape))
     for token in range(n_tokens):
         n_visible = first_new + token + 1
         if n_tokens > 1:
@@ -88,6 +90,7 @@ def select_kept(shape, head_address, query, n_tokens, spans_address):
             score_tail_rows(shape, head, loaded, 0, n_visible)
         for g in range(shape.group):
             add_attention(head, g, n_visible)
+    give_back(room, query_bytes(shape))
     _count_attention(shape, head, first_new)
     head.bytes_read += head.n_tail * shape.row_bytes
 

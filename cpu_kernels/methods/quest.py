@@ -23,10 +23,11 @@ from numba.extending import intrinsic
 
 from ..layout.head import chunk_at, chunk_extras, head_at, tail_key
 from ..layout.hooks import Hooks
+from ..layout.limits import Limits
 from ..layout.scores import ITEMS_STEP, scores_address, share_of
 from ..numba_support.compile import kernel
-from ..numba_support.memory import stack_floats
-from ..numba_support.shape import SHAPE, Shape, ShapeParts
+from ..numba_support.memory import borrow, give_back
+from ..numba_support.shape import MOST, SHAPE, Shape, ShapeParts
 from ..numba_support.vector import HALF, Emit, constant
 from ..numba_support.views import array_at
 from ..rows.rows import dot, widen_row
@@ -39,6 +40,9 @@ PAGE_ROWS = 16
 #: Pages of a chunk, which are scored together.
 CHUNK_PAGES = CHUNK_ROWS // PAGE_ROWS
 assert ITEMS_STEP % CHUNK_PAGES == 0
+
+#: Of the shape of a page's bounds, two keys long.
+LIMITS = Limits(MOST // 2)
 
 
 def extras_bytes(shape: Shape) -> int:
@@ -82,10 +86,11 @@ def _bound(typing: Any, shape: Any, key: Any, bounds: Any, is_first: Any) -> Any
 @kernel
 def append_to_pages(shape, head_address, start, stop):
     """Add stored keys to the bounds of their pages: an `append` hook (see hooks.py)."""
-    head, floats = head_at(head_address), stack_floats(shape)
+    head, floats = head_at(head_address), borrow(4 * shape.head_dim)
     for row in range(start, stop):
         widen_row(shape, tail_key(shape, head, row), floats)
         _bound(shape, floats, page_bounds(shape, head, row // PAGE_ROWS), row % PAGE_ROWS == 0)
+    give_back(floats, 4 * shape.head_dim)
     return 0
 
 
@@ -94,11 +99,13 @@ def score_pages(shape, head_address, query, part, n_parts):
     """Compute the upper bounds of a share of the pages, for one token: a `score` hook (see hooks.py)."""
     head = head_at(head_address)
     start, stop = share_of(-(-head.n_tail // PAGE_ROWS), part, n_parts)
-    pairs = stack_floats(shape)
+    n_bytes = 8 * shape.group * shape.head_dim
+    pairs = borrow(n_bytes)
     _split_signs(shape, query, pairs)
     for page in range(start, stop, CHUNK_PAGES):
         count, scores = min(CHUNK_PAGES, stop - page), scores_address(head, 0) + page * 4
         dot(shape.of_pairs, pairs, page_bounds(shape, head, page), count, scores, head.scratch_items)
+    give_back(pairs, n_bytes)
     return 0
 
 

@@ -27,9 +27,11 @@ from numba import float32, int64
 from ..attend.decode import LOWEST_SCORE, add_to_partial
 from ..layout.head import chunk_at, chunk_keys, chunk_values, count_chunks, head_at, tail_key
 from ..layout.hooks import Hooks, counts_of
+from ..layout.limits import Limits
 from ..layout.scores import (
     BINS,
     EXP_STEP,
+    MOST_SUMMED,
     cap_scores,
     chunk_sums_address,
     chunk_sums_of,
@@ -48,10 +50,10 @@ from ..layout.scores import (
 from ..layout.spans import add_list, add_tail, count_rows, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
-from ..numba_support.memory import fetch_add, stack_bytes, stack_floats
-from ..numba_support.vector import add, load, multiply, splat, store
+from ..numba_support.memory import borrow, fetch_add, give_back, stack_bytes
+from ..numba_support.vector import CACHE_LINE, add, load, multiply, splat, store
 from ..numba_support.views import array_at, record_at
-from ..rows.rows import dot, load_query
+from ..rows.rows import dot, load_query, query_bytes
 from ..rows.tiles import CHUNK_ROWS
 from ..select import tail_codes
 from ..select.cluster_means import variance_of_scores
@@ -106,6 +108,9 @@ _MATTERS = 1 / 128
 #: More than any shares add up to.
 _EVERYTHING = 1e6
 
+#: Bytes of a thread's own two histograms.
+_COUNT_BYTES = 2 * 8 * (BINS + 1)
+
 #: In place of a number of rows: as many as cover the quality.
 BY_QUALITY = -1
 
@@ -119,6 +124,9 @@ STATE = np.dtype(
     ],
     align=True,
 )
+
+#: Of the arrays of the state, and of the sums of chunks.
+LIMITS = Limits(tail_codes.LONGEST, MOST_SUMMED)
 
 #: A chunk's extras are its codes.
 extras_bytes = tail_codes.extras_bytes
@@ -148,9 +156,12 @@ def score_codes(shape, head_address, query, part, n_parts):
     first, stop = _own_chunks(head, part, n_parts)
     if n_blocks == 0 or first == stop:
         return 0
-    room, floats = stack_bytes(table_sizes(shape)[2]), stack_floats(shape)
+    of_tables, of_query = table_sizes(shape)[2], -(-query_bytes(shape) // CACHE_LINE) * CACHE_LINE
+    n_bytes = of_tables + of_query + 4 * BLOCKS * shape.group
+    room = borrow(n_bytes)
+    floats = room + of_tables + of_query
     _fill_tables(shape, head, state, query, room)
-    exact = load_query(shape, query, stack_floats(shape))
+    exact = load_query(shape, query, room + of_tables)
     for number in range(first, stop):
         start, end = number * CHUNK_ROWS, min((number + 1) * CHUNK_ROWS, head.n_tail)
         n_own = min(max(n_blocks - number * BLOCKS, 0), BLOCKS)
@@ -162,6 +173,7 @@ def score_codes(shape, head_address, query, part, n_parts):
             scores = scores_address(head, 0) + row * 4
             dot(shape, exact, tail_key(shape, head, row), end - row, scores, head.scratch_items)
         _sum_chunk(shape, head, number, end - start)
+    give_back(room, n_bytes)
     return 0
 
 
@@ -216,13 +228,21 @@ def _sum_chunk(shape, head, number, n_rows):
 def rank_coded(shape, head_address, _query, part, n_parts):
     """Count the rows of a share, in whole chunks, by their importance: a `rank` hook (see hooks.py)."""
     head = head_at(head_address)
-    state, n_blocks = record_at(head.state, STATE), used_blocks(head, 1)
+    n_blocks = used_blocks(head, 1)
     if n_blocks == 0:
         return 0
-    totals = array_at(stack_floats(shape), (shape.group,), np.float32)
-    if not _sum_weights(shape, head, totals):
-        return 0
-    end, own_address = n_blocks * BLOCK_ROWS, stack_bytes(2 * 8 * (BINS + 1))
+    room = borrow(4 * shape.group)
+    totals = array_at(room, (shape.group,), np.float32)
+    if _sum_weights(shape, head, totals):
+        _count_shares(shape, head, n_blocks * BLOCK_ROWS, totals, part, n_parts)
+    give_back(room, 4 * shape.group)
+    return 0
+
+
+@kernel
+def _count_shares(shape, head, end, totals, part, n_parts):
+    """Count the rows of a share before row `end`, and the shares of those that are always attended."""
+    own_address, state = stack_bytes(_COUNT_BYTES), record_at(head.state, STATE)
     own, least = array_at(own_address, (2, BINS + 1), np.int64), _least_counted(shape, head, state)
     own[:] = 0
     first, stop = _own_chunks(head, part, n_parts)
@@ -234,7 +254,6 @@ def rank_coded(shape, head_address, _query, part, n_parts):
         if n_coded > 0:
             count_numbers(importance_address(head) + start * 4, n_coded, least, own, _chunk_list(shape, head, number))
     add_histogram(own, histogram_address(shape, head))
-    return 0
 
 
 @kernel
@@ -272,7 +291,8 @@ def _sum_weights(shape, head, totals):
 @kernel
 def _sum_shares(shape, head, number, totals):
     """Sum the shares that a chunk's rows have of the attention over the query heads, as their importance."""
-    factors = array_at(stack_floats(shape), (shape.group,), np.float32)
+    room = borrow(4 * shape.group)
+    factors = array_at(room, (shape.group,), np.float32)
     sums, rest = chunk_sums_of(shape, head), rest_of(shape, head)
     for g in range(shape.group):
         factors[g] = float32(math.exp(sums[number, 0, g] - rest[0, g] - rest[2, g])) / totals[g]
@@ -290,6 +310,7 @@ def _sum_shares(shape, head, number, totals):
         store(at + LANES * 4, b)
         store(at + LANES * 8, c)
         store(at + LANES * 12, d)
+    give_back(room, 4 * shape.group)
 
 
 @kernel
@@ -327,7 +348,8 @@ def pick_coded(shape, head_address, spans_address, part, n_parts):
     if part == 0:
         head.bytes_read += end * (state.n_codes + 1) // 2 + n_blocks * 2 * shape.head_dim
         head.bytes_read += 4 * CODES * (shape.head_dim + shape.value_dim)
-    cut, left = _find_cut(shape, head, state, end), array_at(stack_bytes(8 * shape.group), (shape.group,), np.int64)
+    cut, room = _find_cut(shape, head, state, end), borrow(8 * shape.group)
+    left = array_at(room, (shape.group,), np.int64)
     left[:] = 0
     spans, n_rows = spans_to_fill(spans_address), 0
     first, stop = _own_chunks(head, part, n_parts)
@@ -342,6 +364,7 @@ def pick_coded(shape, head_address, spans_address, part, n_parts):
             n_rows += n_listed
     for g in range(shape.group):
         fetch_add(left_address(shape, head) + g * 8, left[g])
+    give_back(room, 8 * shape.group)
     if part == n_parts - 1:
         n_spans = add_tail(shape, head, end, 0, spans, n_spans)
         n_rows += head.n_tail - end
@@ -398,26 +421,23 @@ def estimate_rest(shape, head_address, partial, part, n_parts):
     if not is_left:
         return 0
     first, stop = n_blocks * part // n_parts, n_blocks * (part + 1) // n_parts
-    room, sums_address, floats = (
-        stack_bytes(code_sums_bytes(shape)),
-        stack_bytes(shape.group * CODES * 4),
-        stack_floats(shape),
-    )
+    n_bytes = code_sums_bytes(shape) + 4 * (CODES * shape.group + shape.value_dim)
+    room = borrow(n_bytes)
+    sums_address = room + code_sums_bytes(shape)
     _sum_by_code(shape, head, state, first, stop, room)
     finish_code_sums(shape, room, sums_address)
     sums = array_at(sums_address, (shape.group, CODES), np.float32)
     means = array_at(head.state + VALUES, (shape.value_dim, CODES), np.float32)
-    values = array_at(floats, (shape.group, shape.value_dim), np.float32)
-    totals = array_at(floats + shape.group * shape.value_dim * 4, (shape.group,), np.float32)
-    for g in range(shape.group):
-        totals[g] = sum_floats(sums_address + g * CODES * 4, CODES)
-        for i in range(shape.value_dim):
-            values[g, i] = float32(0)
-            for code in range(CODES):
-                values[g, i] += sums[g, code] * means[i, code]
+    values = array_at(sums_address + 4 * CODES * shape.group, (shape.value_dim,), np.float32)
     for g in range(shape.group):
         if left[g] > 0:
-            add_to_partial(shape, partial, g, rest[0, g], totals[g], values[g])
+            for i in range(shape.value_dim):
+                values[i] = float32(0)
+                for code in range(CODES):
+                    values[i] += sums[g, code] * means[i, code]
+            total = sum_floats(sums_address + g * CODES * 4, CODES)
+            add_to_partial(shape, partial, g, rest[0, g], total, values)
+    give_back(room, n_bytes)
     return 0
 
 

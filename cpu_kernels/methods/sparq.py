@@ -41,9 +41,9 @@ from ..layout.scores import (
     sum_floats,
 )
 from ..layout.spans import add_listed_rows, spans_to_fill
-from ..numba_support.compile import kernel
+from ..numba_support.compile import kernel, layout
 from ..numba_support.machine_features import LANES
-from ..numba_support.memory import read_float, stack_floats
+from ..numba_support.memory import borrow, give_back, read_float
 from ..numba_support.shape import Shape
 from ..numba_support.vector import CACHE_LINE
 from ..numba_support.views import array_at, record_at
@@ -116,7 +116,7 @@ def copy_address(shape, chunk):
 @kernel
 def append_to_sums(shape, head_address, start, stop):
     """Add stored rows to the sums of their chunks: an `append` hook (see hooks.py)."""
-    head, floats = head_at(head_address), stack_floats(shape)
+    head, floats = head_at(head_address), borrow(4 * shape.longest)
     row_floats = array_at(floats, (shape.longest,), np.float32)
     for row in range(start, stop):
         chunk = chunk_at(head, row // CHUNK_ROWS)
@@ -130,6 +130,7 @@ def append_to_sums(shape, head_address, start, stop):
         widen_value(shape, tail_value(shape, head, row), floats)
         for i in range(shape.value_dim):
             value_sum[i] += row_floats[i]
+    give_back(floats, 4 * shape.longest)
     return 0
 
 
@@ -183,13 +184,19 @@ def uses_spread(state):
     return state.by_query == 0 or state.by_coverage == 0
 
 
+@layout
+def _room_bytes(shape):
+    """Return the working memory to choose components, in bytes."""
+    return 4 * shape.head_dim * (shape.group + 3) + 8 * (shape.head_dim + LANES)
+
+
 @kernel
 def _choose_components(shape, head, query, room):
     """Choose the components that score rows, and weigh them for each query head.
 
-    `room` comes from `stack_floats`. Return the address of the weights, (group, head_dim) f32, with n columns in use;
-    the address of n int64, the components, rising; and n. A NaN in a spread makes all weights NaN, a NaN in a query its
-    own.
+    `room` is the address of `_room_bytes` bytes. Return the address of the weights, (group, head_dim) f32, with n
+    columns in use; the address of n int64, the components, rising; and n. A NaN in a spread makes all weights NaN, a
+    NaN in a query its own.
     """
     group, head_dim, state = shape.group, shape.head_dim, record_at(head.state, STATE)
     spread = room + group * head_dim * 4
@@ -229,7 +236,8 @@ def score_rows(shape, head_address, query, part, n_parts):
     if _selects_all(head):
         return 0
     n_chunks = count_chunks(head)
-    weights, offsets, n = _choose_components(shape, head, query, stack_floats(shape))
+    room = borrow(_room_bytes(shape))
+    weights, offsets, n = _choose_components(shape, head, query, room)
     components = array_at(offsets, (n,), np.int64)
     for i in range(n):
         components[i] = offset_in_copy(shape, components[i])
@@ -239,6 +247,7 @@ def score_rows(shape, head_address, query, part, n_parts):
         wanted = copy_address(shape, chunk_at(head, min(number + 1, stop - 1)))
         scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
         dot_columns(shape, weights, offsets, n, copy, wanted, scores, head.scratch_items)
+    give_back(room, _room_bytes(shape))
     return 0
 
 
@@ -249,11 +258,13 @@ def score_rows_by_column(shape, head_address, query, part, n_parts):
     if _selects_all(head):
         return 0
     n_chunks = count_chunks(head)
-    weights, offsets, n = _components_in_rows(shape, head, query, stack_floats(shape))
+    room = borrow(_room_bytes(shape))
+    weights, offsets, n = _components_in_rows(shape, head, query, room)
     for number in range(n_chunks * part // n_parts, n_chunks * (part + 1) // n_parts):
         scores = scores_address(head, 0) + number * CHUNK_ROWS * 4
         keys = chunk_keys(chunk_at(head, number))
         dot_rows_by_column(shape, weights, offsets, n, keys, scores, head.scratch_items)
+    give_back(room, _room_bytes(shape))
     return 0
 
 
@@ -277,7 +288,9 @@ def select_rows(shape, head_address, query, n_tokens, spans_address):
     state = record_at(head.state, STATE)
     n = min(state.n_components, shape.head_dim)
     if n_tokens == 1 and state.n_own_components > 0:
-        n = _choose_components(shape, head, query, stack_floats(shape))[2]
+        room = borrow(_room_bytes(shape))
+        n = _choose_components(shape, head, query, room)[2]
+        give_back(room, _room_bytes(shape))
     n_bytes = head.n_tail * (n * element_bytes(shape) + scale_bytes(shape))
     return _select(shape, head_address, query, n_tokens, spans_address, n_bytes)
 
@@ -287,8 +300,10 @@ def select_rows_by_column(shape, head_address, query, n_tokens, spans_address):
     """Do what `select_rows` does, counting the cache lines that hold components in the keys' rows."""
     head, n_bytes = head_at(head_address), int64(0)
     if n_tokens == 1:
-        _weights, offsets, n = _components_in_rows(shape, head, query, stack_floats(shape))
+        room = borrow(_room_bytes(shape))
+        _weights, offsets, n = _components_in_rows(shape, head, query, room)
         n_bytes = count_lines(shape, offsets, n, head.n_tail) * CACHE_LINE
+        give_back(room, _room_bytes(shape))
     return _select(shape, head_address, query, n_tokens, spans_address, n_bytes)
 
 
@@ -326,13 +341,15 @@ def _select(shape, head_address, query, n_tokens, spans_address, n_bytes):
     n_selected, listed = list_best(shape, head, end, n_recent, n_rows), list_address(shape, head)
     rows = array_at(listed, (n_selected,), np.int32)
     if state.reallocates != 0:
-        sums = array_at(stack_floats(shape), (2, shape.group), np.float32)
+        room = borrow(8 * shape.group)
+        sums = array_at(room, (2, shape.group), np.float32)
         for g in range(shape.group):
             scores = scores_of(head, g)
             sums[0, g], sums[1, g] = float32(0), _sum_scores(head, g)
             for i in range(n_selected):
                 sums[0, g] += scores[rows[i]]
         _keep_mean(shape, head, sums)
+        give_back(room, 8 * shape.group)
     return add_listed_rows(shape, head, listed, n_selected, spans, 0)
 
 
@@ -345,8 +362,8 @@ def _sum_scores(head, g):
 @kernel
 def _select_apart(shape, head, n_rows, n_recent, spans):
     """Select the best rows of each query head, with n_rows in their union. Return the number of spans."""
-    state, end = record_at(head.state, STATE), head.n_tail
-    sums = array_at(stack_floats(shape), (2, shape.group), np.float32)  # of the scores of selected rows, and of all
+    state, end, room = record_at(head.state, STATE), head.n_tail, borrow(8 * shape.group)
+    sums = array_at(room, (2, shape.group), np.float32)  # of the scores of selected rows, and of all
     for g in range(shape.group):
         scores = scores_of(head, g)
         sums[0, g], sums[1, g] = float32(0), _sum_scores(head, g)
@@ -362,6 +379,7 @@ def _select_apart(shape, head, n_rows, n_recent, spans):
                 if (choices[i] >> g) & 1 != 0:
                     sums[0, g] += scores[i]
         _keep_mean(shape, head, sums)
+    give_back(room, 8 * shape.group)
     return n_spans
 
 

@@ -5,17 +5,15 @@ An address is an int64. For arrays and records at an address see views.py.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import llvmlite.binding
 from llvmlite import ir
-from numba import types
+from numba import errors, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .compile import kernel
-from .shape import SHAPE, ShapeParts
 
 #: Turns, about 50 microseconds, that a waiting thread spins before it yields its core on every further turn.
 _SPINS = 1 << 10
@@ -186,30 +184,76 @@ def call_native(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> A
     return types.int64(*[types.int64] * 5), generate
 
 
-def stack_of(builder: Any, n_bytes: Any) -> Any:
+#: Bytes up to which `borrow` takes the stack: threads of ggml have 512 KiB of it on macOS, and several functions that
+#: call one another borrow.
+MOST_ON_STACK = 8192
+
+_ALIGNMENT = 64
+
+
+def _stack_of(builder: Any, n_bytes: Any) -> Any:
     """Allocate memory that begins on a cache line on the stack of the function that is compiled; return its address."""
     room = builder.alloca(ir.IntType(8), n_bytes)
-    room.align = 64
+    room.align = _ALIGNMENT
     return builder.ptrtoint(room, ir.IntType(64))
 
 
 @intrinsic
 def stack_bytes(typing: Any, n_bytes: Any) -> Any:
-    """Allocate bytes, uninitialised, on the stack of the calling function.
+    """Allocate a constant number of bytes, uninitialised, on the stack of the calling function.
 
     Return the address, a multiple of 64. The memory lasts until the calling function returns, so no loop may allocate.
+    Memory whose size depends on a model is borrowed: see `borrow`.
     """
-    return types.int64(types.int64), lambda context, builder, signature, args: stack_of(builder, args[0])
+    if not isinstance(n_bytes, types.IntegerLiteral):
+        raise errors.RequireLiteralValue("The size of memory on the stack must be a constant: borrow other memory.")
+    return types.int64(n_bytes), lambda context, builder, signature, args: _stack_of(
+        builder, ir.Constant(ir.IntType(64), n_bytes.literal_value)
+    )
 
 
 @intrinsic
-def stack_floats(typing: Any, shape: Any) -> Any:
-    """Allocate (2 * group + 4) * longest + 32 f32 on the stack of the calling function, as `stack_bytes` does."""
+def borrow(typing: Any, n_bytes: Any) -> Any:
+    """Allocate bytes, uninitialised: few on the stack of the calling function, others on the heap.
+
+    Return the address, a multiple of 64. The calling function must `give_back` the memory, and no loop may borrow.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        own, constant = ShapeParts(builder, args[0]), partial(ir.Constant, ir.IntType(64))
-        rows = builder.add(builder.mul(own.group(), constant(2)), constant(4))
-        floats = builder.add(builder.mul(rows, own.longest()), constant(32))
-        return stack_of(builder, builder.mul(floats, constant(4)))
+        n_bytes, int64 = args[0], ir.IntType(64)
+        with builder.if_else(_is_small(builder, n_bytes)) as (small, large):
+            with small:
+                on_stack, from_small = _stack_of(builder, n_bytes), builder.block
+            with large:
+                size = builder.and_(builder.add(n_bytes, int64(_ALIGNMENT - 1)), int64(-_ALIGNMENT))
+                allocate = cgutils.get_or_insert_function(
+                    builder.module, ir.FunctionType(cgutils.voidptr_t, [int64, int64]), "aligned_alloc"
+                )
+                on_heap = builder.ptrtoint(builder.call(allocate, [int64(_ALIGNMENT), size]), int64)
+                from_large = builder.block
+        address = builder.phi(int64)
+        address.add_incoming(on_stack, from_small)
+        address.add_incoming(on_heap, from_large)
+        return address
 
-    return types.int64(SHAPE), generate
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def give_back(typing: Any, address: Any, n_bytes: Any) -> Any:
+    """Free memory that the calling function has borrowed, of n_bytes bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address, n_bytes = args
+        with builder.if_then(builder.not_(_is_small(builder, n_bytes)), likely=False):
+            free = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t]), "free"
+            )
+            builder.call(free, [builder.inttoptr(address, cgutils.voidptr_t)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+def _is_small(builder: Any, n_bytes: Any) -> Any:
+    return builder.icmp_signed("<=", n_bytes, ir.Constant(ir.IntType(64), MOST_ON_STACK))

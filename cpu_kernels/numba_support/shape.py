@@ -40,6 +40,9 @@ _FORMATS = {F16: 0, Q8_0: 1, Q4_0: 2}
 _GROUP_BIT, _FORMAT_BIT, _VALUE_BIT, _LATENT_BIT = 16, 32, 40, 56
 _FIELD, _FORMAT_FIELD = 0xFFFF, 0xFF
 
+#: The largest head_dim, value_dim and group: each has 16 bits.
+MOST = _FIELD
+
 
 def _stored_bytes(n_elements: int, kv_type: str, scales: int) -> int:
     """Return the bytes of a stored row; `scales` are the bytes of the scales of a q8_0 row."""

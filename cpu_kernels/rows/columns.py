@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from ..numba_support.compile import kernel, layout
 from ..numba_support.machine_features import LANES
-from ..numba_support.memory import read_float, stack_floats, write_half
+from ..numba_support.memory import borrow, give_back, read_float, write_half
 from ..numba_support.shape import SHAPE, Shape, ShapeParts
 from ..numba_support.vector import (
     CACHE_LINE,
@@ -81,7 +81,7 @@ def transpose_key(shape, key, copy, within):
     if not shape.quantised:
         _transpose(array_at(key, (shape.head_dim,), np.int16), first, within)
         return
-    floats = stack_floats(shape)
+    floats = borrow(5 * shape.head_dim)
     if shape.rotated or shape.latent:  # one scale for the whole key
         widen_row(shape, key, floats)
         key = floats + shape.head_dim * 4
@@ -90,6 +90,7 @@ def transpose_key(shape, key, copy, within):
         scale = read_float(key + shape.head_dim)
     _transpose(array_at(key, (shape.head_dim,), np.int8), first, within)
     write_half(copy + within * 2, scale)
+    give_back(floats, 5 * shape.head_dim)
 
 
 @kernel

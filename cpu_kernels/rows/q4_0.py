@@ -24,7 +24,7 @@ from numba.core import cgutils
 
 from ..numba_support.compile import kernel, late_stage, layout
 from ..numba_support.machine_features import HAS_AVX2
-from ..numba_support.memory import stack_floats, write_half
+from ..numba_support.memory import borrow, give_back, write_half
 from ..numba_support.shape import NIBBLES, SHAPE
 from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, Emit, constant, parts
 from ..numba_support.views import array_at
@@ -242,7 +242,8 @@ def load_nibble_query(shape, query, room):
         Address that receives the parts of `nibble_query`.
     """
     head_dim, group, parts = shape.head_dim, shape.group, nibble_query(shape, room)
-    n_elements, at_once, floats = -(-head_dim // NIBBLES) * NIBBLES, blocks_at_once(head_dim), stack_floats(shape)
+    n_elements, at_once, n_bytes = -(-head_dim // NIBBLES) * NIBBLES, blocks_at_once(head_dim), 5 * head_dim
+    floats = borrow(n_bytes)
     flat = array_at(floats + head_dim * 4, (head_dim,), np.int8)
     elements = array_at(room, (group, n_elements), np.int8)
     starts = array_at(parts.starts, (group, n_elements // 4), np.int32)
@@ -261,6 +262,7 @@ def load_nibble_query(shape, query, room):
             for k in range(4 * i, 4 * i + 4):
                 total -= int32(8) * elements[g, k]
             starts[g, i] = total
+    give_back(floats, n_bytes)
 
 
 @kernel

@@ -45,7 +45,7 @@ def quantised_query(shape, address):
 
 
 def load_scale(emit: Emit, n: Any, row: Any, number: Any = 0) -> Any:
-    """Load a scale of a q8_0 row, which follows its n int8: that of the row, or of a part of a latent key."""
+    """Load a scale of a q8_0 row, behind its n int8. A row has one, and a latent key one for each part."""
     return emit.load_scalar(emit.builder.add(row, n), number)
 
 

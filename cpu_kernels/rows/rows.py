@@ -34,7 +34,7 @@ from numba.extending import intrinsic
 
 from ..numba_support.compile import kernel, late_stage, layout, stage
 from ..numba_support.machine_features import LANES
-from ..numba_support.memory import stack_bytes, stack_floats, write_float
+from ..numba_support.memory import borrow, give_back, stack_bytes, write_float
 from ..numba_support.shape import NIBBLES, SHAPE, ShapeParts
 from ..numba_support.vector import CACHE_LINE, HALF, INT64, Emit, constant
 from ..numba_support.views import array_at
@@ -56,14 +56,18 @@ from .weighted_sums import add_bytes, add_halves, add_nibbles
 #: Distance in bytes of prefetching from computing.
 AHEAD = 3072
 
-#: Rows that `dot` lists at a time.
+#: Most rows that a list has after the summed ones: 32 short rows of q4_0 would be too few bytes.
+_MOST_AHEAD, _MOST_AHEAD_OF_NIBBLES = 32, 64
+
+#: Rows that `dot` lists at a time, and the size of its list.
 _LISTED = 64
+_LIST_BYTES = 8 * (_LISTED + _MOST_AHEAD_OF_NIBBLES)
 
 
 @layout
 def rows_ahead(shape):
-    """Return how many rows a list must have after the summed ones, for prefetching: 8 to 32, or 64 for q4_0."""
-    most = 64 if shape.rotated else 32  # 32 short rows are too few bytes
+    """Return how many rows a list must have after the summed ones, for prefetching: at least 8."""
+    most = _MOST_AHEAD_OF_NIBBLES if shape.rotated else _MOST_AHEAD
     return min(most, max(8, AHEAD // shape.row_bytes))
 
 
@@ -162,7 +166,8 @@ def dot(shape, query, rows, n_rows, scores, stride):
     """
     ahead = rows_ahead(shape) if n_rows > _LISTED else ROWS_AT_ONCE  # a few rows prefetch none
     row_bytes = shape.row_bytes
-    list_address, room = stack_bytes((_LISTED + ahead) * 8), stack_bytes(shape.group * ROWS_AT_ONCE * 4)
+    list_address, n_bytes = stack_bytes(_LIST_BYTES), shape.group * ROWS_AT_ONCE * 4
+    room = borrow(n_bytes)
     listed, last = array_at(list_address, (_LISTED + ahead,), np.int64), rows + (n_rows - 1) * row_bytes
     for first in range(0, n_rows, _LISTED):
         n, start = min(_LISTED, n_rows - first), rows + first * row_bytes
@@ -177,6 +182,7 @@ def dot(shape, query, rows, n_rows, scores, stride):
                 target = array_at(scores + (g * stride + first + whole) * 4, (n - whole,), np.float32)
                 for i in range(n - whole):
                     target[i] = own[g, i]
+    give_back(room, n_bytes)
 
 
 def _adder(write: Callable[..., None]) -> Any:
@@ -418,7 +424,7 @@ def quantise_halves(shape, halves, row):
     row : int64
         Address of the row, row_bytes bytes.
     """
-    floats = stack_floats(shape)
+    floats = borrow(4 * shape.head_dim)
     widen_row(shape.of_halves, halves, floats)
     if shape.rotated:
         pack_row(shape, floats, row)
@@ -428,3 +434,4 @@ def quantise_halves(shape, halves, row):
             scale = row + shape.head_dim + 4 * int64(start > 0)
             write_float(scale, quantise(stop - start, floats + start * 4, row + start))
             start, stop = stop, shape.head_dim
+    give_back(floats, 4 * shape.head_dim)

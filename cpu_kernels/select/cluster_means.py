@@ -22,7 +22,7 @@ from ..attend.decode import add_to_partial, fill_list
 from ..layout.head import head_at
 from ..layout.scores import LIST_ROOM, fill, list_address, rest_of, scores_address, scores_of, share_of, sum_floats
 from ..numba_support.compile import kernel
-from ..numba_support.memory import stack_floats, write_float, write_int64
+from ..numba_support.memory import borrow, give_back, write_float, write_int64
 from ..numba_support.views import array_at
 from ..rows.q8_0 import quantise
 from ..rows.rows import add_weighted, widen_row, widen_value
@@ -131,7 +131,8 @@ def add_items(shape, head_address, n, partial, part, n_parts):
     if start >= stop:
         return
     head = head_at(head_address)
-    rest, room = rest_of(shape, head), stack_floats(shape)
+    rest, n_bytes = rest_of(shape, head), 4 * shape.group * shape.value_dim
+    room = borrow(n_bytes)
     sums = array_at(room, (shape.group, shape.value_dim), np.float32)
     fill(room, 0, shape.group * shape.value_dim, float32(0))
     listed, weights = list_address(shape, head) + start * 8, scores_address(head, 0) + start * 4
@@ -139,6 +140,7 @@ def add_items(shape, head_address, n, partial, part, n_parts):
     for g in range(shape.group):
         total = sum_floats(scores_address(head, g) + start * 4, stop - start)
         add_to_partial(shape, partial, g, rest[0, g], total, sums[g])
+    give_back(room, n_bytes)
 
 
 @kernel

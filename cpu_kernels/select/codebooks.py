@@ -36,6 +36,8 @@ from .product_quantisation import CODES
 #: Rounds of Lloyd's algorithm. More hardly change the result.
 _ROUNDS = 8
 
+_DISTANCES_BYTES = 4 * CODES
+
 
 @kernel
 def deal_columns(n_columns, n_parts, variances, order):
@@ -75,7 +77,7 @@ def nearest(point, size, weights, codebook):
         Address of (size, CODES) f32.
     """
     values, factors = array_at(point, (size,), np.float32), array_at(weights, (size,), np.float32)
-    room = stack_bytes(CODES * 4)
+    room = stack_bytes(_DISTANCES_BYTES)
     for first in range(0, CODES, LANES):
         total = splat(float32(0))
         for i in range(size):

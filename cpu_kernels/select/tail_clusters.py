@@ -19,7 +19,7 @@ from numba import float32, int32
 from ..layout.head import chunk_at, chunk_extras, chunk_keys, chunk_values
 from ..layout.scores import fill
 from ..numba_support.compile import kernel
-from ..numba_support.memory import copy_bytes, stack_bytes
+from ..numba_support.memory import borrow, copy_bytes, give_back
 from ..numba_support.shape import Shape, shape_of_halves
 from ..numba_support.views import array_at
 from ..rows.rows import dot, narrow_row, widen_row
@@ -106,7 +106,7 @@ def cluster_chunk(shape, head, number, with_means):
     """
     chunk = chunk_at(head, number)
     first = SINKS if number == 0 and head.tail_position == 0 else 0
-    rows = stack_bytes(_room_bytes(shape))
+    rows = borrow(_room_bytes(shape))
     room = rows + CHUNK_ROWS * shape.longest * 2
     _normalise(shape, chunk_keys(chunk), rows, room)
     labels = _find_clusters(shape_of_halves(shape.head_dim, CHUNK_CLUSTERS), rows, first, room)
@@ -121,6 +121,7 @@ def cluster_chunk(shape, head, number, with_means):
         spread = chunk_spread(shape, head, number)
         write_mean_values(shape, chunk_values(chunk), starts, CHUNK_CLUSTERS, values, room)
         write_spread(shape, chunk_keys(chunk), starts, CHUNK_CLUSTERS, centroids, spread, room)
+    give_back(rows, _room_bytes(shape))
 
 
 @kernel

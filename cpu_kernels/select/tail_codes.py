@@ -24,7 +24,7 @@ from ..layout.head import chunk_at, chunk_extras, head_at, tail_key, tail_value
 from ..layout.scores import fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
-from ..numba_support.memory import stack_bytes, stack_floats
+from ..numba_support.memory import borrow, give_back
 from ..numba_support.shape import Shape
 from ..numba_support.vector import CACHE_LINE, prefetch_line
 from ..numba_support.views import array_at, record_at
@@ -184,13 +184,9 @@ def _copy_value(shape, head, row, floats, out, stride):
 @kernel
 def _find_codebooks(shape, head, n_rows):
     """Find the codebooks and the mean values of the first n_rows rows."""
-    head_dim, state, floats, samples = (
-        shape.head_dim,
-        record_at(head.state, STATE),
-        stack_floats(shape),
-        stack_bytes(_sample_bytes(shape)),
-    )
-    n_codes, size = state.n_codes, shape.head_dim // state.n_codes
+    head_dim, state, n_bytes = shape.head_dim, record_at(head.state, STATE), 16 * shape.longest + _sample_bytes(shape)
+    n_codes, size, floats = state.n_codes, shape.head_dim // state.n_codes, borrow(n_bytes)
+    samples = floats + 16 * shape.longest
     dealt, variances = (
         array_at(floats, (head_dim,), np.float32),
         array_at(floats + 12 * head_dim, (head_dim,), np.float32),
@@ -233,6 +229,7 @@ def _find_codebooks(shape, head, n_rows):
         _copy_value(shape, head, i * step, floats, samples + i * 4, n)
     fill(floats, 0, shape.value_dim, float32(1))
     train(samples, n, shape.value_dim, floats, head.state + VALUES, samples + n * shape.value_dim * 4)
+    give_back(floats, n_bytes)
 
 
 @kernel
@@ -268,9 +265,11 @@ def _sample_bytes(shape):
 @kernel
 def _write_codes(shape, head, block):
     """Write the mean and the codes of a full block."""
-    head_dim, state, floats = shape.head_dim, record_at(head.state, STATE), stack_floats(shape)
-    points, ones = stack_bytes(_sample_bytes(shape)), floats + 12 * shape.longest
-    n_codes, found = state.n_codes, points + BLOCK_ROWS * shape.longest * 4
+    head_dim, state, longest = shape.head_dim, record_at(head.state, STATE), shape.longest
+    n_bytes = 4 * (4 * longest + BLOCK_ROWS * (longest + 1))
+    floats = borrow(n_bytes)
+    ones, points = floats + 12 * longest, floats + 16 * longest
+    n_codes, found = state.n_codes, points + BLOCK_ROWS * longest * 4
     size, codes = head_dim // n_codes, codes_of(shape, head, block, n_codes)
     fill(ones, 0, shape.value_dim, float32(1))
     _find_mean(shape, head, block, floats)
@@ -285,3 +284,4 @@ def _write_codes(shape, head, block):
         _copy_value(shape, head, block * BLOCK_ROWS + i, floats, points + i * 4, BLOCK_ROWS)
     nearest_of_many(points, BLOCK_ROWS, BLOCK_ROWS, shape.value_dim, ones, head.state + VALUES, found)
     write_codes(codes, n_codes, found)
+    give_back(floats, n_bytes)

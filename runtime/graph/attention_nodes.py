@@ -16,6 +16,7 @@ import numpy as np
 from llama_cpp import _internals as internals
 from llama_cpp._logger import llama_log_callback
 
+from ...cpu_kernels.layout.limits import Limits
 from ...cpu_kernels.numba_support.shape import Shape
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rope
@@ -265,7 +266,7 @@ def _obstacle(q: Any, k: Any, v: Any, mask: Any, max_bias: float) -> str:
         return f"its heads have {own}, and octavo's kernels read multiples of 8"
     if n_head % n_kv_head or v.ne[2] != n_kv_head:
         return f"its {n_head} query heads do not share {n_kv_head} heads of keys and {v.ne[2]} of values evenly"
-    return ""
+    return Limits().excess(Shape(head_dim, n_head // n_kv_head, value_dim=v.ne[0]))
 
 
 def _is_latent(k: Any, v: Any) -> bool:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cpu_kernels.layout.spans import MOST_HEADS
 from ...cpu_kernels.numba_support.shape import NIBBLES, Q4_0, Q8_0
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from .attention import DENSE_ATTENTION, Attention
-from .method import Assignment
+from .method import Assignment, Method
 
 
 def assign(attention: Attention, layers: Sequence[CacheLayer]) -> list[Assignment]:
@@ -36,12 +35,8 @@ def assign(attention: Attention, layers: Sequence[CacheLayer]) -> list[Assignmen
             raise OctavoError(f"'{attention}' needs a plan of this model: `octavo profile` measures and writes it.")
         plan.check(layers)
     method = attention.new_method()
-    group = max(layer.group for layer in layers)
-    if getattr(method, "select", "") == "head" and group > MOST_HEADS:
-        raise OctavoError(
-            f"{attention.method} cannot select for each query head here: {group} share a KV head, and it tells "
-            f"{MOST_HEADS} apart. Leave out select=head."
-        )
+    if problem := excess(method, layers):
+        raise OctavoError(f"{attention.method} cannot compute this model's attention: {problem}.")
     streaming = set(duo.streaming_heads(plan, attention.retrieval_heads)) if plan and duo else set()
     dense, selected, streamed, selected_layers = [], [], [], []
     number = 0
@@ -49,11 +44,11 @@ def assign(attention: Attention, layers: Sequence[CacheLayer]) -> list[Assignmen
         for head in range(layer.n_kv_head):
             if (i, head) in streaming:
                 streamed.append(number)
-            elif layer.window or i < method.dense_layers:
-                dense.append(number)
-            else:
+            elif _serves(method, i, layer):
                 selected.append(number)
                 selected_layers.append(i)
+            else:
+                dense.append(number)
             number += 1
 
     scale = np.ones(len(selected))
@@ -93,3 +88,14 @@ def _check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLaye
                 "octavo does not know how this model counts positions, and cannot count them in the cache: use "
                 f"{method.name}:positions=sequence."
             )
+
+
+def _serves(method: Method, number: int, layer: CacheLayer) -> bool:
+    """Return whether a method serves a layer of the model, in which no heads stream."""
+    return not layer.window and number >= method.dense_layers
+
+
+def excess(method: Method, layers: Sequence[CacheLayer]) -> str:
+    """Return which size of a layer that a method serves exceeds its kernels, and the way out; "" if none does."""
+    problems = (method.excess(layer.shape) for i, layer in enumerate(layers) if _serves(method, i, layer))
+    return next(filter(None, problems), "")

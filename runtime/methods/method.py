@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cpu_kernels.layout.hooks import Hooks
+from ...cpu_kernels.layout.limits import LIMITS_APART, Limits
 from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import Rope
@@ -123,6 +124,8 @@ class Method(Parameters):
         The method's name in the table METHODS.
     presets : mapping
         Values of parameters by the name of each preset.
+    limits : Limits
+        The largest heads that the hooks compute.
     state : numpy.dtype
         The record that the hooks read and write for each head; empty for none.
     storage : Storage
@@ -148,6 +151,7 @@ class Method(Parameters):
     """
 
     hooks: ClassVar[Hooks]
+    limits: ClassVar[Limits] = Limits()
     state: ClassVar[np.dtype] = np.dtype([])
     storage: ClassVar[Storage] = Storage.MAPPED
     has_budget: ClassVar[bool] = True
@@ -194,6 +198,13 @@ class Method(Parameters):
     def for_metal(self) -> Method:
         """Return the method with the defaults of its shader part."""
         return self
+
+    def excess(self, shape: Shape) -> str:
+        """Return which size of a head exceeds what the hooks compute, and the way out; "" if none does."""
+        for limits in (self.limits, LIMITS_APART) if getattr(self, "select", "") == "head" else (self.limits,):
+            if problem := limits.excess(shape):
+                return f"{problem}: {limits.way_out}"
+        return ""
 
     def fixed_share(self, heads: Heads, n_tokens: int) -> np.ndarray:
         """Return the share of n_tokens rows that each head reads, if the budget makes no difference."""

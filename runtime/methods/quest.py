@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...cpu_kernels.methods.quest import HOOKS, PAGE_ROWS, extras_bytes
+from ...cpu_kernels.methods.quest import HOOKS, LIMITS, PAGE_ROWS, extras_bytes
 from ...cpu_kernels.numba_support.shape import Shape
 from ..document.index import Index
 from .method import Heads
@@ -41,7 +41,7 @@ class Quest(ScorerMethod):
 
     name = "quest"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {"dense_layers": 2, "select": _HEAD}}
-    hooks = HOOKS
+    hooks, limits = HOOKS, LIMITS
     item_rows = PAGE_ROWS
 
     @property

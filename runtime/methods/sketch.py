@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, HOOKS_BELOW, SINKS, STATE, extras_bytes
+from ...cpu_kernels.methods.sketch import BY_QUALITY, HOOKS, HOOKS_BELOW, LIMITS, SINKS, STATE, extras_bytes
 from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select.product_quantisation import BLOCK_ROWS, CODES
@@ -44,7 +44,7 @@ class Sketch(Method):
     columns: int = parameter(4, choices=(2, 4, 8))
 
     name = "sketch"
-    hooks = HOOKS
+    hooks, limits = HOOKS, LIMITS
     state = STATE
     storage = Storage.CHUNKS
     runs_after_copy = updates_apart = True
@@ -76,10 +76,12 @@ class Sketch(Method):
         return {"n_coded": 1, "trained": 1, **of_keys, **codebooks}
 
     def check_kept(self, shape: Shape, n_rows: int, state: Mapping[str, np.ndarray]) -> bool:
-        """Return whether all columns and blocks exist."""
-        columns, n_coded = np.sort(state["order"]), int(state["n_coded"][0])
-        n_ready = max(n_rows - RECENT, 0) // BLOCK_ROWS
-        return bool((columns == np.arange(shape.head_dim)).all()) and 0 <= n_coded <= n_ready
+        """Return whether all columns exist, and whether the numbers of trained and of coded rows are right."""
+        n_ready, columns = max(n_rows - RECENT, 0) // BLOCK_ROWS, np.sort(state["order"])
+        trained, n_coded = int(state["trained"][0]), int(state["n_coded"][0])
+        due = int(_trained_rows(np.array(n_ready)))
+        is_due = (trained, n_coded) == (due, n_ready if due else 0)
+        return is_due and bool((columns == np.arange(shape.head_dim)).all())
 
     def n_items(self, heads: Heads) -> int:
         """Return the number of rows to score in one head."""
@@ -104,10 +106,8 @@ class Sketch(Method):
     def fixed_chunks(self, state: np.ndarray, n_rows: np.ndarray) -> np.ndarray:
         """Return the chunks whose blocks all have codes, unless the codebooks are to be made anew."""
         n_ready = np.maximum(n_rows - RECENT, 0) // BLOCK_ROWS
-        doublings = np.floor(np.log2(np.maximum(n_ready * BLOCK_ROWS / TRAINED, 0.5)))
-        due = np.where(doublings >= 0, TRAINED * 2 ** np.maximum(doublings, 0).astype(np.int64), 0)
         coded = np.minimum(state["n_coded"], n_ready) // BLOCKS
-        fixed: np.ndarray = np.where(due == state["trained"], coded, 0)
+        fixed: np.ndarray = np.where(_trained_rows(n_ready) == state["trained"], coded, 0)
         return fixed
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
@@ -124,6 +124,13 @@ class Sketch(Method):
         state["n_rows"] = rows
         if self.quality:
             state["n_rows"], state["n_most"] = BY_QUALITY, rows
+
+
+def _trained_rows(n_ready: np.ndarray) -> np.ndarray:
+    """Return on how many rows codebooks are found where n_ready blocks get codes: TRAINED, its double, and so on."""
+    doublings = np.floor(np.log2(np.maximum(n_ready * BLOCK_ROWS / TRAINED, 0.5)))
+    rows: np.ndarray = np.where(doublings >= 0, TRAINED * 2 ** np.maximum(doublings, 0).astype(np.int64), 0)
+    return rows
 
 
 def _n_blocks(n_tokens: int) -> int:

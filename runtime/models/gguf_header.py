@@ -69,11 +69,38 @@ def header_values(path: Path) -> dict[str, Any]:
     OctavoError
         The file is not GGUF, or is damaged.
     """
+    return dict(_values(path))
+
+
+def _values(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield keys and values of a header as they come; see `header_values`."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return dict(_Reader(content).values())
+            yield from _Reader(content).values()
     except (_Bad, OSError, ValueError) as problem:
         raise OctavoError(f"{path} is not a whole GGUF file: {problem}.") from problem
+
+
+def has_latent_attention(path: Path) -> bool:
+    """Return whether a GGUF file's header says that keys and values are latent, as llama.cpp reads it.
+
+    The tokenizer, which takes long to read, follows the architecture's values: they end the search.
+
+    Raises
+    ------
+    OctavoError
+        The file is not GGUF, or is damaged.
+    """
+    architecture, found = "", False
+    for key, value in _values(path):
+        if key == "general.architecture":
+            architecture = f"{value}."
+        elif key == f"{architecture}attention.key_length_mla":
+            return bool(value)
+        elif found and key.startswith("tokenizer."):
+            break
+        found = found or (bool(architecture) and key.startswith(architecture))
+    return False
 
 
 class _Reader:

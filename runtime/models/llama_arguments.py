@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import llama_cpp
 
+from ...cpu_kernels.numba_support.machine_features import HAS_AMX
 from ...cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from ...errors import OctavoError
 from ...settings import check_rope
 from ..graph import ggml
+from .gguf_header import has_latent_attention
 
 #: Storage formats of keys and values, with llama.cpp's numbers.
 GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0, Q4_0: ggml.TYPE_Q4_0}
@@ -43,6 +46,14 @@ def kv_type_named(type_k: int | None, type_v: int | None) -> str:
         f"type_k={type_k} and type_v={type_v}: give GGML_TYPE_F16, GGML_TYPE_Q8_0 or GGML_TYPE_Q4_0 as both, or use "
         "attention='llama.cpp'."
     )
+
+
+def wants_extra_buffers(path: str) -> bool:
+    """Return whether llama.cpp may lay out a model's weights for this CPU.
+
+    Its buffers for AMX take the weights of latent attention, which it then cannot multiply: it would abort.
+    """
+    return not (HAS_AMX and has_latent_attention(Path(path)))
 
 
 def trained_n_ctx(metadata: Mapping[str, str]) -> int:

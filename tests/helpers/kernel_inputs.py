@@ -25,7 +25,10 @@ EACH.append(pytest.param(Shape(64, 3, Q4_0), id="q4_0", marks=pytest.mark.slow))
 KV_TYPES = [F16, Q8_0, pytest.param(Q4_0, marks=pytest.mark.slow)]
 THREADS = [1, 2, 5]  # 5: more than the cores of a small machine
 SAME = 2e-5  # relative: f32 sums of some hundred products
-SAME_IN_BATCHES = 6e-5 if HAS_AMX else SAME  # AMX multiplies 16 of the 24 bits of an f32
+#: The same of products on AMX. It keeps 16 bits of each factor, so up to 2**-15 of it are lost, and leaves out the
+#: product of both lower halves, as much again.
+SAME_PRODUCTS = 3 * 2.0**-15 if HAS_AMX else SAME
+SAME_IN_BATCHES = 2 * SAME_PRODUCTS if HAS_AMX else SAME  # of keys and queries, and then of weights and values
 
 _GUARD_BYTES, _GUARD, _POISON = 256, 0xA5, 0xFF
 
@@ -113,6 +116,11 @@ def relative_error(actual, expected):
     """The largest error of a row of the last axis, relative to the row's largest element; inf for a NaN."""
     error = np.abs(actual - expected).max(axis=-1) / np.abs(expected).max(axis=-1)
     return np.where(np.isnan(error), np.inf, error).max(initial=0.0)
+
+
+def same_in_batches(shape):
+    """The largest error of a batch of `random_prefill`: scores spread, as their errors do, by the root of head_dim."""
+    return SAME_IN_BATCHES * max(1, shape.head_dim / 128) ** 0.5
 
 
 class Room:

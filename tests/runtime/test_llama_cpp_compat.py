@@ -6,6 +6,7 @@ import warnings
 import llama_cpp
 import numpy as np
 import pytest
+from helpers import tiny_models
 from llama_cpp.llama_cache import LlamaRAMCache
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
@@ -139,6 +140,18 @@ def test_layers_for_a_gpu_stay_on_the_cpu(tiny_model, n_gpu_layers):
         warnings.simplefilter("error")
         llama = octavo.Llama(tiny_model, n_gpu_layers=n_gpu_layers, device="cpu", n_ctx=128)
     assert llama.model_params.n_gpu_layers == 0
+
+
+@pytest.mark.parametrize("architecture", ["llama", "deepseek2"])
+@pytest.mark.parametrize("has_amx", [False, True])
+@pytest.mark.parametrize("attention", ["dense", "llama.cpp"])
+def test_no_buffers_for_amx_hold_latent_attention(tmp_path, monkeypatch, architecture, has_amx, attention):
+    """llama.cpp's AMX buffers take weights of latent attention, and abort when they are multiplied."""
+    monkeypatch.setattr("octavo.runtime.models.llama_arguments.HAS_AMX", has_amx)
+    model = tiny_models.write_model(tmp_path / "model.gguf", architecture, n_layer=1)
+    llama = octavo.Llama(model, device="cpu", n_ctx=128, attention=attention)
+    assert llama.model_params.use_extra_bufts == (not has_amx or architecture == "llama")
+    llama.eval([1, 2, 3])
 
 
 def test_what_a_gpu_would_have_computed_is_said(tiny_model, monkeypatch):

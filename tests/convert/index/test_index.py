@@ -210,6 +210,20 @@ def test_fewer_directions_than_clusters_leave_some_empty():
     np.testing.assert_array_equal(head.coarse_centroids, np.where(coarse_sizes[:, None] > 0, 1, 0) * np.ones(64))
 
 
+@pytest.mark.parametrize(
+    ("n_keys", "n_clusters", "n_coarse"), [(331, 33, 33), (331, 34, 33), (331, 9, 8), (330, 329, 328), (331, 330, 326)]
+)
+def test_segments_never_have_more_clusters_than_there_are_to_cluster(monkeypatch, n_keys, n_clusters, n_coarse):
+    """Each segment's share is rounded: of keys, of clusters, and of clusters of clusters."""
+    monkeypatch.setattr("octavo.convert.clusters._SEGMENT", 48)
+    keys = np.random.default_rng(0).standard_normal((n_keys, 8)).astype(np.float16)
+    clusters = cluster_keys(keys, n_clusters, n_coarse, SETTINGS)
+    assert sorted(clusters.order) == list(range(n_keys))
+    assert (len(clusters.starts), len(clusters.coarse_starts)) == (n_clusters + 1, n_coarse + 1)
+    assert (clusters.starts[-1], clusters.coarse_starts[-1]) == (n_keys, n_clusters)
+    assert (np.diff(clusters.coarse_starts) > 0).all()
+
+
 def test_the_prompt_head_is_a_part_of_the_index(llama, index, model_hash, tokens):
     text = llama.detokenize(tokens, special=True).decode()
     assert text.startswith("<|im_start|>user\n")

@@ -10,7 +10,6 @@ from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.numba_support import memory
 from octavo.cpu_kernels.numba_support.compile import kernel, native
 from octavo.cpu_kernels.numba_support.memory import barrier
-from octavo.cpu_kernels.numba_support.shape import Shape
 
 
 @kernel
@@ -33,15 +32,17 @@ def count(address, times):
 
 
 @kernel
-def fill_stack(shape, value):
-    room = memory.stack_floats(shape)
-    size = (2 * shape.group + 4) * shape.head_dim + 32
+def fill_borrowed(size, value):
+    room, other = memory.borrow(4 * size), memory.borrow(4 * size)
     for i in range(size):
         memory.write_float(room + i * 4, np.float32(value))
+        memory.write_float(other + i * 4, np.float32(-1))
     total = np.float32(0)
     for i in range(size):
         total += memory.read_float(room + i * 4)
-    return room % 64, total
+    memory.give_back(other, 4 * size)
+    memory.give_back(room, 4 * size)
+    return room % 64 + other % 64, total
 
 
 @kernel
@@ -74,11 +75,11 @@ def test_counting_in_threads_loses_nothing():
     counter.check()
 
 
-@pytest.mark.parametrize("shape", [Shape(8, 1), Shape(72, 3)], ids=str)
-def test_stack_floats_has_the_room_that_it_promises(shape):
-    misaligned, total = fill_stack(shape, 1)
+@pytest.mark.parametrize("size", [0, 1, memory.MOST_ON_STACK // 4, memory.MOST_ON_STACK // 4 + 1, 1_000_003])
+def test_borrowed_memory_has_the_room_that_it_promises(size):
+    misaligned, total = fill_borrowed(size, 1)
     assert misaligned == 0
-    assert total == (2 * shape.group + 4) * shape.head_dim + 32
+    assert total == size
 
 
 def test_native_functions_are_called_by_address():

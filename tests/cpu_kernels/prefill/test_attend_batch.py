@@ -19,6 +19,7 @@ from helpers.kernel_inputs import (
     read_rows,
     relative_error,
     rows_with_scores,
+    same_in_batches,
     shapes,
 )
 from hypothesis import given, settings
@@ -34,7 +35,7 @@ SHAPES = shapes([(64, 3, F16), (72, 8, F16), (40, 1, Q8_0), (64, 3, Q8_0), (64, 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_prefill_is_causal_attention(shape):
-    rng, most = np.random.default_rng(12), SAME_IN_BATCHES * max(1, shape.head_dim / 128) ** 0.5
+    rng, most = np.random.default_rng(12), same_in_batches(shape)
     for n_tokens, n_past in [(1, 0), (2, 1), (7, 0), (8, 64), (9, 63), (33, 100), (65, 0), (130, 61)]:
         assert random_prefill(rng, shape, n_tokens, n_past).error() < most, (n_tokens, n_past)
 
@@ -45,7 +46,7 @@ def test_prefill_may_be_rounded(shape):
     rng, most = np.random.default_rng(12), 2e-3 * max(1, shape.head_dim / 128)
     for n_tokens, n_past in [(2, 1), (7, 0), (8, 64), (33, 100), (65, 0), (130, 61)]:
         prefill = random_prefill(rng, shape, n_tokens, n_past, rounds=1)
-        assert prefill.error() < (most if shape.on_words else SAME_IN_BATCHES), (n_tokens, n_past)
+        assert prefill.error() < (most if shape.on_words else same_in_batches(shape)), (n_tokens, n_past)
         rounded, prefill.rounds = prefill.run(), 0
         assert np.array_equal(rounded, prefill.run()) != shape.on_words
 
@@ -55,14 +56,14 @@ def test_prefill_of_lists_and_runs_equals_that_of_their_rows(shape):
     rng = np.random.default_rng(13)
     for n_cuts in (1, 5, 40):
         prefill = random_prefill(rng, shape, 20, 5, 200, position=200, pieces=random_pieces(rng, 200, n_cuts))
-        assert prefill.error() < 1.5 * SAME_IN_BATCHES, n_cuts
+        assert prefill.error() < 1.5 * same_in_batches(shape), n_cuts
 
 
 @pytest.mark.parametrize("shape", EACH)
 @pytest.mark.parametrize("window", [1, 2, 31, 64, 65, 1000, -1, -31, -64, -100, -1000])
 @pytest.mark.parametrize("n_past", [0, 1, 64, 200])
 def test_prefill_inside_a_window(shape, n_past, window):
-    assert random_prefill(np.random.default_rng(13), shape, 70, n_past, window=window).error() < SAME_IN_BATCHES
+    assert random_prefill(np.random.default_rng(13), shape, 70, n_past, window=window).error() < same_in_batches(shape)
 
 
 @pytest.mark.parametrize("shape", EACH)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.kernel_inputs import SAME_IN_BATCHES as SAME
+from helpers.kernel_inputs import SAME_PRODUCTS as SAME
 from helpers.kernel_inputs import Room, address, as_bf16, halves, normal, relative_error
 
 from octavo.cpu_kernels.numba_support import vector

@@ -168,4 +168,3 @@ def test_room_for_a_query_is_what_its_parts_take():
     for head_dim, group in ((64, 3), (80, 1), (8, 16)):
         shape = Shape(head_dim, group, Q4_0)
         assert rows.query_bytes(shape) == group * (2 * 32 * -(-head_dim // 32) + 4)
-        assert rows.query_bytes(shape) <= 4 * ((2 * group + 4) * head_dim + 32)  # methods load it into stack_floats

@@ -6,7 +6,7 @@ from helpers.kernel_inputs import Room, address, normal
 from helpers.sketched_heads import codes_of_block
 
 from octavo.cpu_kernels.numba_support.compile import kernel
-from octavo.cpu_kernels.numba_support.memory import stack_bytes
+from octavo.cpu_kernels.numba_support.memory import borrow, give_back
 from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.numba_support.views import array_at
 from octavo.cpu_kernels.select import product_quantisation as codes
@@ -19,10 +19,11 @@ SIZES = [(64, 3, 4), (64, 1, 2), (72, 8, 8), (8, 16, 4), (256, 5, 2)]
 @kernel
 def fill_and_look_up(shape, query, n_codes, order, codebooks, written, offsets, step, scores, stride):
     """The scores of a block. Returns the largest unit of a table of the query heads."""
-    room = stack_bytes(codes.table_sizes(shape)[2])
+    room = borrow(codes.table_sizes(shape)[2])
     codes.fill_tables(shape, query, n_codes, order, codebooks, room)
     factors, all_scores = codes.factors_of(shape, room), array_at(scores, (shape.group, stride), np.float32)
     codes.look_up(shape, room, room + codes.table_sizes(shape)[0], n_codes, written, offsets, step, scores, stride)
+    give_back(room, codes.table_sizes(shape)[2])
     for g in range(shape.group):
         for row in range(BLOCK_ROWS):
             all_scores[g, row] += factors[1, g]

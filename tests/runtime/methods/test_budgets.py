@@ -355,7 +355,7 @@ def test_quest_attends_a_number_of_tokens(tokens, select):
 
 
 def test_query_heads_of_too_large_a_group_cannot_select_apart():
-    with pytest.raises(OctavoError, match="65 share a KV head, and it tells 64 apart"):
+    with pytest.raises(OctavoError, match="65 query heads share a KV head, and 64 are the most here: leave out"):
         assign(Attention.parse("quest:select=head", budget=0.5), [CacheLayer(1, 64, 0, F16, 65)])
 
 

@@ -158,6 +158,22 @@ def with_too_many_blocks(arrays):
     return arrays | {"n_coded.1": np.full_like(arrays["n_coded.1"], 1 << 20)}
 
 
+def with_no_block(arrays):
+    return arrays | {"n_coded.1": np.zeros_like(arrays["n_coded.1"])}
+
+
+def with_one_block(arrays):
+    return arrays | {"n_coded.0": np.ones_like(arrays["n_coded.0"])}
+
+
+def as_not_trained(arrays):
+    return arrays | {"trained.1": np.zeros_like(arrays["trained.1"]), "n_coded.1": np.zeros_like(arrays["n_coded.1"])}
+
+
+def as_trained_on_fewer(arrays):
+    return arrays | {"trained.0": arrays["trained.0"] // 2}
+
+
 def without_a_layer(arrays):
     return {name: array for name, array in arrays.items() if not name.endswith(".1")}
 
@@ -167,6 +183,7 @@ def without_a_field(arrays):
 
 
 IMPOSSIBLE = [cut, with_fewer_extras, without_heads, with_wrong_columns, with_too_many_blocks, without_a_layer]
+IMPOSSIBLE += [with_no_block, with_one_block, as_not_trained, as_trained_on_fewer]
 
 
 @pytest.mark.parametrize("change", [None, *IMPOSSIBLE, without_a_field])
