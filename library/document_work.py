@@ -60,7 +60,7 @@ class DrawPages(Work):
 
 
 class ExtractText(Work):
-    """Extract texts; the settings are those of an extraction, and a message has the path of a document, `path`."""
+    """Extract texts; the settings are an extraction's, and a message has the path of a document, `path`."""
 
     def do(self, message: Message) -> Message:
         """Return the fields of the document (see `Work.do`)."""

@@ -47,7 +47,7 @@ EPOCH = datetime(2000, 1, 1)
 #: The time that templates receive; None for the present one.
 _TIME: ContextVar[datetime | None] = ContextVar("_TIME", default=None)
 
-#: The numbers by which a template chooses; None for any.
+#: Random numbers for templates that choose; None for any.
 _RANDOM: ContextVar[random.Random | None] = ContextVar("_RANDOM", default=None)
 
 #: The variable with words for a template to find after the last question, such as "/no_think".

@@ -52,5 +52,5 @@ def refusal_of(problem: BaseException) -> RequestError:
 
 
 def without_folders(sentence: str) -> str:
-    """Return a sentence without the folders of the files that it names, which are not for clients."""
+    """Return a sentence without the folders of the files that it names: clients need not know them."""
     return _FOLDERS.sub("", sentence)

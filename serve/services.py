@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.requests import Request
 
 from ..errors import OctavoError
-from ..library.document_work import DrawPages
 from ..prompts.call_form import CallForm, control_texts, forms_of
 from ..prompts.thought_form import Thoughts
 from .engine.grammar import Grammars
@@ -100,7 +99,7 @@ class Server:
     @cached_property
     def pictures(self) -> FileWorkers:
         """Return the processes that draw pages of documents."""
-        return FileWorkers(DrawPages, {}, _DRAWN_AT_ONCE)
+        return FileWorkers({}, _DRAWN_AT_ONCE)
 
     async def tokenized(self, work: Callable[[], _Result], n_characters: int) -> _Result:
         """Return the result of work that tokenizes a text, or parses it: beside the event loop, if the text is long.

@@ -13,6 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from ...library.document_work import DrawPages
+from ...workers.work import name_of
+from ...workers.worker_process import Died
 from ..http.requests import while_connected
 from ..library.upload_folder import forget_upload
 from ..request_error import RequestError, without_folders
@@ -72,7 +75,10 @@ async def page(request: Request) -> Response:
     if file is None:
         raise RequestError("The file of this document is not there.", 404, "not_found")
     asked = {"path": str(file), "page": request.path_params["label"], "quote": request.query_params.get("quote", "")}
-    result = await while_connected(request, server_of(request).pictures.do(asked))
+    try:
+        result = await while_connected(request, server_of(request).pictures.do(name_of(DrawPages), asked))
+    except Died as problem:
+        result = {"error": f"Drawing it ended with {problem}."}
     if "error" in result:
         raise RequestError(without_folders(result["error"]), 404, "not_found")
     drawn = result["result"]

@@ -109,7 +109,7 @@ def _n_commas(body: bytes) -> int:
 def _finite(written: str) -> float:
     number = float(written)
     if not math.isfinite(number):
-        raise ValueError(f"{written[:20]} is not a number of JSON")
+        raise ValueError(f"{written[:20]} has no place in JSON")
     return number
 
 
@@ -154,7 +154,7 @@ async def connected(request: Request, events: AsyncGenerator[Event, None]) -> As
 
 
 async def _end(coming: asyncio.Future[Any] | None) -> None:
-    """End what still comes, also when the server stops; nobody asks for its result."""
+    """End what still comes, also when the server stops. Its result is lost."""
     if coming is not None and not coming.done():
         coming.cancel()
         await asyncio.wait({coming})

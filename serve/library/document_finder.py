@@ -29,7 +29,8 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS, WHOLE, ReadSettings
 from ...system.files import FileVersion
-from ...workers.work import Message
+from ...workers.work import Message, name_of
+from ...workers.worker_process import Died
 from ..engine.engine import Engine
 from ..engine.tasks import Report, reported
 from ..request_error import RequestError, without_folders
@@ -67,7 +68,7 @@ class DocumentFinder:
         self._known = WeakSet[Context]()  # as long as conversations over them are in memory
         self._planning = asyncio.Lock()  # two questions must not keep the same text
         settings = {"texts": str(library.folder / TEXTS), "extraction": vars(documents.extraction)}
-        self._extractors = FileWorkers(KeepText, settings, _EXTRACTED_AT_ONCE)
+        self._extractors = FileWorkers(settings, _EXTRACTED_AT_ONCE)
         self._extracting: dict[str, asyncio.Task[Message]] = {}
         indexer = Indexer(engine.llama, LibrarySnapshot(library), reading, lambda sentence: None)
         indexer.begun(ServedDocument("", "", Path()))  # settles its kinds now: requests change the model's attention
@@ -199,12 +200,16 @@ class DocumentFinder:
         return ServedDocument(*values, id=upload.file.parent.name)
 
     async def _extract_once(self, upload: QueuedDocument) -> None:
-        """Extract the text of an upload, which other requests may be waiting for. It goes on if one of them leaves."""
+        """Extract the text of an upload, for which other requests may wait, too: one that leaves does not end it."""
         extracting = self._extracting.get(upload.path)
         if extracting is None:
-            extracting = self._extracting[upload.path] = asyncio.create_task(self._extractors.do({"path": upload.path}))
+            work = self._extractors.do(name_of(KeepText), {"path": upload.path})
+            extracting = self._extracting[upload.path] = asyncio.create_task(work)
             extracting.add_done_callback(lambda task: self._extracting.pop(upload.path))
-        result = await asyncio.shield(extracting)
+        try:
+            result = await asyncio.shield(extracting)
+        except Died as problem:
+            result = {"error": f"reading it ended with {problem}."}
         if "error" in result:
             raise RequestError(f"{upload.name} could not be read: {without_folders(result['error'])}")
 

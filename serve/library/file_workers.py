@@ -7,35 +7,43 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ...workers.work import Message, Work, name_of
-from ...workers.worker_process import Died, WorkerProcess
+from ...workers.work import Message
+from ...workers.worker_process import WorkerProcess
 
 
 class FileWorkers:
-    """Processes of one kind of work, a new one for each file, as a hostile file may end it.
+    """Processes that work on files, a new one for each, as a hostile file may end it.
 
     Parameters
     ----------
-    work : type of Work
-        The kind of work, which limits its time and its memory.
     settings : dict
-        Its settings.
+        Settings of their work.
     at_once : int
         Most processes at once; other files wait.
     """
 
-    def __init__(self, work: type[Work], settings: dict[str, Any], at_once: int) -> None:
-        self._work, self._settings = name_of(work), settings
-        self._threads = ThreadPoolExecutor(at_once, f"octavo-{work.__name__}")
+    def __init__(self, settings: dict[str, Any], at_once: int) -> None:
+        self._settings, self._threads = settings, ThreadPoolExecutor(at_once, "octavo-works-on-files")
 
-    async def do(self, task: Message) -> Message:
-        """Return what `WorkerProcess.do` returns. If the caller is cancelled, the process ends."""
-        process = WorkerProcess(self._work, self._settings)
+    async def do(self, work: str, task: Message) -> Message:
+        """Have a task done; return the last message, as `WorkerProcess.do` does.
+
+        If the caller is cancelled, the process ends.
+
+        Parameters
+        ----------
+        work : str
+            The kind of work (`work.name_of`), which limits its time and its memory.
+
+        Raises
+        ------
+        Died
+            The process ended before.
+        """
+        process = WorkerProcess(work, self._settings)
         try:
             return await asyncio.get_running_loop().run_in_executor(
                 self._threads, process.do, task, lambda message: None
             )
-        except Died as problem:
-            return {"error": f"The process that works on it ended with {problem}."}
         finally:
             threading.Thread(target=process.end, daemon=True).start()

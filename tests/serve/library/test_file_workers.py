@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from octavo.library.document_work import DrawPages, KeepText
+from octavo.library.document_work import DrawPages
 from octavo.serve.library.file_workers import FileWorkers
+from octavo.workers.work import name_of
 from octavo.workers.worker_process import Died, Ended, WorkerProcess
 
 TEXT = b"The keeper of the island lighthouse wrote down each ship. " * 12
@@ -49,24 +50,16 @@ def test_a_file_that_is_never_read_holds_up_no_question_over_another(served, stu
 
 def test_work_ends_with_its_request(stuck, tmp_path):
     async def hang_up():
-        workers = FileWorkers(DrawPages, {}, 1)
-        first = asyncio.create_task(workers.do({"path": str(tmp_path / "stuck.pdf")}))
-        second = asyncio.create_task(workers.do({"path": str(tmp_path / "stuck2.pdf")}))
+        workers = FileWorkers({}, 1)
+        first = asyncio.create_task(workers.do(name_of(DrawPages), {"path": str(tmp_path / "stuck.pdf")}))
+        second = asyncio.create_task(workers.do(name_of(DrawPages), {"path": str(tmp_path / "stuck2.pdf")}))
         await asyncio.sleep(0.1)
         for task in (second, first):
             task.cancel()
         await asyncio.wait([first, second])
-        third = workers.do({"path": str(tmp_path / "none.pdf"), "page": "1", "quote": ""})
+        third = workers.do(name_of(DrawPages), {"path": str(tmp_path / "none.pdf"), "page": "1", "quote": ""})
         return await asyncio.wait_for(third, 60)
 
-    assert "FileNotFoundError" in asyncio.run(hang_up())["error"]  # the error of the third, for which there is room
+    with pytest.raises(Died, match="FileNotFoundError"):  # of the third, for which there is room
+        asyncio.run(hang_up())
     assert stuck == [str(tmp_path / "stuck.pdf")]
-
-
-def test_a_process_that_dies_is_an_error(monkeypatch, tmp_path):
-    def dies(self, task, receive):
-        raise Died("code -9")
-
-    monkeypatch.setattr(WorkerProcess, "do", dies)
-    result = asyncio.run(FileWorkers(KeepText, {}, 1).do({"path": "x"}))
-    assert result == {"error": "The process that works on it ended with code -9."}
