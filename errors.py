@@ -20,7 +20,11 @@ class OctavoError(Exception):
     """
 
     def __str__(self) -> str:
-        return spoken(super().__str__())
+        return spoken(shown(super().__str__()))
+
+
+class NoRoom(OctavoError):
+    """Disk or memory do not suffice now: the same may succeed later."""
 
 
 class PromptError(OctavoError):
@@ -37,6 +41,28 @@ class PromptError(OctavoError):
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+#: Halves of characters (lone surrogates), and those that stand for the bytes of a file's name that are not UTF-8.
+_HALF, _BYTE = re.compile("[\ud800-\udfff]"), re.compile("[\udc80-\udcff]")
+
+
+def well_formed(text: str) -> str:
+    """Return a text with � for each half of a character, so that it can be printed, sent and tokenized."""
+    return text if text.isascii() else _HALF.sub("\ufffd", text)
+
+
+def shown(name: str) -> str:
+    r"""Return a file's name, or a sentence with names, to print and to send: bytes beyond UTF-8 look like \xe9."""
+    return name if name.isascii() else well_formed(_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", name))
+
+
+def failure(name: str, problem: Exception) -> str:
+    """Return why a document cannot be used, in a sentence, whatever exception it was."""
+    if isinstance(problem, OctavoError):
+        return str(problem)
+    message = shown(": ".join(filter(None, (type(problem).__name__, " ".join(str(problem).split())))))
+    return f"{name} could not be read: {message}. Please report this."
 
 
 def spoken(sentence: str) -> str:

@@ -27,7 +27,7 @@ from ..system.working_time import working_time
 from .answer.answer import Answer
 from .answer.generated_answer import GeneratedAnswer
 from .answer.grounding import unfounded
-from .answer.notices import notices_of_end, notices_of_unfounded
+from .answer.notices import notices_of_changed, notices_of_end, notices_of_unfounded
 from .chats.chat_file import Conversation, Kind, OtherText, Turn
 from .chats.history import History, Message
 from .chats.saved_chats import ChatFiles, keep_texts_of_others, last_of
@@ -277,10 +277,9 @@ class Session:
         finally:
             if (answer := generated.answer()) is not None:
                 found = self._unfounded(answer.text, question)
-                said = {
-                    **notices_of_end(generated.stream, self.n_ctx, not self.thinking.is_off),
-                    **notices_of_unfounded(found),
-                }
+                said = notices_of_end(generated.stream, self.n_ctx, not self.thinking.is_off)
+                said |= notices_of_unfounded(found)
+                said |= notices_of_changed(() if self._context is None else self._context.documents)
                 share = None if self._context is None else self._context.share
                 self.answer = replace(answer, read=share, unfounded=found, notices=said)
                 if self._history is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import spoken
+from ..errors import shown, spoken
 from . import options
 from .fitting import plain
 from .option_types import Age, Size
@@ -53,8 +53,10 @@ def list_indexes(output: str, model: Path | None, index_dir: Path | None) -> Non
     On a narrow terminal names are shortened and columns left out: `octavo list | cat` has all.
 
     State says what may go: `changed` and `gone` of what became of the document's file, `unfinished` of a build that was
-    interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes. Documents that are read in the
-    background come last, with how far that is.
+    interrupted, `damaged` of what cannot be read. `octavo prune` removes such indexes. It keeps an index that is
+    `away`: the document's folder is missing, perhaps because its drive is not connected. `(profile)` has the
+    measurements of an unfinished `octavo profile`. Documents that are read in the background come last, with how far
+    that is.
     """
     from ..library.catalogue import older_versions
 
@@ -135,7 +137,7 @@ def stop_indexes(names: tuple[str, ...]) -> None:
 
 def _called(name: str, known: Iterable[str]) -> bool:
     """Return whether a name, or the path that it stands for, is among known ones."""
-    return not {name, str(Path(name).resolve())}.isdisjoint(known)
+    return not {shown(name), str(Path(name).resolve())}.isdisjoint(known)
 
 
 def _described(entry: Entry) -> dict[str, Any]:
@@ -197,8 +199,9 @@ def remove_indexes(names: tuple[str, ...], model: Path | None, index_dir: Path |
 def _named(names: Iterable[str], found: list[Entry]) -> list[Entry]:
     chosen: list[Entry] = []
     for name in names:
-        named = [entry for entry in found if name in (entry.document, entry.file, entry.folder.name, str(entry.folder))]
-        named = named or [entry for entry in found if Path(name).name in (entry.document, entry.file)]
+        called = {name, shown(name)}
+        named = [e for e in found if called & {e.document, e.file, e.folder.name, str(e.folder)}]
+        named = named or [entry for entry in found if shown(Path(name).name) in (entry.document, entry.file)]
         if not named:
             raise click.UsageError(f"There is no index of {name}: `octavo list` shows what there is.")
         chosen += [entry for entry in named if entry not in chosen]
@@ -208,7 +211,9 @@ def _named(names: Iterable[str], found: list[Entry]) -> list[Entry]:
 @click.command(name="prune")
 @of_a_model
 @click.option("--stale", is_flag=True, help="Indexes whose document has changed, or is gone.")
-@click.option("--unfinished", is_flag=True, help="Indexes whose build was interrupted, or that cannot be read.")
+@click.option(
+    "--unfinished", is_flag=True, help="Indexes and profiles that were interrupted, and indexes that cannot be read."
+)
 @click.option("--older-than", type=Age(), help="Indexes that were not used for so long, such as 30d, 12h or 8w.")
 @click.option("--larger-than", type=Size(), help="Indexes of more bytes, such as 500M or 2G.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -223,13 +228,17 @@ def prune_indexes(
 ) -> None:
     """Remove indexes that are of no more use.
 
-    Without options these are the stale and the unfinished ones. With several options, each of them chooses more. With
-    the stale ones, the kept texts of files that are gone are forgotten.
+    Without options these are the stale and the unfinished ones, but no measurements of interrupted profiles. With
+    several options, each of them chooses more. Indexes and profiles that a process is making stay. With the stale ones,
+    the kept texts of files that are gone are forgotten. A file whose folder is missing is not gone: its drive may not
+    be connected.
     """
-    from ..library.catalogue import CHANGED, DAMAGED, GONE, UNFINISHED
+    from ..library.catalogue import DAMAGED, UNFINISHED
+    from ..library.file_state import CHANGED, GONE
     from ..library.file_texts import forget_texts
     from ..library.text_store import is_gone
 
+    of_profiles = unfinished
     if not (stale or unfinished or older_than or larger_than):
         stale = unfinished = True
     states = {*((CHANGED, GONE) if stale else ()), *((UNFINISHED, DAMAGED) if unfinished else ())}
@@ -237,9 +246,12 @@ def prune_indexes(
     chosen = [
         entry
         for entry in _found(model, index_dir)
-        if entry.state in states
-        or (older_than is not None and now - entry.used > older_than)
-        or (larger_than is not None and entry.n_bytes > larger_than)
+        if not entry.is_being_made
+        and (
+            (entry.state in states and (of_profiles or not entry.is_profile))
+            or (older_than is not None and now - entry.used > older_than)
+            or (larger_than is not None and entry.n_bytes > larger_than)
+        )
     ]
     n_forgotten = forget_texts(options.library_folders(model, index_dir), is_gone) if stale else 0
     if n_forgotten:
@@ -260,12 +272,11 @@ def verify_indexes(names: tuple[str, ...], output: str, model: Path | None, inde
     Compares all indexes, or those of DOCUMENT: a document's name or path, or an index's name or folder. An index that
     is damaged is made again when it is needed; what is whole of it is kept.
     """
-    from ..library.catalogue import BEING_READ, UNFINISHED, damage_of
+    from ..library.catalogue import UNFINISHED, damage_of
 
     found = _found(model, index_dir)
-    chosen = [
-        entry for entry in (_named(names, found) if names else found) if entry.state not in (UNFINISHED, BEING_READ)
-    ]
+    chosen = [entry for entry in (_named(names, found) if names else found) if entry.state != UNFINISHED]
+    chosen = [entry for entry in chosen if not entry.is_being_made]
     start, rows = time.perf_counter(), []
     for entry in chosen:
         rows.append({"document": entry.document, "path": str(entry.folder), "damage": damage_of(entry.folder) or None})

@@ -6,7 +6,9 @@ Importing this module is cheap: `octavo --help` imports click, and nothing of ll
 from __future__ import annotations
 
 import os
+import resource
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any
 
@@ -46,6 +48,9 @@ SECTIONS = {
 }
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
 _LIBRARY = ("list", "stop", "remove", "prune", "verify")
+
+#: Descriptors that a process wants: the most that macOS grants.
+_DESCRIPTORS = 10_240
 
 
 class Failure(click.ClickException):
@@ -126,6 +131,7 @@ def cli(context: click.Context) -> None:
 def main() -> None:
     """Run the `octavo` command; its entry point."""
     sys.unraisablehook = _interrupt_later
+    _raise_limit_of_descriptors()
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # a debugger's output would hide llama.cpp's messages
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -138,6 +144,15 @@ def main() -> None:
         if end.code == 130:
             sys.unraisablehook = lambda problem: None  # half-built objects cannot be torn down in order
         raise
+
+
+def _raise_limit_of_descriptors() -> None:
+    """Let this process, and all that it starts, open all files and connections that the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # the system knows another limit
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 #: Raises a Ctrl-C that a callback swallowed.

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ..errors import spoken
+from ..errors import shown, spoken, well_formed
 from ..progress import clock, compiled_for
 from .fitting import Wrapper, columns_of, plain, shortened, wrapped
 
@@ -53,7 +53,7 @@ def shows_bars() -> bool:
 def notice(message: str) -> None:
     """Print a sentence on stderr, unless octavo is to be quiet."""
     if not _is_quiet:
-        say(spoken(message))
+        say(spoken(shown(message)))
 
 
 def say(message: str, indent: str = "") -> None:
@@ -102,15 +102,16 @@ def spinning(task: str) -> Iterator[Any]:
 
 
 def print_json(value: Any) -> None:
-    """Print a result as JSON."""
+    """Print a result as JSON. Names that are not UTF-8 make it ASCII, so that Python reads them as they are."""
     click.echo(as_json(value, indent=2))
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON, in which a terminal finds no control characters: JSON itself escapes only some."""
-    return _LATE_CONTROLS.sub(
-        lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False, indent=indent)
-    )
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if well_formed(text) != text:
+        return json.dumps(value, indent=indent)
+    return _LATE_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def stream(pieces: Iterable[str]) -> None:

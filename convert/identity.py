@@ -8,14 +8,89 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..cpu_kernels.numba_support.shape import F16
 from ..prompts.chat_template import EPOCH
 from ..runtime.llama import Llama
+from ..runtime.models.hub import files_of
+from ..runtime.models.llama_arguments import ROPE_SCALING, rope_arguments, uses_long_factors
+from ..runtime.store.file_hash import hash_of_file
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import DATELESS_HEAD, INDEX_VERSION
+from ..runtime.store.model_library import Library
 from .clusters import UNCLUSTERED, ClusterSettings, settings_for
+
+#: Names of the entries of `numbers_of`.
+NUMBERS = ("rope", "long_factors", "yarn", "overrides", "split", "adapter")
+
+#: Arguments of YaRN, with their defaults.
+_YARN = {
+    "yarn_ext_factor": -1.0,
+    "yarn_attn_factor": 1.0,
+    "yarn_beta_fast": 32.0,
+    "yarn_beta_slow": 1.0,
+    "yarn_orig_ctx": 0,
+}
+
+
+class RowSource(NamedTuple):
+    """What computed keys and values: equal tokens have equal rows if this is equal.
+
+    Parameters
+    ----------
+    model : str
+        Hash of the model file.
+    kv_type : str
+        Type of keys and values.
+    numbers : dict
+        As `numbers_of` returns it.
+    """
+
+    model: str
+    kv_type: str
+    numbers: dict[str, Any]
+
+    @classmethod
+    def of(cls, llama: Llama, library: Library) -> RowSource:
+        """Return what a model computes with."""
+        return cls(library.model_hash, llama.context.kv_type, numbers_of(llama))
+
+
+def numbers_of(llama: Llama) -> dict[str, Any]:
+    """Return what decides the keys and values of given tokens, besides the model's file and the type of cache.
+
+    Indexes, conversations and prompts depend on it, and rows are reused where it is equal.
+
+    Returns
+    -------
+    dict
+        Entries in JSON's types. All but `rope` are there only if the model or its arguments are out of the ordinary:
+
+        - rope: base and scale of the frequencies, which the model file does not determine; and llama.cpp's number of
+          the scaling type, if one was chosen.
+        - long_factors: whether positions turn by the factors of long contexts, of a model that has two kinds.
+        - yarn: arguments of YaRN that `rope_scaling` does not set.
+        - overrides: metadata that replaces the file's.
+        - split: hashes of the other files of a split model.
+        - adapter: hash and scale of a LoRA adapter.
+    """
+    params, long_factors = llama.context_params, uses_long_factors(llama.metadata, llama.n_ctx())
+    stretched = [params.rope_scaling_type] if params.rope_scaling_type >= 0 else []
+    usual = {**_YARN, **rope_arguments("yarn", 1)} if stretched == [ROPE_SCALING["yarn"]] else _YARN
+    overrides: dict[str, Any] = llama.kv_overrides or {}
+    n_files = int(llama.metadata.get("split.count", 1))
+    found = {
+        "yarn": {name: getattr(params, name) for name in _YARN if getattr(params, name) != usual[name]},
+        "overrides": [[name, type(value).__name__, value] for name, value in sorted(overrides.items())],
+        "split": [hash_of_file(Path(file)) for file in files_of(llama.model_path)[1:n_files]],
+        "adapter": [hash_of_file(Path(llama.lora_path)), llama.lora_scale] if llama.lora_path else [],
+    }
+    return {
+        "rope": [params.rope_freq_base, params.rope_freq_scale, *stretched],
+        **({} if long_factors is None else {"long_factors": long_factors}),
+        **{name: value for name, value in found.items() if value},
+    }
 
 
 def identity(llama: Llama, settings: ClusterSettings, attention_share: float = 0.0) -> dict[str, Any]:
@@ -31,13 +106,19 @@ def identity(llama: Llama, settings: ClusterSettings, attention_share: float = 0
     dict
         Entries of the manifest. Defaults are left out, so that indexes from before q8_0 and sparse reading keep their
         name. `head` is the one that the template writes at the time `EPOCH`.
+
+    Raises
+    ------
+    OctavoError
+        The model's file has changed since it was loaded.
     """
+    llama.check_file()
     kv_type = llama.context.kv_type
     return {
         "format_version": INDEX_VERSION,
         "head": llama.prompt(at=EPOCH).head(),
         "clustering": settings.as_json(),
-        "rope": rope_settings(llama),
+        **numbers_of(llama),
         **({} if kv_type == F16 else {"dtype": kv_type}),
         **({"prefill_covers": attention_share} if attention_share else {}),
         **streaming_heads(llama),
@@ -63,19 +144,6 @@ def streaming_heads(llama: Llama) -> dict[str, Any]:
     if attention.duo is None or attention.plan is None:
         return {}
     return {"duo": attention.duo.reading(attention.plan, attention.retrieval_heads, llama.n_batch)}
-
-
-def rope_settings(llama: Llama) -> list[float]:
-    """Return the settings of positions that the model file does not determine.
-
-    Returns
-    -------
-    list of float
-        Base and scale of the frequencies; and llama.cpp's number of the scaling type, if positions are stretched.
-    """
-    params = llama.context_params
-    stretched = [params.rope_scaling_type] if params.rope_scaling_type > 0 else []
-    return [params.rope_freq_base, params.rope_freq_scale, *stretched]
 
 
 def find_index(llama: Llama, snapshot: LibrarySnapshot, sha256: str, settings: dict[str, Any]) -> Path | None:

@@ -26,7 +26,7 @@ import numpy as np
 
 from ..cpu_kernels.numba_support.compile import compiled_before
 from ..documents.document import Document
-from ..errors import OctavoError
+from ..errors import NoRoom, OctavoError
 from ..progress import Progress
 from ..runtime.document.cache_layer import Rows
 from ..runtime.document.index import IndexLayer
@@ -45,14 +45,13 @@ from ..runtime.store.index_files import (
     write_means,
 )
 from ..runtime.store.library_snapshot import LibrarySnapshot
-from ..runtime.store.manifest import DATELESS_HEAD, read_manifest
+from ..runtime.store.manifest import DATELESS_HEAD, file_entries, read_manifest
 from ..runtime.store.model_library import hash_text
 from ..system.files import (
     PARTIAL,
     TEMPORARY,
     DamagedError,
     disk_errors,
-    make_private,
     map_arrays,
     read_json,
     sync_folder,
@@ -60,7 +59,7 @@ from ..system.files import (
     write_json,
 )
 from ..system.free_memory import private_bytes
-from ..system.locks import locked
+from ..system.locks import locked, locked_new
 from ..version import __version__
 from .build_pieces import HEAD, PIECE, Pieces
 from .calibrate import calibrate
@@ -143,13 +142,7 @@ class IndexBuilder:
         self.library.make_folder()
         with ExitStack() as lock:
             with disk_errors(self.folder):
-                while True:
-                    make_private(self.folder)
-                    try:
-                        lock.enter_context(locked(self.folder, waiting=waits))
-                        break
-                    except FileNotFoundError:  # another process finished or removed it just now
-                        continue
+                lock.enter_context(locked_new(self.folder, waits))
                 needed = not self._is_there()
                 if not needed:
                     shutil.rmtree(self.folder, ignore_errors=True)
@@ -199,7 +192,7 @@ class IndexBuilder:
             with suppress(DamagedError):
                 write_json(self.folder / HEAD, {"head": read_manifest(self.path)["head"]})
                 keeps_layers = True
-        with locked(self.path):
+        with suppress(FileNotFoundError), locked(self.path):  # another process may remove it just now
             for file in [*self.path.glob("layer-*"), *self.path.glob("state-*")] if keeps_layers else ():
                 if stat.S_ISREG(file.lstat().st_mode):
                     file.replace(self.folder / file.name)
@@ -226,7 +219,7 @@ class IndexBuilder:
         free = shutil.disk_usage(self.library.folder).free
         if needed - there > free:
             name = self.document.name
-            raise OctavoError(
+            raise NoRoom(
                 f"Indexing {name} takes {(needed - there) / 2**20:,.0f} MiB on the disk of {self.library.folder}, "
                 f"which has {free / 2**20:,.0f} MiB left: free some, or give another folder with `index_dir`."
             )
@@ -324,16 +317,14 @@ class IndexBuilder:
     def _described(self) -> dict[str, Any]:
         """Return the manifest's entry of the document; `places` are the character offsets of pages and headings."""
         document = self.document
-        where: dict[str, Any] = {}
-        if document.path is not None:
-            where = {"path": document.path, "mtime_ns": document.mtime_ns, "bytes": document.n_bytes}
         part = {"part": list(document.part), "first_line": document.first_line} if document.part else {}
+        part |= {"split": document.split} if document.split else {}
         places = {"places": [list(place) for place in document.places]} if document.places else {}
         return {
             "name": document.name,
             "sha256": hash_text(document.text),
             "tokens": len(self.tokens),
-            **where,
+            **file_entries(document.version),
             **part,
             **places,
         }

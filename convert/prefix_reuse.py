@@ -18,9 +18,10 @@ from ..runtime.sequences.sequence import n_common
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import dateless_head
+from .identity import NUMBERS
 
 #: Entries of the manifest that must agree, apart from the model, so that equal tokens have equal rows.
-_SAME = ("format_version", "rope", "prefill_covers", "duo")
+_SAME = ("format_version", "prefill_covers", "duo", *NUMBERS)
 
 
 class KnownRows:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from ..system.files import FileVersion
+
 #: What octavo reads, for messages.
 READS = "octavo reads text, HTML, PDF, EPUB, Office files, mail, notebooks and subtitles (docs/documents.md)."
 
@@ -47,9 +49,13 @@ class Document:
     path : str or None
         Path of its file, if the file can be read again.
     mtime_ns, n_bytes : int
-        Time of that file's last change, as in `os.stat`, and its size.
+        Time of that file's last change, as in `os.stat`, and its size, when the text was taken from it.
+    mark, content : str
+        More of that version of the file (`FileVersion`).
     part : (int, int) or None
         Range of characters in the file's text, if the document is a part of a long one.
+    split : int
+        Largest number of tokens of the parts of that document; 0 of a whole one.
     first_line : int
         The line of the file's text that it begins in, from 1.
     needed_password : bool
@@ -66,6 +72,16 @@ class Document:
     part: tuple[int, int] | None = None
     first_line: int = 1
     needed_password: bool = False
+    split: int = 0
+    mark: str = ""
+    content: str = ""
+
+    @property
+    def version(self) -> FileVersion | None:
+        """Return the version of the file that the text was taken from; None without a file."""
+        if self.path is None:
+            return None
+        return FileVersion(self.path, self.mtime_ns, self.n_bytes, self.mark, self.content)
 
     @property
     def notices_when_kept(self) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ def decode_as(encoding: str, content: bytes, name: str) -> tuple[str, tuple[str,
     with suppress(UnicodeDecodeError):
         return content.decode(encoding), ()
     text = content.decode(encoding, errors="replace")
-    line = text.count("\n", 0, text.index("\ufffd")) + 1
+    line = text.count("\n", 0, max(text.find("\ufffd"), 0)) + 1
     known = "UTF-8" if encoding == "utf-8" else encoding
     return text, (f"{name} has bytes that are not {known}, the first in line {line}: they are read as �.",)
 

@@ -16,14 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import OctavoError
+from ..errors import OctavoError, failure, shown, well_formed
 from ..progress import Progress
 from ..settings import DEFAULT_EXTRACTION, Extraction
+from ..system.files import file_mark
 from .archive import Archive
-from .document import Document
+from .document import Document, Place
 from .encodings import in_utf_8, looks_like_text
 from .kinds import NAMES_OF_ARCHIVES, OLE, OTHERS, PICTURES, ZIP, archive_kind, is_pdf, ole_kind, text_kind
-from .ocr.recognised_pages import file_version
+from .ocr.recognised_pages import version_of
 from .ocr.recognition import Recognition
 
 #: The name of a document from standard input.
@@ -31,6 +32,9 @@ STANDARD_INPUT = "-"
 
 #: Most bytes of a document: more than any model reads, as pictures take space.
 MOST_BYTES = 512 << 20
+
+#: Times that a file is read again because it was saved meanwhile.
+_READINGS = 5
 
 #: Seconds to wait for the first byte of a pipe.
 _WAIT_FOR_WRITER = 1.0
@@ -66,17 +70,19 @@ def extract_document(
     OctavoError
         The document cannot be opened or read, or has no text. The message has a remedy.
     """
-    name, content = _content(path)
+    name, content, status = _content(path)
     recognition = Recognition(content, name, extraction, progress)
-    document = _extract(content, name, recognition)
+    document = _well_formed(_extract_whatever(content, name, recognition))
     if not document.text.strip():
         raise OctavoError(f"{name} is empty: there is nothing to read in it.")
-    if not os.path.isfile(path):
+    if status is None or not stat.S_ISREG(status.st_mode):
         return replace(document, name=name)
-    recognition.note(path)
-    version = file_version(path)
+    source = os.path.realpath(path)
+    recognition.note(source, status)
+    version = version_of(source, status)
     assert version is not None
-    return replace(document, name=name, path=version.path, mtime_ns=version.mtime_ns, n_bytes=version.n_bytes)
+    of_file = version._replace(content=recognition.content_hash)
+    return replace(document, name=name, **of_file._asdict())
 
 
 def document_name(path: str | os.PathLike[str]) -> str:
@@ -86,7 +92,7 @@ def document_name(path: str | os.PathLike[str]) -> str:
     with suppress(OSError):
         if os.fspath(path).startswith("/dev/") and stat.S_ISFIFO(os.stat(path).st_mode):
             return "Pipe"  # a shell's <(...) has only a number
-    return Path(path).name or os.fspath(path)
+    return shown(Path(path).name or os.fspath(path))
 
 
 def may_be_document(path: str | os.PathLike[str]) -> bool:
@@ -98,7 +104,7 @@ def may_be_document(path: str | os.PathLike[str]) -> bool:
                 return _is_zipped_document(file, os.fspath(path))
             if beginning.startswith(OLE):
                 return ole_kind(beginning + file.read()) is not None
-    except OSError:  # reading it reports the error
+    except Exception:  # of any library: reading it reports the error
         return True
     if is_pdf(beginning):
         return True
@@ -113,23 +119,32 @@ def _is_zipped_document(file: BinaryIO, name: str) -> bool:
         return name.lower().endswith(NAMES_OF_ARCHIVES)
 
 
-def _content(path: str | os.PathLike[str]) -> tuple[str, bytes]:
-    """Return a file's name in messages, and its bytes."""
+def _content(path: str | os.PathLike[str]) -> tuple[str, bytes, os.stat_result | None]:
+    """Return a file's name in messages, its bytes, and its status when these were read; None of standard input.
+
+    A file that is saved meanwhile is read again. One that does not come to rest has the status before the last reading,
+    so that it counts as changed.
+    """
     name = document_name(path)
     if os.fspath(path) == STANDARD_INPUT:
         if sys.stdin is None:
             raise OctavoError("Standard input is closed: give a file.")
-        return name, _all_of(sys.stdin.buffer, name)
+        return name, _all_of(sys.stdin.buffer, name), None
     try:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            raise OctavoError(f"{path} is a folder: give a file.")
-        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
-            raise OctavoError(f"{path} is a device: give a file.")
-        with _opened(path, status, name) as file:
-            return name, _all_of(file, name)
+        for _ in range(_READINGS):
+            status = os.stat(path)
+            if stat.S_ISDIR(status.st_mode):
+                raise OctavoError(f"{path} is a folder: give a file.")
+            if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+                raise OctavoError(f"{path} is a device: give a file.")
+            with _opened(path, status, name) as file:
+                status = os.fstat(file.fileno())
+                content = _all_of(file, name)
+                if not stat.S_ISREG(status.st_mode) or file_mark(os.fstat(file.fileno())) == file_mark(status):
+                    break
     except OSError as problem:
         raise OctavoError(f"The document {path} cannot be opened: {problem.strerror}.") from problem
+    return name, content, status
 
 
 def _opened(path: str | os.PathLike[str], status: os.stat_result, name: str) -> BinaryIO:
@@ -166,6 +181,26 @@ def _all_of(file: object, name: str) -> bytes:
     if len(content) > MOST_BYTES:
         raise OctavoError(f"{name} has more than {MOST_BYTES >> 20} MiB: no model reads so much. Split it.")
     return content
+
+
+def _extract_whatever(content: bytes, name: str, recognition: Recognition) -> Document:
+    """Extract the text of a file. Whatever its reader raises is an OctavoError, so that other documents can be read."""
+    try:
+        return _extract(content, name, recognition)
+    except (OctavoError, MemoryError):
+        raise
+    except Exception as problem:
+        raise OctavoError(failure(name, problem)) from problem
+
+
+def _well_formed(document: Document) -> Document:
+    """Return a document without halves of characters, which JSON, mail and others can hold, but UTF-8 cannot."""
+    places = (
+        Place(offset, page and well_formed(page), heading and well_formed(heading))
+        for offset, page, heading in document.places
+    )
+    notices = tuple(map(well_formed, document.notices))
+    return replace(document, text=well_formed(document.text), places=tuple(places), notices=notices)
 
 
 def _extract(content: bytes, name: str, recognition: Recognition) -> Document:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..convert.identity import rope_settings
+from ..convert.identity import numbers_of
 from ..cpu_kernels.numba_support.machine import cpu_name
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import Library, hash_text
@@ -55,7 +55,7 @@ def results_of(
         "octavo": __version__,
         "task": {"name": task.name, **vars(task)},
         "model": {"name": library.model_path.name, "sha256": library.model_hash},
-        "rope": rope_settings(llama),
+        **numbers_of(llama),
         "cache_type": llama.context.kv_type,
         "data": {"name": settings.data.name, "sha256": hash_text(task.content(settings.data))},
         "samples": settings.n_samples,

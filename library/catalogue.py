@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..documents.extract import extract_document
-from ..errors import OctavoError
+from ..errors import OctavoError, shown
 from ..runtime.store.index_files import open_index
 from ..runtime.store.manifest import MANIFEST, read_manifest
-from ..runtime.store.model_library import hash_text
+from ..runtime.store.plan import is_profile
 from ..system.files import PARTIAL
-from ..system.locks import Busy, do_not_wait, locked
+from ..system.locks import Busy, do_not_wait, is_locked, locked
+from .file_state import CHANGED, GONE, state_of_file
+from .text_store import is_gone
 
 #: File of an index whose modification time is that of its last use.
 _USED = "used"
 
-#: Faults of an index.
-CHANGED, GONE, UNFINISHED, DAMAGED = "changed", "gone", "unfinished", "damaged"
+#: Faults of an index, beside CHANGED and GONE of its document's file.
+UNFINISHED, DAMAGED = "unfinished", "damaged"
 
-#: State of an index that a process is making.
-BEING_READ = "being read"
+#: State of an index whose document may be on a drive that is not connected.
+AWAY = "away"
+
+#: States of an index, and of a profile, that a process is making.
+BEING_READ, BEING_MEASURED = "being read", "being measured"
+
+#: What stands for the name of a document in the entry of a profile's measurements.
+PROFILE = "(profile)"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An index, finished or not.
+    """An index, finished or not, or what an unfinished profile has measured (`is_profile`).
 
     Parameters
     ----------
@@ -49,8 +56,8 @@ class Entry:
     created, used : datetime
         Times of its making and last use.
     state : str
-        CHANGED if the document's file has another text now, GONE if it is missing; BEING_READ while it is made,
-        UNFINISHED if that was interrupted, DAMAGED if the index cannot be read; else "".
+        CHANGED if the document's file has another text now, GONE if it is missing, AWAY if its folder is; BEING_READ or
+        BEING_MEASURED while it is made, UNFINISHED if that was interrupted, DAMAGED if it cannot be read; else "".
     path : str
         Path of the document's file; "" if unknown.
     """
@@ -67,6 +74,16 @@ class Entry:
     state: str
     path: str = ""
 
+    @property
+    def is_profile(self) -> bool:
+        """Return whether these are the measurements of an unfinished profile."""
+        return self.document == PROFILE
+
+    @property
+    def is_being_made(self) -> bool:
+        """Return whether a process is making it."""
+        return self.state in (BEING_READ, BEING_MEASURED)
+
 
 def entries(folders: Iterable[Path]) -> list[Entry]:
     """Return the indexes in the folders of some libraries, the most recently used first."""
@@ -82,66 +99,63 @@ def older_versions(found: Sequence[Entry]) -> list[Entry]:
 
 def _entries_of(library: Path) -> Iterator[Entry]:
     """Yield the indexes of a library."""
-    for folder in library.iterdir():
-        unfinished = folder.name.endswith(PARTIAL)
-        if not folder.is_dir() or not (unfinished or (folder / MANIFEST).exists()):
-            continue
-        name, model, changed = (
-            folder.name.removesuffix(PARTIAL).rpartition("-")[0],
-            f"{library.stem}.gguf",
-            _time(folder),
-        )
-        state, manifest = (_state_of_partial(folder) if unfinished else DAMAGED), None
+    model, names = f"{library.stem}.gguf", _names_in(library)
+    for name in names:
+        entry, finished = _entry_of(library / name, model), name.removesuffix(PARTIAL)
+        if entry is None and finished not in names:  # it was made, and has its final name, since they were listed
+            entry = _entry_of(library / finished, model)
+        if entry is not None:
+            yield entry
+
+
+def _names_in(library: Path) -> set[str]:
+    """Return the names of all files and folders of a library."""
+    with suppress(OSError):
+        return set(os.listdir(library))
+    return set()
+
+
+def _entry_of(folder: Path, model: str) -> Entry | None:
+    """Return an index of a model's library; None for another folder, or one that is removed meanwhile."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return _read_entry(folder, model)
+    return None
+
+
+def _read_entry(folder: Path, model: str) -> Entry | None:
+    """Return an index; None for another folder. Raise FileNotFoundError if it is removed meanwhile."""
+    unfinished, changed, manifest = folder.name.endswith(PARTIAL), _time(folder), None
+    if not folder.is_dir() or not (unfinished or (folder / MANIFEST).exists()):
+        return None
+    name = PROFILE if is_profile(folder) else folder.name.removesuffix(PARTIAL).rpartition("-")[0]
+    if not unfinished:
         with suppress(OctavoError):
-            manifest = None if unfinished else read_manifest(folder)
-        n_bytes = folder_bytes(folder)
-        if manifest is None:
-            yield Entry(folder, name, name, model, 0, "", n_bytes, changed, changed, state)
-            continue
-        document, created = manifest["document"], datetime.fromisoformat(manifest["created"])
-        used = _time(folder / _USED) if (folder / _USED).exists() else created
-        model = manifest["model"]["name"]
-        name = document["name"]
-        file = Path(document["path"]).name if "part" in document and "path" in document else name
-        size = document["tokens"], manifest["dtype"], n_bytes
-        yield Entry(folder, name, file, model, *size, created, used, _state(document), document.get("path", ""))
+            manifest = read_manifest(folder)
+    n_bytes = folder_bytes(folder)
+    if manifest is None:
+        state = _state_of_partial(folder) if unfinished else DAMAGED
+        _time(folder)  # still there
+        return Entry(folder, name, name, model, 0, "", n_bytes, changed, changed, state)
+    document, created, used = manifest["document"], datetime.fromisoformat(manifest["created"]), None
+    with suppress(FileNotFoundError):
+        used = _time(folder / _USED)
+    name = document["name"]
+    file = shown(Path(document["path"]).name) if "part" in document and "path" in document else name
+    about = manifest["model"]["name"], document["tokens"], manifest["dtype"], n_bytes, created, used or created
+    return Entry(folder, name, file, *about, _state(document), document.get("path", ""))
 
 
 def _state_of_partial(folder: Path) -> str:
-    """Return whether a process is making an index."""
-    with suppress(OSError):
-        try:
-            with locked(folder, waiting=do_not_wait):
-                return UNFINISHED
-        except Busy:
-            return BEING_READ
-    return UNFINISHED
+    """Return whether a process makes the index, or the profile, in a folder."""
+    if not is_locked(folder):
+        return UNFINISHED
+    return BEING_MEASURED if is_profile(folder) else BEING_READ
 
 
 def _state(document: dict[str, Any]) -> str:
-    """Return whether a document's file has changed since it was indexed; read it only if its time has changed."""
-    if "path" not in document:
-        return ""
-    path = Path(document["path"])
-    try:
-        status = path.stat()
-        if status.st_mtime_ns == document.get("mtime_ns"):
-            return ""
-        if not stat.S_ISREG(status.st_mode):
-            return GONE
-        text = _text(path, status.st_mtime_ns)
-        start, stop = document.get("part", (0, len(text)))
-        return "" if hash_text(text[start:stop]) == document["sha256"] else CHANGED
-    except FileNotFoundError:
-        return GONE
-    except (OctavoError, OSError):
-        return CHANGED
-
-
-@lru_cache(maxsize=4)
-def _text(path: Path, as_of: int) -> str:
-    """Return the text of a document's file, which is read once for all its parts."""
-    return extract_document(path).text
+    """Return what became of a document's file."""
+    state, path = state_of_file(document), document.get("path", "")
+    return AWAY if state == GONE and not os.path.exists(path) and not is_gone(path) else state
 
 
 def _time(path: Path) -> datetime:
@@ -150,8 +164,13 @@ def _time(path: Path) -> datetime:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the bytes of an index on disk."""
-    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    """Return the bytes of an index on disk. Files that other processes move meanwhile may not count."""
+    n_bytes = 0
+    for name in _names_in(folder):
+        with suppress(OSError):
+            status = (folder / name).stat()
+            n_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return n_bytes
 
 
 def damage_of(folder: Path) -> str:

@@ -35,7 +35,7 @@ def parts_of(document: Document, most: int, count: Callable[[str], int]) -> list
     """
     ranges = list(ranges_of(document.text, 0, len(document.text), heading_offsets(document.places), most, count))
     return [
-        _part(document, start, stop, f"{document.name}, part {number} of {len(ranges)}")
+        _part(document, start, stop, f"{document.name}, part {number} of {len(ranges)}", most)
         for number, (start, stop) in enumerate(ranges, 1)
     ]
 
@@ -44,12 +44,6 @@ def n_parts_of(name: str) -> int:
     """Return the number of parts of the document that a part of this name belongs to; 1 of a whole document."""
     found = _PART.search(name)
     return int(found[2]) if found else 1
-
-
-def is_last_part(name: str) -> bool:
-    """Return whether a name is that of the last part of a document."""
-    found = _PART.search(name)
-    return found is not None and found[1] == found[2]
 
 
 def heading_offsets(places: Sequence[Place]) -> list[int]:
@@ -97,7 +91,7 @@ def _cut(text: str, start: int, stop: int, middle: int, headings: Sequence[int])
     return middle
 
 
-def _part(document: Document, start: int, stop: int, name: str) -> Document:
+def _part(document: Document, start: int, stop: int, name: str, most: int) -> Document:
     """Return a part of a document."""
     first = place_at(document.places, start)
     inside = [place._replace(offset=place.offset - start) for place in document.places if start < place.offset < stop]
@@ -109,5 +103,6 @@ def _part(document: Document, start: int, stop: int, name: str) -> Document:
         name=name,
         notices=(),
         part=(start, stop),
+        split=most,
         first_line=document.text.count("\n", 0, start) + 1,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from ..documents.document import Document, Place
 from ..documents.pdf.pdf_picture import draw_page
-from ..errors import OctavoError
+from ..errors import NoRoom, OctavoError
 from ..progress import Progress, Silent
 from ..settings import Extraction
 from ..workers.work import Message, Sender, Work, name_of, receive
@@ -44,11 +45,17 @@ class KeepText(Work):
 
 
 class DrawPages(Work):
-    """Draw pages; a message has the path of a PDF, the label of a page and the passage to mark."""
+    """Draw pages; a message has the path of a PDF, the label of a page and the passage to mark.
+
+    It also has the first digits of the hash of the PDF, as `content`, so that no page of another version is drawn.
+    """
 
     def do(self, message: Message) -> Message:
         """Return the PNG file in base64, as `png`, and where the passage begins, as `top` (see `Work.do`)."""
-        picture = draw_page(Path(message["path"]).read_bytes(), message["page"], message["quote"])
+        content = Path(message["path"]).read_bytes()
+        if not hashlib.sha256(content).hexdigest().startswith(message["content"]):
+            raise OctavoError("The file has changed since it was indexed.")
+        picture = draw_page(content, message["page"], message["quote"])
         return {"png": base64.b64encode(picture.png).decode(), "top": picture.top}
 
     def limits(self, message: Message) -> WorkLimits:
@@ -88,7 +95,7 @@ class GuardedFile(SourceFile):
         finally:
             process.end()
         if "error" in result:
-            raise OctavoError(str(result["error"]))
+            raise (NoRoom if result.get("may_succeed") else OctavoError)(str(result["error"]))
         return document_of_fields(result["result"])
 
 

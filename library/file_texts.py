@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..documents.document import Document
 from ..documents.ocr.recognised_pages import recognised_pages
-from ..errors import OctavoError
+from ..errors import OctavoError, failure
 from ..progress import Progress
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import Library
@@ -70,7 +70,7 @@ class FileTexts:
         if self._store is None and not (self._library.folder / TEXTS).exists():
             return None
         kept = self.store.find(version) if (version := file.version) else None
-        return kept and SourceText.of_file(file, kept.sha256, kept.number, kept.length)
+        return kept and SourceText.of_file(file, kept.version, kept.sha256, kept.number, kept.length)
 
     def of(self, files: Iterable[SourceFile]) -> Iterator[SourceText]:
         """Yield the texts of files, those that are kept first. Leave out the files whose text cannot be extracted."""
@@ -145,5 +145,5 @@ def _extract(file: SourceFile, progress: Progress | None = None) -> Document | O
     """Extract the text of a file, or return why that fails."""
     try:
         return file.extract(progress)
-    except OctavoError as problem:
-        return problem
+    except Exception as problem:  # of any kind: others can be read
+        return OctavoError(failure(file.name, problem))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,17 +16,21 @@ from ..convert.index_builder import IndexBuilder
 from ..convert.pipeline import PrefillSettings, TooLongError, document_tokens, prefill_attention_share
 from ..cpu_kernels.numba_support import background_compile
 from ..documents.document import Document
+from ..errors import OctavoError
 from ..progress import Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods.auto import SHORT
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
+from ..runtime.store.manifest import file_entries, file_version_of, read_manifest, save_manifest
 from ..settings import ReadSettings
 from ..system.files import PARTIAL, DamagedError, FileVersion
+from ..system.locks import Busy, do_not_wait, locked
 from .background.reading_queue import ReadingQueue
 from .catalogue import folder_bytes, note_use
-from .document_parts import is_last_part, parts_of
+from .document_parts import n_parts_of, parts_of
+from .file_state import SAME, state_of_file
 from .source_text import SourceFile, SourceText
 
 #: Bytes of an index for each byte of keys and values, clusters and measurements included.
@@ -86,13 +92,28 @@ class Indexer:
         return found[0] if (found := self._find(document)) else None
 
     def has(self, file: SourceFile) -> bool:
-        """Return whether a file, unchanged, has an index, or indexes of its parts, of which the last is made last."""
+        """Return whether a file, unchanged, has an index, or indexes of all its parts."""
         if (version := file.version) is None:
             return False
-        sha256 = self.snapshot.text_hash(version)
-        last = (part["sha256"] for part in self.parts(version) if is_last_part(part["name"]))
-        sha256 = sha256 or next(last, None)
-        return sha256 is not None and self.find(SourceText.of_file(file, sha256)) is not None
+        whole = self.snapshot.text_of(version)
+        if whole is not None and self._has_index(whole):
+            return True
+        if not (parts := self.parts(version)):
+            return False
+        most = self._most
+        same_split = [part for part in parts if part.get("split", most) == most]  # older octavos did not note it
+        n_found = Counter(map(n_parts_of, {part["name"] for part in same_split if self._has_index(part)}))
+        return any(count == n_parts for n_parts, count in n_found.items())
+
+    def _has_index(self, described: dict[str, Any]) -> bool:
+        """Return whether the text of an entry of a manifest has an index that serves this model."""
+        return self.find(SourceText(described["sha256"], described["name"], Path(described["name"]))) is not None
+
+    @property
+    def _most(self) -> int:
+        """Return the largest number of tokens of a part of a document that exceeds the context."""
+        n_ctx = int(self.llama.n_ctx())
+        return n_ctx - min(_ROOM, n_ctx // 4) - len(self.llama.prompt().head())
 
     def is_read(self, text: SourceText) -> bool:
         """Return whether a document, or another copy of its text, has an index."""
@@ -101,10 +122,7 @@ class Indexer:
 
     def parts(self, version: FileVersion | None) -> list[dict[str, Any]]:
         """Return the manifests' entries of the parts of a file, unchanged, that have indexes."""
-        if version is None:
-            return []
-        parts = [text for text in self.snapshot.texts_of(version.path) if "part" in text]
-        return [part for part in parts if (part.get("mtime_ns"), part.get("bytes")) == version[1:]]
+        return [] if version is None else [text for text in self.snapshot.texts_at(version) if "part" in text]
 
     def begun(self, document: SourceText) -> Path | None:
         """Return the folder of a document's unfinished index; None without one."""
@@ -112,18 +130,27 @@ class Indexer:
         return next((partial for path in paths if (partial := path.with_name(path.name + PARTIAL)).exists()), None)
 
     def _find(self, document: SourceText) -> tuple[Path, _Kind] | None:
-        """Return the folder of a document's index, and its kind. One that has clusters if they are wanted is better."""
+        """Return the folder of a document's index, and its kind. One that has clusters if they are wanted is better.
+
+        An index that was made with a longer context, and exceeds this one, does not count.
+        """
         usable = self._usable
         known = (find_index(self.llama, self.snapshot, document.sha256, kind.identity) for kind in usable)
         found = [(path, kind) for path, kind in zip(known, usable, strict=True) if path is not None and path.exists()]
         if not found:  # the index may be damaged, or new
             paths = (self.library.index_path(document.name, document.sha256, kind.identity) for kind in usable)
             found = [(path, kind) for path, kind in zip(paths, usable, strict=True) if path.exists()]
+        found = [(path, kind) for path, kind in found if self._fits(path)]
         tokens = self.snapshot.tokens_of(found[0][0]) if len(found) > 1 else None
         if tokens is not None:
             best = new_settings(self.llama, len(tokens))
             found.sort(key=lambda index: index[1].settings != best)
         return found[0] if found else None
+
+    def _fits(self, path: Path) -> bool:
+        """Return whether an index leaves room for a question, as far as its manifest says."""
+        described = self.snapshot.described(path)
+        return described is None or bool(described["tokens"] < self.llama.n_ctx())
 
     def _new(self, document: Document, sha256: str) -> tuple[Path, _Kind]:
         """Return the folder for the index of a document that has none, and its kind."""
@@ -143,8 +170,7 @@ class Indexer:
         """
         if self.find(document) is not None:
             return [document]
-        (document, text), llama, prompt = document.extracted(), self.llama, self.llama.prompt()
-        most = llama.n_ctx() - min(_ROOM, llama.n_ctx() // 4) - len(prompt.head())
+        (document, text), llama, prompt, most = document.extracted(), self.llama, self.llama.prompt(), self._most
         try:
             document_tokens(llama, text.name, text.text)
             return [document]
@@ -172,12 +198,30 @@ class Indexer:
         path = self.find(document)
         if path is not None and (opened := self._opened(path, document.name)) is not None:
             self.notice(f"{document.name} is indexed already: {path}")
+            self.note_file(path, document)
         else:
             path, opened = self._build(document, progress)
         index, _ = opened
         for assignment in self.llama.context.cache.table.assignments:
             assignment.method.measure(index)
         return path
+
+    def note_file(self, path: Path, document: SourceText) -> None:
+        """Note the version of a file in the index of its text, unless that has another file that still has this text.
+
+        The file was touched or restored, or is a copy of one that has changed or is gone since.
+        """
+        with suppress(OctavoError, OSError, Busy):
+            described, version = self.snapshot.described(path) or {}, document.version
+            before = file_version_of(described)
+            if version is None or before is None or before == version:
+                return
+            if before.path != version.path and state_of_file(described) == SAME:
+                return
+            with locked(path, waiting=do_not_wait):
+                manifest = read_manifest(path)  # others add files to it
+                described = {**manifest["document"], "name": document.name, **file_entries(version)}
+                save_manifest(path, {**manifest, "document": described})
 
     def attach(self, document: SourceText, progress: Progress) -> dict[str, Any]:
         """Attach a document's index to the model; make the index first if it is missing. Return its description.

@@ -11,6 +11,7 @@ from ..documents.extract import document_name, extract_document
 from ..documents.ocr.recognised_pages import file_version
 from ..progress import Progress
 from ..runtime.store.library_snapshot import LibrarySnapshot
+from ..runtime.store.manifest import file_version_of
 from ..runtime.store.model_library import hash_text
 from ..settings import DEFAULT_EXTRACTION, Extraction
 from ..system.files import FileVersion
@@ -43,13 +44,16 @@ class SourceFile:
 
     @property
     def version(self) -> FileVersion | None:
-        """Return the version of the file, which changes with its text.
+        """Return the version of the file as it is now, which changes with its text.
 
         None for a pipe, and with an encoding, as the text that is kept of the file may be of another.
         """
         if not self.is_file or self.extraction.encoding is not None:
             return None
-        return file_version(self.path, self.extraction)
+        try:
+            return file_version(self.path, self.extraction)
+        except OSError:  # it was removed just now
+            return None
 
     def extract(self, progress: Progress | None = None) -> Document:
         """Extract the text. Raise OctavoError if that fails."""
@@ -72,6 +76,9 @@ class SourceText:
         None for a part of a document, and for a text that another machine extracted.
     document : Document or None
         The text; None if it is still to be extracted.
+    version : FileVersion or None
+        Version of the file that the text was taken from. None without a file, and with an encoding, as the text that is
+        kept of the file may be of another.
     number : int
         Its number in the library's `TextStore`; 0 if it is not there.
     length : int
@@ -83,6 +90,7 @@ class SourceText:
     path: Path
     file: SourceFile | None = None
     document: Document | None = None
+    version: FileVersion | None = None
     number: int = 0
     length: int = 0
 
@@ -90,17 +98,15 @@ class SourceText:
     def of(cls, document: Document, file: SourceFile | None = None) -> SourceText:
         """Return the text of a document."""
         path = Path(document.name if file is None else file.path)
-        return cls(hash_text(document.text), document.name, path, file, document, length=len(document.text))
+        version = document.version if file is None or file.extraction.encoding is None else None
+        return cls(hash_text(document.text), document.name, path, file, document, version, length=len(document.text))
 
     @classmethod
-    def of_file(cls, file: SourceFile, sha256: str, number: int = 0, length: int = 0) -> SourceText:
-        """Return the text of a file whose hash is known."""
-        return cls(sha256, file.name, Path(file.path), file, None, number, length)
-
-    @property
-    def version(self) -> FileVersion | None:
-        """Return the version of its file (`SourceFile.version`); None without a file."""
-        return None if self.file is None else self.file.version
+    def of_file(
+        cls, file: SourceFile, version: FileVersion | None, sha256: str, number: int = 0, length: int = 0
+    ) -> SourceText:
+        """Return the text of a version of a file whose hash is known."""
+        return cls(sha256, file.name, Path(file.path), file, None, version, number, length)
 
     def extracted(self) -> tuple[SourceText, Document]:
         """Return the text as it is now, and its document, which is extracted if necessary. Raise OctavoError if not."""
@@ -125,8 +131,8 @@ def identify(source: SourceFile | Document, snapshot: LibrarySnapshot, progress:
         The text cannot be extracted.
     """
     file = source if isinstance(source, SourceFile) else None
-    if file is not None and (version := file.version) is not None and (sha256 := snapshot.text_hash(version)):
-        return SourceText.of_file(file, sha256)
+    if file is not None and (version := file.version) is not None and (text := snapshot.text_of(version)) is not None:
+        return SourceText.of_file(file, file_version_of(text), text["sha256"])
     document = source if isinstance(source, Document) else source.extract(progress)
     for sentence in document.notices_when_kept:
         progress.notice(sentence)

@@ -12,22 +12,26 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from ..documents.document import Document, Place
+from ..documents.extract import extract_document
 from ..documents.sentences import sentences
 from ..errors import OctavoError
 from ..runtime.store.model_library import hash_text
-from ..system.files import FileVersion
-from ..system.sqlite_file import SqliteFile
+from ..system.files import DamagedError, FileVersion
+from ..system.sqlite_file import SqliteFile, bound
 from .bm25 import BEFORE, rarity, relative_lengths, saturated
 from .document_parts import heading_offsets, ranges_of
 from .function_words import subject_words, with_subject
 from .source_text import SourceText
+
+_Result = TypeVar("_Result")
 
 #: File of a library with its texts.
 TEXTS = "texts.sqlite"
@@ -44,6 +48,11 @@ _BLOCKS = 64
 #: Characters that are words of their own, as no blanks separate words.
 _CHARACTER_WORDS = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 
+#: Where systems connect drives.
+_DRIVES = ("/mnt/", "/media/", "/run/media/", "/Volumes/")
+
+_HAS_CHANGED = "A document has changed since it was opened: open it again."
+
 #: A Markdown heading alone.
 _HEADING = re.compile(r"\s*#[^\n]*\s*")
 
@@ -51,8 +60,8 @@ _WORDS = "tokenize = 'porter unicode61 remove_diacritics 2'"
 
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS texts (
-    number INTEGER PRIMARY KEY, source TEXT UNIQUE, name TEXT, mtime_ns INTEGER, n_bytes INTEGER, sha256 TEXT,
-    length INTEGER, places TEXT, text BLOB
+    number INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT UNIQUE, name TEXT, mtime_ns INTEGER, n_bytes INTEGER,
+    sha256 TEXT, length INTEGER, places TEXT, text BLOB, mark TEXT DEFAULT '', content TEXT DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, text INTEGER, start INTEGER, stop INTEGER);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (text, content = '', detail = none, columnsize = 0, {_WORDS});
@@ -61,14 +70,31 @@ CREATE VIRTUAL TABLE IF NOT EXISTS temp.pieces USING fts5 (text, {_WORDS});
 CREATE VIRTUAL TABLE IF NOT EXISTS temp.piece_words USING fts5vocab (temp, pieces, instance);
 """
 
-#: Version of the tables; what empties a file of another version.
+#: Version of the tables; what empties a file of an older version. Newer tables need a file of another name: versions of
+#: octavo may take turns.
 _VERSION = 2
-_NEW = f"""
-DROP TABLE IF EXISTS texts;
-DROP TABLE IF EXISTS blocks;
-DROP TABLE IF EXISTS words;
-PRAGMA user_version = {_VERSION};
-"""
+_NEW = (
+    *(f"DROP TABLE IF EXISTS {table}" for table in ("texts", "blocks", "words")),
+    f"PRAGMA user_version = {_VERSION}",
+)
+
+
+#: What replaces, before and after the tables are made, the texts of an older octavo, which used the numbers of removed
+#: texts again. Older versions of octavo can use the new table, too.
+_RENAME = "ALTER TABLE texts RENAME TO older_texts"
+_COPY = (
+    "INSERT INTO texts SELECT number, source, name, mtime_ns, n_bytes, sha256, length, places, text, '', '' "
+    "FROM older_texts",
+    "DROP TABLE older_texts",
+)
+
+
+class _DamagedText(DamagedError):
+    """A text is not as it was kept."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("A text that was kept is damaged.")
+        self.number = number
 
 
 class Piece(NamedTuple):
@@ -92,9 +118,26 @@ class TextStore(SqliteFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path, "The texts of documents", "octavo makes it anew")
         with self._reporting():
-            if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
-                self._db.executescript(_NEW)  # texts of another version are read again
+            if self._is_older():
+                with self._transaction("IMMEDIATE"):
+                    if self._is_older():  # no other process has made it meanwhile
+                        for statement in _NEW:
+                            self._db.execute(statement)
+            if self._uses_numbers_again():
+                with self._transaction("IMMEDIATE"):
+                    if self._uses_numbers_again():
+                        for statement in (_RENAME, *filter(str.strip, _TABLES.split(";")), *_COPY):
+                            self._db.execute(statement)
             self._db.executescript(_TABLES)
+
+    def _uses_numbers_again(self) -> bool:
+        """Return whether the number of a removed text serves the next one."""
+        made = self._db.execute("SELECT sql FROM sqlite_master WHERE name = 'texts'").fetchone()
+        return made is not None and "AUTOINCREMENT" not in made[0]
+
+    def _is_older(self) -> bool:
+        """Return whether an older octavo has made the file, whose texts are read again; or nothing has."""
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0]) < _VERSION
 
     def close(self) -> None:
         """Close the file."""
@@ -108,57 +151,71 @@ class TextStore(SqliteFile):
 
     def find(self, version: FileVersion) -> SourceText | None:
         """Return the text of this version of a file, if it is kept."""
+        columns = "mtime_ns, n_bytes, ifnull(mark, ''), ifnull(content, ''), sha256, name, number, length"
         with self._reporting():
-            kept = self._db.execute(
-                "SELECT sha256, name, number, length FROM texts WHERE (source, mtime_ns, n_bytes) = (?, ?, ?)", version
-            ).fetchone()
-        if kept is None:
+            query = f"SELECT {columns} FROM texts WHERE source = ?"
+            kept = self._db.execute(query, (bound(version.path),)).fetchone()
+        if kept is None or not (of_kept := FileVersion(version.path, *kept[:4])).is_kept(version):
             return None
-        sha256, name, number, length = kept
-        return SourceText(sha256, name, Path(version.path), number=number, length=length)
+        sha256, name, number, length = kept[4:]
+        path = Path(version.path)
+        return SourceText(sha256, os.fsdecode(name), path, version=of_kept, number=number, length=length)
 
     def add(self, document: Document) -> SourceText:
-        """Keep a document's text, in place of the text that its file had before."""
-        source, sha256 = document.path or document.name, hash_text(document.text)
-        places, content = json.dumps(document.places), zlib.compress(document.text.encode("utf-8", "surrogatepass"), 1)
-        with self._reporting(), self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._remove(source)
-            row = (
-                source,
-                document.name,
-                document.mtime_ns,
-                document.n_bytes,
-                sha256,
-                len(document.text),
-                places,
-                content,
-            )
-            added = self._db.execute(
-                "INSERT INTO texts (source, name, mtime_ns, n_bytes, sha256, length, places, text) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            number, text = int(added.lastrowid or 0), document.text
-            for start, stop in ranges_of(text, 0, len(text), heading_offsets(document.places), BLOCK):
-                block = "INSERT INTO blocks (text, start, stop) VALUES (?, ?, ?)"
-                block_number = self._db.execute(block, (number, start, stop)).lastrowid
-                words = "INSERT INTO words (rowid, text) VALUES (?, ?)"
-                self._db.execute(words, (block_number, _split_characters(text[start:stop])))
-        return SourceText(sha256, document.name, Path(source), number=number, length=len(text))
+        """Keep a document's text, in place of the text that its file had before. The same text keeps its number."""
+        source, text, sha256 = document.path or document.name, document.text, hash_text(document.text)
+        places, packed = _stored(document)
+        of_file = bound(document.name), document.mtime_ns, document.n_bytes, document.mark, document.content
+        with self._reporting(), self._transaction("IMMEDIATE"):
+            same = "SELECT number FROM texts WHERE (source, sha256, places) = (?, ?, ?)"
+            kept = self._db.execute(same, (bound(source), sha256, places)).fetchone()
+            if kept is not None:
+                number = int(kept[0])
+            else:
+                self._remove(source)
+                new = "INSERT INTO texts (source, sha256, length, places) VALUES (?, ?, ?, ?)"
+                row = bound(source), sha256, len(text), places
+                number = int(self._db.execute(new, row).lastrowid or 0)
+                for start, stop in ranges_of(text, 0, len(text), heading_offsets(document.places), BLOCK):
+                    block = "INSERT INTO blocks (text, start, stop) VALUES (?, ?, ?)"
+                    block_number = int(self._db.execute(block, (number, start, stop)).lastrowid or 0)
+                    self._add_words(block_number, text[start:stop])
+            columns = "name = ?, mtime_ns = ?, n_bytes = ?, mark = ?, content = ?, text = ?"
+            self._db.execute(f"UPDATE texts SET {columns} WHERE number = ?", (*of_file, packed, number))
+        return SourceText(sha256, document.name, Path(source), None, None, document.version, number, len(text))
 
     def _remove(self, source: str) -> None:
         """Forget a text, inside a transaction."""
-        kept = self._db.execute("SELECT number FROM texts WHERE source = ?", (source,)).fetchone()
+        kept = self._db.execute("SELECT number FROM texts WHERE source = ?", (bound(source),)).fetchone()
         if kept is None:
             return
-        text = self.document(kept[0]).text
         blocks = self._db.execute("SELECT number, start, stop FROM blocks WHERE text = ?", kept).fetchall()
-        for number, start, stop in blocks:
-            delete = "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"
-            self._db.execute(delete, (number, _split_characters(text[start:stop])))
+        is_whole = True
+        try:
+            text = self._load(kept[0]).text
+            for number, start, stop in blocks:
+                delete = "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"
+                self._db.execute(delete, (number, _split_characters(text[start:stop])))
+        except DamagedError:
+            is_whole = False
         self._db.execute("DELETE FROM blocks WHERE text = ?", kept)
         self._db.execute("DELETE FROM texts WHERE number = ?", kept)
+        if not is_whole:
+            self._index_words_anew()
+
+    def _add_words(self, block: int, text: str) -> None:
+        """Index the words of a block."""
+        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (block, _split_characters(text)))
+
+    def _index_words_anew(self) -> None:
+        """Index the words of all texts, inside a transaction: SQLite forgets only words that it is given."""
+        self._db.execute("INSERT INTO words (words) VALUES ('delete-all')")
+        for (number,) in self._db.execute("SELECT number FROM texts").fetchall():
+            with suppress(DamagedError):  # its words are in the index once it is healed
+                text = self._load(number).text
+                blocks = "SELECT number, start, stop FROM blocks WHERE text = ?"
+                for block, start, stop in self._db.execute(blocks, (number,)).fetchall():
+                    self._add_words(block, text[start:stop])
 
     def compact(self) -> None:
         """Merge the parts of the index that many additions left: it gets a tenth smaller."""
@@ -168,30 +225,79 @@ class TextStore(SqliteFile):
     def sources(self) -> list[str]:
         """Return the paths of the files whose texts are kept."""
         with self._reporting():
-            return [source for (source,) in self._db.execute("SELECT source FROM texts")]
+            return [os.fsdecode(source) for (source,) in self._db.execute("SELECT source FROM texts")]
 
     def forget(self, chosen: Callable[[str], bool]) -> int:
         """Forget the texts of the files whose paths are chosen. Return how many."""
         sources = list(filter(chosen, self.sources()))
         with self._reporting():
             if sources:
-                with self._db:
-                    self._db.execute("BEGIN IMMEDIATE")
+                with self._transaction("IMMEDIATE"):
                     for source in sources:
                         self._remove(source)
                 self.compact()
-                self._db.execute("VACUUM")  # free pages would still hold the texts
+                self._erase_forgotten()
         return len(sources)
 
     def document(self, number: int) -> Document:
-        """Return a text with its pages and headings."""
-        with self._reporting():
-            kept = self._db.execute("SELECT name, places, text FROM texts WHERE number = ?", (number,)).fetchone()
+        """Return a text with its pages and headings. A damaged one is read again from its file.
+
+        Raise OctavoError if it has changed, or is damaged and cannot be read again.
+        """
+        return self._healing(lambda: self._load(number))
+
+    def _load(self, number: int) -> Document:
+        """Return a text. Raise _DamagedText if it is not as it was kept."""
+        columns = "name, places, text, length"
+        kept = self._db.execute(f"SELECT {columns} FROM texts WHERE number = ?", (number,)).fetchone()
         if kept is None:
-            raise OctavoError("A document has changed since it was opened: open it again.")
-        name, places, content = kept
-        text = zlib.decompress(content).decode("utf-8", "surrogatepass")
-        return Document(text, tuple(Place(*place) for place in json.loads(places)), name=name)
+            raise OctavoError(_HAS_CHANGED)
+        name, places, content, length = kept
+        try:
+            text = zlib.decompress(content).decode("utf-8", "surrogatepass")
+            document = Document(text, tuple(Place(*place) for place in json.loads(places)), name=os.fsdecode(name))
+        except (zlib.error, ValueError, TypeError) as problem:
+            raise _DamagedText(number) from problem
+        if len(text) != length:
+            raise _DamagedText(number)
+        return document
+
+    def _healing(self, look: Callable[[], _Result]) -> _Result:
+        """Return what a look at the texts finds; heal damaged ones before. Raise OctavoError for one that stays so."""
+        while True:
+            try:
+                with self._reporting():
+                    return look()
+            except _DamagedText as damage:
+                self._heal(damage.number)
+
+    def _heal(self, number: int) -> None:
+        """Read a damaged text again; forget it, and raise OctavoError, if its file does not have it any more."""
+        with self._reporting():
+            kept = self._db.execute("SELECT source, sha256 FROM texts WHERE number = ?", (number,)).fetchone()
+        if kept is None:  # another process was faster
+            return
+        source, sha256 = os.fsdecode(kept[0]), kept[1]
+        document = None
+        with suppress(OctavoError):
+            document = extract_document(source)
+        with self._reporting(), self._transaction("IMMEDIATE"):
+            if document is not None and hash_text(document.text) == sha256:
+                change = "UPDATE texts SET length = ?, places = ?, text = ? WHERE number = ?"
+                self._db.execute(change, (len(document.text), *_stored(document), number))
+                self._index_words_anew()
+                return
+            self._remove(source)
+        raise OctavoError(
+            f"The text that was kept of {Path(source).name} was damaged, and is forgotten: open the document again."
+        )
+
+    def check(self, texts: Iterable[SourceText]) -> None:
+        """Raise OctavoError if a text is not kept any more: in a new file its number may belong to another one."""
+        with self._reporting():
+            kept = set(self._db.execute("SELECT number, sha256 FROM texts"))
+        if any((text.number, text.sha256) not in kept for text in texts):
+            raise OctavoError(_HAS_CHANGED)
 
     def first_pieces(self, number: int) -> list[Piece]:
         """Return the pieces of a text's beginning."""
@@ -213,10 +319,14 @@ class TextStore(SqliteFile):
         list of Piece
             The best first; none if no text has a word of the question.
         """
-        with self._reporting():
-            return self._search(numbers, *with_subject(question, before))
+        both = with_subject(question, before)
+        return self._healing(lambda: self._search(numbers, *both))
 
     def _search(self, numbers: Sequence[int], question: str, before: str) -> list[Piece]:
+        with self._transaction("DEFERRED"):  # other processes add and forget texts meanwhile
+            return self._found(numbers, question, before)
+
+    def _found(self, numbers: Sequence[int], question: str, before: str) -> list[Piece]:
         blocks = np.array(
             self._db.execute("SELECT number, text, start, stop FROM blocks ORDER BY number").fetchall(), np.int64
         ).reshape(-1, 4)
@@ -240,18 +350,16 @@ class TextStore(SqliteFile):
 
     def _fill(self, texts: Sequence[str]) -> None:
         """Put texts in place of the pieces, numbered from 0."""
-        with self._db:
-            self._db.execute("BEGIN")
-            self._db.execute("DELETE FROM temp.pieces")
-            rows = enumerate(map(_split_characters, texts))
-            self._db.executemany("INSERT INTO temp.pieces (rowid, text) VALUES (?, ?)", rows)
+        self._db.execute("DELETE FROM temp.pieces")
+        rows = enumerate(map(_split_characters, texts))
+        self._db.executemany("INSERT INTO temp.pieces (rowid, text) VALUES (?, ?)", rows)
 
     def _score_pieces(self, weights: dict[str, float], blocks: np.ndarray) -> list[Piece]:
         """Return the pieces of blocks that have a word, the best first, by the weights of the words."""
         pieces: list[Piece] = []
         texts: list[str] = []
         for number in dict.fromkeys(blocks[:, 1].tolist()):
-            document = self.document(number)
+            document = self._load(number)
             for start, stop in np.sort(blocks[blocks[:, 1] == number, 2:], axis=0).tolist():
                 for piece in _pieces_of(document, number, start, stop):
                     place = document.place(piece.start)
@@ -269,9 +377,20 @@ class TextStore(SqliteFile):
         return [pieces[i]._replace(score=float(scores[i])) for i in order if scores[i] > 0]
 
 
+def _stored(document: Document) -> tuple[str, bytes]:
+    """Return the places and the text of a document as a file has them."""
+    return json.dumps(document.places), zlib.compress(document.text.encode("utf-8", "surrogatepass"), 1)
+
+
 def is_gone(source: str) -> bool:
-    """Return whether the file of a text is gone; a text without a file stays."""
-    return os.path.isabs(source) and not os.path.exists(source)
+    """Return whether the file of a text is gone. A text without a file stays, and one whose drive may be unconnected.
+
+    Without its drive a file has no folder, or the folder is empty where systems connect drives.
+    """
+    folder = os.path.dirname(source)
+    if not os.path.isabs(source) or os.path.exists(source) or not os.path.isdir(folder):
+        return False
+    return not folder.startswith(_DRIVES) or bool(os.listdir(folder))
 
 
 def open_texts(folder: Path) -> TextStore | None:

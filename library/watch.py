@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 from ..documents.extract import may_be_document
 from ..errors import OctavoError
 from ..progress import ProgressOfMany
+from ..system.files import file_mark
 from .batch.index_result import IndexResult
 from .batch.job import Reader, ReadingJob
 from .batch.local_run import index_all, index_one
@@ -26,13 +26,6 @@ _SELDOM, _OFTEN = 60.0, 5.0
 
 #: Events that do not change files.
 _READINGS = {"opened", "closed_no_write"}
-
-
-class _State(NamedTuple):
-    """The modification time and the size of a file."""
-
-    mtime_ns: int
-    n_bytes: int
 
 
 class Watch:
@@ -60,8 +53,8 @@ class Watch:
             if not folder.is_dir():
                 raise OctavoError(f"{folder} is not a folder: only folders can be watched.")
         self._folders, self._job, self._progress, self._notice = folders, job, progress, notice
-        self._done: dict[Path, _State] = {}
-        self._waiting: dict[Path, tuple[_State, float]] = {}
+        self._done: dict[Path, str] = {}
+        self._waiting: dict[Path, tuple[str, float]] = {}
         self._changed = threading.Event()
 
     def run(self, n_jobs: int = 1) -> None:
@@ -123,8 +116,8 @@ class Watch:
         for result in index_all([self._file(path) for path in there], self._job, self._progress, self._notice, n_jobs):
             self._report(result)
 
-    def _look(self) -> dict[Path, _State]:
-        """Return the state of each file."""
+    def _look(self) -> dict[Path, str]:
+        """Return the mark of each file, which changes with it."""
         found = {}
         for folder in self._folders:
             for path in files_in(folder, lambda sentence: None):
@@ -132,7 +125,7 @@ class Watch:
                     status = path.stat()
                 except OSError:  # it was removed at this moment
                     continue
-                found[path] = _State(status.st_mtime_ns, status.st_size)
+                found[path] = file_mark(status)
         return found
 
     def _due(self) -> list[Path]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import OctavoError
+from ..system.mapped_file import MappedFile, mapping_of
 from .gpu import Gpu, reason
 
 #: Smallest size of an arena, and alignment of the arrays in it, in bytes.
@@ -37,15 +38,15 @@ class Region:
         The CPU's address of the first byte, and the number of bytes.
     gpu_start : int
         The GPU's address of the first byte.
-    memory : mmap
-        Storage the pages mapped.
+    memory : mmap or MappedFile
+        The mapped pages.
     """
 
     buffer: Any
     start: int
     length: int
     gpu_start: int
-    memory: mmap.mmap
+    memory: Any
 
 
 @dataclass
@@ -113,7 +114,7 @@ class SharedMemory:
         else:
             total = sum(arena.region.length for arena in self._arenas)
             memory = mmap.mmap(-1, _whole_pages(max(size, ARENA_BYTES, total // 8)))
-            arena = _Arena(self._wrap(memory))
+            arena = _Arena(self._wrap(memory, _address(memory), len(memory)))
             self._arenas.append(arena)
             self._index()
             offset = arena.take(size)
@@ -143,8 +144,8 @@ class SharedMemory:
         OctavoError
             The array lacks the alignment that shaders need.
         """
-        memory = _mapping_of(array)
-        if memory is None:
+        file = mapping_of(array)
+        if file is None:
             copy = self.new(array.shape, array.dtype)
             copy[...] = array
             return copy
@@ -154,9 +155,8 @@ class SharedMemory:
                 "This index was written by an older octavo, and its arrays do not begin where a GPU can read them: "
                 'delete it and index the document again, or use `device="cpu"`.'
             )
-        start = _address(memory)
-        if start not in self._files:
-            self._files[start] = self._wrap(memory)
+        if file.start not in self._files:
+            self._files[file.start] = self._wrap(file, file.start, file.n_bytes)
             self._index()
         return array
 
@@ -208,9 +208,9 @@ class SharedMemory:
         self._stops = self._starts + np.array([region.length for region in self._regions] or [0], np.int64)
         self._gpu_starts = np.array([region.gpu_start for region in self._regions] or [0], np.int64)
 
-    def _wrap(self, memory: mmap.mmap) -> Region:
+    def _wrap(self, memory: mmap.mmap | MappedFile, start: int, n_bytes: int) -> Region:
         """Wrap mapped pages in a Metal buffer."""
-        start, length = _address(memory), _whole_pages(len(memory))
+        length = _whole_pages(n_bytes)
         Metal, device = self.gpu.Metal, self.gpu.device
         if length > device.maxBufferLength():
             raise OctavoError(
@@ -239,13 +239,3 @@ def _whole_pages(n_bytes: int) -> int:
 def _address(memory: Any) -> int:
     """Return the address of a buffer's first byte."""
     return int(np.frombuffer(memory, np.uint8).ctypes.data)
-
-
-def _mapping_of(array: np.ndarray) -> mmap.mmap | None:
-    """Return the mapped file that holds an array, or None."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if isinstance(base, memoryview):
-        base = base.obj
-    return base if isinstance(base, mmap.mmap) and isinstance(array, np.memmap) else None

@@ -121,6 +121,8 @@ class Llama(DropIn):
         self._arguments |= {"verbose": verbose, **arguments}
         path, only_words = os.fspath(model_path), bool(arguments.get("vocab_only"))
         self.template_problem = model_file.check(path, only_words)
+        self._file = os.path.abspath(path)
+        self._file_at_load = _state_of_file(self._file)
         native = attention.is_llama_cpp or only_words
         if native:
             arguments |= {"type_k": type_k, "type_v": type_v}
@@ -149,6 +151,16 @@ class Llama(DropIn):
             chosen_device = choose(CPU, attention, kv_type)
             self._load(path, chosen_device.model_arguments(arguments))
             self._use_own_context(kv_type, n_ctx, chosen_device)
+
+    @property
+    def has_its_file(self) -> bool:
+        """Return whether the model's file was neither written nor replaced since the model was loaded."""
+        return _state_of_file(self._file) == self._file_at_load
+
+    def check_file(self) -> None:
+        """Raise OctavoError if the model's file has changed since the model was loaded."""
+        if not self.has_its_file:
+            raise OctavoError(f"{self.model_path} has changed since the model was loaded: start octavo again.")
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
@@ -476,3 +488,11 @@ class Llama(DropIn):
     def ends(self, token: int) -> bool:
         """Return whether a token ends an answer."""
         return bool(llama_cpp.llama_vocab_is_eog(self._model.vocab, token))
+
+
+def _state_of_file(path: str) -> tuple[int, ...] | None:
+    """Return inode, size and time of a file; None without one."""
+    with contextlib.suppress(OSError):
+        status = os.stat(path)
+        return status.st_ino, status.st_size, status.st_mtime_ns
+    return None

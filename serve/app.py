@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ..ask.sources.retrieval_heads import source_heads
+from ..convert.identity import RowSource
 from ..errors import OctavoError
 from ..library.background.computing import Computing
 from ..library.batch.job import ReadingJob
@@ -24,16 +25,19 @@ from ..system.free_memory import free_memory
 from ..system.threads import release_threads
 from .apis import (
     completions,
+    conversations,
     embeddings,
     files_api,
     llama_cpp,
     llama_cpp_server,
     messages,
+    model_lists,
     ollama,
     ollama_models,
     openai_chat,
     responses,
     status,
+    vector_stores,
 )
 from .apis.ollama_body import ollama_error
 from .engine.engine import Engine
@@ -58,12 +62,15 @@ _MODULES = (
     completions,
     embeddings,
     responses,
+    conversations,
     messages,
     ollama,
     ollama_models,
     llama_cpp,
     llama_cpp_server,
     files_api,
+    vector_stores,
+    model_lists,
     status,
     page_route,
 )
@@ -121,16 +128,15 @@ def open_server(
     """
     heads = source_heads(llama, library, notice)
     llama.reset()
-    folder, kv_type = library.folder / "prompts", llama.context.kv_type
-    prompt_cache = PromptCache(folder, library.model_hash, kv_type, limits.kept_bytes)
+    prompt_cache = PromptCache(library.folder / "prompts", RowSource.of(llama, library), limits.kept_bytes)
     documents = ServedLibrary(llama, library, job)
-    documents.open_all()
-    sequences = Sequences(llama, prompt_cache, documents, int(_IDLE_SHARE * free_memory().n_bytes))
+    documents.know_all()
+    sequences = Sequences(llama, prompt_cache, documents.mapped, int(_IDLE_SHARE * free_memory().n_bytes))
     sequences.warm_up()
     release_threads()  # from now on the engine's thread computes
     attention, most = llama.attention, {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
     engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout, turns=turns)
-    documents.when_removed, engine.when_busy = engine.forget, Computing().note
+    engine.when_busy = Computing().note
     server = Server(
         engine=engine,
         library=library,
@@ -173,13 +179,15 @@ def application(pool: ServerPool, access: Access) -> Starlette:
 
 def refusal(path: str, problem: RequestError) -> Response:
     """Return the response that refuses a request, in the form of the path's API."""
-    forms = {"/v1/messages": messages.anthropic_error, "/api/": ollama_error}
+    forms = {"/v1/messages": messages.anthropic_error, "/api/v0/": openai_error, "/api/": ollama_error}
     as_json = next((form for start, form in forms.items() if path.startswith(start)), openai_error)
     return JSONResponse(as_json(problem), problem.status)
 
 
 async def _failed(request: Request, problem: Exception) -> Response:
     error = refusal_of(problem)
+    if request.url.path.startswith("/v1/models") and model_lists.ANTHROPIC_VERSION in request.headers:
+        return JSONResponse(messages.anthropic_error(error), error.status)
     return refusal(request.url.path, error)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..ask.answer.grounding import unfounded
-from ..ask.answer.notices import notices_of_unfounded, notices_of_whole
+from ..ask.answer.notices import notices_of_changed, notices_of_unfounded, notices_of_whole
 from ..ask.context.answer_context import Context
 from ..ask.search.question_kinds import asks_about_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
@@ -120,7 +120,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     context = None
     if turn.documents:
         server.engine.limits.check(max(len(tokens), 1))  # before documents are searched for it
-        context = await server.finder.open(turn.documents, turn.reads, *_questions(turn.messages), report=report)
+        context = await server.finder.open(turn.documents, turn.reads, *questions_of(turn.messages), report=report)
     stage = _stage(server, turn, tokens)
     if stage is Stage.THOUGHT and thinking.is_off and server.thoughts is not None:
         tokens = [*tokens, *server.thoughts.closing]
@@ -133,7 +133,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
         thinking=thinking,
         stage=stage,
         call_texts=server.call_texts if tools else {},
-        asked=_questions(turn.messages)[0] if grammar is None else None,
+        asked=questions_of(turn.messages)[0] if grammar is None else None,
     )
     if checked:
         server.engine.check(request)
@@ -197,9 +197,11 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 if request.context is not None and not called:
                     missing = await asyncio.to_thread(_unfounded, server, turn, request.context, written)
-                    about_whole = asks_about_whole(_questions(turn.messages)[0])
+                    about_whole = asks_about_whole(questions_of(turn.messages)[0])
                     of_whole = notices_of_whole(about_whole, request.context.share.share)
-                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing), **of_whole})
+                    changed = await asyncio.to_thread(notices_of_changed, request.context.documents)
+                    more = {**notices_of_unfounded(missing), **changed, **of_whole}
+                    event = replace(event, notices={**event.notices, **more})
                 yield Finished(reason, event)
 
 
@@ -253,7 +255,7 @@ def _stage(server: Server, turn: ChatTurn, tokens: Sequence[int]) -> Stage:
     return server.thoughts.stage_after(server.engine.llama, tokens)
 
 
-def _questions(messages: Sequence[Message]) -> list[str]:
+def questions_of(messages: Sequence[Message]) -> list[str]:
     """Return the last question, and the one before it, which it may refer to."""
     asked = [str(message["content"]) for message in messages if message["role"] == "user"] or [""]
     return asked[:-3:-1]

@@ -8,8 +8,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
@@ -17,11 +18,17 @@ from ..errors import OctavoError
 from ..runtime.store.model_library import Library
 from ..system.free_memory import free_memory
 from .engine.turns import Turns
+from .kept_objects import KeptObjects
+from .kept_responses import KeptResponses
 from .request_error import RequestError
 from .services import Server
 
 #: Memory that a model needs, in sizes of its file: weights, keys and values, and buffers.
 _NEEDS = 1.5
+
+#: Fields of the objects that clients keep on a server.
+_CONVERSATION: dict[str, Any] = {"metadata": {}, "items": [], "documents": []}
+_VECTOR_STORE: dict[str, Any] = {"name": "", "description": "", "metadata": {}, "files": [], "batches": []}
 
 
 class LoadableModel(NamedTuple):
@@ -68,10 +75,16 @@ class ServerPool:
     ----------
     choices : mapping of str to LoadableModel
         The models by name. The first one answers requests that name none of them.
+
+    Attributes
+    ----------
+    responses : KeptResponses
+        Responses of all models.
     """
 
     def __init__(self, choices: Mapping[str, LoadableModel]) -> None:
         self.choices = dict(choices)
+        self.responses = KeptResponses()
         self._turns = Turns(len(choices) > 1)
         self._loaded: dict[str, _Loaded] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -87,24 +100,40 @@ class ServerPool:
         pool._loaded[name] = _Loaded(server)
         return pool
 
+    @cached_property
+    def conversations(self) -> KeptObjects:
+        """Return the conversations that clients made, with any model."""
+        return KeptObjects(self._folders, "conversations", "conversation", "conv", _CONVERSATION)
+
+    @cached_property
+    def vector_stores(self) -> KeptObjects:
+        """Return the sets of documents that clients made, for any model."""
+        return KeptObjects(self._folders, "vector_stores", "vector store", "vs", _VECTOR_STORE)
+
+    @property
+    def _folders(self) -> list[Path]:
+        return list(dict.fromkeys(choice.library.folder for choice in self.choices.values()))
+
     @property
     def loaded(self) -> list[Server]:
         """Return the servers of the loaded models."""
         return [loaded.server for loaded in self._loaded.values()]
 
     def name_of(self, asked: str | None) -> str:
-        """Return the name of the model that a request means, whatever its case and tag.
+        """Return the name of the model that a request means.
 
-        Of a name with folders the last part suffices. A name that is not known means the first model. Without one, a
-        loaded model is meant: the last that was used.
+        A name that is not known means the first model. Without one, a loaded model is meant: the last that was used.
         """
         if asked is None and self._loaded:
             return max(self._loaded, key=lambda name: (self._loaded[name].n_uses, self._loaded[name].used))
-        plain = (asked or "").lower()
-        wanted = (plain, plain.partition(":")[0])
+        return self.known(asked or "") or self.first
+
+    def known(self, asked: str) -> str | None:
+        """Return the name of the model with a name, whatever its case and tag, or with its last part; None without."""
+        wanted = (asked.lower(), asked.lower().partition(":")[0])
         whole = [name for name in self.choices if name.lower() in wanted]
         in_part = [name for name in self.choices if name.lower().rpartition("/")[2] in wanted]
-        return next(iter([*whole, *in_part]), self.first)
+        return next(iter([*whole, *in_part]), None)
 
     def holding(self, document_id: str) -> list[str]:
         """Return the loaded models that know a document, the last that was used first."""

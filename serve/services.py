@@ -14,7 +14,6 @@ from ..errors import OctavoError
 from ..prompts.call_form import CallForm, control_texts, forms_of
 from ..prompts.thought_form import Thoughts
 from .engine.grammar import Grammars
-from .kept_responses import KeptResponses
 from .library.file_workers import FileWorkers
 from .request_error import RequestError
 
@@ -85,11 +84,6 @@ class Server:
     def tokens_of(self, text: str) -> list[int]:
         """Return the tokens of a short text within others."""
         return list(self.engine.llama.tokenize(text.encode(), add_bos=False, special=True))
-
-    @cached_property
-    def responses(self) -> KeptResponses:
-        """Return the responses that are kept."""
-        return KeptResponses()
 
     @cached_property
     def grammars(self) -> Grammars:

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from blake3 import blake3
 
-from ..errors import OctavoError
+from ..errors import NoRoom, OctavoError
+from .mapped_file import MappedFile
 
 
 class FileVersion(NamedTuple):
@@ -37,11 +38,32 @@ class FileVersion(NamedTuple):
         Time of its last change.
     n_bytes : int
         Its size, to which a checksum of its recognised pages is added.
+    mark : str
+        Its `file_mark`; "" if an older octavo noted the version.
+    content : str
+        SHA-256 of its bytes, if they were read; else "".
     """
 
     path: str
     mtime_ns: int
     n_bytes: int
+    mark: str = ""
+    content: str = ""
+
+    def is_kept(self, now: FileVersion) -> bool:
+        """Return whether a file that has the version `now` was not changed since it had this one.
+
+        Versions of older octavos have no mark: their time and size suffice.
+        """
+        return self[:3] == now[:3] and self.mark in ("", now.mark)
+
+
+def file_mark(status: os.stat_result) -> str:
+    """Return what changes when a file is written or replaced, even if its size and its time of change are kept.
+
+    Programs set the time of change, but not the inode and the time of the inode's change.
+    """
+    return f"{status.st_ino:x}-{status.st_ctime_ns:x}"
 
 
 _DTYPES = {
@@ -73,6 +95,9 @@ PARTIAL = ".partial"
 #: The longest header, and the size of the pieces in which files are read.
 _LONGEST_HEADER, _PIECE = 64 << 20, 8 << 20
 
+#: Most axes of an array that NumPy takes in all its versions.
+_MOST_AXES = 32
+
 #: Bytes that a small read takes from the disk: headers fit, and the tokens of a short document after them.
 _BUFFER = 32 << 10
 
@@ -102,7 +127,7 @@ def disk_errors(path: Path, doing: str = "written") -> Iterator[None]:
         yield
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OctavoError(
+            raise NoRoom(
                 f"The disk of {path} is full. Free some space and run the same command again: it resumes where it "
                 "stopped. Or give another folder with `index_dir`."
             ) from problem
@@ -220,7 +245,7 @@ def map_arrays(path: Path, checked: bool = False, in_place: bool = False) -> dic
             raise DamagedError(f"{path} has changed since it was written.")
         with open_regular(path) as file:
             stored = _arrays_in(path, file, in_place)
-            mapped = np.memmap(file, np.uint8, "r")
+            mapped = MappedFile(file.fileno(), os.fstat(file.fileno()).st_size).content
     return {
         name: mapped[array.start : array.start + array.n_bytes].view(array.dtype).reshape(array.shape)
         for name, array in stored.items()
@@ -295,6 +320,8 @@ def _arrays_in(path: Path, file: io.BufferedReader, in_place: bool = False) -> d
             dtype, shape, (start, stop) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
             if any(type(number) is not int or number < 0 for number in (*shape, start, stop)):
                 raise ValueError
+            if len(shape) > _MOST_AXES or math.prod(max(length, 1) for length in shape) * dtype.itemsize > sys.maxsize:
+                raise ValueError  # NumPy has no such array, not even an empty one
             array = StoredArray(file, dtype, tuple(shape), first + start)
             if start != end or stop - start != array.n_bytes or first + stop > n_bytes:
                 raise ValueError

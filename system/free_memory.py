@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import psutil
 
-from ..errors import OctavoError
+from ..errors import NoRoom, OctavoError
 
 #: Bytes of memory to leave to everything else: before a long task, and in the middle of it.
 SPARE_BYTES, LEAST_SPARE_BYTES = 256 << 20, 64 << 20
@@ -90,7 +90,7 @@ def check_free(what: str, n_bytes: int, others: Mapping[str, int] = NOTHING, spa
     free, needs = free_memory(), {**others, "the rest": spare}
     if n_bytes + sum(needs.values()) > free.n_bytes:
         besides = " and ".join(f"{name} {_gib(size)}" for name, size in needs.items() if size)
-        raise OctavoError(
+        raise NoRoom(
             f"{what} needs {_gib(n_bytes)} more, besides {besides}, but only {_gib(free.n_bytes)} of memory "
             f"{free.where}: close other programs, or give a shorter text."
         )

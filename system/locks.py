@@ -6,8 +6,10 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from .files import make_private
 
 #: Errors of file systems without locks. octavo then works without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
@@ -43,6 +45,32 @@ def locked(folder: Path, shared: bool = False, waiting: Callable[[], None] | Non
             return
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def locked_new(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Make a folder that only its owner can open, unless it exists, and hold its lock; see `locked`.
+
+    Raise OctavoError if it cannot be made.
+    """
+    with ExitStack() as lock:
+        while True:
+            make_private(folder)
+            try:
+                lock.enter_context(locked(folder, waiting=waiting))
+                break
+            except FileNotFoundError:  # another process removed it just now
+                continue
+        yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a process holds the lock of a folder alone. Raise OSError if the folder does not exist."""
+    try:
+        with locked(folder, shared=True, waiting=do_not_wait):
+            return False
+    except Busy:
+        return True
 
 
 def _lock(descriptor: int, how: int, waiting: Callable[[], None] | None) -> None:

@@ -1,13 +1,16 @@
 """Say what a user should know about an answer, in one wording behind every door.
 
 Sentences have kinds: a door may leave some out, or add which option changes a limit. The kinds are thought_cut,
-no_answer, length, loop, context, unfounded, whole and budget.
+no_answer, length, loop, context, unfounded, changed, whole and budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from ...library.file_state import CHANGED, state_of_version
+from ...library.source_text import SourceText
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.methods.attention import Attention
@@ -43,6 +46,16 @@ def notices_of_end(stream: AnswerStream, n_ctx: int, thinks: bool) -> dict[str, 
 def notices_of_unfounded(found: Sequence[str]) -> dict[str, str]:
     """Return a sentence about names and numbers that are not in the text of the documents (grounding.py), if any."""
     return {"unfounded": sentence_about(found)} if found else {}
+
+
+def notices_of_changed(documents: Iterable[SourceText]) -> dict[str, str]:
+    """Return a sentence about documents whose files have changed since their texts were taken from them, if any."""
+    versions = (document.version for document in documents if document.version is not None)
+    names = dict.fromkeys(Path(each.path).name for each in versions if state_of_version(each) == CHANGED)
+    if not names:
+        return {}
+    have = "has changed since it was read" if len(names) == 1 else "have changed since they were read"
+    return {"changed": f"{', '.join(names)} {have}: the answer comes from the text before."}
 
 
 def notices_of_whole(is_asked_for: bool, share: float) -> dict[str, str]:

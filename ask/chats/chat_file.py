@@ -7,10 +7,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from ...convert.identity import RowSource
 from ...errors import OctavoError
 from ...runtime.document.cache_layer import Rows
 from ...runtime.document.index import KeptState
@@ -19,6 +20,9 @@ from ...system.files import DamagedError, make_private, map_arrays, stored_check
 from .history import History, Message
 
 _VERSION = 1
+
+#: What decides the numbers of models that run as their files say (`RowSource.numbers`).
+_ORDINARY = {"rope": [0.0, 0.0]}
 
 #: Prefix of the names of arrays with recurrent states; the number of tokens follows.
 _STATE = "state."
@@ -57,14 +61,13 @@ class Header:
 
     Parameters
     ----------
-    model : str
-        Hash of the model file.
+    source : RowSource
+        What computed its keys and values.
     n_rows : int
         Arrays of keys and values.
     """
 
-    model: str
-    kv_type: str
+    source: RowSource
     origin: Origin
     messages: list[Message]
     n_rows: int
@@ -144,15 +147,13 @@ def hash_tokens(tokens: np.ndarray) -> str:
     return hashlib.sha256(np.asarray(tokens, np.int32).tobytes()).hexdigest()
 
 
-def write_conversation(
-    path: Path, conversation: Conversation, model: str, kv_type: str, origin: Origin = Origin()
-) -> None:
+def write_conversation(path: Path, conversation: Conversation, source: RowSource, origin: Origin = Origin()) -> None:
     """Write a conversation to a safetensors file, in place of an older one.
 
     Parameters
     ----------
-    model : str
-        Hash of the model file.
+    source : RowSource
+        What computed its keys and values.
 
     Raises
     ------
@@ -162,8 +163,7 @@ def write_conversation(
     last = conversation.last
     header = {
         "format_version": _VERSION,
-        "model": model,
-        "kv_type": kv_type,
+        **source._asdict(),
         "follows": conversation.follows,
         "unread": conversation.unread,
         "last": last and [last.question, last.start, last.unread],
@@ -192,22 +192,25 @@ def read_header(path: Path) -> Header:
         origin = Origin(None if documents is None else tuple(documents), model_path, kind)
         messages = header["history"][0] if header.get("history") else []
         n_rows = sum(name.startswith("keys.") for name in arrays)
-        return Header(str(header["model"]), str(header["kv_type"]), origin, messages, n_rows)
+        return Header(_source_in(header), origin, messages, n_rows)
     except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
         raise OctavoError(f"{path} is not a conversation that octavo saved, or is damaged.") from problem
 
 
-def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True) -> Conversation:
+def _source_in(header: dict[str, Any]) -> RowSource:
+    """Return what computed the rows of a file. In files of older versions, it was a model with nothing special."""
+    return RowSource(str(header["model"]), str(header["kv_type"]), header.get("numbers", _ORDINARY))
+
+
+def read_conversation(path: Path, source: RowSource, checked: bool = True) -> Conversation:
     """Read a file of `write_conversation`.
 
     Parameters
     ----------
     path : Path
         File that `write_conversation` wrote.
-    model : str
-        Hash of the model file.
-    kv_type : str
-        Type of keys and values; if it differs, the rows are left out.
+    source : RowSource
+        The model that continues it, and how it computes; rows that were computed in another way are left out.
     checked : bool
         Whether to compare the file with its checksum.
 
@@ -223,9 +226,9 @@ def read_conversation(path: Path, model: str, kv_type: str, checked: bool = True
         header = json.loads(arrays["header"].tobytes())
         if header["format_version"] != _VERSION:
             raise OctavoError(f"The conversation {path} was saved by another version of octavo.")
-        if header["model"] != model:
+        if (made_by := _source_in(header)).model != source.model:
             raise OctavoError(f"The conversation {path} was with another model.")
-        n_layers = sum(name.startswith("keys.") for name in arrays) if header["kv_type"] == kv_type else 0
+        n_layers = sum(name.startswith("keys.") for name in arrays) if made_by == source else 0
         return Conversation(
             follows=str(header["follows"]),
             tokens=arrays["tokens"].tolist(),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ...convert.identity import RowSource
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.store.model_library import Library, folder_name
@@ -102,14 +103,18 @@ class ChatFiles:
     def save(self, name: str, conversation: Conversation, about: tuple[str, ...], kind: Kind) -> Path:
         """Write a conversation about some documents, and return its file. Raise OctavoError if that fails."""
         path, origin = self._path(name), Origin(about, os.path.abspath(self._llama.model_path), kind)
-        write_conversation(path, conversation, self._model_hash, self._llama.context.kv_type, origin)
+        write_conversation(path, self._usable(conversation), self._source, origin)
         return path
 
     def load(self, name: str) -> tuple[Conversation, tuple[str, ...] | None]:
         """Return a conversation, and the documents that it is about. Raise OctavoError if it cannot be read."""
         path = self._path(name)
-        conversation = read_conversation(path, self._model_hash, self._llama.context.kv_type)
-        return conversation, read_header(path).origin.documents
+        conversation = read_conversation(path, self._source)
+        return self._usable(conversation), read_header(path).origin.documents
+
+    def _usable(self, conversation: Conversation) -> Conversation:
+        """Return a conversation, without rows if the model's file was replaced: nothing says what made them."""
+        return conversation if self._llama.has_its_file else replace(conversation, rows=[], states=())
 
     def _path(self, name: str) -> Path:
         """Return the file of a conversation: beside the model's indexes, unless the name is a path."""
@@ -118,8 +123,8 @@ class ChatFiles:
         return chats_in(self._library.folder) / f"{name}{_SUFFIX}"
 
     @property
-    def _model_hash(self) -> str:
-        return (self._library or Library.of(self._llama.model_path)).model_hash
+    def _source(self) -> RowSource:
+        return RowSource.of(self._llama, self._library or Library.of(self._llama.model_path))
 
 
 def last_of(library: Path, about: tuple[str, ...], name: str | None, kind: Kind) -> tuple[str, Kind]:
@@ -168,8 +173,6 @@ def _keep_texts_only(chat: SavedChat) -> None:
     with suppress(OctavoError, OSError):
         header = read_header(chat.path)
         if header.n_rows:
-            kept = read_conversation(chat.path, header.model, header.kv_type)
-            write_conversation(
-                chat.path, replace(kept, rows=[], states=()), header.model, header.kv_type, header.origin
-            )
+            kept = read_conversation(chat.path, header.source)
+            write_conversation(chat.path, replace(kept, rows=[], states=()), header.source, header.origin)
             os.utime(chat.path, (chat.saved.timestamp(),) * 2)

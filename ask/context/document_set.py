@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...errors import OctavoError
+from ...errors import OctavoError, failure
 from ...library.bm25 import BEFORE
 from ...library.catalogue import note_use
 from ...library.document_parts import n_parts_of
@@ -252,8 +252,8 @@ def fitted(
         try:
             text = texts.identify(file, indexer.snapshot) if isinstance(file, SourceFile) else file
             documents += indexer.fit(text)
-        except OctavoError as problem:
-            problems.append(str(problem))
+        except Exception as problem:  # of any kind: others can be read
+            problems.append(failure(file.name, problem))
     return documents, problems
 
 
@@ -282,6 +282,7 @@ def index_set(
     for document in documents:
         folder = indexer.find(document)
         if folder is not None:
+            indexer.note_file(folder, document)
             indexed.setdefault(folder, document.without_document())
         else:
             missing.append(document)
@@ -290,8 +291,8 @@ def index_set(
     for document in missing:
         try:
             indexed.setdefault(index_one(indexer, document, progress), document.without_document())
-        except OctavoError as problem:
-            problems.append(str(problem))
+        except Exception as problem:  # of any kind: others can be read
+            problems.append(failure(document.name, problem))
     check_problems(indexed, problems, indexer.notice)
     folders = {document: folder for folder, document in indexed.items()}
     heal = partial(index_again, indexer, progress=progress)

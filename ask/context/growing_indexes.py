@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -23,6 +24,9 @@ from .partial_index import ReadPart, UnfinishedIndex
 
 #: Growth of the part of a document that is read, from which on it is taken anew: to attach it takes seconds.
 _GROWTH = 1.5
+
+#: Number of documents whose indexes stay open.
+_KEPT_OPEN = 4
 
 
 class TimeToRead:
@@ -90,7 +94,7 @@ class GrowingIndexes:
         llama, self._job = indexer.llama, None
         if reading.background and llama.settings is not None:
             self._job = ReadingJob(llama.settings, llama.attention, reading).anywhere(indexer.library)
-        self._sets: dict[Path, DocumentSet] = {}
+        self._sets: OrderedDict[Path, DocumentSet] = OrderedDict()
         self._part: tuple[SourceText, ReadPart] | None = None
         self._reported: set[SourceText] = set()
         self.is_queued = False
@@ -124,22 +128,31 @@ class GrowingIndexes:
                 if part.sha256 == damaged.sha256:  # the others may not be read yet
                     index_again(indexer, part, self._progress)
 
-        if folder not in self._sets:
-            self._sets[folder] = DocumentSet(indexer.llama, indexer.library, {text: folder}, [], heal)
-        [only] = self._sets[folder].documents
-        return self._sets[folder].whole(only)
+        of_one = self._sets.pop(folder, None)
+        if of_one is None:
+            of_one = DocumentSet(indexer.llama, indexer.library, {text: folder}, [], heal)
+        self._sets[folder] = of_one
+        while len(self._sets) > _KEPT_OPEN:
+            self._sets.popitem(last=False)
+        return of_one.whole(of_one.documents[0])
+
+    def close_indexes(self) -> None:
+        """Close all indexes, in any thread: one of them may have been removed."""
+        self._sets.clear()
+        self._part = None
 
     def part(self, document: SourceText) -> ReadPart | None:
         """Return the part of a document that is read so far; None if there is none, or if it cannot be used."""
         unfinished = UnfinishedIndex.of(self._indexer, document)
         if unfinished is None:
             return None
-        before = self._part[1] if self._part is not None and self._part[0].sha256 == document.sha256 else None
+        kept = self._part
+        before = kept[1] if kept is not None and kept[0].sha256 == document.sha256 else None
         if before is None or unfinished.n_tokens > _GROWTH * len(before.tokens):
             text = self._texts.load(document).text
             part = unfinished.read(text, self._indexer.llama.prompt().document(text))
-            self._part = None if part is None else (document, part)
-        return None if self._part is None else self._part[1]
+            kept = self._part = None if part is None else (document, part)
+        return None if kept is None else kept[1]
 
     def read_on(self, likeliest: Sequence[SourceText], missing: Sequence[SourceText]) -> None:
         """Have the missing indexes made in the background, those of the likeliest documents first."""

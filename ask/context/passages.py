@@ -87,7 +87,13 @@ class PassageFinder:
         ----------
         before : str
             The question before, whose words count less.
+
+        Raises
+        ------
+        OctavoError
+            A text is not kept any more: its file has changed, or is gone.
         """
+        self._store.check(self.documents)
         found = self._store.search(question, list(self._by_number), before)
         best: dict[int, float] = {}
         for piece in found:

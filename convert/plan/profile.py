@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,8 +29,9 @@ from ...runtime.methods.attention import DENSE_ATTENTION
 from ...runtime.methods.layer_budgets import importance_groups
 from ...runtime.store.gates import N_RECENT, N_SINKS
 from ...runtime.store.model_library import Library
-from ...runtime.store.plan import PLAN_VERSION
-from ...system.files import DamagedError, disk_errors, map_arrays, sha256_of, write_arrays
+from ...runtime.store.plan import PLAN_VERSION, PROFILE_MARK
+from ...system.files import PARTIAL, DamagedError, disk_errors, map_arrays, sha256_of, write_arrays
+from ...system.locks import locked_new
 from .allocation import (
     Check,
     Checker,
@@ -146,7 +147,7 @@ class Profiler:
     def folder(self) -> Path:
         """Folder of the measurements until the plan is finished."""
         identity = json.dumps([self.library.model_hash, PLAN_VERSION, self.measured_with], sort_keys=True)
-        return self.library.folder / f"plan-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.partial"
+        return self.library.folder / f"plan-{hashlib.sha256(identity.encode()).hexdigest()[:12]}{PARTIAL}"
 
     def measure(self, workers: TrialWorkers | None = None) -> dict[str, Any]:
         """Measure what is missing, and write the plan.
@@ -162,8 +163,20 @@ class Profiler:
             A file cannot be written, or the texts do not fit in memory.
         """
         self.library.make_folder()
-        with disk_errors(self.folder):
-            self.folder.mkdir(exist_ok=True)
+        with disk_errors(self.folder), ExitStack() as lock:
+            lock.enter_context(locked_new(self.folder, self._wait))
+            plan = finished_plan(self.library, self.measured_with)  # another process may have measured it meanwhile
+            if plan is None:
+                (self.folder / PROFILE_MARK).touch()
+                plan = self._measure(workers)
+            shutil.rmtree(self.folder)
+        return plan
+
+    def _wait(self) -> None:
+        self.notice("Another octavo measures this model: waiting for it.")
+
+    def _measure(self, workers: TrialWorkers | None) -> dict[str, Any]:
+        """Complete the measurements, and write the plan, while the lock is held."""
         self.llama.context.cache.check_memory(self.settings.tokens)
         task, readings, passkey_accuracy = self._read()
         eliminated = self._eliminate(readings, workers)
@@ -172,9 +185,6 @@ class Profiler:
         measured = self._measurements(task, readings, passkey_accuracy, eliminated, sensitivity, checks)
         plan = plan_content(self.library, measured)
         write_plan(self.library, plan)
-        with disk_errors(self.folder):
-            for folder in self.library.folder.glob("plan-*.partial"):
-                shutil.rmtree(folder)
         return plan
 
     def _read(self) -> tuple[str, list[Reading], float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from email import message_from_bytes, policy
+from email import message_from_bytes
+from email.policy import EmailPolicy
 from typing import Any
 
 from ...errors import OctavoError
@@ -19,11 +20,25 @@ SHOWN = ("From", "To", "Cc", "Date")
 _MOST_NESTED = 9
 
 
+class _Forgiving(EmailPolicy):
+    """Read a header as it is written if no codec decodes it."""
+
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        """Return a header."""
+        try:
+            return super().header_fetch_parse(name, value)
+        except Exception:  # of any codec that a mail may name
+            return super().header_fetch_parse(name, value.partition(";")[0].replace("=?", "= ?"))
+
+
+_POLICY: Any = _Forgiving()
+
+
 def extract_mail(content: bytes, name: str) -> Document:
     """Extract a mail, a mailbox, or a page that a browser saved as MHTML."""
     texts, notices = [], list[str]()
     for mail in filter(None, map(bytes.strip, ENVELOPE.split(content.replace(b"\r\n", b"\n").lstrip()))):
-        message: Any = message_from_bytes(mail + b"\n", policy=policy.default)
+        message: Any = message_from_bytes(mail + b"\n", policy=_POLICY)
         text, own = _extract(message, name, 1)
         texts.append(text)
         notices += own
@@ -70,7 +85,7 @@ def _body(part: Any, name: str, notices: list[str]) -> str:
     try:
         is_named = charset != "us-ascii"
         text, own = decode_as(charset, content, name) if is_named else decode(content, name, last="cp1252")
-    except (LookupError, OctavoError):  # an encoding that does not exist, or bytes that are not text
+    except (LookupError, UnicodeError, OctavoError):  # an encoding that does not exist, or bytes that are not text
         text, own = decode_as("cp1252", content, name)
     notices += own
     text = text.replace("\r\n", "\n")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...settings import DEFAULT_EXTRACTION, Extraction, state_folder
-from ...system.files import FileVersion
-from ...system.sqlite_file import SqliteFile
+from ...system.files import FileVersion, file_mark
+from ...system.sqlite_file import SqliteFile, bound
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS pages (
@@ -73,28 +73,29 @@ class RecognisedPages(SqliteFile):
         """Return what was recognised of a file, if it was read and has not changed since."""
         query = "SELECT content, is_whole, checksum FROM files WHERE (source, mtime_ns, n_bytes) = (?, ?, ?)"
         with self._reporting():
-            found = self._db.execute(query, (source, mtime_ns, n_bytes)).fetchone()
+            found = self._db.execute(query, (bound(source), mtime_ns, n_bytes)).fetchone()
         return found and RecognisedFile(*found)
 
     def note(self, source: str, mtime_ns: int, n_bytes: int, file: RecognisedFile) -> None:
         """Note what was recognised of a file."""
         with self._reporting():
-            row = source, mtime_ns, n_bytes, *file
+            row = bound(source), mtime_ns, n_bytes, *file
             self._db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def sources(self) -> list[str]:
         """Return the paths of the files that were read."""
         with self._reporting():
-            return [source for (source,) in self._db.execute("SELECT source FROM files")]
+            return [os.fsdecode(source) for (source,) in self._db.execute("SELECT source FROM files")]
 
     def forget(self, chosen: Callable[[str], bool]) -> int:
         """Forget what was recognised of the files whose paths are chosen. Return of how many."""
         sources = list(filter(chosen, self.sources()))
         with self._reporting():
             if sources:
-                self._db.executemany("DELETE FROM files WHERE source = ?", [(source,) for source in sources])
-                self._db.execute("DELETE FROM pages WHERE content NOT IN (SELECT content FROM files)")
-                self._db.execute("VACUUM")  # free pages would still hold the texts
+                with self._transaction("IMMEDIATE"):
+                    self._db.executemany("DELETE FROM files WHERE source = ?", [(bound(source),) for source in sources])
+                    self._db.execute("DELETE FROM pages WHERE content NOT IN (SELECT content FROM files)")
+                self._erase_forgotten()
         return len(sources)
 
 
@@ -118,8 +119,12 @@ def _opened(path: Path) -> RecognisedPages:
 
 
 def file_version(path: str | os.PathLike[str], extraction: Extraction = DEFAULT_EXTRACTION) -> FileVersion | None:
-    """Return the version of a file. None if pages are still to be recognised, or may be."""
-    status, source = os.stat(path), os.path.realpath(path)
+    """Return the version of a file as it is now. None if pages are still to be recognised, or may be."""
+    return version_of(os.path.realpath(path), os.stat(path), extraction)
+
+
+def version_of(source: str, status: os.stat_result, extraction: Extraction = DEFAULT_EXTRACTION) -> FileVersion | None:
+    """Return the version of a file with a status; see `file_version`."""
     store = recognised_pages()
     found = None if store is None else store.find(source, status.st_mtime_ns, status.st_size)
     if extraction.ocr:
@@ -127,4 +132,5 @@ def file_version(path: str | os.PathLike[str], extraction: Extraction = DEFAULT_
             return None
         if extraction.ocr_languages is not None and store.languages(found.content) - {extraction.ocr_languages}:
             return None
-    return FileVersion(source, status.st_mtime_ns, status.st_size + (found.checksum if found else 0))
+    n_bytes = status.st_size + (found.checksum if found else 0)
+    return FileVersion(source, status.st_mtime_ns, n_bytes, file_mark(status))

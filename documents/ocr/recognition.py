@@ -44,7 +44,8 @@ class Recognition:
         self._is_whole = True
 
     @cached_property
-    def _hash(self) -> str:
+    def content_hash(self) -> str:
+        """Return the SHA-256 of the file's bytes."""
         return hashlib.sha256(self._content).hexdigest()
 
     def pages(self, numbers: Sequence[int], picture: Callable[[int], bytes]) -> dict[int, bytes]:
@@ -67,26 +68,26 @@ class Recognition:
         self._is_whole = not numbers
         if store is None or not numbers:
             return {}
-        kept = store.of(self._hash, languages if ocr else None)
+        kept = store.of(self.content_hash, languages if ocr else None)
         pages = {number: kept[number] for number in numbers if number in kept}
         left = [number for number in numbers if number not in pages]
         if left and ocr:
             languages = chosen_languages(languages)
             self._progress.start(f"Recognising {self._name}", len(numbers), "pages", len(pages))
             for number, pdf in recognise(((number, picture(number)) for number in left), languages):
-                store.add(self._hash, number, languages, pdf)
+                store.add(self.content_hash, number, languages, pdf)
                 pages[number] = pdf
                 self._progress.advance(1)
         self._pages, self._is_whole = pages, len(pages) == len(numbers)
         return pages
 
-    def note(self, path: str | os.PathLike[str]) -> None:
-        """Note with which recognised pages a file was read, for `file_version`."""
+    def note(self, source: str, status: os.stat_result) -> None:
+        """Note with which recognised pages a file was read, for `file_version`; `status` belongs to its bytes."""
         if self._pages or self.extraction.ocr:
-            store, status = recognised_pages(make=True), os.stat(path)
+            store = recognised_pages(make=True)
             assert store is not None
-            file = RecognisedFile(self._hash, self._is_whole, checksum_of(self._pages))
-            store.note(os.path.realpath(path), status.st_mtime_ns, status.st_size, file)
+            file = RecognisedFile(self.content_hash, self._is_whole, checksum_of(self._pages))
+            store.note(source, status.st_mtime_ns, status.st_size, file)
 
     @property
     def notice(self) -> str:

@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+from ...errors import OctavoError
 from ...system.locks import Busy, do_not_wait, locked
 from ...workers.work import Message, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
@@ -37,6 +38,12 @@ _LOOK, _LOOK_AT_BATTERY, _NOTE = 0.2, 30.0, 1.0
 #: Least percentage of a battery that is not charged.
 _LEAST_BATTERY = 40
 
+#: Seconds between attempts to use a queue that fails, and the most of them: an hour's.
+_PAUSE, _MOST_FAILURES = 30.0, 120
+
+#: Attempts to take the lock of the queue, and seconds between them: `octavo list` holds it for a moment.
+_TRIES, _BETWEEN = 5, 0.1
+
 #: Attempts at a document whose process dies.
 _ATTEMPTS = 2
 
@@ -53,10 +60,23 @@ class BackgroundReader:
 
     def run(self) -> None:
         """Read until nothing is left."""
-        self._queue.end_left_over()
+        n_failures = 0
         try:
-            while (document := self._queue.next()) is not None:
-                self._read(document)
+            while True:
+                try:
+                    if not n_failures:
+                        self._queue.end_left_over()
+                    if (document := self._queue.next()) is None:
+                        return
+                    self._read(document)
+                    n_failures = 0
+                except OctavoError as problem:  # the queue cannot be read or written: its disk may be full for a while
+                    n_failures += 1
+                    if n_failures == _MOST_FAILURES:
+                        raise
+                    print(problem, file=sys.stderr, flush=True)
+                    self._end()
+                    time.sleep(_PAUSE)
         finally:
             self._end()
 
@@ -68,18 +88,21 @@ class BackgroundReader:
         process = self._process
         process.pause(self._must_wait(document))
         with ThreadPoolExecutor(1) as pool:
-            reading = pool.submit(
-                process.do, {"path": document.path, "guarded": True}, _Notes(self._queue, document).receive
-            )
-            while not wait([reading], _LOOK).done:
-                if process.pid not in (None, self._pid):
-                    self._pid = process.pid
-                    self._queue.note_process(process.pid)
-                first = self._queue.next()
-                if first is not None and first.is_same(document):
-                    process.pause(self._must_wait(first))
-                else:
-                    self._end()
+            task = {"path": document.path, "guarded": True}
+            reading = pool.submit(process.do, task, _Notes(self._queue, document).receive)
+            try:
+                while not wait([reading], _LOOK).done:
+                    if process.pid not in (None, self._pid):
+                        self._pid = process.pid
+                        self._queue.note_process(process.pid)
+                    first = self._queue.next()
+                    if first is not None and first.is_same(document):
+                        process.pause(self._must_wait(first))
+                    else:
+                        self._end()
+            except OctavoError:
+                self._end()  # the thread waits for it
+                raise
         self._note_end(document, reading)
 
     def _note_end(self, document: QueuedDocument, reading: Future[Message]) -> None:
@@ -93,9 +116,10 @@ class BackgroundReader:
             self._deaths[key] = self._deaths.get(key, 0) + 1
             if self._deaths[key] < _ATTEMPTS:
                 return
-            result = {"error": f"The process that reads it ended {_ATTEMPTS} times, lastly with {problem}."}
+            what = f"The process that reads it ended {_ATTEMPTS} times, lastly with {problem}."
+            result = {"error": what, "may_succeed": True}  # the system ends processes that take too much memory
         if why := result.get("error") or result.get("fatal"):
-            self._queue.fail(document, str(why))
+            self._queue.fail(document, str(why), may_succeed=bool(result.get("may_succeed")))
         else:
             self._queue.finish(document, result["result"]["folders"])
 
@@ -145,7 +169,8 @@ class _Notes:
         if time.monotonic() > self._noted + _NOTE:
             self._noted = time.monotonic()
             progress = self._task, self._unit, self._done, self._total, self._began, self._before
-            self._queue.note_progress(self._document, *progress)
+            with suppress(OctavoError):  # only a display: the reading continues
+                self._queue.note_progress(self._document, *progress)
 
 
 def battery_is_low() -> bool:
@@ -161,11 +186,16 @@ def battery_is_low() -> bool:
 @contextmanager
 def _alone(queue: ReadingQueue) -> Iterator[bool]:
     """Hold the lock of the queue. Yield False if another process reads."""
-    try:
-        with locked(queue.folder, waiting=do_not_wait):
-            yield True
-    except Busy:
-        yield False
+    with ExitStack() as lock:
+        is_ours = False
+        for _ in range(_TRIES):
+            try:
+                lock.enter_context(locked(queue.folder, waiting=do_not_wait))
+                is_ours = True
+                break
+            except Busy:
+                time.sleep(_BETWEEN)
+        yield is_ours
 
 
 def start_reader() -> None:

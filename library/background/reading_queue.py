@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from ...errors import shown
 from ...settings import state_folder
 from ...system.files import make_private
-from ...system.locks import Busy, do_not_wait, locked
-from ...system.sqlite_file import sqlite_errors
+from ...system.locks import is_locked
+from ...system.sqlite_file import bound, sqlite_errors
 
 #: Columns that older versions of octavo do not have.
 _ADDED = {
@@ -24,6 +25,7 @@ _ADDED = {
     "before": "INTEGER DEFAULT 0",
     "awaited": "REAL DEFAULT 0",
     "folders": "TEXT DEFAULT ''",
+    "may_succeed": "INTEGER DEFAULT 0",
 }
 
 _TABLES = """
@@ -39,6 +41,9 @@ _AWAITED = 5.0
 
 #: Seconds for the reader to leave a document.
 _LEAVES = 15.0
+
+#: Least seconds between the starts of two processes of one number.
+_SAME = 0.5
 
 #: The problem of an upload that `octavo stop` stopped.
 STOPPED = "Its reading was stopped. Upload it again to continue."
@@ -73,6 +78,8 @@ class QueuedDocument(NamedTuple):
         Time until which a request waits for it.
     folders : str
         The folders of an upload's indexes in JSON, from the end of the reading until a server knows them; else "".
+    may_succeed : int
+        1 if it could not be read for want of memory or disk: the same file may be read later.
     """
 
     path: str
@@ -89,6 +96,7 @@ class QueuedDocument(NamedTuple):
     problem: str
     awaited: float
     folders: str
+    may_succeed: int = 0
 
     @property
     def file(self) -> Path:
@@ -97,13 +105,13 @@ class QueuedDocument(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the file's name."""
-        return self.file.name
+        """Return the file's name, to print and to send."""
+        return shown(self.file.name)
 
     @property
     def model(self) -> str:
         """Return the model's name."""
-        return f"{Path(self.library).stem}.gguf"
+        return shown(f"{Path(self.library).stem}.gguf")
 
     @property
     def is_upload(self) -> bool:
@@ -118,7 +126,12 @@ class QueuedDocument(NamedTuple):
     @property
     def is_awaited(self) -> bool:
         """Return whether a request waits for it."""
-        return self.awaited > time.time()
+        return 0 < self.awaited - time.time() <= _AWAITED  # or the clock went back
+
+    @property
+    def key(self) -> tuple[str | bytes, str | bytes]:
+        """Return what the queue knows it by."""
+        return bound(self.path), bound(self.library)
 
     def is_same(self, other: QueuedDocument | None) -> bool:
         """Return whether both are the same document for the same library."""
@@ -164,24 +177,28 @@ class ReadingQueue:
         job : dict
             Fields of a `Job`.
         """
-        self._add(enumerate(paths), library, job, time.time())
+        self._add(enumerate(paths), library, job, self._now())
 
     def add_upload(self, path: Path, library: Path, job: dict[str, Any]) -> None:
         """Add an upload behind those that the library waits for, or else before all others. See `add`."""
         others = [upload for upload in self.uploads(library) if upload.is_pending]
-        asked = min((upload.asked for upload in others), default=time.time())
+        asked = min((upload.asked for upload in others), default=self._now())
         self._add([(1 + max((upload.place for upload in others), default=0), path)], library, job, asked)
+
+    def _now(self) -> float:
+        """Return the time; later than all documents were added, even if the clock went back."""
+        return max(time.time(), *(document.asked + 0.001 for document in self._rows()), 0.0)
 
     def _add(
         self, places: Iterable[tuple[int, str | os.PathLike[str]]], library: Path, job: dict[str, Any], asked: float
     ) -> None:
         folder, how = os.path.realpath(library), json.dumps(job)
-        rows = [(os.path.realpath(path), folder, how, asked, place) for place, path in places]
+        rows = [(bound(os.path.realpath(path)), bound(folder), how, asked, place) for place, path in places]
         with self._open() as database:
             database.executemany(
                 "INSERT INTO documents (path, library, job, asked, place) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET job = excluded.job, asked = excluded.asked, place = excluded.place, "
-                "problem = '', folders = ''",
+                "problem = '', folders = '', may_succeed = 0",
                 rows,
             )
 
@@ -197,10 +214,10 @@ class ReadingQueue:
     def _rows(self) -> list[QueuedDocument]:
         if not self._file.exists():
             return []
-        order = "problem != '', awaited <= ?, asked DESC, place"
         with self._open() as database:
-            query = f"SELECT {', '.join(QueuedDocument._fields)} FROM documents ORDER BY {order}"
-            return [QueuedDocument(*row) for row in database.execute(query, (time.time(),))]
+            found = database.execute(f"SELECT {', '.join(QueuedDocument._fields)} FROM documents").fetchall()
+        rows = [QueuedDocument(os.fsdecode(path), os.fsdecode(library), *rest) for path, library, *rest in found]
+        return sorted(rows, key=lambda row: (bool(row.problem), not row.is_awaited, -row.asked, row.place))
 
     def next(self) -> QueuedDocument | None:
         """Return the document that is to be read now; None if there is none."""
@@ -218,9 +235,9 @@ class ReadingQueue:
         if document.awaited < time.time() + _AWAITED / 2:
             self._set(document, "awaited = ?", time.time() + _AWAITED)
 
-    def fail(self, document: QueuedDocument, problem: str) -> None:
+    def fail(self, document: QueuedDocument, problem: str, may_succeed: bool = False) -> None:
         """Keep why a document could not be read. It is tried again when it is added again."""
-        self._set(document, "task = '', problem = ?", problem)
+        self._set(document, "task = '', problem = ?, may_succeed = ?", problem, int(may_succeed))
 
     def finish(self, document: QueuedDocument, folders: Sequence[str]) -> None:
         """Take a document that was read from the queue; keep the folders of an upload's indexes for its server."""
@@ -233,7 +250,7 @@ class ReadingQueue:
         with self._open() as database:
             database.execute(
                 f"UPDATE documents SET {fields} WHERE path = ? AND library = ?",
-                (*values, document.path, document.library),
+                (*values, *document.key),
             )
 
     def stop(self, documents: Iterable[QueuedDocument]) -> None:
@@ -247,8 +264,7 @@ class ReadingQueue:
     def remove(self, document: QueuedDocument) -> None:
         """Remove a document. The reader leaves it if it reads it, and nothing that was read of it is lost."""
         with self._open() as database:
-            key = document.path, document.library
-            database.execute("DELETE FROM documents WHERE path = ? AND library = ?", key)
+            database.execute("DELETE FROM documents WHERE path = ? AND library = ?", document.key)
 
     def end(self, document: QueuedDocument) -> None:
         """Remove a document, and wait until no process reads it."""
@@ -262,26 +278,22 @@ class ReadingQueue:
     @property
     def has_reader(self) -> bool:
         """Return whether a process reads."""
-        if not self.folder.is_dir():
-            return False
-        try:
-            with locked(self.folder, waiting=do_not_wait):
-                return False
-        except Busy:
-            return True
+        with suppress(FileNotFoundError):
+            return is_locked(self.folder)
+        return False
 
     def note_process(self, pid: int) -> None:
         """Keep which process reads for the one that holds the lock."""
         with suppress(psutil.NoSuchProcess), self._open() as database:
             database.execute("DELETE FROM process")
-            database.execute("INSERT INTO process VALUES (?, ?)", (pid, psutil.Process(pid).create_time()))
+            database.execute("INSERT INTO process VALUES (?, ?)", (pid, _started(psutil.Process(pid))))
 
     def process(self) -> psutil.Process | None:
         """Return the process that reads, or was left behind; None if it has ended."""
         with self._open() as database:
             kept = database.execute("SELECT pid, created FROM process").fetchone()
         with suppress(psutil.NoSuchProcess):
-            if kept is not None and (process := psutil.Process(kept[0])).create_time() == kept[1]:
+            if kept is not None and abs(_started(process := psutil.Process(kept[0])) - kept[1]) < _SAME:
                 return process
         return None
 
@@ -306,6 +318,13 @@ class ReadingQueue:
             return False
         self.remove(found)
         return True
+
+
+def _started(process: psutil.Process) -> float:
+    """Return when a process started, in seconds, independent of the clock."""
+    booted: float = psutil.boot_time()  # Linux counts from there, and moves it with the clock
+    started: float = process.create_time()
+    return started - booted if psutil.LINUX else started
 
 
 def _missing(database: sqlite3.Connection) -> list[str]:

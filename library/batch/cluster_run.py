@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...errors import OctavoError
+from ...errors import failure
 from ...progress import DocumentProgress, ProgressOfMany
 from ...runtime.store.model_library import Library
 from ...system.files import disk_errors, make_private, sync_folder
@@ -133,8 +133,8 @@ class _Documents:
         file = self._files[number]
         try:
             message = as_text_message(file.extract())
-        except OctavoError as problem:
-            self._finish(number, IndexResult(file.name, (), str(problem)))
+        except Exception as problem:  # of any kind: others can be read
+            self._finish(number, IndexResult(file.name, (), failure(file.name, problem)))
             return None
         self._begun[number] += 1
         return message

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ...errors import OctavoError
+from ...errors import OctavoError, failure
 from ...progress import DocumentProgress, ProgressOfMany
 from ...system.usable_cpus import default_threads
 from ...workers.work import CannotLoad, Message, name_of, receive
@@ -70,8 +70,8 @@ def index_one(reader: Reader, file: SourceFile, progress: ProgressOfMany, notice
         result = report(file.name, reader.index(file, of_document), notice)
     except CannotLoad:
         raise
-    except OctavoError as problem:
-        result = IndexResult(file.name, (), str(problem))
+    except Exception as problem:  # of any kind: others can be read
+        result = IndexResult(file.name, (), failure(file.name, problem))
     of_document.end()
     return result
 
@@ -124,17 +124,14 @@ class _Jobs:
             except Ended:
                 return
             except Exception as problem:  # of any kind: the main thread must not wait for ever
-                message = {"fatal": f"Reading {self._files[number].name} failed: {problem!r}."}
+                message = {"error": failure(self._files[number].name, problem)}
             self._received.put((number, message))
 
     def _read(self, process: WorkerProcess, number: int) -> Message:
         """Have a process read a document, and return its last message."""
         file, died = self._files[number], ""
         self._received.put((number, {"begins": file.name}))
-        try:
-            document = as_message(file)
-        except OctavoError as problem:
-            return {"error": str(problem)}
+        document = as_message(file)
         for _ in range(_ATTEMPTS):
             try:
                 return process.do(document, lambda message: self._received.put((number, message)))

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...cpu_kernels.attend.read_ahead import LATELY, PAGES
+from ...system.mapped_file import mapping_of
 
 #: Number of tokens that ask after a step had to wait for the disk.
 _ASKING = 64
@@ -46,7 +47,7 @@ class MappedPages:
     """
 
     def __init__(self, keys: Sequence[np.ndarray]) -> None:
-        self._files = [_file_of(array) for array in keys] if hasattr(mmap, "MADV_RANDOM") else []
+        self._files = [mapping_of(array) for array in keys] if hasattr(mmap, "MADV_RANDOM") else []
         self._records = np.zeros(len(keys), PAGES)
         self._selected: list[np.ndarray] = []
         self._is_random = np.zeros(len(keys), bool)
@@ -56,9 +57,8 @@ class MappedPages:
         for record, file in zip(self._records, self._files, strict=False):
             if file is None:
                 continue
-            content = np.frombuffer(file, np.uint8)
-            selected = np.zeros(-(-len(content) // mmap.PAGESIZE), np.uint16)
-            record["first"], record["n_pages"] = content.ctypes.data, len(selected)
+            selected = np.zeros(-(-file.n_bytes // mmap.PAGESIZE), np.uint16)
+            record["first"], record["n_pages"] = file.start, len(selected)
             record["page_bits"], record["selected"] = mmap.PAGESIZE.bit_length() - 1, selected.ctypes.data
             record["step"], record["advise"] = LATELY, advise
             self._selected.append(selected)
@@ -98,13 +98,6 @@ class MappedPages:
 
 
 _NONE = np.zeros(0, np.int64)
-
-
-def _file_of(array: np.ndarray) -> mmap.mmap | None:
-    base: object = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return base if isinstance(base, mmap.mmap) else None
 
 
 def _waits() -> int:

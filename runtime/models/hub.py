@@ -24,7 +24,8 @@ _OTHERS = re.compile(r"mmproj|imatrix|^mtp-", re.IGNORECASE)
 #: Seconds to wait for the list of a repository's files.
 _SECONDS = 10
 
-_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+#: End of the name of a file of a split model: its number, and how many there are.
+SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 def fetch(name: str, notice: Callable[[str], None]) -> Path:
@@ -70,7 +71,7 @@ def _cached(repo: str, wanted: str) -> Path | None:
     snapshot = folder / "snapshots" / main.read_text().strip()
     files = [str(path.relative_to(snapshot)) for path in snapshot.rglob("*.gguf") if path.exists()]
     chosen = _chosen(files, wanted)
-    if chosen is None or not all((snapshot / file).exists() for file in _parts(chosen)):
+    if chosen is None or not all((snapshot / file).exists() for file in files_of(chosen)):
         return None
     # the best of these is the one that the hub would give
     return snapshot / chosen if wanted or _has_quant(chosen, _PREFERRED[0]) else None
@@ -79,7 +80,7 @@ def _cached(repo: str, wanted: str) -> Path | None:
 def _chosen(files: Iterable[str], wanted: str) -> str | None:
     """Return the matching file of a repository; of a split one the first."""
     models = sorted(file for file in files if file.endswith(".gguf") and not _OTHERS.search(Path(file).name))
-    first = [file for file in models if (part := _PART.search(file)) is None or part[1] == "00001"]
+    first = [file for file in models if (part := SPLIT.search(file)) is None or part[1] == "00001"]
     if wanted.endswith(".gguf"):
         return wanted if wanted in models else None
     for quant in [wanted] if wanted else _PREFERRED:
@@ -94,9 +95,9 @@ def _has_quant(file: str, quant: str) -> bool:
     return re.search(rf"(^|[-._/]){re.escape(quant)}[-.]", file, re.IGNORECASE) is not None
 
 
-def _parts(file: str) -> list[str]:
-    """Return all files of a model that may be split."""
-    if (part := _PART.search(file)) is None:
+def files_of(file: str) -> list[str]:
+    """Return all files of a model that may be split, by its first one."""
+    if (part := SPLIT.search(file)) is None:
         return [file]
     return [f"{file[: part.start()]}-{number:05d}-of-{part[2]}.gguf" for number in range(1, int(part[2]) + 1)]
 
@@ -112,7 +113,7 @@ def _fetched(repo: str, wanted: str, notice: Callable[[str], None]) -> Path:
         if chosen is None:
             raise OctavoError(_nothing(repo, wanted, files))
         notice(f"Fetching {chosen} of {repo}, once.")
-        paths = [Path(hf_hub_download(repo, part)) for part in _parts(chosen)]
+        paths = [Path(hf_hub_download(repo, part)) for part in files_of(chosen)]
     except GatedRepoError as problem:
         raise OctavoError(
             f"{repo} is given only to those who accepted its terms: accept them on the hub, then log in with "

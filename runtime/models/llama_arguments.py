@@ -63,7 +63,18 @@ def trained_n_ctx(metadata: Mapping[str, str]) -> int:
 
 def inner_n_ctx(metadata: Mapping[str, str], n_ctx: int, n_batch: int) -> int:
     """Return the cells of llama.cpp's own cache: one batch, or more if RoPE factors depend on them (LongRoPE)."""
+    return max(n_batch, _original_n_ctx(metadata) + 1) if uses_long_factors(metadata, n_ctx) else n_batch
+
+
+def uses_long_factors(metadata: Mapping[str, str], n_ctx: int) -> bool | None:
+    """Return whether positions turn by the factors of long contexts (LongRoPE); None if the model has no two kinds."""
+    original = _original_n_ctx(metadata)
+    return n_ctx > original if original else None
+
+
+def _original_n_ctx(metadata: Mapping[str, str]) -> int:
+    """Return the context beyond which a model has other factors of positions; 0 if it has one kind of factors."""
     prefix = f"{metadata.get('general.architecture')}.rope.scaling"
-    factors_depend = metadata.get(f"{prefix}.type") not in ("linear", "yarn")
-    original = int(metadata.get(f"{prefix}.original_context_length", 0)) if factors_depend else 0
-    return max(n_batch, original + 1) if n_ctx > original > 0 else n_batch
+    if metadata.get(f"{prefix}.type") in ("linear", "yarn"):
+        return 0
+    return int(metadata.get(f"{prefix}.original_context_length", 0))

@@ -15,6 +15,7 @@ from typing import Any
 from ...errors import OctavoError
 from .architectures import obstacle
 from .gguf_header import header_values
+from .hub import SPLIT
 
 #: Prefixes of the names of other programs' models.
 OLLAMA, LM_STUDIO, LLAMA_CPP = "ollama:", "lmstudio:", "llama.cpp:"
@@ -169,7 +170,7 @@ def _models_in(folder: Path, depth: int = 3) -> Iterator[Path]:
     """Yield the models in a folder and its subfolders; a split model once."""
     for path in _children(folder):
         if path.suffix == ".gguf" and path.is_file():
-            part = re.search(r"-(\d{5})-of-\d{5}\.gguf$", path.name)
+            part = SPLIT.search(path.name)
             if part is None or part[1] == "00001":
                 yield path
         elif depth and path.is_dir():

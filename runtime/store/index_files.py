@@ -2,13 +2,14 @@
 
 1. An index is a folder: `manifest.json`, `document.safetensors`, and `layer-NNN.safetensors` for each cached layer.
 2. The folder is written under another name, synced, and renamed when it is complete.
-3. The manifest has the format version; the hashes of model and document; the path of the document's file; the starts of
-   pages and headings ("places": first character of its text, page, headings); the settings; and the type of keys and
-   values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows are U16; see cpu_kernels/rows/rows.py). For a part
-   of a long document it has the range of characters of the file's text ("part") and the line that the part begins in
-   ("first_line"). It has the size of each file and the BLAKE3 checksum that the file itself contains (files.py), and
-   its own checksum, of its JSON without the entry `blake3`. Older indexes have SHA-256 checksums of whole files
-   instead, and none of the manifest.
+3. The manifest has the format version; the hashes of model and document; the path of the document's file, and its
+   version: time and size ("mtime_ns", "bytes"), inode ("mark") and the SHA-256 of its bytes ("content"), which older
+   indexes lack; the starts of pages and headings ("places": first character of its text, page, headings); the settings
+   (convert/identity.py); and the type of keys and values ("dtype": f16; q8_0, whose rows are U8; or q4_0, whose rows
+   are U16; see cpu_kernels/rows/rows.py). For a part of a long document it has the range of characters of the file's
+   text ("part"), the line that the part begins in ("first_line") and the most tokens of a part ("split"). It has the
+   size of each file and the BLAKE3 checksum that the file itself contains (files.py), and its own checksum, of its JSON
+   without the entry `blake3`. Older indexes have SHA-256 checksums of whole files instead, and none of the manifest.
 4. Opening an index checks its arrays (index_check.py) and the size of each file, and the file's checksum if
    the rules of manifest.py require it. File names that these rules do not define, links and pipes are refused.
 5. A layer's file holds the arrays of `IndexLayer` (runtime/document/index.py) under their names, `position` as one I64,
@@ -95,10 +96,13 @@ def open_index(path: Path, model_hash: str, thorough: bool = False) -> tuple[Ind
     OctavoError
         The folder is not an index, has another format, was made with another model, or cannot be read.
     """
-    if not (path / MANIFEST).exists():
-        raise DamagedError(f"{path} is not an octavo index: it has no {MANIFEST}.")
-    with disk_errors(path, doing="read"), locked(path, shared=True):
-        return _open(path, model_hash, thorough)
+    try:
+        with disk_errors(path, doing="read"), locked(path, shared=True):
+            return _open(path, model_hash, thorough)
+    except OctavoError as problem:
+        if (path / MANIFEST).exists():
+            raise
+        raise DamagedError(f"{path} is not an octavo index: it has no {MANIFEST}.") from problem
 
 
 def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str, Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import OctavoError
 from ...system.files import FileVersion
 from .index_files import read_tokens
+from .manifest import file_version_of
 from .model_library import Library
 
 #: Folder and manifest of an index.
@@ -41,7 +42,7 @@ class LibrarySnapshot:
         there = [found for found in self.indexes if found[0].name in names]
         new = self.library.indexes(names - before)
         self.indexes = sorted([*new, *there], key=lambda index: str(index[1].get("created")), reverse=True)
-        self._by_file: dict[tuple[Any, ...], str] = {}
+        self._by_folder = dict(self.indexes)
         self._by_digest: dict[str, Path] = {}
         self._by_text: defaultdict[str, list[FoundIndex]] = defaultdict(list)
         self._by_path: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -51,13 +52,24 @@ class LibrarySnapshot:
             self._by_text[document["sha256"]].append((folder, manifest))
             if "path" in document:
                 self._by_path[document["path"]].append(document)
-            if "part" not in document:
-                file = document.get("path"), document.get("mtime_ns"), document.get("bytes")
-                self._by_file.setdefault(file, document["sha256"])
 
     def text_hash(self, version: FileVersion) -> str | None:
         """Return the hash of a file's text, if this version of the file was indexed."""
-        return self._by_file.get(version)
+        text = self.text_of(version)
+        return None if text is None else str(text["sha256"])
+
+    def text_of(self, version: FileVersion) -> dict[str, Any] | None:
+        """Return the manifest's entry of the whole text of this version of a file; None without one."""
+        return next((text for text in self.texts_at(version) if "part" not in text), None)
+
+    def texts_at(self, version: FileVersion) -> list[dict[str, Any]]:
+        """Return the manifests' entries of the text of this version of a file, or of parts of it, newest first."""
+        texts = ((text, file_version_of(text)) for text in self.texts_of(version.path))
+        return [text for text, read in texts if read is not None and read.is_kept(version)]
+
+    def described(self, folder: Path) -> dict[str, Any] | None:
+        """Return the manifest's entry of the text of an index; None without one."""
+        return self._by_folder[folder]["document"] if folder in self._by_folder else None
 
     def texts_of(self, path: str) -> list[dict[str, Any]]:
         """Return the manifests' entries of documents that were read from a file, or are parts of it."""

@@ -23,8 +23,17 @@ from typing import Any
 
 from blake3 import blake3
 
-from ...errors import OctavoError
-from ...system.files import DamagedError, checksum_of, disk_errors, read_json, sha256_of, stored_checksum, write_json
+from ...errors import OctavoError, shown
+from ...system.files import (
+    DamagedError,
+    FileVersion,
+    checksum_of,
+    disk_errors,
+    read_json,
+    sha256_of,
+    stored_checksum,
+    write_json,
+)
 
 INDEX_VERSION = 4
 MANIFEST = "manifest.json"
@@ -94,6 +103,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     try:
         _check_manifest(manifest)
+        manifest["document"]["name"] = shown(manifest["document"]["name"])  # older octavos kept any name
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError) as problem:
         raise DamagedError(f"{path} is damaged: an entry is missing, or is what it cannot be.") from problem
     return manifest
@@ -103,11 +113,11 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
     """Raise ValueError, or a type's own errors, if an entry is not as octavo writes it."""
     document, model, files = manifest["document"], manifest["model"], manifest["files"]
     texts = [*(section[name] for section in (document, model) for name in ("name", "sha256")), manifest["created"]]
-    texts += [manifest["dtype"], *([document["path"]] if "path" in document else [])]
+    texts += [manifest["dtype"], *(document[name] for name in ("path", "mark", "content") if name in document)]
     numbers = [document["tokens"], *(document[name] for name in ("mtime_ns", "bytes") if name in document)]
     numbers += [described["size"] for described in files.values()]
     start, stop = part = document.get("part", (0, 0))
-    numbers += [*part, document.get("first_line", 1)]
+    numbers += [*part, document.get("first_line", 1), document.get("split", 0)]
     sums = [described.get(_CHECKSUM, described.get("sha256")) for described in files.values()]
     places = document.get("places", [])
     numbers += [*manifest["head"], *dateless_head(manifest)]
@@ -126,6 +136,22 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
         and all(name is None or isinstance(name, str) for _, *names in places for name in names)
     ):
         raise ValueError
+
+
+def file_version_of(described: dict[str, Any]) -> FileVersion | None:
+    """Return the version of the file that a manifest's document was read from; None without a file."""
+    if "path" not in described:
+        return None
+    mark, content = described.get("mark", ""), described.get("content", "")
+    return FileVersion(described["path"], described.get("mtime_ns", -1), described.get("bytes", -1), mark, content)
+
+
+def file_entries(version: FileVersion | None) -> dict[str, Any]:
+    """Return the entries of a manifest's document for the version of its file."""
+    if version is None:
+        return {}
+    path, mtime_ns, n_bytes, mark, content = version
+    return {"path": path, "mtime_ns": mtime_ns, "bytes": n_bytes, "mark": mark, "content": content}
 
 
 def dateless_head(manifest: dict[str, Any]) -> Sequence[int]:

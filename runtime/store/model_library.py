@@ -15,7 +15,8 @@ from typing import Any
 
 from ...errors import OctavoError
 from ...settings import state_folder
-from ...system.files import PARTIAL, DamagedError, make_private, read_json, sha256_of, write_json
+from ...system.files import PARTIAL, DamagedError, make_private
+from .file_hash import hash_of_file
 from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
 
@@ -61,18 +62,9 @@ class Library:
 
     @cached_property
     def model_hash(self) -> str:
-        """SHA-256 of the model file, stored until the file's size or time changes."""
-        status = self.model_path.stat()
-        key = {"path": str(self.model_path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
-        remembered = self.folder / "model.json"
-        with suppress(DamagedError):  # written anew below
-            entries = read_json(remembered)
-            if all(entries.get(name) == value for name, value in key.items()) and _is_sha256(entries.get("sha256")):
-                return str(entries["sha256"])
-        digest = sha256_of(self.model_path)
+        """SHA-256 of the model file, of a split model the first one."""
         self.make_folder()
-        write_json(remembered, {**key, "sha256": digest})
-        return digest
+        return hash_of_file(self.model_path, self.folder / "model.json")
 
     def plan(self, path: str | os.PathLike[str] | None = None) -> Plan:
         """Read the model's plan.
@@ -112,7 +104,7 @@ class Library:
             noted, folder = _noted(), str(self.folder.resolve())
             if folder not in noted:
                 _note_path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with _note_path().open("a") as file:
+                with _note_path().open("a", encoding="utf-8", errors="surrogateescape") as file:
                     file.write(folder + "\n")
 
     def index_path(self, name: str, sha256: str, settings: dict[str, Any]) -> Path:
@@ -189,7 +181,8 @@ def _manifest(folder: Path, as_of: tuple[int, ...]) -> dict[str, Any]:
 
 def _noted() -> list[str]:
     """Read the folders that were noted."""
-    return _note_path().read_text().splitlines() if _note_path().exists() else []
+    path = _note_path()
+    return path.read_text("utf-8", "surrogateescape").splitlines() if path.exists() else []
 
 
 def _note_path() -> Path:
@@ -203,10 +196,6 @@ def _cache_folder(model: Path, name: str) -> Path:
 
     place = hashlib.sha256(str(model).encode()).hexdigest()[:8]
     return Path(platformdirs.user_cache_dir("octavo")) / "indexes" / f"{name}-{place}{LIBRARY}"
-
-
-def _is_sha256(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def hash_text(text: str) -> str:

@@ -26,6 +26,12 @@ from .gates import SUFFIX, Gates, read_gates
 
 PLAN_VERSION = 3
 
+#: File of the folder of a profile's measurements, which is marked as such: a document's index may have a name like its.
+PROFILE_MARK = "profile"
+
+#: Files of such folders that have no mark: an older octavo began them.
+_OF_PROFILES = ("passkeys-000.safetensors", "losses.json")
+
 #: The largest plan file in bytes, the largest whole number in it, and the largest factor of a layer's budget.
 _MOST_BYTES, _MOST_NUMBER, _MOST_SCALE = 16 << 20, 1 << 31, 1000
 
@@ -236,3 +242,8 @@ def _plan_of_gates(gates: Gates) -> Plan:
         elimination=tuple(divmod(number, n_heads) for number in order),
         groups=(None,) * n_layers,
     )
+
+
+def is_profile(folder: Path) -> bool:
+    """Return whether a folder of a library holds what an unfinished profile has measured."""
+    return folder.name.startswith("plan-") and any((folder / name).exists() for name in (PROFILE_MARK, *_OF_PROFILES))

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from ..request_error import RequestError
 from ..services import Server
 
+#: The refusal of a document that only an address names.
+NO_URL = "octavo fetches no url: send the document itself, or upload it."
+
 
 class Attachments:
     """The documents of a conversation, each once.
@@ -44,8 +47,8 @@ class Attachments:
         others = dict.fromkeys(each for named in ids[n_blocks:] for each in named if each not in found)
         return found | {document_id: number for number, document_id in enumerate(others, n_blocks)}
 
-    async def bring(self, name: str | None, data: str) -> None:
-        """Add a document that a message includes, and wait until it is read.
+    async def bring(self, name: str | None, data: str) -> str:
+        """Add a document that a message includes, wait until it is read, and return its id.
 
         Parameters
         ----------
@@ -59,14 +62,19 @@ class Attachments:
         RequestError
             It is not base64, or cannot be read.
         """
-        try:
-            content = base64.b64decode(data.rpartition(",")[2], validate=True)
-        except (binascii.Error, ValueError) as problem:
-            raise RequestError("A file's data is not base64.", param="messages") from problem
-        await self.bring_bytes(name or "document", content)
+        return await self.bring_bytes(name or "document", bytes_of(data))
 
-    async def bring_bytes(self, name: str, content: bytes) -> None:
-        """Add a document from its bytes, and wait until it is read."""
+    async def bring_bytes(self, name: str, content: bytes) -> str:
+        """Add a document from its bytes, wait until it is read, and return its id."""
         document_id = await self._server.documents.add_bytes(name, content)
         self.name(document_id)
         await self._server.documents.wait(document_id)
+        return document_id
+
+
+def bytes_of(data: str) -> bytes:
+    """Return bytes from base64, with or without the head of a data URL. Raise RequestError if it is not base64."""
+    try:
+        return base64.b64decode(data.rpartition(",")[2], validate=True)
+    except (binascii.Error, ValueError) as problem:
+        raise RequestError("A file's data is not base64.", param="messages") from problem

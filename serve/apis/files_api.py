@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import Any
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -21,6 +20,11 @@ from ..library.upload_folder import forget_upload
 from ..request_error import RequestError, without_folders
 from ..server_pool import pool_of
 from ..services import server_of
+from .paging import page_of
+from .store_files import files_of, forget_files
+
+#: Purposes of OpenAI's API that every file serves, and the most files on a page of their list.
+_PURPOSES, _MOST_FILES = ("user_data", "assistants"), 10_000
 
 
 async def upload(request: Request) -> Response:
@@ -48,17 +52,18 @@ async def upload(request: Request) -> Response:
 async def list_files(request: Request) -> Response:
     """Answer GET /v1/files: those of the model that is named, or of all that are loaded, each once."""
     servers = [server_of(request)] if "model" in request.query_params else pool_of(request).loaded
-    files: dict[str, dict[str, Any]] = {}
-    for file in (file for server in servers for file in server.documents.list()):
-        if file["id"] not in files or file["status"] == "processed":
-            files[file["id"]] = file
-    newest = sorted(files.values(), key=lambda file: -file["created_at"])
-    return JSONResponse({"object": "list", "data": newest, "has_more": False})
+    for server in servers:
+        await server.documents.look()
+    newest = sorted(files_of(servers).values(), key=lambda file: -file["created_at"])
+    is_wanted = request.query_params.get("purpose", "user_data") in _PURPOSES
+    return JSONResponse(page_of(request, newest[::-1] if is_wanted else [], default=_MOST_FILES, most=_MOST_FILES))
 
 
 async def describe(request: Request) -> Response:
     """Answer GET /v1/files/ID."""
-    return JSONResponse(server_of(request).documents.describe(request.path_params["id"]))
+    documents = server_of(request).documents
+    await documents.look()
+    return JSONResponse(documents.describe(request.path_params["id"]))
 
 
 async def content(request: Request) -> Response:
@@ -71,10 +76,11 @@ async def page(request: Request) -> Response:
 
     The header x-octavo-top has where it begins, as a share of the page's height.
     """
-    file = server_of(request).documents.file_of(request.path_params["id"])
-    if file is None:
-        raise RequestError("The file of this document is not there.", 404, "not_found")
-    asked = {"path": str(file), "page": request.path_params["label"], "quote": request.query_params.get("quote", "")}
+    documents = server_of(request).documents
+    await documents.look()
+    file, content = documents.file_of(request.path_params["id"])
+    asked = {"path": str(file), "content": content, "page": request.path_params["label"]}
+    asked["quote"] = request.query_params.get("quote", "")
     try:
         result = await while_connected(request, server_of(request).pictures.do(name_of(DrawPages), asked))
     except Died as problem:
@@ -89,12 +95,14 @@ async def page(request: Request) -> Response:
 async def remove(request: Request) -> Response:
     """Answer DELETE /v1/files/ID: end its reading, or remove its index, for the named model or for all."""
     document_id, pool = request.path_params["id"], pool_of(request)
+    ids = {each for server in pool.loaded for each in server.documents.ids_of(document_id)}
     if "model" in request.query_params:
         await server_of(request).documents.remove(document_id)
     else:
         for server in [pool.server(name) for name in pool.holding(document_id)] or [server_of(request)]:
             await server.documents.remove(document_id)
         await asyncio.to_thread(forget_upload, [choice.library for choice in pool.unloaded], document_id)
+    await asyncio.to_thread(forget_files, pool.vector_stores, ids)
     return JSONResponse({"id": document_id, "object": "file", "deleted": True})
 
 

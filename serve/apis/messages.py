@@ -23,7 +23,7 @@ from ..library.served_document import sources_of
 from ..request_error import RequestError
 from ..services import Server, server_of
 from .api_body import ApiObject, AskingBody, objects_in
-from .attachments import Attachments
+from .attachments import NO_URL, Attachments
 from .shared_json import effort_of, extensions_of
 from .tool_forms import Tools, tools_of
 
@@ -229,7 +229,7 @@ async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
         text = content if isinstance(content, str) else "\n\n".join(_texts(content))
         await attachments.bring_bytes(name or "document.txt", text.encode())
     elif kind == "url":
-        raise RequestError("octavo fetches no url: send the document itself, or upload it.", param="messages")
+        raise RequestError(NO_URL, param="messages")
     else:
         raise RequestError(f"A document's source is of no known kind: {kind}.", param="messages")
 

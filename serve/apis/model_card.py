@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
 
+from ...errors import OctavoError
 from ...prompts.chat_template import TEMPLATE_NAME
+from ...runtime.models.gguf_header import header_values
 from ..raw_prompt import fills_gaps
 from ..services import Server
 
@@ -83,6 +86,25 @@ class ModelCard:
             "capabilities": self.capabilities,
             "state": "loaded",
         }
+
+
+def described_header(path: Path) -> dict[str, Any]:
+    """Describe a model that is not loaded, by its file's header, as far as `as_openai` does that."""
+    try:
+        return _described_header(path, path.stat().st_mtime_ns)
+    except (OSError, OctavoError):  # loading it says why
+        return {}
+
+
+@lru_cache(64)
+def _described_header(path: Path, mtime_ns: int) -> dict[str, Any]:
+    values = header_values(path)
+    architecture = str(values.get("general.architecture", ""))
+    kind, n_ctx = values.get("general.file_type"), values.get(f"{architecture}.context_length")
+    described = {"type": "embeddings" if f"{architecture}.pooling_type" in values else "llm", "arch": architecture}
+    if isinstance(kind, int):
+        described["quantization"] = quantization_of(llama_cpp.llama_ftype_name(kind).decode())
+    return {**described, **({"max_context_length": n_ctx} if isinstance(n_ctx, int) else {})}
 
 
 def quantization_of(kind: str) -> str:

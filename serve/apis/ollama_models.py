@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +15,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..http.requests import parsed
+from ..http.requests import ndjson, parsed
+from ..request_error import RequestError
 from ..server_pool import LoadableModel, pool_of
 from ..services import Server, server_of
 from .api_body import ApiBody
 from .embeddings import embedded
 from .model_card import ModelCard
-from .ollama_body import ollama_name, tagged
+from .ollama_body import ollama_error, ollama_name, tagged
 
 #: The version of Ollama whose API this is: some clients refuse older ones.
 _VERSION = "0.12.11"
@@ -118,6 +120,42 @@ async def embed_prompt(request: Request) -> Response:
     return JSONResponse({"embedding": vector.tolist()})
 
 
+class PullBody(ApiBody):
+    """The name of a model, in either field."""
+
+    name: str = ""
+    stream: bool = True
+
+
+async def pull(request: Request) -> Response:
+    """Answer POST /api/pull: there is nothing to fetch of a model that is served; others cannot be fetched."""
+    body, pool = await parsed(request, PullBody), pool_of(request)
+    name = body.model or body.name
+    if not name:
+        raise RequestError("The request names no model.", param="model")
+    if pool.known(name) is None:
+        raise RequestError(f"octavo has no model {name}: {_only(request)}")
+    if not body.stream:
+        return JSONResponse({"status": "success"})
+
+    async def steps() -> AsyncGenerator[str, None]:
+        for step in ("pulling manifest", "success"):
+            yield json.dumps({"status": step})
+
+    return ndjson(steps(), lambda problem: json.dumps(ollama_error(problem)), "{}")
+
+
+async def refuse(request: Request) -> Response:
+    """Refuse to change models: POST /api/create, /api/copy, /api/push, /api/blobs/DIGEST, DELETE /api/delete."""
+    raise RequestError(f"octavo does not make, copy, push or delete models: {_only(request)}")
+
+
+def _only(request: Request) -> str:
+    """Return how models come to a server, as the end of a sentence."""
+    names = ", ".join(map(tagged, pool_of(request).choices))
+    return f"it serves those that it was started with ({names}). `octavo serve -m` or `-hf` names others."
+
+
 def _listed(name: str, card: ModelCard) -> dict[str, Any]:
     named = {"name": tagged(name), "model": tagged(name), "modified_at": _modified(card.path)}
     return {**named, "size": card.n_bytes, "digest": card.sha256, "details": _details(card)}
@@ -170,4 +208,7 @@ routes = [
     Route("/api/show", show, methods=["POST"]),
     Route("/api/embed", embed, methods=["POST"]),
     Route("/api/embeddings", embed_prompt, methods=["POST"]),
+    Route("/api/pull", pull, methods=["POST"]),
+    *(Route(f"/api/{name}", refuse, methods=["POST"]) for name in ("create", "copy", "push", "blobs/{digest}")),
+    Route("/api/delete", refuse, methods=["DELETE"]),
 ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from ..kept_responses import Item
 from ..request_error import RequestError
 from .api_body import ApiObject, AskingBody, Limit, ToolChoice, objects_in
-from .attachments import Attachments
+from .attachments import NO_URL, Attachments
 from .tool_forms import name_in
 
 
@@ -35,6 +36,12 @@ class Reasoning(ApiObject):
     summary: str | None = None
 
 
+#: The id of a conversation, alone or in an object.
+_Conversation = Annotated[
+    str | None, BeforeValidator(lambda value: value.get("id", "") if isinstance(value, dict) else value)
+]
+
+
 class ResponseBody(AskingBody):
     """A client's request."""
 
@@ -50,6 +57,7 @@ class ResponseBody(AskingBody):
     text: TextOptions = Field(default_factory=TextOptions)
     metadata: dict[str, Any] | None = None
     previous_response_id: str | None = None
+    conversation: _Conversation = None
     store: bool = True
     stream: bool = False
 
@@ -63,7 +71,27 @@ class ResponseBody(AskingBody):
         return choice if choice in ("auto", "none", "required") else {"type": "function", "name": choice}
 
 
-async def messages_of(
+async def kept_item(stated: Mapping[str, Any], store: Callable[[str, str], Awaitable[str]]) -> Item:
+    """Return a client's item as it is kept: a file in it is stored, and named by its id.
+
+    Parameters
+    ----------
+    store : callable
+        Stores a file, from its name and its bytes in base64, and returns its id.
+    """
+    content = stated.get("content")
+    if not isinstance(content, list):
+        return Item.of(stated)
+    parts = []
+    for part in content:
+        if isinstance(part, dict) and isinstance(data := part.get("file_data"), str) and "file_id" not in part:
+            others = {name: value for name, value in part.items() if name != "file_data"}
+            part = {**others, "file_id": await store(str(part.get("filename") or "document"), data)}
+        parts.append(part)
+    return Item.of({**stated, "content": parts})
+
+
+def messages_of(
     items: Sequence[Mapping[str, Any]], attachments: Attachments, left_out: list[str]
 ) -> list[Mapping[str, Any]]:
     """Return a conversation in the form of chat completions.
@@ -86,7 +114,7 @@ async def messages_of(
         kind = item.get("type", "message")
         if kind == "message" and item.get("role") in ("user", "assistant", "system", "developer"):
             role = "system" if item["role"] == "developer" else item["role"]
-            messages.append({"role": role, "content": await _content(item.get("content"), attachments)})
+            messages.append({"role": role, "content": _content(item.get("content"), attachments)})
         elif kind in ("function_call", "custom_tool_call") and isinstance(item.get("name"), str):
             free_text = json.dumps({"input": item.get("input", "")})
             arguments = free_text if kind == "custom_tool_call" else str(item.get("arguments", "{}"))
@@ -101,6 +129,8 @@ async def messages_of(
             messages.append({"role": "tool", "content": content, "tool_call_id": str(item.get("call_id", ""))})
         elif kind == "reasoning":
             thought = _thought(item)
+            continue
+        elif kind == "file_search_call":  # each answer is given from the documents themselves
             continue
         elif str(kind).endswith(("_call", "_call_output")):  # of a tool that a service of OpenAI has
             left_out.append(f"input.{kind}")
@@ -121,7 +151,7 @@ def _texts(parts: Any) -> str:
     return "\n\n".join(str(part["text"]) for part in objects_in(parts) if "text" in part)
 
 
-async def _content(content: Any, attachments: Attachments) -> str:
+def _content(content: Any, attachments: Attachments) -> str:
     """Return the text of a message's content; documents in it are attached."""
     if isinstance(content, str):
         return content
@@ -132,8 +162,8 @@ async def _content(content: Any, attachments: Attachments) -> str:
             texts.append(part["text"])
         elif kind == "input_file" and isinstance(part.get("file_id"), str):
             attachments.name(part["file_id"])
-        elif kind == "input_file" and isinstance(part.get("file_data"), str):
-            await attachments.bring(part.get("filename"), part["file_data"])
+        elif kind == "input_file" and isinstance(part.get("file_url"), str):
+            raise RequestError(NO_URL, param="input")
         elif kind == "input_image":
             raise RequestError("octavo reads text and documents: images cannot be sent.", param="input")
         elif kind != "refusal":

@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-import json
-import time
-import uuid
-from collections.abc import AsyncGenerator, Callable
+import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, Event, Finished, answer, prepared
-from ..engine.request import AnswerPart, End, Request
-from ..http.requests import client_of, connected, note_ignored, openai_error, parsed, sse, while_connected
-from ..kept_responses import KeptResponse
+from ..chat_turn import ChatTurn, answer, prepared, questions_of
+from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
+from ..kept_responses import Item, KeptResponse
 from ..request_error import RequestError
-from ..services import Server, server_of
+from ..server_pool import pool_of
+from ..services import server_of
 from .attachments import Attachments
-from .response_input import ResponseBody, messages_of
-from .shared_json import annotations_of, effort_of, extensions_of, logprob_as_json
+from .file_search import FILE_SEARCH, FileSearch, file_search_of
+from .paging import page_of
+from .response_input import ResponseBody, kept_item, messages_of
+from .response_writer import ResponseWriter
+from .shared_json import effort_of
 from .tool_forms import Tools, tools_of
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
 
-#: Kinds of the output's items.
-_MESSAGE, _REASONING = "message", "reasoning"
+
+class _Before(NamedTuple):
+    """What a response continues: the items of a conversation, and the names of its documents."""
+
+    items: list[Item]
+    documents: Sequence[str]
 
 
 class _Asked(NamedTuple):
-    """A body's turn, the items of the whole conversation, and its tools."""
+    """A body's turn, what it continues, the items of its input, the documents that it names, and its tools."""
 
     turn: ChatTurn
-    items: list[dict[str, Any]]
+    before: _Before
+    input: list[Item]
+    documents: list[str]
     tools: Tools
+    search: FileSearch | None
 
 
 async def respond(http_request: HttpRequest) -> Response:
@@ -48,15 +54,17 @@ async def respond(http_request: HttpRequest) -> Response:
     asked = await _asked(http_request, body)
     request = await while_connected(http_request, prepared(server, asked.turn))
     note_ignored(http_request, request.ignored)
-    writer = _Writer(body, request, server.engine.name, asked.tools)
-    writer.when_done = partial(_keep, server, asked) if body.store else None
+    keep = partial(_keep, http_request, body, asked)
+    search = (
+        None if asked.search is None else await asked.search.call(server, request, questions_of(asked.turn.messages)[0])
+    )
+    writer = ResponseWriter(body, request, server.engine.name, asked.tools, search, keep)
     if body.stream:
         return sse(writer.lines(answer(server, asked.turn, request)), writer.failure)
-    async with aclosing(connected(http_request, answer(server, asked.turn, request))) as events:
-        async for event in events:
-            for _ in writer.add(event):
-                pass
-    return JSONResponse(writer.done())
+    async with aclosing(writer.lines(connected(http_request, answer(server, asked.turn, request)))) as lines:
+        async for _ in lines:
+            pass
+    return JSONResponse(writer.whole)
 
 
 async def count(http_request: HttpRequest) -> Response:
@@ -69,26 +77,42 @@ async def count(http_request: HttpRequest) -> Response:
 
 async def kept(http_request: HttpRequest) -> Response:
     """Answer GET and DELETE /v1/responses/{id}."""
-    responses, name = server_of(http_request).responses, f"resp_{http_request.path_params['id']}"
+    responses, name = pool_of(http_request).responses, _name_in(http_request)
     if http_request.method == "DELETE":
         responses.remove(name)
         return JSONResponse({"id": name, "object": "response", "deleted": True})
     return JSONResponse(responses.get(name).response)
 
 
+async def input_items(http_request: HttpRequest) -> Response:
+    """Answer GET /v1/responses/{id}/input_items: the conversation before the answer."""
+    kept = pool_of(http_request).responses.get(_name_in(http_request))
+    return JSONResponse(page_of(http_request, kept.input))
+
+
+def _name_in(http_request: HttpRequest) -> str:
+    return f"resp_{http_request.path_params['id']}"
+
+
 async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
-    """Return a body's turn, after the conversation of the response that it names, if it names one."""
+    """Return a body's turn, after the response or the conversation that it names, if it names one."""
     server, left_out = server_of(http_request), list[str]()
-    before = None if body.previous_response_id is None else server.responses.get(body.previous_response_id)
+    before = await _before(http_request, body)
     attachments = Attachments(server, body.documents)
-    for reference in before.documents if before else ():
+    for reference in before.documents:
         attachments.name(reference)
-    new = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
-    items = [*(before.items if before else ()), *new]
+    new = await _input(http_request, body, before.items, attachments)
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    messages = await messages_of([*instructions, *items], attachments, left_out)
+    messages = messages_of([*instructions, *before.items, *new], attachments, left_out)
     choice, allowed = body.tool_choice
-    tools, form = tools_of(body.tools, allowed), body.text.format
+    named, stated = list(attachments.documents), [] if choice == "none" else body.tools or []
+    search = await file_search_of(http_request, stated, body.include or ())
+    for file in search.files if search else ():
+        attachments.name(file.document["id"])
+    tools, form = (
+        tools_of([tool for tool in body.tools or () if tool.get("type") != FILE_SEARCH], allowed),
+        body.text.format,
+    )
     note_ignored(http_request, [*left_out, *tools.left_out])
     think, effort = effort_of(body.reasoning.effort)
     n_logprobs = body.top_logprobs if "message.output_text.logprobs" in (body.include or ()) else None
@@ -97,7 +121,7 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
         generation=body.generation(
             server,
             body.max_output_tokens,
-            body.asked(server, client_of(http_request), n_logprobs=n_logprobs),
+            body.asked(server, client_of(http_request), n_logprobs=n_logprobs, cites=search is not None),
             think=think,
         ),
         documents=attachments.documents,
@@ -108,226 +132,54 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
         schema=None if form is None or form.type == "text" else _OBJECT if form.schema_ is None else form.schema_,
         options=effort,
     )
-    return _Asked(turn, items, tools)
+    return _Asked(turn, before, new, named, tools, search)
 
 
-def _keep(server: Server, asked: _Asked, response: dict[str, Any]) -> None:
-    server.responses.keep(KeptResponse(response, [*asked.items, *response["output"]], asked.turn.documents))
+async def _before(http_request: HttpRequest, body: ResponseBody) -> _Before:
+    """Return what a body continues. Raise RequestError if that is not kept, or it names two such."""
+    pool = pool_of(http_request)
+    if body.conversation is not None:
+        if body.previous_response_id is not None:
+            raise RequestError("A response continues a conversation or a response: name one.", param="conversation")
+        conversation = await asyncio.to_thread(pool.conversations.get, body.conversation)
+        return _Before(list(map(Item, conversation["items"])), conversation["documents"])
+    if body.previous_response_id is not None:
+        kept = pool.responses.get(body.previous_response_id)
+        return _Before(kept.items, kept.documents)
+    return _Before([], ())
 
 
-class _Writer:
-    """Make a response of the model's answer, and the event of each step."""
-
-    when_done: Callable[[dict[str, Any]], None] | None = None
-
-    def __init__(self, body: ResponseBody, request: Request, model: str, tools: Tools) -> None:
-        self._body, self._request, self._model, self._tools = body, request, model, tools
-        self._id, self._created = f"resp_{uuid.uuid4().hex}", int(time.time())
-        self._output: list[dict[str, Any]] = []
-        self._open: dict[str, Any] | None = None  # the current message
-        self._end: End | None = None
-        self._reason, self._n_events = "", 0
-
-    async def lines(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
-        """Yield the events of a stream."""
-        for kind in ("created", "in_progress"):
-            yield self._line(f"response.{kind}", response=self.response("in_progress"))
-        async with aclosing(events):
-            async for event in events:
-                for line in self.add(event):
-                    yield line
-        response = self.done()
-        yield self._line(f"response.{response['status']}", response=response)
-
-    def done(self) -> dict[str, Any]:
-        """Return the whole response."""
-        response = self.response("incomplete" if self._reason == "length" else "completed")
-        if self.when_done is not None:
-            self.when_done(response)
-        return response
-
-    def failure(self, problem: RequestError) -> str:
-        """Return the events of an error: some clients look for the first, and Codex for the second."""
-        error = openai_error(problem)["error"]
-        line = self._line("error", **{name: error[name] for name in ("message", "code", "param")})
-        reason = {"code": problem.code or "server_error", "message": str(problem)}
-        failed = {**self.response("failed"), "completed_at": None, "error": reason}
-        return f"{line}\n\n{self._line('response.failed', response=failed)}"
-
-    def add(self, event: Event) -> list[str]:
-        """Add a part of the answer, and return its events."""
-        if isinstance(event, AnswerPart):
-            return self._add_thought(event) if event.is_thought else self._add_text(event)
-        if isinstance(event, ToolCall):
-            return [*self._close(), *self._add_call(event)]
-        self._end, self._reason = event.end, event.reason
-        lines = self._begin() if self._open is None and not self._output else []
-        return [*lines, *self._close(event)]
-
-    def _add_thought(self, event: AnswerPart) -> list[str]:
-        lines = self._begin(_REASONING)
-        assert self._open is not None
-        self._open["content"][0]["text"] += event.text
-        return [*lines, self._line("response.reasoning_text.delta", **self._place(), delta=event.text)]
-
-    def _add_text(self, event: AnswerPart) -> list[str]:
-        if not event.text and not event.logprobs:
-            return []
-        lines = self._begin()
-        assert self._open is not None
-        content = self._open["content"][0]
-        content["text"] += event.text
-        logprobs = [logprob_as_json(token) for token in event.logprobs]
-        content["logprobs"] += logprobs
-        place = self._place()
-        return [*lines, self._line("response.output_text.delta", **place, delta=event.text, logprobs=logprobs)]
-
-    def _begin(self, kind: str = _MESSAGE) -> list[str]:
-        """Begin a message or a thought, unless one is open."""
-        if self._open is not None and self._open["type"] == kind:
-            return []
-        lines = self._close()
-        if kind == _MESSAGE:
-            item: dict[str, Any] = {"id": f"msg_{uuid.uuid4().hex}", "status": "in_progress", "role": "assistant"}
-            part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-        else:
-            item = {"id": f"rs_{uuid.uuid4().hex}", "status": "in_progress", "summary": []}
-            part = {"type": "reasoning_text", "text": ""}
-        self._open = {"type": kind, **item, "content": [part]}
-        self._output.append(self._open)
-        number = len(self._output) - 1
-        added = self._line("response.output_item.added", output_index=number, item={**self._open, "content": []})
-        return [*lines, added, self._line("response.content_part.added", **self._place(), part={**part})]
-
-    def _close(self, finished: Finished | None = None) -> list[str]:
-        """End the current message or thought, if there is one."""
-        if self._open is None:
-            return []
-        item, place, part = self._open, self._place(), self._open["content"][0]
-        lines = []
-        if part["type"] == "reasoning_text":
-            lines.append(self._line("response.reasoning_text.done", **place, text=part["text"]))
-        else:
-            citations = [] if finished is None else _citations(finished.end, len(part["text"]))
-            for number, annotation in enumerate(citations):
-                part["annotations"].append(annotation)
-                kind = "response.output_text.annotation.added"
-                lines.append(self._line(kind, **place, annotation_index=number, annotation=annotation))
-            logprobs = part["logprobs"]
-            lines.append(self._line("response.output_text.done", **place, text=part["text"], logprobs=logprobs))
-        incomplete = finished is not None and finished.reason == "length"
-        item["status"] = "incomplete" if incomplete else "completed"
-        self._open = None
-        return [
-            *lines,
-            self._line("response.content_part.done", **place, part=part),
-            self._line("response.output_item.done", output_index=place["output_index"], item=item),
-        ]
-
-    def _add_call(self, call: ToolCall) -> list[str]:
-        takes_text = call.name in self._tools.free_text
-        if takes_text:
-            kind, field, event = "custom_tool_call", "input", "custom_tool_call_input"
-            given = str(json.loads(call.arguments).get("input", ""))
-        else:
-            kind, field, event = "function_call", "arguments", "function_call_arguments"
-            given = call.arguments
-        namespace, name = self._tools.spaces.get(call.name, (None, call.name))
-        item = {"type": kind, "id": f"{'ctc' if takes_text else 'fc'}_{uuid.uuid4().hex}", "call_id": call.id}
-        item |= {"name": name, **({"namespace": namespace} if namespace else {})}
-        done = {**item, field: given, "status": "completed"}
-        self._output.append(done)
-        number = len(self._output) - 1
-        place, named = {"item_id": item["id"], "output_index": number}, {} if takes_text else {"name": name}
-        begun = {**item, field: "", "status": "in_progress"}
-        return [
-            self._line("response.output_item.added", output_index=number, item=begun),
-            self._line(f"response.{event}.delta", **place, delta=given),
-            self._line(f"response.{event}.done", **place, **named, **{field: given}),
-            self._line("response.output_item.done", output_index=number, item=done),
-        ]
-
-    def _place(self) -> dict[str, Any]:
-        assert self._open is not None
-        return {"item_id": self._open["id"], "output_index": len(self._output) - 1, "content_index": 0}
-
-    def _line(self, kind: str, **values: Any) -> str:
-        event = {"type": kind, "sequence_number": self._n_events, **values}
-        self._n_events += 1
-        return f"event: {kind}\ndata: {json.dumps(event)}"
-
-    def response(self, status: str) -> dict[str, Any]:
-        """Return the response so far."""
-        body, end = self._body, self._end
-        incomplete = self._reason == "length"
-        response: dict[str, Any] = {
-            "id": self._id,
-            "object": "response",
-            "created_at": self._created,
-            "completed_at": int(time.time()) if end else None,
-            "status": "incomplete" if incomplete else status,
-            "incomplete_details": {"reason": "max_output_tokens"} if incomplete else None,
-            "model": self._model,
-            "output": self._output,
-            "error": None,
-            "usage": None,
-            "instructions": body.instructions,
-            "tools": [
-                {"description": None, "parameters": None, "strict": None, **tool}
-                if tool.get("type") == "function"
-                else tool
-                for tool in body.tools or ()
-            ],
-            "tool_choice": body.stated_choice,
-            "parallel_tool_calls": body.parallel_tool_calls,
-            "text": {"format": _dump(body.text.format) or {"type": "text"}},
-            "temperature": self._request.generation.sampling.temperature,
-            "top_p": self._request.generation.sampling.top_p,
-            "presence_penalty": body.presence_penalty,
-            "frequency_penalty": body.frequency_penalty,
-            "top_logprobs": body.top_logprobs,
-            "max_output_tokens": body.max_output_tokens,
-            "metadata": body.metadata or {},
-            "previous_response_id": body.previous_response_id,
-            "store": body.store,
-            "reasoning": {"effort": body.reasoning.effort, "summary": None},
-            **_NOT_KEPT,
-        }
-        if end is not None:
-            usage = end.usage
-            response["usage"] = {
-                "input_tokens": usage.prompt_tokens,
-                "input_tokens_details": {"cached_tokens": usage.cached_tokens},
-                "output_tokens": usage.answer_tokens,
-                "output_tokens_details": {"reasoning_tokens": usage.thought_tokens},
-                "total_tokens": usage.prompt_tokens + usage.answer_tokens,
-            }
-            response |= extensions_of(self._request, end)
-        return response
+async def _input(
+    http_request: HttpRequest, body: ResponseBody, before: Sequence[Item], attachments: Attachments
+) -> list[Item]:
+    """Return the items of an input. A reference means an item that is kept, unless that is there already."""
+    items, there = [], {item["id"] for item in before}
+    for stated in [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input:
+        kind = stated.get("type") or ("item_reference" if set(stated) <= {"id", "type"} else "message")
+        if kind != "item_reference":
+            items.append(await kept_item(stated, attachments.bring))
+        elif (name := str(stated.get("id"))) not in there:
+            items.append(pool_of(http_request).responses.item(name))
+    return items
 
 
-#: Fields of a response for settings that octavo lacks.
-_NOT_KEPT: dict[str, Any] = {
-    "truncation": "disabled",
-    "max_tool_calls": None,
-    "background": False,
-    "service_tier": "default",
-    "safety_identifier": None,
-    "prompt_cache_key": None,
-}
+async def _keep(http_request: HttpRequest, body: ResponseBody, asked: _Asked, response: dict[str, Any]) -> None:
+    """Keep a response, and add its items to the conversation that it continues."""
+    pool, output = pool_of(http_request), list(map(Item.of, response["output"]))
+    if body.store:
+        pool.responses.keep(KeptResponse(response, [*asked.before.items, *asked.input], output, asked.documents))
+    if body.conversation is not None:
 
+        def add(conversation: dict[str, Any]) -> None:
+            conversation["items"] += [*asked.input, *output]
+            conversation["documents"] = asked.documents
 
-def _dump(value: Any) -> Any:
-    return value.model_dump(by_alias=True, exclude_none=True) if isinstance(value, BaseModel) else value
-
-
-def _citations(end: End, index: int) -> list[dict[str, Any]]:
-    """Return the sources of an answer, which refer to the end of its text."""
-    return [{"type": source["type"], "index": index, **source["file_citation"]} for source in annotations_of(end)]
+        await asyncio.to_thread(pool.conversations.change, body.conversation, add)
 
 
 routes = [
     Route("/v1/responses", respond, methods=["POST"]),
     Route("/v1/responses/input_tokens", count, methods=["POST"]),
     Route("/v1/responses/resp_{id}", kept, methods=["GET", "DELETE"]),
+    Route("/v1/responses/resp_{id}/input_items", input_items, methods=["GET"]),
 ]

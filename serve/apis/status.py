@@ -1,10 +1,8 @@
-"""Report on the server: models, tokens, health and figures."""
+"""Report on the server: tokens, health and figures."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
-from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field
 from starlette.requests import Request
@@ -17,29 +15,6 @@ from ..http.requests import openai_error, parsed
 from ..request_error import RequestError
 from ..server_pool import pool_of
 from ..services import Server, server_of
-from .model_card import ModelCard
-
-
-async def models(request: Request) -> Response:
-    """Answer GET /v1/models."""
-    return JSONResponse({"object": "list", "data": _described(request)})
-
-
-async def model(request: Request) -> Response:
-    """Answer GET /v1/models/ID."""
-    for described in _described(request):
-        if request.path_params["id"] == described["id"]:
-            return JSONResponse(described)
-    raise RequestError(f"There is no model {request.path_params['id']}.", 404, "model_not_found")
-
-
-def _described(request: Request) -> list[dict[str, Any]]:
-    """Describe each model, those that are not loaded in short."""
-    pool = pool_of(request)
-    loaded = {server.engine.name: ModelCard(server).as_openai() for server in pool.loaded}
-    started = min((described["created"] for described in loaded.values()), default=int(time.time()))
-    unloaded = {"object": "model", "created": started, "owned_by": "octavo", "state": "not-loaded"}
-    return [loaded.get(name) or {"id": name, **unloaded} for name in pool.choices]
 
 
 class TokenizeBody(BaseModel):
@@ -143,8 +118,6 @@ def _figures(server: Server) -> dict[tuple[str, str, str], float]:
 
 
 routes = [
-    Route("/v1/models", models, methods=["GET"]),
-    Route("/v1/models/{id:path}", model, methods=["GET"]),
     Route("/tokenize", tokenize, methods=["POST"]),
     Route("/detokenize", detokenize, methods=["POST"]),
     Route("/tokenizer_info", tokenizer_info, methods=["GET"]),

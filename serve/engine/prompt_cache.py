@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...ask.chats.chat_file import Conversation, read_conversation, write_conversation
+from ...convert.identity import RowSource
 from ...errors import OctavoError
 from ...runtime.sequences.sequence import n_common
 
@@ -30,6 +31,8 @@ class CachedPrompt:
         A file of `write_conversation`.
     follows : str
         Hash of the tokens before it: those of a document, or of nothing.
+    tokens : int32 array
+        Its tokens; none if its rows were computed in another way, so that they do not serve.
     n_bytes : int
         Size of the file.
     state_ends : list of int
@@ -45,7 +48,8 @@ class CachedPrompt:
     @classmethod
     def of(cls, path: Path, conversation: Conversation) -> CachedPrompt:
         """Describe the file of a prompt."""
-        tokens, ends = np.array(conversation.tokens, np.int32), [state.n_tokens for state in conversation.states]
+        ends = [state.n_tokens for state in conversation.states]
+        tokens = np.array(conversation.tokens if conversation.rows else [], np.int32)
         return cls(path, conversation.follows, tokens, path.stat().st_size, ends)
 
 
@@ -56,14 +60,14 @@ class PromptCache:
     ----------
     folder : Path
         The folder of their files. The first prompt creates it.
-    model : str
-        Hash of the model file.
+    source : RowSource
+        The model, and how it computes.
     most_bytes : int
         Limit of all files together; the least recently used ones go first. 0 keeps none.
     """
 
-    def __init__(self, folder: Path, model: str, kv_type: str, most_bytes: int) -> None:
-        self._folder, self._model, self._kv_type, self._most_bytes = folder, model, kv_type, most_bytes
+    def __init__(self, folder: Path, source: RowSource, most_bytes: int) -> None:
+        self._folder, self._source, self._most_bytes = folder, source, most_bytes
         self._lock = threading.Lock()
         self._writer = ThreadPoolExecutor(1, "octavo-keeps-prompts")
         self._prompts: list[CachedPrompt] = []  # least recently used first
@@ -75,7 +79,7 @@ class PromptCache:
 
     def _described(self, path: Path) -> CachedPrompt:
         """Read a file's description of its prompt."""
-        return CachedPrompt.of(path, read_conversation(path, self._model, self._kv_type, checked=False))
+        return CachedPrompt.of(path, read_conversation(path, self._source, checked=False))
 
     @property
     def n_bytes(self) -> int:
@@ -102,7 +106,7 @@ class PromptCache:
         Raise OctavoError if it is damaged, or gone.
         """
         try:
-            conversation = read_conversation(prompt.path, self._model, self._kv_type)
+            conversation = read_conversation(prompt.path, self._source)
         except OctavoError:
             self._remove([prompt])
             raise
@@ -129,7 +133,7 @@ class PromptCache:
         name = hashlib.sha256(conversation.follows.encode() + tokens.tobytes()).hexdigest()[:32]
         path = self._folder / f"{name}.safetensors"
         try:
-            write_conversation(path, conversation, self._model, self._kv_type)
+            write_conversation(path, conversation, self._source)
         except OctavoError as problem:
             _log.warning("A prompt of %d tokens is not kept: %s", len(tokens), problem)
             return
@@ -156,4 +160,5 @@ class PromptCache:
 
 def holds(prompt: CachedPrompt, other: CachedPrompt) -> bool:
     """Return whether a prompt begins with all of another one."""
-    return prompt.follows == other.follows and n_common(prompt.tokens, other.tokens) == len(other.tokens)
+    n_others = len(other.tokens)
+    return prompt.follows == other.follows and 0 < n_others == n_common(prompt.tokens, other.tokens)

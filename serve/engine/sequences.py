@@ -52,8 +52,8 @@ class OpenDocuments(Protocol):
     def begun_by(self, tokens: np.ndarray) -> Context | None:
         """Find the longest document that a prompt begins with."""
 
-    def shares_most(self, tokens: np.ndarray) -> tuple[int, Context | None]:
-        """Find the document with the longest common prefix with a prompt; return the length of the prefix, too."""
+    def shares_most(self, tokens: np.ndarray, least: int) -> tuple[int, Context | None]:
+        """Find the document with the longest common prefix with a prompt, of a least length; return the length, too."""
 
 
 class Sequences:
@@ -268,8 +268,8 @@ class Sequences:
             usable = self._restorable(n_document + n_kept, prompt.state_ends)
             yield _StoredRows(usable, lambda: _first_rows(self._prompt_cache.read(prompt), usable - n_document))
         if context is None:
-            n, found = self._documents.shares_most(tokens)
-            if found is not None and n >= least and keep_all_rows(found.index.layers):
+            n, found = self._documents.shares_most(tokens, least)
+            if found is not None and keep_all_rows(found.index.layers):
                 n, stored = self._restorable(n, [state.n_tokens for state in found.index.states]), found.index
                 yield _StoredRows(n, lambda: (KnownRows(stored.layers, n).rows(0, n), stored.states))
 

@@ -52,17 +52,23 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
     """
     try:
         sent = await request.body()
-        body = await aside(len(sent), lambda: kind.model_validate(json_of(sent)))
-        note_ignored(request, getattr(body, "ignored", ()))
-        return body
+        body = await aside(len(sent), lambda: checked(kind, json_of(sent), "The body"))
     except ClientDisconnect as problem:
         raise RequestError("The body ended before it was whole.") from problem
     except (ValueError, RecursionError) as problem:
-        if not isinstance(problem, ValidationError):
-            raise RequestError(f"The body is not JSON: {problem}.") from problem
+        raise RequestError(f"The body is not JSON: {problem}.") from problem
+    note_ignored(request, getattr(body, "ignored", ()))
+    return body
+
+
+def checked(kind: type[Body], value: Any, name: str) -> Body:
+    """Return an object of a request, of a type. Raise RequestError, which names it or the wrong field."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as problem:
         first = problem.errors()[0]
         field = ".".join(str(part) for part in first["loc"] if not isinstance(part, str) or "[" not in part)
-        raise RequestError(f"{field or 'The body'}: {first['msg']}.", param=field or None) from problem
+        raise RequestError(f"{field or name}: {first['msg']}.", param=field or None) from problem
 
 
 def note_ignored(request: Request, names: Iterable[str]) -> None:

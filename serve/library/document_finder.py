@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakSet
 
 from ...ask.context.answer_context import Context, Steps
@@ -22,7 +23,7 @@ from ...library.document_work import KeepText
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.source_text import SourceFile, SourceText
-from ...library.text_store import TEXTS, TextStore, is_gone
+from ...library.text_store import TEXTS, TextStore
 from ...progress import Silent, of_many
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.library_snapshot import LibrarySnapshot
@@ -40,6 +41,14 @@ from .served_library import Found, ServedLibrary
 
 #: Most uploads whose texts are extracted at once, for questions.
 _EXTRACTED_AT_ONCE = 2
+
+
+class RankedPassage(NamedTuple):
+    """A passage of a document, and its score by BM25, which has no upper bound."""
+
+    document: ServedDocument
+    text: str
+    score: float
 
 
 class DocumentFinder:
@@ -74,6 +83,7 @@ class DocumentFinder:
         indexer.begun(ServedDocument("", "", Path()))  # settles its kinds now: requests change the model's attention
         texts, reading = FileTexts(library, Silent()), replace(reading, background=False)
         self._growing = _Unread(indexer, texts, reading, of_many(Silent(), 1))
+        documents.when_removed = self._forget
 
     async def open(
         self,
@@ -108,6 +118,7 @@ class DocumentFinder:
         OctavoError
             An index is damaged, or texts cannot be kept.
         """
+        await self._documents.look()
         await self._documents.adopt(references)
         found = self._documents.find(references)
         if reads == WHOLE and found.unread:
@@ -116,9 +127,10 @@ class DocumentFinder:
             found = self._documents.find(references)
         if found.unread:
             context = await self._of_texts(found, reads, question, before, report)
-        elif len(found.read) == 1 and reads != EXCERPTS:
+        elif len(found.read) == 1 and reads != EXCERPTS and self._fits(found.read[0]):
             return await self._documents.open_at(found.read[0])
         else:
+            reads = reads if all(map(self._fits, found.read)) else EXCERPTS
             chooser = ContextChooser(self._engine.llama, self._set_of(found.read), reads)
             context = await self._evaluate(self._choose(chooser, question, before), report)
         if isinstance(context.key, SourceText):  # a whole document, or a part of one
@@ -131,6 +143,7 @@ class DocumentFinder:
 
         Raise RequestError if the document is unknown or cannot be read, OctavoError if an index is damaged.
         """
+        await self._documents.look()
         found, text = self._documents.find([reference]), ""
         for upload in found.unread:
             with closing(await self._open_store()) as store:
@@ -142,13 +155,42 @@ class DocumentFinder:
             text += context.text_of(document).text
         return text
 
+    def _fits(self, document: ServedDocument) -> bool:
+        """Return whether a document leaves room for a question: it may have been indexed with a longer context."""
+        return bool(document.described["tokens"] < self._engine.llama.n_ctx())
+
+    async def search(self, references: Sequence[str], question: str, most: int) -> list[RankedPassage]:
+        """Find the passages of documents that share words with a question, the best first. Uses no model.
+
+        Raise RequestError if a document is missing, or could not be read.
+        """
+        await self._documents.look()
+        await self._documents.adopt(references)
+        found = self._documents.find(references)
+        with closing(await self._open_store()) as store:
+            documents = {document.number: document for document in await self._kept(store, found)}
+            pieces = (await asyncio.to_thread(store.search, question, list(documents)))[:most]
+            texts = {number: store.document(number).text for number in {piece.text for piece in pieces}}
+        return [
+            RankedPassage(documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
+            for piece in pieces
+        ]
+
+    def _forget(self, is_removed: Callable[[SourceText], bool]) -> None:
+        """Close removed documents, and forget the conversations over them. Any thread may call it."""
+        if self._set is not None and any(map(is_removed, self._set.documents)):
+            self._set = None
+        self._growing.close_indexes()
+        self._engine.forget(is_removed)
+
     def _set_of(self, found: Sequence[ServedDocument]) -> DocumentSet:
         """Return the set of these documents: the last one, if it is equal."""
         folders: dict[SourceText, Path] = {document: document.folder for document in found}
-        if self._set is None or list(self._set.folders.values()) != list(folders.values()):
+        last = self._set
+        if last is None or list(last.folders.values()) != list(folders.values()):
             llama, library = self._engine.llama, self._library
-            self._set = DocumentSet(llama, library, folders, self._heads, lambda document: None)
-        return self._set
+            last = self._set = DocumentSet(llama, library, folders, self._heads, lambda document: None)
+        return last
 
     def _choose(self, chooser: ContextChooser, question: str, before: str) -> Steps[Context]:
         return chooser.choose(question, before, list(self._known), lambda: self._engine.room)
@@ -156,9 +198,7 @@ class DocumentFinder:
     async def _of_texts(self, found: Found, reads: str, question: str, before: str, report: Report | None) -> Context:
         """Choose passages of the texts, behind what is read of the likeliest one."""
         with closing(await self._open_store()) as store:
-            documents = [await self._keep(store, upload) for upload in found.unread]
-            documents += [await self._keep_indexed(store, document) for document in found.read]
-            finder = PassageFinder(self._engine.llama, store, documents)
+            finder = PassageFinder(self._engine.llama, store, await self._kept(store, found))
             chooser = ContextChooser(self._engine.llama, finder, reads, None if reads == EXCERPTS else self._growing)
             steps = self._choose(chooser, question, before)
             async with self._planning:
@@ -186,6 +226,11 @@ class DocumentFinder:
         """Open the texts: a search needs a connection of its own."""
         return await asyncio.to_thread(TextStore, self._library.folder / TEXTS)
 
+    async def _kept(self, store: TextStore, found: Found) -> list[ServedDocument]:
+        """Return documents whose texts are kept."""
+        unread = [await self._keep(store, upload) for upload in found.unread]
+        return unread + [await self._keep_indexed(store, document) for document in found.read]
+
     async def _keep(self, store: TextStore, upload: QueuedDocument) -> ServedDocument:
         """Keep the text of an upload, unless that was done before."""
         file = SourceFile(upload.file, self._documents.extraction)
@@ -194,9 +239,9 @@ class DocumentFinder:
             await self._extract_once(upload)
         kept = await asyncio.to_thread(store.find, version) if version else None
         if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
-            await asyncio.to_thread(store.forget, is_gone)
+            await asyncio.to_thread(store.forget, lambda source: source == upload.path)
             raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
-        values = kept.sha256, upload.name, upload.file, file, None, kept.number, kept.length
+        values = kept.sha256, upload.name, upload.file, file, None, kept.version, kept.number, kept.length
         return ServedDocument(*values, id=upload.file.parent.name)
 
     async def _extract_once(self, upload: QueuedDocument) -> None:
@@ -220,7 +265,8 @@ class DocumentFinder:
 
         def keep() -> SourceText:
             text = context.text_of(document)
-            return store.add(Document(text.text, tuple(text.places), (), document.name, *version))
+            places, n_bytes = tuple(text.places), version.n_bytes
+            return store.add(Document(text.text, places, name=document.name, path=version.path, n_bytes=n_bytes))
 
         async with self._planning:
             kept = await asyncio.to_thread(store.find, version)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...library import catalogue
 from ...library.background.reading_queue import QueuedDocument
+from ...library.file_state import CHANGED
 from ..request_error import without_folders
 from .served_document import ServedDocument
 
@@ -18,9 +19,12 @@ def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is
     first = parts[0]
     created = max(int(datetime.fromisoformat(part.manifest["created"]).timestamp()) for part in parts)
     file = _file(first.id, first.file_name, first.described.get("bytes", 0), created, "processed", folders)
+    details = []
+    if first.state == CHANGED:
+        details.append("The file has changed since it was indexed: `octavo index` indexes it again.")
     if len(parts) < first.n_parts and not is_upload:
-        missing = f"{len(parts)} of {first.n_parts} parts are read: `octavo index` reads the others."
-        file["status_details"] = missing
+        details.append(f"{len(parts)} of {first.n_parts} parts are read: `octavo index` reads the others.")
+    file["status_details"] = " ".join(details) or None
     n_bytes = sum(catalogue.folder_bytes(part.folder) for part in parts)
     return {**file, "tokens": sum(part.described["tokens"] for part in parts), "index_bytes": n_bytes}
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...ask.sources.find_sources import Passage
+from ...errors import shown
 from ...library.document_parts import n_parts_of
+from ...library.file_state import SAME, state_of_version
 from ...library.source_text import SourceText
+from ...runtime.store.manifest import file_version_of
+from ...system.files import FileVersion
 from ..engine.request import End
 
 
@@ -25,11 +29,14 @@ class ServedDocument(SourceText):
         Folder of its index, if it has one.
     manifest : dict
         Manifest of its index.
+    state : str
+        What became of its file since it was indexed (library/file_state.py).
     """
 
     id: str = ""
     folder: Path = Path()
     manifest: dict[str, Any] = field(default_factory=dict)
+    state: str = SAME
 
     @classmethod
     def indexed(cls, document_id: str, folder: Path, manifest: dict[str, Any]) -> ServedDocument:
@@ -37,7 +44,8 @@ class ServedDocument(SourceText):
         described = manifest["document"]
         name = described["name"]
         path = Path(described.get("path", name))
-        return cls(described["sha256"], name, path, id=document_id, folder=folder, manifest=manifest)
+        version = file_version_of(described)
+        return cls(described["sha256"], name, path, version=version, id=document_id, folder=folder, manifest=manifest)
 
     @property
     def described(self) -> dict[str, Any]:
@@ -48,7 +56,7 @@ class ServedDocument(SourceText):
     @property
     def file_name(self) -> str:
         """Return the name of its file, such as "long.txt"; `name` may be that of a part: "long.txt, part 1 of 3"."""
-        return self.path.name if "part" in self.described and "path" in self.described else self.name
+        return shown(self.path.name) if "part" in self.described and "path" in self.described else self.name
 
     @property
     def n_parts(self) -> int:
@@ -67,7 +75,8 @@ class ServedDocument(SourceText):
         if "path" not in self.described:
             return ""
         folder, home = self.path.parent, Path.home()
-        return f"~/{folder.relative_to(home)}".removesuffix("/.") if folder.is_relative_to(home) else str(folder)
+        in_home = folder.is_relative_to(home)
+        return shown(f"~/{folder.relative_to(home)}".removesuffix("/.") if in_home else str(folder))
 
     def parts(self, documents: Iterable[ServedDocument]) -> list[ServedDocument]:
         """Return the parts of its file among some documents, in order; the document alone if it has no parts."""
@@ -79,6 +88,28 @@ class ServedDocument(SourceText):
             if document.id == self.id and document.n_parts == self.n_parts and "part" in document.described
         }
         return sorted(parts.values(), key=lambda part: part.offset)
+
+
+def of_current_versions(documents: Sequence[ServedDocument]) -> list[ServedDocument]:
+    """Return documents with the states of their files, without a file's older versions.
+
+    The version that a file has now counts; if none is indexed, the newest one, which is then an older one itself.
+
+    Parameters
+    ----------
+    documents : sequence of ServedDocument
+        The documents, the newest first.
+    """
+    states: dict[FileVersion, str] = {}
+    counts: dict[str, FileVersion] = {}
+    for version in (document.version for document in documents):
+        if version is not None and version not in states:
+            states[version] = state_of_version(version)
+            best = counts.setdefault(version.path, version)
+            if states[version] == SAME != states[best]:
+                counts[version.path] = version
+    with_states = (replace(each, state=states.get(each.version, SAME) if each.version else SAME) for each in documents)
+    return [each for each in with_states if each.state == SAME or each.version in counts.values()]
 
 
 def with_id(text: SourceText) -> ServedDocument:

@@ -6,17 +6,15 @@ import asyncio
 import hashlib
 import json
 import os
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from fnmatch import fnmatch
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
 
 from ...ask.answer.answer import Basis
 from ...ask.context.answer_context import Context
@@ -29,11 +27,10 @@ from ...library import catalogue
 from ...library.background.background_reader import start_reader
 from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue
 from ...library.batch.job import ReadingJob
+from ...library.file_state import CHANGED
 from ...library.file_texts import forget_texts
 from ...library.source_text import SourceText
-from ...library.text_store import is_gone
 from ...runtime.llama import Llama
-from ...runtime.sequences.sequence import n_common
 from ...runtime.store.index_files import open_index
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
@@ -43,7 +40,8 @@ from ..engine.request import PromptProgress
 from ..engine.tasks import Report
 from ..request_error import RequestError, without_folders
 from .file_json import document_as_json, upload_as_json
-from .served_document import ServedDocument, with_id
+from .mapped_documents import MappedDocuments
+from .served_document import ServedDocument, of_current_versions, with_id
 from .upload_folder import UploadFolder, file_name, find_upload, is_in_folder, uploads_of
 
 if TYPE_CHECKING:
@@ -52,6 +50,9 @@ if TYPE_CHECKING:
 
 #: Seconds between looks at what the background reader does, and between attempts to start it.
 _LOOK, _START = 0.25, 5.0
+
+#: Seconds between looks for indexes that other processes have removed.
+_LOOK_FOR_REMOVED = 5.0
 
 
 class Found(NamedTuple):
@@ -66,6 +67,10 @@ class ServedLibrary:
 
     Attributes
     ----------
+    mapped : MappedDocuments
+        The documents that are open.
+    when_removed : callable
+        Receives a function that says of a document whether it was removed.
     others : sequence of Library
         Libraries of the server's other models. Their uploads are read for this model once a request names them.
     """
@@ -78,17 +83,17 @@ class ServedLibrary:
             identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(shares)
         ]
         self._folder = UploadFolder(uploads_of(library))
-        self._later_names: dict[str, str] = {}  # of files that were uploaded again, with their ids
         self._has_taken = False
         self._watching: asyncio.Task[None] | None = None
-        self._lock = threading.Lock()
-        self._opened: dict[Path, Context] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self.mapped = MappedDocuments(self._map_index)
         self.when_removed: Callable[[Callable[[SourceText], bool]], None] = lambda is_removed: None
         self.others: Sequence[Library] = ()
 
     def _uploads(self) -> dict[str, QueuedDocument]:
         """Return the uploads that are being read or could not be, by id, newest first; take those that were read."""
         uploads = self._queue.uploads(self._library.folder)
+        self._folder.refresh()  # another server may have taken uploads
         for upload in uploads:
             if upload.folders:
                 self._take(upload)
@@ -106,7 +111,15 @@ class ServedLibrary:
         self._queue.remove(upload)
         self._has_taken = True
 
-    def _indexes(self) -> Iterator[ServedDocument]:
+    async def look(self) -> None:
+        """See what became of the files of documents, beside the event loop: those that were touched are read."""
+        await asyncio.to_thread(self._indexes)
+
+    def _indexes(self) -> list[ServedDocument]:
+        """Return the documents, the newest first, without older versions of their files."""
+        return of_current_versions(list(self._all_indexes()))
+
+    def _all_indexes(self) -> Iterator[ServedDocument]:
         """Yield each document whose index fits the model's attention, the newest first."""
         snapshot = LibrarySnapshot(self._library)
         for folder, manifest in snapshot.indexes:
@@ -129,8 +142,8 @@ class ServedLibrary:
         if self._folder.holds(path):
             return Path(path).parent.name
         if "part" in described:
-            version = f"{path} {described.get('mtime_ns')} {described.get('bytes')}"
-            return f"file-{hashlib.sha256(version.encode()).hexdigest()[:24]}"
+            version = described.get("content") or f"{described.get('mtime_ns')} {described.get('bytes')}"
+            return f"file-{hashlib.sha256(os.fsencode(f'{path} {version}')).hexdigest()[:24]}"
         return f"file-{described['sha256'][:24]}"
 
     def _folders_of(self, document_id: str, origin: str = "") -> list[str]:
@@ -186,16 +199,25 @@ class ServedLibrary:
             if not self.knows(reference) and (file := find_upload(self.others, reference)) is not None:
                 await self.add_bytes(file.name, await asyncio.to_thread(file.read_bytes))
 
-    def file_of(self, document_id: str) -> Path | None:
-        """Return the file of a document, if it is there; None without one."""
+    def file_of(self, document_id: str) -> tuple[Path, str]:
+        """Return the file of a document, and the hash of the bytes that were indexed, or its first digits, if known.
+
+        Raise RequestError if the file is not there, or has changed.
+        """
         upload, document_id = self._uploads().get(document_id), self._folder.copied(document_id)
-        paths = [str(upload.file)] if upload is not None else []
-        paths += [each.described.get("path", "") for each in self._indexes() if each.id == document_id]
-        return next((Path(path) for path in paths if path and os.path.isfile(path)), None)
+        if upload is not None:
+            return upload.file, _content_of(document_id)
+        for each in self._indexes():
+            if each.id == document_id and each.version is not None and os.path.isfile(each.version.path):
+                content = each.version.content or (_content_of(document_id) if self._is_upload(each) else "")
+                if each.state == CHANGED:
+                    raise RequestError(f"{each.file_name} has changed since it was indexed.", 404, "not_found")
+                return Path(each.version.path), content
+        raise RequestError("The file of this document is not there.", 404, "not_found")
 
     async def open_at(self, document: ServedDocument) -> Context:
         """Open an indexed document. Raise OctavoError if its index is damaged."""
-        return await asyncio.to_thread(self._open, document)
+        return await asyncio.to_thread(self.mapped.open, document)
 
     async def open_text(self, text: SourceText) -> Context:
         """Open the indexed document with a text.
@@ -219,15 +241,10 @@ class ServedLibrary:
         for document in finished:
             if document.id == reference:
                 return document.parts(other for other in finished if other.id == reference)
-        for name, upload in reading.items():
-            if reference in (name, upload.name):
-                return [upload]
-        for document in finished:
-            if document.name == reference:
-                return [document]
-        for document in finished:
-            if document.file_name == reference:
-                return document.parts(finished)
+        if reference in reading:
+            return [reading[reference]]
+        if named := self._newest_named(reference, finished, reading):
+            return named
         found: list[ServedDocument | QueuedDocument] = []
         found += [document for document in finished if is_in_folder(self._folders_of_read(document), reference)]
         found += [upload for name, upload in reading.items() if is_in_folder(self._folders_of(name), reference)]
@@ -238,29 +255,36 @@ class ServedLibrary:
         for name, upload in uploads.items():
             if not found and upload.problem and reference in (name, upload.name):
                 raise RequestError(f"{upload.name} could not be read: {without_folders(upload.problem)}")
-        known = self._later_names.get(reference)
-        if not found and known is not None:
-            found += next((document.parts(finished) for document in finished if document.id == known), ())
-            found += [] if found or known not in reading else [reading[known]]
+        if not found and (older := next((each for each in self._all_indexes() if each.id == reference), None)):
+            changed = f"{older.file_name} has changed, and was indexed again: name the file, or its new id."
+            raise RequestError(changed, 404, "not_found")
         if not found:
             raise RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
         return found
 
-    def _open(self, document: ServedDocument) -> Context:
-        path = document.folder
-        with self._lock:
-            opened = self._opened.get(path)
-            if opened is not None:
-                with suppress(OctavoError):
-                    opened.index.check()
-                    return opened
-            index, manifest = open_index(path, self._library.model_hash)
-            catalogue.note_use(path)
-            text = OpenIndex(self._llama, index, manifest["document"])
-            spans = [Span(document, 0, len(index.tokens) - index.n_prefix)]
-            opened = Context(index, spans, [document], self._share(document), lambda _: text.text, document)
-            self._opened[path] = opened
-            return opened
+    def _newest_named(
+        self, name: str, finished: Sequence[ServedDocument], reading: Mapping[str, QueuedDocument]
+    ) -> Sequence[ServedDocument | QueuedDocument]:
+        """Return the document with a name, or all parts of it: the one that got the name last. None without one."""
+        found: list[tuple[float, Sequence[ServedDocument | QueuedDocument]]] = []
+        for document_id, upload in reading.items():
+            given = self._folder.names_of(document_id)
+            if name in given or name == upload.name:
+                found.append((given.get(name, upload.asked), [upload]))
+        for document in finished:
+            given = self._folder.names_of(document.id)
+            if name in given or name in (document.name, document.file_name):
+                made = datetime.fromisoformat(document.manifest["created"]).timestamp()
+                parts = [document] if name == document.name else document.parts(finished)
+                found.append((given.get(name, made), parts))
+        return max(found, key=lambda each: each[0], default=(0.0, []))[1]
+
+    def _map_index(self, document: ServedDocument) -> Context:
+        index, manifest = open_index(document.folder, self._library.model_hash)
+        catalogue.note_use(document.folder)
+        text = OpenIndex(self._llama, index, manifest["document"])
+        spans = [Span(document, 0, len(index.tokens) - index.n_prefix)]
+        return Context(index, spans, [document], self._share(document), lambda _: text.text, document)
 
     def _share(self, document: ServedDocument) -> Basis:
         """Return the share of its file's tokens that a document has, which may be a part."""
@@ -269,36 +293,9 @@ class ServedLibrary:
         n_tokens = sum(part.described["tokens"] for part in document.parts(self._documents()[0]))
         return Basis("part", share=document.described["tokens"] / n_tokens)
 
-    def open_all(self) -> None:
-        """Open all documents, so that prompts that begin with one find it. Leave out those that fail."""
-        for document in self._documents()[0]:
-            if document.folder not in self._opened:
-                with suppress(OctavoError):
-                    self._open(document)
-
-    def begun_by(self, tokens: np.ndarray) -> Context | None:
-        """Find the longest open document that a prompt begins with."""
-        n, found = self.shares_most(tokens, whole=True)
-        return found if n else None
-
-    def shares_most(self, tokens: np.ndarray, whole: bool = False) -> tuple[int, Context | None]:
-        """Find the open document with the longest common prefix with a prompt; return the length of the prefix, too.
-
-        Parameters
-        ----------
-        tokens : int32 array, shape (n_tokens,)
-            The prompt.
-        whole : bool
-            Leave out documents of which the prompt has only a part.
-        """
-        best, found = 0, None
-        with self._lock:
-            opened = list(self._opened.values())
-        for document in opened:
-            n = n_common(document.index.tokens, tokens)
-            if n > best and (not whole or n == len(document.index.tokens)):
-                best, found = n, document
-        return best, found
+    def know_all(self) -> None:
+        """Learn what documents there are, so that prompts that begin with one find it."""
+        self.mapped.know(self._documents()[0])
 
     async def add_bytes(self, name: str, data: bytes, folder: str = "") -> str:
         """Store an upload for the background reader; return its id, which depends on the bytes alone.
@@ -319,16 +316,14 @@ class ServedLibrary:
         finished, uploads = self._documents()
         upload = uploads.get(document_id)
         is_read = any(document.id == document_id for document in finished)
-        if is_read or (upload is not None and not upload.problem):
-            self._later_names[file_name(name)] = document_id
-        else:
+        if not is_read and (upload is None or upload.problem):
             if upload is not None:
                 self._queue.remove(upload)
             document_id = f"file-{hashlib.sha256(data).hexdigest()[:24]}"
             file = await asyncio.to_thread(self._folder.store, document_id, name, data)
             self._queue_upload(file)
             self._watch()
-        self._folder.add_folder(document_id, folder)
+        await asyncio.to_thread(self._folder.note_upload, document_id, file_name(name), folder)
         return document_id
 
     def resume(self) -> None:
@@ -338,6 +333,17 @@ class ServedLibrary:
             if document_id not in queued:  # an older octavo left it, or the queue was deleted
                 self._queue_upload(file)
         self._watch()
+        self._looking = asyncio.create_task(self._look_for_removed())
+
+    async def _look_for_removed(self) -> None:
+        """Close the documents whose indexes other processes remove, as `octavo remove` does."""
+        while True:
+            await asyncio.sleep(_LOOK_FOR_REMOVED)
+            await asyncio.to_thread(self._close_removed)
+
+    def _close_removed(self) -> None:
+        if folders := self.mapped.close_removed():
+            self.when_removed(lambda text: with_id(text).folder in folders)
 
     def _queue_upload(self, file: Path) -> None:
         self._queue.add_upload(file, self._library.folder, self._job.anywhere(self._library).as_json())
@@ -348,30 +354,35 @@ class ServedLibrary:
             self._watching = asyncio.create_task(self._until_read())
 
     async def _until_read(self) -> None:
-        started, pending = -_START, True
-        while pending or self._has_taken:
-            uploads = self._uploads()
-            failed = [name for name, upload in uploads.items() if upload.problem not in ("", STOPPED)]
-            failed = [name for name in failed if uploads[name].file.exists()]
-            for name in failed:  # at once: a client may upload it again
-                self._folder.remove(name)
+        started = -_START
+        while True:
+            await self._clear_failed()
             if self._has_taken:
                 self._has_taken = False
-                await asyncio.to_thread(self.open_all)
-            with suppress(OctavoError):
-                for name in failed:
-                    await self._remove_indexes(name)  # of its first parts
-                if failed:
-                    await asyncio.to_thread(forget_texts, [self._library.folder], is_gone)
-            pending = any(not upload.problem for upload in uploads.values())
+                await asyncio.to_thread(self.know_all)
+            pending = [upload for upload in self._uploads().values() if not upload.problem]
+            if not pending and not self._has_taken:
+                return  # at once: an upload that comes from now on begins this anew
             if pending and time.monotonic() > started + _START:
                 started = time.monotonic()
                 try:
                     start_reader()
                 except OSError as problem:
-                    for upload in uploads.values():
-                        self._queue.fail(upload, upload.problem or f"It cannot be read: {problem.strerror}.")
+                    for upload in pending:
+                        self._queue.fail(upload, f"It cannot be read: {problem.strerror}.", may_succeed=True)
             await asyncio.sleep(_LOOK if pending else 0)
+
+    async def _clear_failed(self) -> None:
+        """Remove the files of uploads that cannot be read, and the indexes of their first parts."""
+        uploads = [upload for upload in self._uploads().values() if upload.problem not in ("", STOPPED)]
+        failed = {each.file.parent.name: each for each in uploads if not each.may_succeed and each.file.exists()}
+        for name in failed:  # at once: a client may upload it again
+            self._folder.remove(name)
+        with suppress(OctavoError):
+            for name in failed:
+                await self._remove_indexes(name)  # of its first parts
+            if failed:
+                await self._forget_texts(upload.path for upload in failed.values())
 
     async def wait(self, document_id: str, report: Report | None = None) -> None:
         """Wait until a document is read; `report` receives how far it is. Raise RequestError if it cannot be read."""
@@ -407,12 +418,18 @@ class ServedLibrary:
                 return file
         raise RequestError(f"There is no file {document_id}.", 404, "not_found")
 
+    def ids_of(self, document_id: str) -> Sequence[str]:
+        """Return the ids of a document and of its copies, the document's own first."""
+        return self._folder.copies(self._folder.copied(document_id))
+
     async def remove(self, document_id: str) -> None:
         """Remove a document's index and its uploaded file; stop reading it.
 
         Raise RequestError if the document is unknown.
         """
         upload, document_id = self._uploads().get(document_id), self._folder.copied(document_id)
+        sources = [*self._folder.files(document_id), *([] if upload is None else [upload.path])]
+        sources += [str(each.folder) for each in self._indexes() if each.id == document_id]  # as texts of indexes are
         if upload is not None:
             self._folder.note_read(document_id)  # no server resumes it
             await asyncio.to_thread(self._queue.end, upload)
@@ -423,19 +440,29 @@ class ServedLibrary:
             raise RequestError(f"There is no file {document_id}.", 404, "not_found")
         self._folder.remove(document_id)
         self.when_removed(lambda text: with_id(text).id == document_id)
-        await asyncio.to_thread(forget_texts, [self._library.folder], is_gone)
+        await self._forget_texts(sources)
+
+    async def _forget_texts(self, sources: Iterable[str]) -> None:
+        """Forget the texts and the recognised pages of these files alone. Others may be on another drive."""
+        await asyncio.to_thread(forget_texts, [self._library.folder], set(sources).__contains__)
 
     async def _remove_indexes(self, document_id: str) -> int:
-        """Remove the indexes of a document or of its parts; return how many there were."""
-        folders = [document.folder for document in self._indexes() if document.id == document_id]
+        """Remove the indexes of a document, or of its parts, and of older versions of its file; return how many."""
+        documents = list(self._all_indexes())
+        files = {each.version.path for each in documents if each.id == document_id and each.version}
+        folders = [each.folder for each in documents if each.id == document_id or str(each.path) in files]
         for folder in folders:
             await asyncio.to_thread(catalogue.remove, folder)
-            with self._lock:
-                self._opened.pop(folder, None)
+        await asyncio.to_thread(self._close_removed)
         return len(folders)
 
     async def close(self) -> None:
         """Leave uploads to the background reader."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        for task in filter(None, (self._watching, self._looking)):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _content_of(document_id: str) -> str:
+    """Return the first digits of the hash of an upload's bytes, from its id."""
+    return document_id.removeprefix("file-")

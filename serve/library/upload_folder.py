@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,11 +34,33 @@ class UploadFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._about: dict[str, dict[str, Any]] = {}
-        for file in path.glob(f"*/{_ABOUT}"):
-            try:
-                self._about[file.parent.name] = read_json(file)
-            except OctavoError:  # it is damaged: the document is there, without its folder
-                continue
+        self._as_of: dict[str, int] = {}  # times of the files that were read
+        self._copies: dict[str, list[str]] = {}
+        self._looked = -1
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what was noted since the last time, by another server, too: each note sets the time of the folder."""
+        with suppress(OSError):
+            if (noted := self._path.stat().st_mtime_ns) == self._looked:
+                return
+            self._looked = noted
+            files = {file.parent.name: file for file in self._path.glob(f"*/{_ABOUT}")}
+            for gone in self._about.keys() - files.keys():
+                self._about.pop(gone), self._as_of.pop(gone, None)
+            for document_id, file in files.items():
+                if (time_ns := file.stat().st_mtime_ns) != self._as_of.get(document_id):
+                    self._as_of[document_id], self._about[document_id] = time_ns, {}
+                    with suppress(OctavoError):  # it is damaged: the document is there, without its folder
+                        self._about[document_id] = read_json(file)
+            self._find_copies()
+
+    def _find_copies(self) -> None:
+        copies: dict[str, list[str]] = {}
+        for copy, about in list(self._about.items()):
+            if about.get("copy_of", copy) != copy:
+                copies.setdefault(about["copy_of"], []).append(copy)
+        self._copies = copies
 
     def holds(self, path: str) -> bool:
         """Return whether a file is that of an upload."""
@@ -47,19 +71,35 @@ class UploadFolder:
         folders: list[str] = self._about.get(document_id, {}).get("folders", [])
         return folders
 
+    def names_of(self, document_id: str) -> dict[str, float]:
+        """Return the names under which clients uploaded a document, with the time of each."""
+        names: dict[str, float] = {}
+        for copy in self.copies(document_id):
+            for name, at in self._about.get(copy, {}).get("names", {}).items():
+                names[name] = max(at, names.get(name, 0.0))
+        return names
+
     def copied(self, document_id: str) -> str:
         """Return the id of the document that an upload has turned out to be a copy of; its own id if it is none."""
         return str(self._about.get(document_id, {}).get("copy_of", document_id))
 
     def copies(self, document_id: str) -> Sequence[str]:
         """Return the ids of the uploads that are copies of a document, its own included."""
-        return [document_id, *(copy for copy, about in self._about.items() if about.get("copy_of") == document_id)]
+        return [document_id, *self._copies.get(document_id, ())]
 
-    def add_folder(self, document_id: str, folder: str) -> None:
-        """Note that an upload came from a folder, too. Raise OctavoError if the disk cannot be written."""
-        name = folder_label(folder)
-        if name and name not in self.folders_of(document_id):
-            self._note(document_id, folders=[*self.folders_of(document_id), name])
+    def note_upload(self, document_id: str, name: str, folder: str) -> None:
+        """Note that a document was uploaded under a name, and came from a folder, too, unless that is "".
+
+        Raise OctavoError if the disk cannot be written.
+        """
+        label, names = folder_label(folder), self._about.get(document_id, {}).get("names", {})
+        folders = dict.fromkeys([*self.folders_of(document_id), *([label] if label else [])])
+        self._note(document_id, folders=list(folders), names={**names, name: time.time()})
+
+    def files(self, document_id: str) -> Sequence[str]:
+        """Return the paths of the files of an upload and of its copies."""
+        folders = [self._path / copy for copy in self.copies(document_id)]
+        return [str(file.resolve()) for folder in folders if folder.is_dir() for file in self._files(folder)]
 
     def note_copy(self, document_id: str, original: str) -> None:
         """Note that an upload is a copy of an indexed document, and remove its file.
@@ -73,20 +113,25 @@ class UploadFolder:
     def store(self, document_id: str, name: str, data: bytes) -> Path:
         """Write an upload, whole or not at all. Return its file. Raise OctavoError if that fails."""
         file = self._path / document_id / file_name(name)
+        is_new, unfinished = not file.parent.exists(), file.with_name(".upload")
         make_private(self._path)
         make_private(file.parent)
-        for other in self._files(file.parent):
-            other.unlink()
-        if self.copied(document_id) != document_id:  # the document is gone
-            self._note(document_id, copy_of=document_id)
-        unfinished = file.with_name(".upload")
         try:
-            file.with_name(_UNREAD).touch(0o600)
             unfinished.write_bytes(data)
             unfinished.chmod(0o600)
+            if self.copied(document_id) != document_id:  # the document is gone
+                self._note(document_id, copy_of=document_id)
+            file.with_name(_UNREAD).touch(0o600)
             unfinished.replace(file)
-        except OSError as problem:
-            raise OctavoError(f"The upload cannot be stored: {problem.strerror}.") from problem
+        except (OSError, OctavoError) as problem:
+            unfinished.unlink(missing_ok=True)
+            if is_new:
+                shutil.rmtree(file.parent, ignore_errors=True)
+            reason = problem.strerror if isinstance(problem, OSError) else problem
+            raise OctavoError(f"The upload cannot be stored: {reason}.") from problem
+        for other in self._files(file.parent):
+            if other.name != file.name:
+                other.unlink()
         return file.resolve()
 
     def note_read(self, document_id: str) -> None:
@@ -104,14 +149,20 @@ class UploadFolder:
         """Remove an upload, and forget what is known about it and its copies."""
         for copy in self.copies(document_id):
             self._about.pop(copy, None)
+            self._as_of.pop(copy, None)
             shutil.rmtree(self._path / copy, ignore_errors=True)
+        self._find_copies()
 
     def _note(self, document_id: str, **more: Any) -> None:
-        """Keep facts about an upload."""
-        self._about[document_id] = about = {**self._about.get(document_id, {}), **more}
+        """Keep facts about an upload, and let other servers know that there are some."""
+        about = {**self._about.get(document_id, {}), **more}
         make_private(self._path)
         make_private(self._path / document_id)
         write_json(self._path / document_id / _ABOUT, about)
+        self._about[document_id] = about
+        self._find_copies()
+        with suppress(OSError):
+            os.utime(self._path, ns=(time.time_ns(),) * 2)  # the system's own times are too coarse
 
     @staticmethod
     def _files(folder: Path) -> list[Path]:
@@ -126,13 +177,14 @@ def uploads_of(library: Library) -> Path:
 
 def find_upload(libraries: Iterable[Library], reference: str) -> Path | None:
     """Return the file of the newest upload with an id or a name; None if there is none."""
-    found = [
-        file
-        for library in libraries
-        for file in uploads_of(library).glob("*/*")
-        if reference in (file.name, file.parent.name) and not file.name.startswith(".")
-    ]
-    return max(found, key=lambda file: file.stat().st_mtime, default=None)
+    found: list[tuple[float, Path]] = []
+    for library in libraries:
+        folder = UploadFolder(uploads_of(library))
+        for file in uploads_of(library).glob("*/[!.]*"):
+            names = folder.names_of(file.parent.name)
+            if reference in (file.name, file.parent.name, *names):
+                found.append((names.get(reference, file.stat().st_mtime), file))
+    return max(found, default=(0.0, None))[1]
 
 
 def forget_upload(libraries: Iterable[Library], document_id: str) -> None:

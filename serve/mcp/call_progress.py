@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ...errors import shown
 from ...progress import Progress
 
 #: Seconds between two reports within a task.
@@ -49,7 +50,7 @@ class CallProgress(Progress):
     def notice(self, sentence: str) -> None:
         """Keep a notice for the result."""
         self.check()
-        if sentence not in self.notices:
+        if (sentence := shown(sentence)) not in self.notices:
             self.notices.append(sentence)
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from ...errors import OctavoError
+from ...errors import OctavoError, shown
 from ...library.expand_paths import documents_of
 
 
@@ -103,7 +103,7 @@ class NamedDocuments:
 
     def _name(self, root: Path, path: Path) -> str:
         """Return the name of a document in a file or folder."""
-        return path.relative_to(root if self._is_one_folder else root.parent).as_posix()
+        return shown(path.relative_to(root if self._is_one_folder else root.parent).as_posix())
 
     @staticmethod
     def _documents_of(root: Path, notice: Callable[[str], None]) -> Iterable[str | os.PathLike[str]]:

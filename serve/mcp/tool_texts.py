@@ -43,6 +43,10 @@ class ToolTexts:
         stop = min(start + MOST_LISTED, len(documents))
         for name, path in list(documents.items())[start:stop]:
             progress.check()
+            try:
+                n_bytes = path.stat().st_size
+            except OSError:  # it was removed just now
+                continue
             file = SourceFile(path, self._extraction)
             version = file.version
             sha256 = snapshot.text_hash(version) if version else None
@@ -51,7 +55,7 @@ class ToolTexts:
             listed.append(
                 ListedDocument(
                     name=name,
-                    bytes=path.stat().st_size,
+                    bytes=n_bytes,
                     characters=kept.length if kept else None,
                     pages=pages or None,
                     is_read=sha256 is not None,

@@ -92,7 +92,7 @@ async function stream(current, turn, answer, signal) {
   try {
     const headers = { "Content-Type": "application/json" };
     const body = JSON.stringify(bodyOf(current, turn, answer, documents));
-    const response = await call("/v1/chat/completions", { method: "POST", headers, body, signal });
+    const response = await call("v1/chat/completions", { method: "POST", headers, body, signal });
     for await (const event of events(response.body)) {
       if (event.error) throw new Error(event.error.message);
       take(answer, event, seconds);

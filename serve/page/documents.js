@@ -11,14 +11,14 @@ export const library = { listed: false, changes: 0 };
 
 let polling = null;
 
-export const pathOf = (id, rest = "") => `/v1/files/${encodeURIComponent(id)}${rest}${modelQuery()}`;
+export const pathOf = (id, rest = "") => `v1/files/${encodeURIComponent(id)}${rest}${modelQuery()}`;
 
 /** Ask for the list of documents, and again while one is being read. */
 export async function refresh() {
   clearTimeout(polling);
   const [asked, query] = [library.changes, modelQuery()];
   try {
-    const { data } = await fetched(`/v1/files${query}`);
+    const { data } = await fetched(`v1/files${query}`);
     showProblem(byId("library-error"), "");
     // A list that was asked for before something changed here is out of date.
     if (asked !== library.changes || query !== modelQuery()) return;

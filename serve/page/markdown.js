@@ -1,6 +1,7 @@
-// A little Markdown: paragraphs, lists, code, bold.
+// A little Markdown: paragraphs, headings, lists, tables, code.
 
 import { make } from "./elements.js";
+import { inline } from "./inline.js";
 
 /** Return a function that draws a text into an element. It redraws only blocks that changed, so selections stay. */
 export function drawer(element) {
@@ -19,6 +20,8 @@ export function drawer(element) {
 
 const FENCE = /^ {0,3}(```+|~~~+)/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])( +)(?=\S)/;
+const HEADING = /^ {0,3}(#{1,6}) +(.*?)(?: +#+)? *$/;
+const RULE = /^ *\|?(?: *:?-+:? *\|)+(?: *:?-+:? *)?$/;
 const indentOf = (line) => line.length - line.trimStart().length;
 const isOrdered = (item) => /\d/.test(item.trimStart()[0]);
 
@@ -59,17 +62,41 @@ function blocksOf(text, depth = 0) {
         return next !== undefined && (isNext(next) || indentOf(next) > base + 1);
       });
       blocks.push({ source: content.join("\n"), make: () => makeList(content, ordered, base, depth) });
+    } else if (HEADING.test(line)) {
+      at++;
+      const [, marks, head] = line.match(HEADING);
+      // the page's own headings are the first three levels
+      blocks.push({ source: line, make: () => make(`h${Math.min(marks.length + 3, 6)}`, {}, ...inline(head)) });
+    } else if (isTable(lines, at)) {
+      const rows = take((inside) => inside.includes("|") && inside.trim());
+      blocks.push({ source: rows.join("\n"), make: () => makeTable(rows) });
     } else {
-      const content = take((inside, nth) => inside.trim() && !(nth && (FENCE.test(inside) || (ITEM.test(inside) && depth < DEEPEST))));
-      blocks.push({ source: content.join("\n"), make: () => makeParagraph(content.join("\n")) });
+      const ends = (inside) => FENCE.test(inside) || (ITEM.test(inside) && depth < DEEPEST) || HEADING.test(inside);
+      const content = take((inside, nth) => inside.trim() && !(nth && (ends(inside) || isTable(lines, at))));
+      blocks.push({ source: content.join("\n"), make: () => make("p", {}, ...inline(content.join("\n"))) });
     }
   }
   return blocks;
 }
 
-function makeParagraph(source) {
-  const heading = source.match(/^#{1,6} +(.*)$/);
-  return make("p", {}, ...(heading ? [make("strong", {}, ...inline(heading[1]))] : inline(source)));
+/** Return whether a table begins at a line: a row, and below it a rule with the same number of columns. */
+function isTable(lines, at) {
+  const below = lines[at + 1] ?? "";
+  return lines[at].includes("|") && RULE.test(below) && cellsOf(lines[at]).length === cellsOf(below).length;
+}
+
+/** Return the cells of a row; a bar after a backslash does not end one. */
+function cellsOf(row) {
+  const cells = row.trim().replace(/^\|/, "").split(/(?<!\\)\|/);
+  if (cells.length > 1 && !cells.at(-1).trim()) cells.pop();
+  return cells.map((cell) => cell.trim().replaceAll("\\|", "|"));
+}
+
+function makeTable([head, , ...rows]) {
+  const n = cellsOf(head).length;
+  const row = (tag, cells) => make("tr", {}, ...cells.slice(0, n).map((cell) => make(tag, {}, ...inline(cell))));
+  const body = make("tbody", {}, ...rows.map((each) => row("td", cellsOf(each))));
+  return make("table", {}, make("thead", {}, row("th", cellsOf(head))), body);
 }
 
 function makeList(lines, ordered, base, depth) {
@@ -94,20 +121,3 @@ function makeList(lines, ordered, base, depth) {
   close();
   return list;
 }
-
-const INLINE = /(`+)(?!`)(.+?)(?<!`)\1(?!`)|\*\*(?=\S)(.+?)(?<=\S)\*\*/gs;
-
-/** Return the text nodes, code and bold elements of a line of text. */
-function inline(source) {
-  if (source.length > 8000) return [source]; // hostile texts take the expression long
-  const nodes = [];
-  let end = 0;
-  for (const match of source.matchAll(INLINE)) {
-    nodes.push(source.slice(end, match.index));
-    nodes.push(match[1] ? make("code", {}, match[2]) : make("strong", {}, ...inline(match[3])));
-    end = match.index + match[0].length;
-  }
-  nodes.push(source.slice(end));
-  return nodes.filter((node) => node !== "");
-}
-

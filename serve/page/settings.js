@@ -40,7 +40,7 @@ const thinks = () => model()?.capabilities?.includes("thinking") ?? false;
 export async function showModel() {
   const element = byId("model");
   try {
-    models = (await fetched("/v1/models")).data;
+    models = (await fetched("v1/models")).data;
     const { id, meta } = model();
     const context = meta?.n_ctx ? `Reads up to ${plural(meta.n_ctx, "token")} at once` : "";
     element.replaceChildren(make("p", { class: "name" }, id), make("p", {}, context));
@@ -66,7 +66,7 @@ export async function changeSettings() {
   byId("model-field").hidden = models.length < 2;
   for (const name of FIELDS) field(name).value = settings[name] ?? (name === "model" ? (modelId() ?? "") : "");
   byId("thinking-field").hidden = !thinks();
-  fetched(`/props${modelQuery()}`).then(showDefaults, () => {}); // the fields can be filled without
+  fetched(`props${modelQuery()}`).then(showDefaults, () => {}); // the fields can be filled without
   const how = await opened(dialog);
   if (how !== "save" && how !== "reset") return;
   const before = modelId();

@@ -67,7 +67,7 @@ async function send({ row, file, folder, batch }) {
     body.append("purpose", "user_data");
     if (folder) body.append("folder", folder);
     body.append("file", file, file.name);
-    const told = await fetched(`/v1/files${modelQuery()}`, { method: "POST", body, signal: local.signal });
+    const told = await fetched(`v1/files${modelQuery()}`, { method: "POST", body, signal: local.signal });
     library.changes++;
     files.delete(id);
     files.set(told.id, told);

@@ -176,6 +176,63 @@ def test_what_is_being_read_is_listed_so_and_not_pruned(document, indexed, on_ti
     assert sorted(row["state"] for row in listed(*indexed).values()) == ["", "unfinished"]
 
 
+@pytest.fixture(params=["profile", "passkeys-000.safetensors", "losses.json"])
+def measured(request, indexed, tmp_path):
+    """The folder of a profile's measurements, as this octavo or an older one leaves it."""
+    folder = tmp_path / "indexes" / "tiny.octavo" / "plan-4fbf9a4da3bf.partial"
+    folder.mkdir()
+    (folder / request.param).touch()
+    (folder / "prose-000.safetensors").write_bytes(b"measured" * 1000)
+    return folder
+
+
+def test_prune_leaves_what_a_profile_has_measured(measured, indexed):
+    with locked(measured):
+        row = listed(*indexed)["(profile)"]
+        assert (row["state"], row["path"]) == ("being measured", str(measured))
+        for option in ([], ["--unfinished"], ["--larger-than", "1K", "--older-than", "1h"]):
+            octavo("prune", *indexed, "--yes", *option)
+            assert measured.exists()
+        assert "is in use" in octavo("remove", measured.name, *indexed, "--yes").stderr
+    assert listed(*indexed)["(profile)"]["state"] == "unfinished"
+    assert octavo("prune", *indexed, "--yes").stderr == "There is nothing to remove.\n"
+    assert measured.exists()
+    assert f"Removed {measured}" in octavo("prune", *indexed, "--unfinished", "--yes").stderr
+
+
+def test_the_unfinished_index_of_a_document_named_plan_is_no_profile(indexed, tmp_path):
+    folder = tmp_path / "indexes" / "tiny.octavo" / "plan-4fbf9a4da3bf.partial"
+    folder.mkdir()
+    (folder / "prefill-00001024.safetensors").touch()
+    assert listed(*indexed)["plan"]["state"] == "unfinished"
+    assert f"Removed {folder}" in octavo("prune", *indexed, "--yes").stderr
+
+
+def test_prune_by_size_passes_over_what_is_being_made(indexed, document):
+    folder = Path(listed(*indexed)["island.txt"]["path"])
+    os.rename(folder, f"{folder}.partial")
+    with locked(Path(f"{folder}.partial")):
+        result = octavo("prune", *indexed, "--larger-than", "1K", "--yes")
+    assert result.exit_code == 0
+    assert list(listed(*indexed)) == [folder.name.rpartition("-")[0]]
+
+
+def test_an_index_stays_whose_drive_is_not_connected(tmp_path, on_tiny):
+    drive = tmp_path / "drive"
+    drive.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (drive / name).write_text(f"{name} is about the keeper of the lighthouse.")
+    octavo("index", drive, *on_tiny)
+    octavo("ask", drive, "Who?", "--read", "excerpts", *on_tiny, *SHORT_ANSWER)
+    drive.rename(tmp_path / "elsewhere")
+    assert {row["state"] for row in listed(*on_tiny[:4]).values()} == {"away"}
+    assert octavo("prune", *on_tiny[:4], "--yes").stderr == "There is nothing to remove.\n"
+    (tmp_path / "elsewhere").rename(drive)
+    (drive / "a.txt").unlink()
+    assert {name: row["state"] for name, row in listed(*on_tiny[:4]).items()} == {"a.txt": "gone", "b.txt": ""}
+    assert octavo("prune", *on_tiny[:4], "--yes").stderr.count("Removed ") == 1
+
+
 def test_prune_by_age_and_size(document, indexed, on_tiny):
     octavo("ask", document, "Why?", *on_tiny, *SHORT_ANSWER)
     used = time.time() - 3 * DAY

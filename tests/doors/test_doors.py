@@ -83,6 +83,18 @@ def changed_document(door: Door) -> None:
     assert not door.ask("Hello?", [door.house.write(name, WITH)], How()).is_unfounded
 
 
+def changed_after_it_was_indexed(door: Door) -> None:
+    """A door reads the file again, or says that it has changed: no old text answers without a word."""
+    name = f"saved {door.name}.txt"
+    path = door.house.write(name, WITHOUT)
+    said = door.ask("Hello?", [path], How())
+    assert (said.is_unfounded, said.has_changed) == (True, False)
+    door.house.write(name, WITH)
+    door.house.left.add(path)
+    said = door.ask("Hello?", [path], How())
+    assert said.is_unfounded == said.has_changed
+
+
 def sources(door: Door) -> None:
     filler = "The sea was calm, and nobody came to the harbour that day.\n\n"
     fact = "The password of the lighthouse at Corvane is marmalade."
@@ -113,6 +125,7 @@ ROWS: tuple[Callable[[Door], None], ...] = (
     budget_warning_of_several,
     budget_warning_without_document,
     changed_document,
+    changed_after_it_was_indexed,
     sources,
     refused_question,
 )

@@ -30,6 +30,7 @@ _SENTENCES = {
     "length": r"answer was cut after \d|as many tokens as it may",
     "thought_was_cut": r"thought was (?:ended|cut)",
     "is_unfounded": "not in the text",
+    "has_changed": "the answer comes from the text before",
     "needs_whole": "about all of (?:it|the text)",
     "warns_of_budget": r"cannot (?:read|attend|keep) as (?:little|few|much) as",
     "is_from_part": r"part of .* that is read|% of .* that are read|From (?:a part|the part that was read)",
@@ -86,6 +87,8 @@ class Said:
         Whether it says that a name or a number is not in the text.
     is_from_part : bool
         Whether it says that the part of a document that is read counts.
+    has_changed : bool
+        Whether it says that the document has changed since it was read.
     needs_whole : bool
         Whether it says that the question seems to be about the whole document, of which the model saw less.
     warns_of_budget : bool
@@ -99,6 +102,7 @@ class Said:
     thought_was_cut: bool = False
     is_unfounded: bool = False
     is_from_part: bool = False
+    has_changed: bool = False
     needs_whole: bool = False
     warns_of_budget: bool = False
     sources: str = ""
@@ -136,6 +140,7 @@ class House:
         self.documents, self.indexes, self._folder = folder / "documents", folder / "indexes", folder
         self.documents.mkdir()
         self._stack, self._servers, self.asked = ExitStack(), list[Served](), dict[Path, str]()
+        self.left = set[Path]()  # documents that are not indexed again
         self.model, self.served, self.tools = cache(self._model), cache(self._served), cache(self._tools)
 
     def close(self) -> None:
@@ -362,7 +367,7 @@ class Http(Door):
     def known(self, served: Served, documents: list[Path], how: How) -> Iterator[None]:
         """Have a server know documents: indexed ones, or uploads that are not indexed while a block runs."""
         if how.waits:
-            for path in documents:
+            for path in set(documents) - self.house.left:
                 if self.house.asked.setdefault(path, path.read_text()) != path.read_text():
                     time.sleep(1)  # indexes are dated by the second, and the newest of a name counts
                 self.house.index(path, how)

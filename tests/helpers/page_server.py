@@ -362,17 +362,32 @@ def application(server: PageServer) -> Starlette:
     )
 
 
+def behind(app: Any, prefix: str) -> Any:
+    """Put an application behind a proxy that takes a prefix off the paths, and knows no others."""
+
+    async def proxy(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            if not scope["path"].startswith(f"{prefix}/"):
+                await Response(status_code=404)(scope, receive, send)
+                return
+            path = scope["path"].removeprefix(prefix)
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        await app(scope, receive, send)
+
+    return proxy
+
+
 @contextmanager
-def serving(server: PageServer):
-    """Serve in a thread, on a free port of this machine."""
-    app = application(server)
+def serving(server: PageServer, prefix: str = ""):
+    """Serve in a thread, on a free port of this machine, behind a prefix of a proxy."""
+    app = behind(application(server), prefix)
     runner = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=runner.run, daemon=True)
     thread.start()
     while not runner.started:
         time.sleep(0.01)
     port = runner.servers[0].sockets[0].getsockname()[1]
-    server.url = f"http://127.0.0.1:{port}/"
+    server.url = f"http://127.0.0.1:{port}{prefix}/"
     try:
         yield server
     finally:

@@ -374,6 +374,7 @@ def write_gguf(
     writer = GGUFWriter(path, architecture)
     for key, value in metadata.items():
         add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}
+        add[str] = writer.add_string
         add[type(value)](f"{architecture}.{key}", value)
     add_tokenizer(writer, **tokenizer)
     for name, tensor in tensors.items():

@@ -1,6 +1,8 @@
 """A long document's parts: together the whole text, each short enough, cut where a reader would."""
 
+import dataclasses
 import re
+import shutil
 from collections import Counter
 
 import pytest
@@ -177,3 +179,46 @@ def test_a_text_of_too_many_parts_is_refused(how, tmp_path):
     (tmp_path / "endless.txt").write_text("The keeper wrote down each ship that passed the island.\n\n" * 3000)
     with pytest.raises(OctavoError, match=r"endless\.txt has about [\d,]+ tokens but this context holds 1,024"):
         octavo.open_documents([tmp_path / "endless.txt"], **how)
+
+
+@pytest.fixture
+def how_long(how):
+    """A context that holds the document."""
+    return {**how, "model": dataclasses.replace(how["model"], n_ctx=8192)}
+
+
+def test_a_document_that_was_indexed_whole_is_asked_in_parts_with_a_shorter_context(how, how_long, long):
+    with octavo.open_document(long, **how_long) as opened:
+        assert [path.name for path in opened.documents] == ["long.txt"]
+        whole = opened.ask("Which ship?").text
+    with octavo.open_document(long, **how) as opened:
+        assert len(opened.documents) > 1
+        parts = [path.name for path in opened.documents]
+        answer = opened.ask("Which ship?").text
+    for settings, names, text in ((how_long, ["long.txt"], whole), (how, parts, answer)):  # each has its indexes
+        progress = Recorded()
+        with octavo.open_document(long, progress=progress, **settings) as opened:
+            assert ([path.name for path in opened.documents], opened.ask("Which ship?").text) == (names, text)
+        assert not any(sentence.startswith("Indexing") for sentence in progress.notices)
+
+
+def test_parts_for_another_context_do_not_count_as_read(how, how_long, long):
+    """With passages in place of an answer that waits, as nothing is in time."""
+    octavo.index_documents([long], how["model"])
+    reading = octavo.ReadSettings(first_answer=0, background=False)
+    for n_ctx, kind in ((1024, {"excerpts", "part"}), (2048, {"excerpts"}), (8192, {"excerpts"})):
+        settings = {**how, "model": dataclasses.replace(how["model"], n_ctx=n_ctx), "reading": reading}
+        progress = Recorded()
+        with octavo.open_document(long, progress=progress, **settings) as opened:
+            opened.ask("Which ship?")
+            assert (opened.rest, opened.answer.read.kind in kind) == ("indexed" if n_ctx == 1024 else "unread", True)
+        assert not any(sentence.startswith("Indexing") for sentence in progress.notices)
+
+
+def test_a_missing_part_does_not_count_as_read(how, long):
+    folders = octavo.index_documents([long], how["model"])
+    shutil.rmtree(folders[1])
+    settings = {**how, "reading": octavo.ReadSettings(first_answer=0, background=False)}
+    with octavo.open_document(long, **settings) as opened:
+        opened.ask("Which ship?")
+        assert opened.rest == "unread"

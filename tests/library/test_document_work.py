@@ -1,9 +1,12 @@
 """Keep the text of a document in a process of its own."""
 
+import hashlib
+
 import pytest
+from helpers.pdf_files import PdfWriter
 
 from octavo.errors import OctavoError
-from octavo.library.document_work import KeepText
+from octavo.library.document_work import DrawPages, KeepText
 from octavo.library.source_text import SourceFile
 from octavo.library.text_store import TextStore
 from octavo.workers.work import name_of
@@ -28,3 +31,16 @@ def test_what_is_not_text_is_refused(tmp_path):
     with pytest.raises(OctavoError, match="is not text"):
         work.do({"path": str(file)})
     work.close()
+
+
+def test_a_page_is_drawn_of_the_bytes_that_were_indexed_alone(tmp_path):
+    file, work = tmp_path / "book.pdf", DrawPages({}, None)
+    content = PdfWriter().page((60, 700, "The keeper saw a ship.")).content()
+    file.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    asked = {"path": str(file), "page": "1", "quote": "The keeper saw a ship."}
+    for known in (digest, digest[:24], ""):
+        assert work.do({**asked, "content": known})["png"]
+    file.write_bytes(PdfWriter().page((60, 700, "The keeper saw a whale.")).content())
+    with pytest.raises(OctavoError, match="The file has changed since it was indexed"):
+        work.do({**asked, "content": digest})

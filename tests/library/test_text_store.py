@@ -98,8 +98,10 @@ def test_a_text_is_kept_with_its_places_until_its_file_changes(tmp_path):
         new = store.add(changed).number
         assert store.search("lighthouse", [new]) == []
         assert store.search("windmill", [new])
-        with pytest.raises(OctavoError, match="has changed since it was opened"):
-            store.document(kept.number if kept.number != new else new + 1)
+        assert new > kept.number  # an open conversation must not meet the text of another file
+        for look in (lambda: store.document(kept.number), lambda: store.check([kept])):
+            with pytest.raises(OctavoError, match="has changed since it was opened"):
+                look()
     with sqlite3.connect(path) as raw:  # nothing of the old text is left
         assert raw.execute("SELECT COUNT(*) FROM texts").fetchone() == (1,)
         assert raw.execute("SELECT COUNT(*) FROM blocks").fetchone() == (1,)
@@ -119,6 +121,65 @@ def test_blocks_make_the_index_smaller_than_an_eighth_of_the_text(tmp_path):
         assert store._db.execute("SELECT MAX(stop - start) FROM blocks").fetchone()[0] <= BLOCK
     assert n_bytes < len(text) / 8
     assert os.path.getsize(tmp_path / "texts.sqlite") < len(text)
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+def test_the_number_of_a_text_serves_no_other(store, is_forgotten):
+    """The newest text is forgotten, or its file changes: the next text must not take its number."""
+    store.add(Document(FILLER, name="a.txt", path="/there/a.txt"))
+    gate = store.add(Document(FACT, name="gate.txt", path="/there/gate.txt"))
+    if is_forgotten:
+        store.forget({"/there/gate.txt"}.__contains__)
+        other = store.add(Document("The moon is made of cheese.", name="other.txt", path="/there/other.txt"))
+    else:
+        other = store.add(Document("The moon is made of cheese.", name="gate.txt", path="/there/gate.txt"))
+    assert other.number > gate.number
+    store.check([other])
+    with pytest.raises(OctavoError, match="has changed since it was opened"):
+        store.check([gate, other])
+
+
+def test_a_text_that_is_kept_again_keeps_its_number(store):
+    """Its file was touched."""
+    first = store.add(Document(FACT, name="gate.txt", path="/there/gate.txt", mtime_ns=1))
+    again = store.add(Document(FACT, name="gate.txt", path="/there/gate.txt", mtime_ns=2))
+    assert again.number == first.number
+    assert store.find(FileVersion("/there/gate.txt", 1, 0)) is None
+    assert store.find(FileVersion("/there/gate.txt", 2, 0)).number == first.number
+    assert [piece.text for piece in store.search("lighthouse", [first.number])] == [first.number]
+
+
+def test_a_number_in_a_file_that_was_made_anew_is_of_another_text(tmp_path):
+    path = tmp_path / "texts.sqlite"
+    with TextStore(path) as store:
+        gate = store.add(Document(FACT, name="gate.txt"))
+    path.unlink()
+    with TextStore(path) as store:
+        other = store.add(Document(FILLER, name="other.txt"))
+        assert other.number == gate.number
+        with pytest.raises(OctavoError, match="has changed since it was opened"):
+            store.check([gate])
+
+
+def test_texts_of_the_version_before_are_kept(tmp_path):
+    """Its numbers were used again."""
+    path = tmp_path / "texts.sqlite"
+    with TextStore(path) as store:
+        for name in ("a", "b"):
+            store.add(Document(f"{FACT}{name}", name=name, path=f"/there/{name}", mtime_ns=5, n_bytes=7))
+    with sqlite3.connect(path, isolation_level=None) as older:
+        older.executescript(
+            "ALTER TABLE texts RENAME TO newer; CREATE TABLE texts (number INTEGER PRIMARY KEY, source TEXT UNIQUE, "
+            "name TEXT, mtime_ns INTEGER, n_bytes INTEGER, sha256 TEXT, length INTEGER, places TEXT, text BLOB); "
+            "INSERT INTO texts SELECT number, source, name, mtime_ns, n_bytes, sha256, length, places, text FROM newer;"
+            "DROP TABLE newer; PRAGMA user_version = 2"
+        )
+    with TextStore(path) as store:
+        kept = store.find(FileVersion("/there/b", 5, 7, "of now"))
+        assert store.document(kept.number).text == f"{FACT}b"
+        assert {piece.text for piece in store.search("lighthouse", [1, 2])} == {1, 2}
+        store.forget({"/there/b"}.__contains__)
+        assert store.add(Document(FILLER, name="c")).number > kept.number
 
 
 def test_texts_of_another_version_are_read_again(tmp_path):

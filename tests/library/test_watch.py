@@ -56,6 +56,11 @@ def test_a_file_that_is_still_written_is_waited_for(watched, folder, clock):
     assert watched._due() == []
     clock.now += QUIET
     assert watched._due() == [path]
+    path.write_text(path.read_text().swapcase())
+    os.utime(path, ns=(5, 5))  # it keeps its size and its time
+    assert watched._due() == []
+    clock.now += QUIET
+    assert watched._due() == [path]
 
 
 def test_what_is_no_document_is_passed_by_and_what_is_gone_is_told_once(watched, folder, clock):

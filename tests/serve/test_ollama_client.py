@@ -207,8 +207,8 @@ def test_what_octavo_cannot_do_is_refused_in_a_sentence(client, talking):
         assert problem.value.status_code == 400
     with pytest.raises(ollama.ResponseError, match="images cannot be sent"):
         client.chat(model="tiny", messages=[{**HELLO[0], "images": ["aGVsbG8="]}])
-    response = talking.client.post("/api/pull", json={"model": "qwen3"})
-    assert (response.status_code, response.json()) == (404, {"error": "There is no /api/pull."})
+    response = talking.client.post("/api/nothing", json={"model": "qwen3"})
+    assert (response.status_code, response.json()) == (404, {"error": "There is no /api/nothing."})
     lines = talking.client.post("/api/chat", json={"messages": [{"role": "user", "content": "Hello. " * 3000}]})
     assert lines.status_code == 400
     assert "maximum context length" in lines.json()["error"]
@@ -270,3 +270,27 @@ def test_embeddings(tmp_path_factory, client):
             theirs.embed(model="tiny", input=TEXT * 20)
     with pytest.raises(ollama.ResponseError, match="computes no embeddings"):
         client.embed(model="tiny", input="Ships.")
+
+
+def test_a_model_that_is_served_is_there_to_pull(client, talking):
+    assert client.pull("tiny").status == "success"
+    assert [step.status for step in client.pull("tiny:latest", stream=True)] == ["pulling manifest", "success"]
+    assert talking.post("/api/pull", name="TINY", stream=False) == {"status": "success"}
+    assert talking.client.post("/api/pull", json={}).json() == {"error": "The request names no model."}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda client: client.pull("llama3.2"),
+        lambda client: list(client.pull("llama3.2", stream=True)),
+        lambda client: client.create("other", from_="tiny", system="Be brief."),
+        lambda client: client.copy("tiny", "other"),
+        lambda client: client.push("me/tiny"),
+        lambda client: client.delete("tiny"),
+    ],
+)
+def test_changes_of_models_are_refused_in_a_sentence(client, change):
+    with pytest.raises(ollama.ResponseError, match=r"serves those that it was started with \(tiny:latest\)") as raised:
+        change(client)
+    assert raised.value.status_code == 400

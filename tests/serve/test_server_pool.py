@@ -74,6 +74,18 @@ def names(pool):
     return sorted(server.engine.name for server in pool.loaded)
 
 
+def test_models_that_are_not_loaded_are_described_by_their_files(served, pool):
+    listed = {model["id"]: model for model in served.client.get("/api/v0/models").json()["data"]}
+    assert {name: model["state"] for name, model in listed.items()} == {
+        "tiny": "loaded",
+        "talking": "not-loaded",
+        "Third": "not-loaded",
+    }
+    assert (listed["talking"]["max_context_length"], listed["talking"]["arch"]) == (4096, "llama")
+    assert "loaded_context_length" not in listed["talking"]
+    assert names(pool) == ["tiny"]
+
+
 def said(served, model):
     answer = served.post(CHAT, messages=HELLO, max_tokens=12, **({"model": model} if model else {}))
     return answer["model"], answer["choices"][0]["message"]["content"]

@@ -25,6 +25,7 @@ from octavo.runtime.store.index_files import read_layer, write_layer
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library
 from octavo.settings import ReadSettings
+from octavo.system import files
 
 QUESTION = "Which ship passed the island?"
 HEADS = [QueryHead(0, 0, 0), QueryHead(1, 1, 1), QueryHead(2, 0, 1)]
@@ -115,7 +116,7 @@ def test_the_keys_of_the_documents_with_most_words_are_ranked(llama, open_on, mo
 
 def test_ranking_opens_no_index(open_on, monkeypatch):
     document_set, _ = open_on(TEXTS)
-    monkeypatch.setattr(np, "memmap", None)  # from a cold disk the system reads megabytes around what is mapped
+    monkeypatch.setattr(files, "MappedFile", None)  # from a cold disk the system reads megabytes around what is mapped
     assert len(document_set.rank(QUESTION).candidates) == len(TEXTS)
 
 

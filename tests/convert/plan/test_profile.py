@@ -2,11 +2,13 @@
 
 import json
 import re
+import threading
 
 import numpy as np
 import pytest
 from helpers import tiny_models
 from helpers.index_builds import Recorded
+from helpers.waiting import wait_until
 
 import octavo
 from octavo import OctavoError
@@ -19,6 +21,7 @@ from octavo.progress import Silent
 from octavo.runtime.methods.method import Storage
 from octavo.runtime.store.model_library import Library
 from octavo.runtime.store.plan import read_plan
+from octavo.system.locks import is_locked, locked_new
 
 pytestmark = pytest.mark.sampled
 
@@ -166,14 +169,36 @@ def test_what_was_measured_is_not_measured_again(llama, tmp_path):
     assert reports[1:4] == [1] * 3
 
 
-def test_other_settings_are_measured_anew(llama, tmp_path):
+def test_other_settings_are_measured_anew_and_leave_what_else_is_unfinished(llama, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         measure(llama, tmp_path, progress=Recorded(at=14))
+    library = tmp_path / "tiny.octavo"
+    (library / "plan-0123456789ab.partial").mkdir()  # of a document named plan.txt
+    unfinished = set(library.glob("*.partial"))
     other = ProfileSettings(texts=1, tokens=1024, rounds=1, sinks=8, recent=32)
     progress = Recorded()
     assert measure(llama, tmp_path, other, progress=progress)["heads"]["n_sinks"] == 8
     assert set(progress.done_before) == {0}
-    assert not list((tmp_path / "tiny.octavo").glob("*.partial"))  # the other one's as well
+    assert set(library.glob("*.partial")) == unfinished
+    assert len(unfinished) == 2
+
+
+def test_two_profiles_of_a_model_do_not_measure_at_once(llama, tmp_path, plan):
+    """The second one waits, and takes the plan of the first."""
+    library = Library.of(llama.model_path, tmp_path)
+    library.make_folder()
+    profiler = profile_module.Profiler(llama, library, SETTINGS, Recorded(), Notices())
+    waits, measured = Notices(), []
+    with locked_new(profiler.folder):
+        assert is_locked(profiler.folder)
+        thread = threading.Thread(target=lambda: measured.append(measure(llama, tmp_path, notices=waits)))
+        thread.start()
+        wait_until(lambda: waits)
+        library.plan_path.write_text(json.dumps(plan))
+    thread.join(60)
+    assert waits[0] == "Another octavo measures this model: waiting for it."
+    assert timeless(measured[0]) == timeless(plan)
+    assert not profiler.folder.exists()
 
 
 def test_a_model_that_recalls_passkeys_is_measured_on_them(llama, tmp_path, monkeypatch):

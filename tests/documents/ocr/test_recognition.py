@@ -88,8 +88,9 @@ def test_what_was_recognised_is_read_from_then_on(tmp_path, monkeypatch):
     assert extract_document(path) == first
     moved = path.rename(tmp_path / "moved.pdf")
     assert extract_document(moved, OCR).text == first.text
-    assert file_version(moved, OCR) == file_version(moved) == (str(moved), first.mtime_ns, first.n_bytes)
-    assert version[1:] != (first.mtime_ns, first.n_bytes)
+    assert file_version(moved, OCR) == file_version(moved)
+    assert file_version(moved)[:3] == (str(moved), first.mtime_ns, first.n_bytes)
+    assert version[1:3] != (first.mtime_ns, first.n_bytes)
     with TextStore(tmp_path / "texts.sqlite") as store:
         store.add(extract_document(moved))
         assert store.find(SourceFile(moved, OCR).version) is not None
@@ -178,7 +179,8 @@ def test_files_that_need_no_recognition_keep_their_version(tmp_path):
     path.write_text("Text.\n")
     assert file_version(path, OCR) is None
     extract_document(path, OCR)
-    assert file_version(path, OCR) == file_version(path) == (str(path), path.stat().st_mtime_ns, 6)
+    assert file_version(path, OCR) == file_version(path)
+    assert file_version(path)[:3] == (str(path), path.stat().st_mtime_ns, 6)
 
 
 @pytest.mark.usefixtures("fake")

@@ -185,6 +185,96 @@ def test_a_process_that_a_killed_reader_left_behind_is_ended(documents, library,
     queue.end_left_over()
 
 
+def test_the_process_is_known_after_the_clock_was_set(documents, library, job, monkeypatch):
+    queue, process = ReadingQueue(), psutil.Process()
+    queue.note_process(process.pid)
+    assert queue.process() == process
+    if psutil.LINUX:  # there the time of a start moves with the clock
+        started, booted = psutil.Process.create_time, psutil.boot_time()
+        monkeypatch.setattr(psutil.Process, "create_time", lambda self: started(self) + 7200)
+        monkeypatch.setattr(psutil, "boot_time", lambda: booted + 7200)
+        assert queue.process() == process
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: 5.0)  # another process of this number
+    assert queue.process() is None
+
+
+def test_documents_of_the_last_question_come_first_though_the_clock_went_back(documents, library, job, monkeypatch):
+    queue, (a, b, c), now = ReadingQueue(), documents, time.time()
+    add(queue, [a], library, job)
+    queue.await_document(queue.next())
+    monkeypatch.setattr(time, "time", lambda: now - 7200)
+    assert not queue.next().is_awaited
+    add(queue, [b, c], library, job)
+    assert [document.name for document in queue.documents()] == ["b.txt", "c.txt", "a.txt"]
+
+
+def test_the_reader_goes_on_when_the_queue_cannot_be_written_for_a_while(documents, library, job, monkeypatch):
+    queue, failures = ReadingQueue(), {"note_progress": 99, "note_process": 1, "finish": 1, "next": 2}
+    add(queue, documents[:2], library, job)
+
+    def failing(name):
+        real = getattr(ReadingQueue, name)
+
+        def method(self, *arguments):
+            if failures[name]:
+                failures[name] -= 1
+                raise OctavoError("The disk is full.")
+            return real(self, *arguments)
+
+        return method
+
+    for name in failures:
+        monkeypatch.setattr(ReadingQueue, name, failing(name))
+    monkeypatch.setattr(background_reader, "_PAUSE", 0.01)
+    BackgroundReader(queue).run()
+    assert failures["next"] == failures["finish"] == 0
+    assert queue.documents() == []
+    assert len(indexed(library)) == 2
+
+
+def test_a_reader_starts_though_octavo_list_holds_the_lock_for_a_moment(monkeypatch):
+    queue = ReadingQueue()
+    queue.folder.mkdir(parents=True)
+    monkeypatch.setattr(background_reader, "_BETWEEN", 0.05)
+    holds = threading.Event()
+
+    def hold():
+        with locked(queue.folder, shared=True):
+            holds.set()
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holds.wait(10)
+    assert not queue.has_reader  # nobody reads
+    with background_reader._alone(queue) as is_ours:
+        assert is_ours
+        assert queue.has_reader
+        with background_reader._alone(queue) as also_ours:
+            assert not also_ours
+    thread.join()
+
+
+NAMES = [b"caf\xe9.txt", b"\xff.txt"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_document_whose_name_is_not_utf_8_is_read_in_the_background(library, job, tmp_path, name):
+    path = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))
+    Path(path).write_text(SENTENCES)
+    queue = ReadingQueue()
+    add(queue, [path], library, job)
+    [document] = queue.documents()
+    assert document.path == path
+    document.name.encode()
+    queue.fail(document, "It is empty.")
+    assert queue.documents()[0].problem == "It is empty."
+    add(queue, [path], library, job)
+    BackgroundReader(queue).run()
+    assert queue.documents() == []
+    assert len(indexed(library)) == 1
+
+
 @pytest.mark.parametrize("n_kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_kills_lose_nothing(documents, library, job, tmp_path, n_kills):
     text = "".join(f"{number}. {SENTENCES}" for number in range(40 * n_kills))

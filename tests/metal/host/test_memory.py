@@ -17,6 +17,7 @@ from octavo.metal.gpu import open_gpu
 from octavo.metal.records import GpuHeads, State
 from octavo.metal.shared_memory import ALIGNMENT, ARENA_BYTES, SharedMemory
 from octavo.system.files import map_arrays, write_arrays
+from octavo.system.mapped_file import MappedFile
 
 
 @pytest.fixture
@@ -120,7 +121,8 @@ def test_plain_memory_is_copied(memory):
 )
 def test_arrays_that_shaders_could_not_load_are_refused(memory, tmp_path, dtype, offset, works):
     np.arange(1000, dtype=np.uint8).tofile(tmp_path / "file")
-    array = np.memmap(tmp_path / "file", np.uint8, "r")[offset : offset + 64].view(dtype)
+    with open(tmp_path / "file", "rb") as file:
+        array = MappedFile(file.fileno(), 1000).content[offset : offset + 64].view(dtype)
     if works:
         assert memory.share(array) is array
     else:

@@ -20,6 +20,7 @@ from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library, hash_text
 from octavo.serve.library.served_library import ServedLibrary
 from octavo.settings import ReadSettings
+from octavo.system.files import FileVersion
 
 N_DOCUMENTS = 20
 
@@ -100,7 +101,7 @@ def test_indexes_are_found_by_file_and_by_text(llama, tmp_path):
     document = manifest["document"]
     assert folder == path == snapshot.find(document["sha256"], settings)
     assert snapshot.find(hash_text("another"), settings) is None
-    assert snapshot.text_hash(("/document.txt", 1, 2)) is None  # it was made of no file
+    assert snapshot.text_hash(FileVersion("/document.txt", 1, 2)) is None  # it was made of no file
     assert snapshot.indexes_of(document["sha256"]) == [(path, manifest)]
     assert snapshot.indexes_of(hash_text("another")) == []
     np.testing.assert_array_equal(snapshot.tokens_of(path), read_tokens(path))

@@ -9,6 +9,7 @@ from helpers.index_builds import arrays_of
 from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.runtime.document.index import IndexLayer, StreamingRows
 from octavo.runtime.store.index_files import layer_path, read_keys, read_tokens, write_layer
+from octavo.system import files
 from octavo.system.files import DamagedError, map_arrays, write_arrays
 
 N_HEADS, N_ROWS, HEAD_DIM = 6, 2000, 64
@@ -55,7 +56,7 @@ def test_heads_that_streamed_have_no_place_among_the_keys(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system counts no bytes")
 def test_the_keys_of_a_head_are_all_that_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(np, "memmap", None)  # the system reads more around what is mapped, and does not count it
+    monkeypatch.setattr(files, "MappedFile", None)  # the system reads more around what is mapped, and does not count it
     write_layer(tmp_path, 0, layer_of())
     before = n_read()
     keys, order = read_keys(tmp_path, 0, 2)

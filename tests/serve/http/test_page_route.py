@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from urllib.parse import urljoin
+
+from helpers.page_server import behind
 
 from octavo.serve.http import page_route as page_module
 from octavo.serve.http.access import Access
@@ -43,3 +47,19 @@ def test_the_real_server_has_the_page_and_asks_no_key_for_it():
     assert [client.get(path).status_code for path in ("/", "/page/page.js", "/page/base.css")] == [200, 200, 200]
     assert client.get("/page/").status_code == 404
     assert client.get("/v1/files").status_code == 401
+
+
+def test_the_page_works_behind_a_path_of_a_proxy():
+    from starlette.applications import Starlette
+    from starlette.testclient import TestClient
+
+    client = TestClient(behind(Starlette(routes=page_module.routes), "/octavo"))
+    index = client.get("/octavo/").text
+    addresses = re.findall(r"""(?:href|src)="(?!data:|#)([^"]+)""", index)
+    assert {"page/page.js", "page/base.css"} < set(addresses)
+    assert [client.get(urljoin("/octavo/", address)).status_code for address in addresses] == [200] * len(addresses)
+    for file in page_module.FOLDER.glob("*.js"):
+        script = file.read_text()
+        assert re.findall(r"""["'`]/(?:v1|page|props|api|health)\b""", script) == [], file.name
+        for module in re.findall(r"""^import .*"(.+)";$""", script, re.M):
+            assert client.get(urljoin(f"/octavo/page/{file.name}", module)).status_code == 200

@@ -117,7 +117,7 @@ def test_names_of_folders():
 def test_damaged_facts_about_an_upload_leave_the_upload(tmp_path):
     folder = UploadFolder(tmp_path)
     folder.store("file-1", "a.txt", b"text")
-    folder.add_folder("file-1", "papers")
+    folder.note_upload("file-1", "a.txt", "papers")
     (tmp_path / "file-1" / ".about.json").write_text("{")
     again = UploadFolder(tmp_path)
     assert list(again.folders_of("file-1")) == []

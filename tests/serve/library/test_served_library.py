@@ -1,17 +1,23 @@
 """Documents of a server: uploaded, read once, asked, and removed."""
 
 import asyncio
+import errno
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from helpers.served import serving
 
 import octavo
+from octavo.documents.document import Document
+from octavo.documents.ocr.recognised_pages import RecognisedFile, recognised_pages
+from octavo.library.text_store import TextStore
 from octavo.serve.http.requests import connected
 
 QUESTION = "What did the keeper write?"
+FEW_WORDS = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 3}
 
 
 def text_of(number, n=12):
@@ -355,5 +361,62 @@ def test_a_reading_stops_no_answer(served):
     assert answer["usage"]["completion_tokens"] == 30
     late = time.monotonic() + 60
     while served.client.get(f"/v1/files/{file['id']}").json()["status"] == "processing":
+        assert time.monotonic() < late
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("how", ["fails", "is removed"])
+def test_an_upload_that_fails_or_goes_forgets_its_own_text_alone(served, tmp_path, how):
+    """Files that are not there now may be on a drive that is not connected."""
+    absent = tmp_path / "drive" / "scan.pdf"
+    pages = recognised_pages(make=True)
+    pages.add("hash", 0, "eng", b"recognised")
+    pages.note(str(absent), 1, 2, RecognisedFile("hash", True, 3))
+    with TextStore(served.server.library.folder / "texts.sqlite") as store:
+        store.add(Document("The keeper saw ships.", name="scan.pdf", path=str(absent), mtime_ns=1, n_bytes=2))
+    if how == "fails":
+        assert served.read("noise.pdf", b"%PDF-1.4 nothing")["status"] == "error"
+    else:
+        file, other = (served.read(f"{name}.txt", text_of(len(name)).encode()) for name in ("forgotten", "kept"))
+        served.post("/v1/chat/completions", **FEW_WORDS, document=[file["id"], other["id"]], reads="excerpts")
+        assert served.client.delete(f"/v1/files/{file['id']}").json()["deleted"]
+    with TextStore(served.server.library.folder / "texts.sqlite") as store:
+        sources = store.sources()
+    assert str(absent) in sources
+    assert str(absent) in pages.sources()
+    assert pages.of("hash") == {0: b"recognised"}
+    assert not [source for source in sources if "noise" in source or "forgotten" in source]
+
+
+def test_a_refused_upload_leaves_nothing(served, monkeypatch):
+    def is_full(path, data):
+        with open(path, "wb") as file:
+            file.write(data[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    uploads = served.server.library.folder / "uploads"
+    before = sorted(uploads.rglob("*"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", is_full)
+        response = served.client.post("/v1/files", files={"file": ("large.txt", text_of(31).encode())})
+    assert response.status_code >= 400
+    assert "No space left on device" in response.text
+    assert sorted(uploads.rglob("*")) == before
+    assert served.read("large.txt", text_of(31).encode())["status"] == "processed"
+
+
+def test_an_upload_that_comes_while_another_one_ends_is_read(served, monkeypatch):
+    documents = served.server.documents
+    know_all, came = documents.know_all, []
+
+    def and_another_one_comes():
+        if not came:
+            came.append(served.upload("meanwhile.txt", text_of(42).encode())["id"])
+        know_all()
+
+    monkeypatch.setattr(documents, "know_all", and_another_one_comes)
+    served.read("first.txt", text_of(41).encode())
+    late = time.monotonic() + 60
+    while not came or served.client.get(f"/v1/files/{came[0]}").json()["status"] == "processing":
         assert time.monotonic() < late
         time.sleep(0.1)

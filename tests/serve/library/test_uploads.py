@@ -216,6 +216,26 @@ def test_a_server_that_may_not_start_processes_tells_so(own, monkeypatch):
     )
 
 
+def test_an_upload_that_lacked_memory_or_disk_keeps_its_file(own, queue):
+    own.hold()
+    file, _ = upload(own, queue)
+    [queued] = queue.uploads(own.server.library.folder)
+    queue.fail(queued, "Memory ran out.", may_succeed=True)
+    wait_until(lambda: status(own, file) == "error")
+    time.sleep(1)  # a few looks at the queue
+    assert queued.file.read_bytes() == LONG
+    assert own.client.get(f"/v1/files/{file}").json()["status_details"] == "Memory ran out."
+    own.let_go()
+    assert own.read("ships.txt", LONG)["status"] == "processed"
+    assert queue.uploads(own.server.library.folder) == []
+
+
+def test_an_upload_that_cannot_be_read_leaves_no_file(own, queue):
+    file = own.read("noise.pdf", b"%PDF-1.4 nothing")
+    assert file["status"] == "error"
+    wait_until(lambda: not list(own.server.library.folder.glob("uploads/*/noise.pdf")))
+
+
 def test_a_queue_of_an_older_octavo_gains_what_it_lacks(queue):
     queue.folder.mkdir(parents=True)
     with closing(sqlite3.connect(queue.folder / "queue.sqlite")) as database, database:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers.browser import set_size
 from helpers.page_server import QUOTE
 
 
@@ -150,19 +151,21 @@ def test_an_answer_that_a_reload_cut_off_is_called_stopped(window, server, repor
     assert "word word" in window.text(".answer .text")
 
 
-def test_markdown_is_shown_as_paragraphs_lists_code_and_bold(window, server, report):
+OUTLINE = (
+    "const draw = (e) => e.nodeType === 3 ? e.data :"
+    "  `<${e.tagName.toLowerCase()}>` + [...e.childNodes].map(draw).join('') + '/';"
+    "return [...document.querySelector('.answer .text').childNodes].map(draw)"
+)
+
+
+def test_markdown_is_shown_as_headings_paragraphs_lists_code_and_bold(window, server, report):
     server.answer = (
         "## Head\n\nFirst **bold** and `co<b>de`, 2 ** 3 ** 4.\nsame  paragraph\n\n"
         "- one\n  - inner\n- two\n\n3. three\n4. four\n\n```py\nx = 1  # **no**\n\ny\n```\nEnd"
     )
     window.ask("Show all.")
-    outline = window.js(
-        "const draw = (e) => e.nodeType === 3 ? e.data :"
-        "  `<${e.tagName.toLowerCase()}>` + [...e.childNodes].map(draw).join('') + '/';"
-        "return [...document.querySelector('.answer .text').childNodes].map(draw)"
-    )
-    assert outline == [
-        "<p><strong>Head//",
+    assert window.js(OUTLINE) == [
+        "<h5>Head/",
         "<p>First <strong>bold/ and <code>co<b>de/, 2 ** 3 ** 4.\nsame  paragraph/",
         "<ul><li>one<ul><li>inner///<li>two//",
         "<ol><li>three/<li>four//",
@@ -170,6 +173,39 @@ def test_markdown_is_shown_as_paragraphs_lists_code_and_bold(window, server, rep
         "<p>End/",
     ]
     assert window.js("return document.querySelector('.answer ol').start") == 3
+
+
+def test_tables_italics_and_headings_are_drawn(window, server, report):
+    server.answer = (
+        "# Ships ##\nOf *May* and _June_, *both **loud***; a*b*c, snake_case_name, 2 * 3 * 4.\n"
+        "| Ship | Seen |\n|:-----|-----:|\n| *Petrel* | 90 | more\n| a \\| b |\n\n"
+        "Not | a table\n\n#hashtag\n###### Last"
+    )
+    window.ask("Show all.")
+    assert window.js(OUTLINE) == [
+        "<h4>Ships/",
+        "<p>Of <em>May/ and <em>June/, <em>both <strong>loud//; a*b*c, snake_case_name, 2 * 3 * 4./",
+        "<table><thead><tr><th>Ship/<th>Seen///<tbody><tr><td><em>Petrel//<td>90//<tr><td>a | b////",
+        "<p>Not | a table/",
+        "<p>#hashtag/",
+        "<h6>Last/",
+    ]
+    set_size(window.driver, 360, 700)
+    assert not window.is_scrolled_sideways()
+
+
+def test_only_addresses_of_the_web_are_links(window, server, report):
+    wrong = ["javascript:alert(1)", "data:text/html,x", "/v1/files", "report.txt", "JaVaScRiPt:x", "//evil"]
+    server.answer = "[ship **log**](https://example.org/a?b=<c>) " + " ".join(f"[x]({each})" for each in wrong)
+    window.ask("Where?")
+    assert window.texts(".answer .text a") == ["ship log"]
+    link = window.find(".answer .text a")
+    assert [link.get_attribute(name) for name in ("href", "title", "target", "rel")] == [
+        *["https://example.org/a?b=%3Cc%3E"] * 2,
+        "_blank",
+        "noopener noreferrer",
+    ]
+    assert all(f"[x]({each})" in window.text(".answer .text") for each in wrong)
 
 
 def test_the_reading_of_a_prompt_is_shown(window, server, report):

@@ -1,0 +1,159 @@
+"""What became of a file: it is as it was when its text was taken, it has changed, or it is gone."""
+
+import os
+
+import pytest
+
+from octavo.documents import extract as extracting
+from octavo.documents.extract import extract_document
+from octavo.library.file_state import CHANGED, GONE, SAME, state_of_file, state_of_version
+from octavo.library.source_text import SourceFile
+from octavo.library.text_store import TextStore
+from octavo.runtime.store.manifest import file_entries
+from octavo.runtime.store.model_library import hash_text
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "plan.txt"
+    path.write_text("The code is ALPHA.")
+    return path
+
+
+def write_quietly(path, text):
+    """Write a file, and put its time back."""
+    status = path.stat()
+    path.write_text(text)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def described(document):
+    return {"sha256": hash_text(document.text), **file_entries(document.version)}
+
+
+def touched(path):
+    os.utime(path, (1, 1))
+
+
+def restored(path):
+    content = path.read_bytes()
+    path.write_text("Something else.")
+    path.write_bytes(content)
+
+
+def copied_over(path):
+    copy = path.with_name("copy")
+    copy.write_bytes(path.read_bytes())
+    copy.replace(path)
+
+
+def changed(path):
+    path.write_text("The code is OMEGA, or so.")
+
+
+def changed_quietly(path):
+    write_quietly(path, "The code is OMEGA.")
+
+
+def replaced_quietly(path):
+    status, other = path.stat(), path.with_name("other")
+    other.write_text("The code is OMEGA.")
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(path)
+
+
+def removed(path):
+    path.unlink()
+
+
+def made_a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+STATES = {
+    touched: SAME,
+    restored: SAME,
+    copied_over: SAME,
+    changed: CHANGED,
+    changed_quietly: CHANGED,
+    replaced_quietly: CHANGED,
+    removed: GONE,
+    made_a_folder: GONE,
+}
+
+
+@pytest.mark.parametrize(("what", "state"), STATES.items(), ids=[each.__name__ for each in STATES])
+def test_the_state_of_a_file(file, what, state):
+    document = extract_document(file)
+    assert state_of_version(document.version) == SAME
+    what(file)
+    assert state_of_version(document.version) == state
+    assert state_of_file(described(document)) == state
+
+
+def test_a_manifest_of_an_older_octavo_has_time_and_size_only(file):
+    document = extract_document(file)
+    entries = {name: value for name, value in described(document).items() if name not in ("mark", "content")}
+    changed_quietly(file)
+    assert state_of_file(entries) == SAME  # they match, and nothing else is known
+    touched(file)
+    assert state_of_file(entries) == CHANGED
+    file.write_text("The code is ALPHA.")
+    assert state_of_file(entries) == SAME  # its text is compared
+
+
+def test_the_version_is_that_of_the_bytes_that_were_read(file, monkeypatch):
+    """The file is saved while its text is taken from it."""
+    take = extracting._extract
+
+    def saved_meanwhile(*arguments):
+        changed(file)
+        return take(*arguments)
+
+    monkeypatch.setattr(extracting, "_extract", saved_meanwhile)
+    document = extract_document(file)
+    assert document.text == "The code is ALPHA."
+    assert state_of_version(document.version) == CHANGED
+    monkeypatch.undo()
+    assert state_of_version(extract_document(file).version) == SAME
+
+
+def test_a_file_that_is_saved_while_it_is_read_is_read_again(file, monkeypatch):
+    read, texts = extracting._all_of, iter(["The code is BETA.", "The code is GAMMA."])
+
+    def saved_meanwhile(*arguments):
+        content = read(*arguments)
+        if text := next(texts, None):
+            file.write_text(text)
+        return content
+
+    monkeypatch.setattr(extracting, "_all_of", saved_meanwhile)
+    document = extract_document(file)
+    assert document.text == "The code is GAMMA."
+    assert state_of_version(document.version) == SAME
+
+
+def test_a_file_that_never_rests_counts_as_changed(file, monkeypatch):
+    read, n_saved = extracting._all_of, 0
+
+    def saved_meanwhile(*arguments):
+        nonlocal n_saved
+        content, n_saved = read(*arguments), n_saved + 1
+        file.write_text(f"The code is {n_saved}.")
+        return content
+
+    monkeypatch.setattr(extracting, "_all_of", saved_meanwhile)
+    document = extract_document(file)
+    assert document.text == f"The code is {n_saved - 1}."
+    assert state_of_version(document.version) == CHANGED
+
+
+def test_a_kept_text_is_of_its_version(file, tmp_path):
+    source = SourceFile(file)
+    with TextStore(tmp_path / "texts.sqlite") as store:
+        kept = store.add(source.extract())
+        assert store.find(source.version).number == kept.number
+        changed_quietly(file)
+        assert store.find(source.version) is None
+        assert store.add(source.extract()).number > kept.number
