@@ -42,6 +42,6 @@ def needs_whole(question: str) -> bool:
     return _WHOLE.search(question) is not None or any(
         re.search(later, line[first.end() :], re.IGNORECASE)
         for line in question.split("\n")
-        for begun, later in _FOLLOWED
-        if (first := re.search(begun, line, re.IGNORECASE)) is not None
+        for word, later in _FOLLOWED
+        if (first := re.search(word, line, re.IGNORECASE)) is not None
     )

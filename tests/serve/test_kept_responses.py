@@ -3,12 +3,12 @@
 import pytest
 
 from octavo.serve import kept_responses
-from octavo.serve.kept_responses import KeptResponse, KeptResponses
+from octavo.serve.kept_responses import Item, KeptResponse, KeptResponses
 from octavo.serve.request_error import RequestError
 
 
 def response(number, **more):
-    return KeptResponse({"id": f"resp_{number}", **more}, [{"role": "user", "content": "Hello."}], [])
+    return KeptResponse({"id": f"resp_{number}", **more}, [Item.of({"role": "user", "content": "Hello."})], [], [])
 
 
 @pytest.mark.parametrize("field", ["tools", "instructions", "output", "metadata"])
