@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .api import Collection, Document, index_documents, open_document, open_documents, open_next, open_session
+    from .api import Collection, Document, open_document, open_documents, open_next, open_session
     from .ask.answer.answer import Answer, Timing
     from .ask.session import Session
     from .ask.sources.find_sources import Passage
     from .errors import OctavoError
+    from .library.batch.index_documents import index_documents
     from .library.batch.index_result import NotIndexed
     from .progress import Progress, ShownProgress
     from .runtime.llama import Llama
@@ -51,8 +52,9 @@ __all__ = [
 
 #: The module of each name. Importing it takes llama.cpp and Numba, which `octavo --help` does without.
 _MODULES = {
-    **dict.fromkeys(("index_documents", "open_document", "open_documents", "open_next", "open_session"), ".api"),
+    **dict.fromkeys(("open_document", "open_documents", "open_next", "open_session"), ".api"),
     **dict.fromkeys(("Collection", "Document"), ".api"),
+    "index_documents": ".library.batch.index_documents",
     "NotIndexed": ".library.batch.index_result",
     **dict.fromkeys(("Answer", "Timing"), ".ask.answer.answer"),
     "Session": ".ask.session",

@@ -12,20 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from .ask.context.context_chooser import open_chooser
 from .ask.session import Session
 from .ask.sources.retrieval_heads import source_heads
 from .library.background.computing import computing
-from .library.batch.index_documents import index_collection
-from .library.batch.index_result import folders_of
-from .library.batch.job import ReadingJob
 from .library.expand_paths import absolute, check_existence, documents_of, names_many
 from .library.file_texts import FileTexts
 from .library.open_index import Indexer
 from .library.source_text import SourceFile
-from .progress import Progress, ProgressOfMany, Silent, before_many, of_many
+from .progress import BeforeMany, Progress, ProgressOfMany, Silent, of_many
 from .runtime.llama import Llama
 from .runtime.load_model import Notice, load, locate_model
 from .runtime.methods import DEFAULT_ATTENTION
@@ -87,7 +83,7 @@ class Opening:
 
     def extracted(self, snapshot: LibrarySnapshot) -> FileTexts:
         """Return the texts of the files. A single one is extracted now, and refused before a model is loaded."""
-        texts = FileTexts(snapshot.library, before_many(self._progress), self._asking.reading.n_jobs)
+        texts = FileTexts(snapshot.library, BeforeMany(self._progress), self._asking.reading.n_jobs)
         if len(self._files) == 1:
             texts.check(self._files[0], snapshot)
         return texts
@@ -284,57 +280,3 @@ def open_session(
     settings, library = locate_model(ModelSettings.of(model), notice)
     llama = load(settings, library, Attention.of(attention), notice)
     return Session(llama, sampling, system_prompt, library=library, notice=notice)
-
-
-def index_documents(
-    paths: Iterable[AnyPath],
-    model: AnyPath | ModelSettings | None = None,
-    *,
-    attention: str | Attention = DEFAULT_ATTENTION,
-    reading: ReadSettings = ReadSettings(),
-    n_jobs: int = 1,
-    scheduler: str | None = None,
-    progress: Progress | ProgressOfMany | None = None,
-) -> list[Path]:
-    """Index documents, so that they open at once later. Documents with an index keep it.
-
-    A document that cannot be indexed does not stop the others.
-
-    Parameters
-    ----------
-    paths : iterable of path
-        Documents, folders and patterns, as `open_documents` takes them.
-    attention : str or Attention
-        The attention of later questions. Most attentions share an index; some parameters, such as the number of
-        centroids, make another.
-    n_jobs : int
-        Number of documents to read at the same time, each in a process of its own. They share the threads.
-    scheduler : str, optional
-        Address of a Dask cluster's scheduler, such as "tcp://10.0.0.5:8786": its workers read the documents
-        (docs/library.md).
-    progress : Progress or ProgressOfMany, optional
-        Receives progress and notices. A `Progress` receives one document after another, or the number of finished ones
-        if several are read at the same time; a `ProgressOfMany` receives both.
-
-    Returns
-    -------
-    list of Path
-        The folder of each index, in the order of the documents: of one longer than the context, those of its parts.
-
-    Raises
-    ------
-    NotIndexed
-        Some documents cannot be indexed; the others are. Its `outcomes` have the reason or the folders of each.
-    OctavoError
-        The model cannot be used, a setting is out of range, or a folder has no documents.
-    """
-    progress = progress or Silent()
-    outcomes = index_collection(
-        paths,
-        ReadingJob(ModelSettings.of(model), Attention.of(attention), reading),
-        progress,
-        progress.notice,
-        n_jobs=n_jobs,
-        scheduler=scheduler,
-    )
-    return folders_of(outcomes)

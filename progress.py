@@ -236,13 +236,8 @@ def of_many(progress: Progress | ProgressOfMany, n_at_once: int) -> ProgressOfMa
     return _InTurn(progress) if n_at_once == 1 else _Counted(progress)
 
 
-def before_many(progress: ProgressOfMany) -> Progress:
-    """Return a progress for tasks that come before the work on many documents, such as recognising scanned pages."""
-    return _BeforeMany(progress)
-
-
-class _BeforeMany(Progress):
-    """Report each task as that of a single document."""
+class BeforeMany(Progress):
+    """Report tasks that come before the work on many documents, such as recognising pages: each as a document's."""
 
     def __init__(self, many: ProgressOfMany) -> None:
         self._many = many

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from ..errors import OctavoError
+from ..library.background.computing import computing
 
 _Part = TypeVar("_Part")
 
@@ -59,6 +60,6 @@ class OneThread:
                 self._uses = [other for other in self._uses if other is not use]
 
     def drawn(self, answer: Generator[_Part, None, None]) -> Generator[_Part, None, None]:
-        """Yield the parts of an answer, and hold the conversation from the first one to the last."""
-        with self.held(answer):
+        """Yield the parts of an answer. Meanwhile hold the conversation, and halt the background reader."""
+        with self.held(answer), computing():
             yield from answer

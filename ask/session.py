@@ -9,15 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
-from ..documents.extract import STANDARD_INPUT
+from ..documents.document import STANDARD_INPUT
 from ..errors import OctavoError, PromptError
-from ..library.background.computing import computing
-from ..prompts.thinking import Thinking
-from ..prompts.thought_form import Thoughts
+from ..library.question_words import asks_about_whole
+from ..prompts.thought_form import Thinking, Thoughts
 from ..prompts.thought_splitter import Part
 from ..runtime.llama import Llama
-from ..runtime.methods import DEFAULT_ATTENTION
-from ..runtime.methods.attention import Attention
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.sequences.sequence import n_common
 from ..runtime.store.model_library import Library
@@ -26,15 +23,13 @@ from ..system.threads import release_threads
 from ..system.working_time import working_time
 from .answer.answer import Answer
 from .answer.generated_answer import GeneratedAnswer
-from .answer.grounding import unfounded
-from .answer.notices import notices_of_changed, notices_of_end, notices_of_unfounded
+from .answer.notices import notices_of_budget, notices_of_changed, notices_of_end, notices_of_unfounded, unfounded
 from .chats.chat_file import Conversation, Kind, OtherText, Turn
 from .chats.history import History, Message
 from .chats.saved_chats import ChatFiles, keep_texts_of_others, last_of
 from .context.answer_context import Context, Rest, at_once
 from .context.context_chooser import ContextChooser
 from .one_thread import OneThread
-from .search.question_kinds import asks_about_whole
 from .search.ranking import Candidate
 from .sources.find_sources import Passage
 
@@ -105,7 +100,7 @@ class Session:
         if sampling.seed is not None:
             llama.set_seed(sampling.seed)
         if chooser is None or self._context is not None:
-            self._warn_of_budget(self.n_document or llama.n_ctx())
+            self._warn_of_budget()
         release_threads()  # the first question may come from another thread
 
     def think(self, think: bool | None) -> None:
@@ -155,7 +150,7 @@ class Session:
     @property
     def has_one_context(self) -> bool:
         """Return whether all questions are answered from the same text."""
-        return self._chooser is None or self._chooser.is_settled(self._context)
+        return self._chooser is None or (self._context is not None and self._context.serves_all)
 
     @property
     def n_tokens(self) -> int:
@@ -218,19 +213,10 @@ class Session:
         """
         return self._thread.drawn(self._answer(question))
 
-    def _answer(self, question: str, is_again: bool = False) -> Generator[Part, None, None]:
-        with computing():
-            began = working_time()
-            if not is_again and not self._closed and question.strip():
-                self._choose_context(question)
-            yield from self._drawn(question, began)
-
-    def _choose_context(self, question: str) -> None:
-        if self._chooser is None or self.has_one_context:
-            return
+    def _choose_context(self, chooser: ContextChooser, question: str) -> None:
         llama, asked_before = self.llama, self._history.last_question if self._history is not None else ""
         with llama.context.unrecorded(), self._restoring() as before:  # the search is not part of the answer
-            context = at_once(self._chooser.choose(question, asked_before, filter(None, [self._context])))
+            context = at_once(chooser.choose(question, asked_before, filter(None, [self._context])))
             llama.reset()
             if self._context is not None and context.key == self._context.key:
                 llama.attach(context.index)
@@ -247,19 +233,26 @@ class Session:
             likeliest = f"{context.documents[0].name}, which the question is about"
             raise OctavoError(f"The conversation does not fit after {likeliest}: /clear forgets it.")
         self.n_document, self._context = llama.n_tokens, context
-        self._warn_of_budget(llama.n_tokens)
+        self._warn_of_budget()
         llama.prefill(tokens)
         self._last = None  # its place in the context has moved
 
-    def _warn_of_budget(self, n_tokens: int) -> None:
-        """Send a warning, once, if an attention that the user chose cannot keep its budget over some tokens."""
-        if self._warn is None or self.llama.attention == Attention.parse(DEFAULT_ATTENTION):
-            return
-        if warning := self.llama.context.cache.budget_warning(n_tokens):
-            self._warn(f"Note: {warning}")
+    def _warn_of_budget(self) -> None:
+        """Send a warning, once, if an attention that the user chose cannot keep its budget over the context."""
+        warning = notices_of_budget(self.llama.attention, self.llama.context.cache) if self._warn is not None else None
+        if self._warn is not None and warning:
+            self._warn(f"Note: {warning['budget']}")
             self._warn = None
 
-    def _drawn(self, question: str, began: float) -> Generator[Part, None, None]:
+    def _answer(self, question: str, is_again: bool = False) -> Generator[Part, None, None]:
+        """Choose the context of an answer, unless the question is asked again, and draw the answer."""
+        began = working_time()
+        if self._closed:
+            raise OctavoError("This conversation is closed: open it again.")
+        if not question.strip():
+            raise OctavoError("The question is empty.")
+        if not is_again and self._chooser is not None and not self.has_one_context:
+            self._choose_context(self._chooser, question)
         self._check_document()
         unread, tokens = self._unread, self._question_tokens(question)
         llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
@@ -276,14 +269,7 @@ class Session:
             self._check_document()
         finally:
             if (answer := generated.answer()) is not None:
-                found = self._unfounded(answer.text, question)
-                said = notices_of_end(generated.stream, self.n_ctx, not self.thinking.is_off)
-                said |= notices_of_unfounded(found)
-                said |= notices_of_changed(() if self._context is None else self._context.documents)
-                share = None if self._context is None else self._context.share
-                self.answer = replace(answer, read=share, unfounded=found, notices=said)
-                if self._history is not None:
-                    self._history.answer(answer.text, answer.reasoning, generated.tokens)
+                self._take(answer, generated, question)
             if llama.n_tokens < generated.start:  # stopped while it read the question: undo the question
                 llama.rewind(turn.start)
                 self._unread = turn.unread
@@ -294,13 +280,20 @@ class Session:
                 self._unread = generated.unread()
             release_threads()
 
-    def _unfounded(self, answer: str, question: str) -> list[str]:
-        if not self.n_document:
-            return []
-        messages = self._history.messages if self._history else []
-        asked = [message["content"] for message in messages if message["role"] == "user"]
-        document = map(self.llama.piece, self.llama.input_ids[: self.n_document].tolist())
-        return unfounded(answer, [self.system, question, *asked], document)
+    def _take(self, answer: Answer, generated: GeneratedAnswer, question: str) -> None:
+        """Keep an answer in the conversation, with notices about it."""
+        llama, history, found = self.llama, self._history, list[str]()
+        if self.n_document:
+            asked = [] if history is None else [said["content"] for said in history.messages if said["role"] == "user"]
+            document = map(llama.piece, llama.input_ids[: self.n_document].tolist())
+            found = unfounded(answer.text, [self.system, question, *asked], document)
+        said = notices_of_end(generated.stream, llama.n_ctx(), not self.thinking.is_off)
+        said |= notices_of_unfounded(found)
+        said |= notices_of_changed(() if self._context is None else self._context.documents)
+        share = None if self._context is None else self._context.share
+        self.answer = replace(answer, read=share, unfounded=found, notices=said)
+        if history is not None:
+            history.answer(answer.text, answer.reasoning, generated.tokens)
 
     def regenerate(self) -> Generator[str, None, None]:
         """Answer the last question anew, piece by piece as `stream` does. The old answer is forgotten.
@@ -361,48 +354,40 @@ class Session:
         return [replace(passage, document=str(document.path)) for document, passage in found]
 
     def _check_document(self) -> None:
-        if not self._closed and (document := self.llama.context.cache.document) is not None:
+        if (document := self.llama.context.cache.document) is not None:
             document.check()
 
     def _question_tokens(self, question: str) -> list[int]:
-        if self._closed:
-            raise OctavoError("This conversation is closed: open it again.")
-        if not question.strip():
-            raise OctavoError("The question is empty.")
-        tokens, n_kept, history = self._after_context(question)
+        """Return the tokens of a question that the model has not evaluated. Go back to the tokens before them.
+
+        The context holds more tokens than that if the template now writes an earlier answer in another way.
+        """
+        llama, history, tokens = self.llama, self._history and self._history.asked(question), list[int]()
+        if history is not None and self.prompt.has_template:
+            with suppress(PromptError):
+                tokens = self.prompt.tokens(history.messages, written=history.spoken)
+        if tokens:
+            n_same = n_common(llama.sequence.tokens[self.n_document :], tokens[:-1])
+            tokens, n_kept = tokens[n_same:], self.n_document + n_same
+        else:
+            n_kept, is_first = llama.n_tokens, llama.n_tokens == self.n_document
+            asked = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)
+            tokens = self._unread + asked
         n_tokens = n_kept + len(tokens)
-        if n_tokens >= self.llama.longest:
+        if n_tokens >= llama.longest:
             raise OctavoError(
-                f"The question does not fit: {n_tokens:,} tokens, and the context holds "
-                f"{self.llama.longest:,}. Use /clear to forget the conversation, or give a larger context with `n_ctx`."
+                f"The question does not fit: {n_tokens:,} tokens, and the context holds {llama.longest:,}. Use /clear "
+                "to forget the conversation, or give a larger context with `n_ctx`."
             )
-        if n_kept < self.llama.n_tokens:
-            self.llama.rewind(n_kept)
+        if n_kept < llama.n_tokens:
+            llama.rewind(n_kept)
         self._history = history
         return tokens
 
-    def _after_context(self, question: str) -> tuple[list[int], int, History | None]:
-        """Return the tokens of a question that the model has not evaluated, and the number of tokens before them.
-
-        The context holds more tokens than that if the template now writes an earlier answer in another way. The history
-        with the question comes third.
-        """
-        llama, history = self.llama, None if self._history is None else self._history.copy()
-        if history is not None:
-            history.ask(question)
-            if self.prompt.has_template:
-                with suppress(PromptError):
-                    tokens = history.tokens(self.prompt)
-                    n_same = n_common(llama.sequence.tokens[self.n_document :], tokens[:-1])
-                    return tokens[n_same:], self.n_document + n_same, history
-        is_first = llama.n_tokens == self.n_document
-        asked = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)
-        return self._unread + asked, llama.n_tokens, history
-
-    def conversation(self) -> Conversation:
-        """Return a copy of the questions and answers so far."""
+    def conversation(self, with_rows: bool = True) -> Conversation:
+        """Return a copy of the questions and answers so far, perhaps without keys and values."""
         history = self._history and self._history.copy()
-        return Conversation.of(self.llama, self.n_document, self._unread, self._last, history)
+        return Conversation.of(self.llama, self.n_document, self._unread, self._last, history, with_rows)
 
     def resume(self, conversation: Conversation) -> None:
         """Resume a conversation in place of this one, which stays if the resumption fails.
@@ -493,7 +478,7 @@ class Session:
         has_tokens = self.llama.n_tokens > self.n_document
         return has_tokens or bool(self._history and self._history.messages)
 
-    def save(self, name: str, kind: Kind = "named") -> Path:
+    def save(self, name: str, kind: Kind = "named", with_rows: bool = True) -> Path:
         """Save the conversation with its keys and values, so that `load` resumes it at once.
 
         Parameters
@@ -502,6 +487,8 @@ class Session:
             A name, or the path of a file. A conversation of this name is replaced.
         kind : {"named", "chat", "question"}
             Who keeps it. Of a single question only the texts are kept.
+        with_rows : bool
+            Whether to keep keys and values. Without them `load` reads the texts again.
 
         Returns
         -------
@@ -513,13 +500,13 @@ class Session:
         OctavoError
             The file cannot be written.
         """
-        with self._thread.held(ends_answer=False):
-            conversation = self.conversation()
         if kind == "question" or self.rest != "indexed":  # passages depend on the question, so rows are of no use
-            conversation = replace(conversation, rows=[], states=())
+            with_rows = False
+        with self._thread.held(ends_answer=False):
+            conversation = self.conversation(with_rows)
         return ChatFiles(self.llama, self.library).save(name, conversation, self.about, kind)
 
-    def keep(self, name: str | None = None, kind: Kind = "chat") -> str | None:
+    def keep(self, name: str | None = None, kind: Kind = "chat", with_rows: bool = True) -> str | None:
         """Save the conversation as the last one about its documents, if it can be continued. Return its name.
 
         Parameters
@@ -529,6 +516,8 @@ class Session:
             replaces the last one about the same documents.
         kind : {"chat", "question"}
             Who keeps it: `chat`, or `ask`. What the user named stays so.
+        with_rows : bool
+            As of `save`.
 
         Raises
         ------
@@ -539,7 +528,7 @@ class Session:
             return None
         folder = self.library.folder
         name, kind = last_of(folder, self.about, name, kind)
-        self.save(name, kind)
+        self.save(name, kind, with_rows)
         if kind == "chat":
             keep_texts_of_others(folder, self.about, name)
         return name

@@ -29,7 +29,7 @@ import numpy as np
 from write_mixed_documents import Asked, write_documents
 
 import octavo
-from octavo.ask.answer.grounding import unfounded
+from octavo.ask.answer.notices import unfounded
 from octavo.ask.context.document_set import DocumentSet
 from octavo.ask.context.passages import PassageFinder
 from octavo.ask.search.word_scores import WordScores

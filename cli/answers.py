@@ -1,21 +1,23 @@
-"""Show answers, as text or JSON, with notices about them."""
+"""Show answers, as text or JSON, with notices about them and their sources."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .fitting import columns_of, wrapped
 from .render import ThoughtPrinter, as_json, notice, print_json, signs_of_life, stream
 from .sampling import SHOW
-from .show_sources import show_sources, sources_as_json
 
 if TYPE_CHECKING:
-    from ..ask.answer.answer import Basis
+    from ..ask.answer.answer import ContextShare
     from ..ask.session import Session
+    from ..ask.sources.find_sources import Passage
     from ..prompts.thought_splitter import Part
 
 TEXT, JSON, JSON_LINES = "text", "json", "jsonl"
@@ -29,6 +31,19 @@ _OPTIONS = {
 
 #: Documents whose names follow an answer from passages.
 _NAMED = 3
+
+#: Printed for an answer whose tokens attended to no part of the document in particular.
+NONE = "Not from the document: the answer attended nothing of it in particular."
+
+#: Columns at which a quote wraps if the terminal is wider, and its indentation.
+_WIDEST, _INDENT = 100, "   "
+
+
+def sources_option(command: Any) -> Any:
+    """Declare --sources."""
+    return click.option("--sources", is_flag=True, help="List the passages of the document that an answer comes from.")(
+        command
+    )
 
 
 def show_answer(
@@ -100,7 +115,7 @@ def _with_thoughts(parts: Iterable[Part]) -> Iterator[str]:
 
 def say_if_no_switch(session: Session) -> None:
     """Print a notice if thinking should be off, and the model's template cannot turn it off."""
-    from ..prompts.thinking import NO_SWITCH
+    from ..prompts.thought_form import NO_SWITCH
 
     if session.thinking.has_no_switch:
         notice(f"Note: {NO_SWITCH}")
@@ -131,7 +146,7 @@ def say_which(session: Session) -> None:
     notice(f"(From {read}.{_what_next(session, basis)})")
 
 
-def _what_next(session: Session, basis: Basis) -> str:
+def _what_next(session: Session, basis: ContextShare) -> str:
     """Return how to have the rest of a text read, as a sentence."""
     if session.needs_whole:
         is_part = basis.kind == "part" and not basis.is_begun
@@ -142,6 +157,31 @@ def _what_next(session: Session, basis: Basis) -> str:
     if session.rest == "being read":
         return " The rest is being read: ask again, or `octavo index` waits for it."
     return " `octavo index` reads the rest."
+
+
+def show_sources(session: Session, err: bool) -> None:
+    """Print the sources of the last answer, on stderr with `err`; on a terminal the quotes stand out."""
+    found = session.sources()
+    if not found:
+        click.echo(NONE, err=err)
+    columns = columns_of(sys.stderr if err else sys.stdout)
+    width = min(columns or _WIDEST, _WIDEST)
+    for number, passage in enumerate(found, 1):
+        header = f"{number}. {_place(passage)} ({passage.share:.0%} of the attention)"
+        click.echo(wrapped(header, columns and width, _INDENT), err=err)
+        quote = f"{_INDENT}{' '.join(passage.quote.split())}"
+        click.secho(wrapped(quote, width, _INDENT), err=err, fg="yellow")
+
+
+def _place(passage: Passage) -> str:
+    page = f"page {passage.page}" if passage.page else ""
+    name = Path(passage.document).name if passage.document else ""
+    return ", ".join(filter(None, (name, page, passage.heading, f"line {passage.line:,}")))
+
+
+def sources_as_json(session: Session) -> list[dict[str, Any]]:
+    """Return the sources of the last answer for programs."""
+    return [passage.as_json() for passage in session.sources()]
 
 
 def documents_as_json(session: Session) -> dict[str, Any]:

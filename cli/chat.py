@@ -13,12 +13,20 @@ import click
 
 from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
-from .answers import JSON_LINES, TEXT, say_if_no_switch, show_answer
-from .open_conversation import is_collection, open_session, reading_options
+from .answers import JSON_LINES, TEXT, say_if_no_switch, show_answer, show_sources, sources_option
+from .open_conversation import (
+    chats_of,
+    documents_of_chat,
+    is_collection,
+    last_chat,
+    named_chat,
+    open_session,
+    reading_options,
+    resume_chat,
+    with_model_of,
+)
 from .render import notice, say, size
-from .resuming import chats_of, documents_of_chat, last_chat, named_chat, resume_chat, with_model_of
 from .sampling import HIDE, OFF, SHOW, THINKS, sampling_options, system_prompt, think_option, thinks
-from .show_sources import show_sources, sources_option
 
 if TYPE_CHECKING:
     from ..ask.session import Session
@@ -97,11 +105,11 @@ def chat(
         loop = ChatLoop(session, interactive, output, document, sources, reading, think, documents)
         if kept is not None:
             resume_chat(session, kept)
-            loop.kept = kept.name
+            loop.kept, loop.keeps = kept.name, True
         try:
             loop.run(typed_lines() if interactive else piped_lines())
         finally:
-            if interactive or kept is not None:
+            if loop.keeps:
                 loop.keep()
 
 
@@ -148,6 +156,7 @@ class ChatLoop:
         self.document, self.with_sources, self.reading = document, sources, reading or ReadSettings()
         self.begun_with, self.n_answers = begun_with, 0
         self.kept: str | None = None  # the name under which the conversation is kept
+        self.keeps = interactive  # whether to keep it after each answer, and at the end
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
             "/regenerate": ("answer the last question anew", self.regenerate),
@@ -206,6 +215,8 @@ class ChatLoop:
                 facts = {**facts, "document": document, "model": self.session.llama.model_path}
             show_answer(self.session, answer(), self.output, facts, self.with_sources, self.thinks)
             self.n_answers += 1
+            if self.keeps:
+                self.keep(with_rows=False)  # a process may be killed
         except OctavoError as problem:
             if not self.interactive:
                 raise
@@ -292,12 +303,12 @@ class ChatLoop:
         say_if_no_switch(self.session)
         say({SHOW: "Thoughts are shown.", HIDE: "Thoughts are hidden.", OFF: "The model answers at once."}[how])
 
-    def keep(self) -> None:
+    def keep(self, with_rows: bool = True) -> None:
         """Keep the conversation for --continue, if there is one and it can be kept."""
         from ..errors import OctavoError
 
         with suppress(OctavoError):
-            self.kept = self.session.keep(self.kept)
+            self.kept = self.session.keep(self.kept, with_rows=with_rows)
 
     def clear(self) -> None:
         """Do /clear: forget questions and answers."""

@@ -10,8 +10,8 @@ import click
 from . import options
 from .fitting import plain
 from .library import of_a_model
+from .open_conversation import chats_of, named_chat
 from .render import notice, print_json, size
-from .resuming import chats_of, named_chat
 from .table import table
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ..library.background.computing import computing
 from ..runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from ..settings import ModelSettings
 from . import options
-from .option_types import HELP, AttentionListType, BudgetListType, DepthListType, completions, guessed
+from .option_types import HELP, AttentionListType, BudgetListType, DepthListType, completions, explained, guessed
 from .render import TaskProgress, markdown_table, notice, print_json, resumable
 
 if TYPE_CHECKING:
@@ -103,8 +103,6 @@ class TaskType(click.ParamType):  # type: ignore[type-arg]
         from ..runtime.methods.parameters import read_settings
 
         if value == HELP:
-            from .attention_help import explained
-
             click.echo(explained(_INTRODUCTION, [(name, _class_of(name)) for name in _ALL_TASKS]), nl=False)
             raise click.exceptions.Exit(0)
         name, colon, text = str(value).partition(":")

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from ..runtime.methods import LLAMA_CPP, words
+
+if TYPE_CHECKING:
+    from ..runtime.methods.parameters import Parameters
+
+#: Columns of the help about words, and of their parameters' names.
+_WIDTH, _NAMES = 100, 24
 
 
 class Number(click.FloatRange):
@@ -57,8 +63,6 @@ class AttentionType(click.ParamType):  # type: ignore[type-arg]
         from ..runtime.methods.attention import Attention
 
         if value == HELP:
-            from .attention_help import attention_help
-
             click.echo(attention_help(), nl=False)
             raise click.exceptions.Exit(0)
         try:
@@ -153,3 +157,31 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         if not found:
             self.fail(f"'{value}' is not a number of bytes, such as 500M or 2G.", param, ctx)
         return int(float(found[1]) * (1 << self._units[found[2]]))
+
+
+def attention_help() -> str:
+    """Return the words of `--attention`, with their parameters, as text for a terminal."""
+    from ..runtime.methods.attention import parameters_of
+
+    return explained(
+        "--attention takes one of these words, or several with + between them, such as duo+quest. Parameters follow a "
+        "colon: quest:tokens=1024,dense_layers=2.",
+        [(word, parameters_of(word)) for word in words()],
+    )
+
+
+def explained(introduction: str, owners: Sequence[tuple[str, type[Parameters]]]) -> str:
+    """Return an introduction, and every word with its parameters and presets, as text for a terminal."""
+    from ..runtime.methods.parameters import explain, explain_presets, summary
+
+    text = click.HelpFormatter(width=_WIDTH)
+    text.write_text(introduction)
+    for word, owner in owners:
+        text.write_paragraph()
+        text.write_text(f"{word}: {summary(owner)}")
+        lines = [(name, f"{explanation.removesuffix('.')} ({values}).") for name, values, explanation in explain(owner)]
+        lines += [(name, f"Preset: {values}.") for name, values in explain_presets(owner)]
+        if lines:
+            with text.indentation():
+                text.write_dl(lines, col_max=_NAMES)
+    return text.getvalue()

@@ -1,17 +1,38 @@
-"""Represent a document: its text, and the starts of its pages and headings."""
+"""Represent a document: its name, its text, and the starts of its pages, headings and sentences."""
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
+from ..errors import shown
 from ..system.files import FileVersion
+
+#: The name of a document from standard input.
+STANDARD_INPUT = "-"
 
 #: What octavo reads, for messages.
 READS = "octavo reads text, HTML, PDF, EPUB, Office files, mail, notebooks and subtitles (docs/documents.md)."
+
+#: Ends of sentences: after a mark, at an empty line, and before a Markdown block that begins a line.
+_ENDS = re.compile(
+    r"([.!?\u2026][\"'\u201d\u2019)\]*_]*\s+(?=[^a-z]))|[\u3002\uff01\uff1f]+|\n\s*\n"
+    r"|\n(?=[ \t]*(?:[-*+|#>]|\d+[.)])[ \t])"
+)
+
+#: Words before marks that do not end a sentence.
+_ABBREVIATION = re.compile(r"\b(Mr|Mrs|Ms|Dr|St|No|vs|cf|e\.g|i\.e|[A-Z])$")
+
+#: Cut longer sentences at line ends, or else at blanks.
+_LONGEST = 400
 
 
 class Place(NamedTuple):
@@ -99,10 +120,43 @@ class Document:
         return place_at(self.places, offset)
 
 
+def document_name(path: str | os.PathLike[str]) -> str:
+    """Return a document's name in messages: the name of its file."""
+    if os.fspath(path) == STANDARD_INPUT:
+        return "Standard input"
+    with suppress(OSError):
+        if os.fspath(path).startswith("/dev/") and stat.S_ISFIFO(os.stat(path).st_mode):
+            return "Pipe"  # a shell's <(...) has only a number
+    return shown(Path(path).name or os.fspath(path))
+
+
 def place_at(places: Sequence[Place], offset: int) -> Place | None:
     """Return the place that contains a character; places are by rising offset; None before the first."""
     number = bisect_right(places, offset, key=lambda place: place.offset)
     return places[number - 1] if number else None
+
+
+def sentences(text: str) -> list[int]:
+    """Return the beginnings of a text's sentences, in Markdown or any other, and its end.
+
+    Returns
+    -------
+    list of int
+        Rising offsets of characters, from 0 to the length of the text.
+    """
+    ends = [
+        end.end()
+        for end in _ENDS.finditer(text)
+        if not (end[0].startswith(".") and _ABBREVIATION.search(text[max(end.start() - 4, 0) : end.start()]))
+    ]
+    made: list[int] = []
+    for start, stop in pairwise([0, *ends, len(text)]):
+        made.append(start)
+        while stop - made[-1] > _LONGEST:
+            first, last = made[-1] + _LONGEST // 4, made[-1] + _LONGEST
+            cut = max(text.rfind("\n", first, last), -1) + 1 or text.rfind(" ", first, last) + 1 or last
+            made.append(cut)
+    return [*dict.fromkeys([*made, len(text)])] if text else [0, 0]
 
 
 def marked_text(document: Document, start: int = 0, stop: int | None = None) -> str:

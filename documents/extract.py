@@ -1,7 +1,4 @@
-"""Extract the text of a document of any kind. Its content determines the kind, not its name.
-
-Each reader is imported where it is called, as most need a library.
-"""
+"""Extract the text of a document of any kind. Its content determines the kind, not its name."""
 
 from __future__ import annotations
 
@@ -11,24 +8,45 @@ import stat
 import sys
 import time
 import zipfile
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from importlib import import_module
 from typing import BinaryIO
 
-from ..errors import OctavoError, failure, shown, well_formed
+from ..errors import OctavoError, failure, well_formed
 from ..progress import Progress
 from ..settings import DEFAULT_EXTRACTION, Extraction
 from ..system.files import file_mark
 from .archive import Archive
-from .document import Document, Place
+from .document import STANDARD_INPUT, Document, Place, document_name
 from .encodings import in_utf_8, looks_like_text
 from .kinds import NAMES_OF_ARCHIVES, OLE, OTHERS, PICTURES, ZIP, archive_kind, is_pdf, ole_kind, text_kind
 from .ocr.recognised_pages import version_of
 from .ocr.recognition import Recognition
 
-#: The name of a document from standard input.
-STANDARD_INPUT = "-"
+#: The module and the function that read each kind of document (kinds.py). They are imported when they are called, as
+#: most need a library.
+_READERS = {
+    "pdf": "pdf.pdf:extract_pdf",
+    "picture": "pdf.pdf:extract_picture",
+    "docx": "office.docx:extract_docx",
+    "pptx": "office.slides:extract_slides",
+    "xlsx": "office.sheets:extract_sheets",
+    "opendocument": "office.opendocument:extract_opendocument",
+    "epub": "html.epub:extract_epub",
+    "zipped book": "html.fiction_book:extract_zipped_book",
+    "fiction book": "html.fiction_book:extract_fiction_book",
+    "doc": "office.old_office:extract_old_word",
+    "ppt": "office.old_office:extract_old_slides",
+    "xls": "office.old_sheets:extract_old_sheets",
+    "msg": "mail.msg:extract_msg",
+    "mail": "mail.mail:extract_mail",
+    "rtf": "office.rtf:extract_rtf",
+    "notebook": "text.notebook:extract_notebook",
+    "subtitles": "text.plain_text:extract_subtitles",
+    "html": "html.html:extract_html",
+    "plain text": "text.plain_text:extract_text",
+}
 
 #: Most bytes of a document: more than any model reads, as pictures take space.
 MOST_BYTES = 512 << 20
@@ -83,16 +101,6 @@ def extract_document(
     assert version is not None
     of_file = version._replace(content=recognition.content_hash)
     return replace(document, name=name, **of_file._asdict())
-
-
-def document_name(path: str | os.PathLike[str]) -> str:
-    """Return a document's name in messages: the name of its file."""
-    if os.fspath(path) == STANDARD_INPUT:
-        return "Standard input"
-    with suppress(OSError):
-        if os.fspath(path).startswith("/dev/") and stat.S_ISFIFO(os.stat(path).st_mode):
-            return "Pipe"  # a shell's <(...) has only a number
-    return shown(Path(path).name or os.fspath(path))
 
 
 def may_be_document(path: str | os.PathLike[str]) -> bool:
@@ -204,81 +212,34 @@ def _well_formed(document: Document) -> Document:
 
 
 def _extract(content: bytes, name: str, recognition: Recognition) -> Document:
-    if is_pdf(content):
-        from .pdf.pdf import extract_pdf
-
-        return extract_pdf(content, name, recognition)
-    if content.startswith(PICTURES):
-        from .pdf.pdf import extract_picture
-
-        return extract_picture(content, name, recognition)
+    if is_pdf(content) or content.startswith(PICTURES):
+        return _reader("pdf" if is_pdf(content) else "picture")(content, name, recognition)
     if content.startswith(ZIP):
-        return _extract_archive(Archive(content, name))
+        archive = Archive(content, name)
+        if (in_archive := archive_kind(archive.names)) is None:
+            raise OctavoError(
+                f"{archive.name} is a zip archive, but none of a document: unpack it, or save it as DOCX or PDF."
+            )
+        return _reader(in_archive)(archive)
     if content.startswith(OLE):
-        return _extract_ole(content, name)
+        if _ENCRYPTED in content[: 1 << 20]:
+            raise OctavoError(f"{name} is encrypted: save it without a password.")
+        if (in_ole := ole_kind(content)) is None:
+            raise OctavoError(f"{name} is an old file of a kind that octavo does not read: save it as PDF.")
+        return _reader(in_ole)(content, name)
     notices: tuple[str, ...] = ()
     encoding = recognition.extraction.encoding
     if encoding is not None:
         content, notices = in_utf_8(content, encoding, name)
-    document = _extract_text(content, name)
-    return replace(document, notices=(*notices, *document.notices))
-
-
-def _extract_archive(archive: Archive) -> Document:
-    match archive_kind(archive.names):
-        case "docx":
-            from .office.docx import extract_docx as extract
-        case "epub":
-            from .html.epub import extract_epub as extract
-        case "pptx":
-            from .office.slides import extract_slides as extract
-        case "xlsx":
-            from .office.sheets import extract_sheets as extract
-        case "opendocument":
-            from .office.opendocument import extract_opendocument as extract
-        case "zipped book":
-            from .html.fiction_book import extract_zipped_book as extract
-        case None:
-            raise OctavoError(
-                f"{archive.name} is a zip archive, but none of a document: unpack it, or save it as DOCX or PDF."
-            )
-    return extract(archive)
-
-
-def _extract_ole(content: bytes, name: str) -> Document:
-    if _ENCRYPTED in content[: 1 << 20]:
-        raise OctavoError(f"{name} is encrypted: save it without a password.")
-    match ole_kind(content):
-        case "msg":
-            from .mail.msg import extract_msg as extract
-        case "doc":
-            from .office.old_office import extract_old_word as extract
-        case "ppt":
-            from .office.old_office import extract_old_slides as extract
-        case "xls":
-            from .office.old_sheets import extract_old_sheets as extract
-        case None:
-            raise OctavoError(f"{name} is an old file of a kind that octavo does not read: save it as PDF.")
-    return extract(content, name)
-
-
-def _extract_text(content: bytes, name: str) -> Document:
     for beginning, advice in OTHERS.items():
         if content.startswith(beginning):
             raise OctavoError(f"{name} is {advice}.")
-    match text_kind(content, name):
-        case "rtf":
-            from .office.rtf import extract_rtf as extract
-        case "fiction book":
-            from .html.fiction_book import extract_fiction_book as extract
-        case "mail":
-            from .mail.mail import extract_mail as extract
-        case "notebook":
-            from .text.notebook import extract_notebook as extract
-        case "subtitles":
-            from .text.plain_text import extract_subtitles as extract
-        case "html":
-            from .html.html import extract_html as extract
-        case "plain text":
-            from .text.plain_text import extract_text as extract
-    return extract(content, name)
+    document = _reader(text_kind(content, name))(content, name)
+    return replace(document, notices=(*notices, *document.notices))
+
+
+def _reader(kind: str) -> Callable[..., Document]:
+    """Import the reader of a kind of document, which is called with the arguments of that kind."""
+    module, _, function = _READERS[kind].partition(":")
+    reader: Callable[..., Document] = getattr(import_module(f".{module}", __package__), function)
+    return reader

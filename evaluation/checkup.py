@@ -23,9 +23,9 @@ from ..cpu_kernels.numba_support.machine import cpu_name
 from ..cpu_kernels.numba_support.machine_features import HAS_AMX, HAS_AVX2, LANES
 from ..documents.ocr import tesseract
 from ..errors import OctavoError
-from ..library.catalogue import folder_bytes
 from ..runtime.models.find_model import find_model
 from ..runtime.models.local_models import describe, local_models
+from ..runtime.store.index_files import folder_bytes
 from ..runtime.store.model_library import Library
 from ..system.usable_cpus import default_threads
 from ..version import __version__

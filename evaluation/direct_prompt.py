@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..prompts.conversation_tokens import ConversationTokens
-from ..prompts.thinking import Thinking
-from ..prompts.thought_form import Stage, Thoughts
+from ..prompts.thought_form import Stage, Thinking, Thoughts
 from ..runtime.llama import Llama
 
 

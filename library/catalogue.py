@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,16 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OctavoError, shown
-from ..runtime.store.index_files import open_index
+from ..runtime.store.index_files import USED, folder_bytes, open_index
 from ..runtime.store.manifest import MANIFEST, read_manifest
 from ..runtime.store.plan import is_profile
 from ..system.files import PARTIAL
 from ..system.locks import Busy, do_not_wait, is_locked, locked
 from .file_state import CHANGED, GONE, state_of_file
 from .text_store import is_gone
-
-#: File of an index whose modification time is that of its last use.
-_USED = "used"
 
 #: Faults of an index, beside CHANGED and GONE of its document's file.
 UNFINISHED, DAMAGED = "unfinished", "damaged"
@@ -138,7 +134,7 @@ def _read_entry(folder: Path, model: str) -> Entry | None:
         return Entry(folder, name, name, model, 0, "", n_bytes, changed, changed, state)
     document, created, used = manifest["document"], datetime.fromisoformat(manifest["created"]), None
     with suppress(FileNotFoundError):
-        used = _time(folder / _USED)
+        used = _time(folder / USED)
     name = document["name"]
     file = shown(Path(document["path"]).name) if "part" in document and "path" in document else name
     about = manifest["model"]["name"], document["tokens"], manifest["dtype"], n_bytes, created, used or created
@@ -163,16 +159,6 @@ def _time(path: Path) -> datetime:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
-def folder_bytes(folder: Path) -> int:
-    """Return the bytes of an index on disk. Files that other processes move meanwhile may not count."""
-    n_bytes = 0
-    for name in _names_in(folder):
-        with suppress(OSError):
-            status = (folder / name).stat()
-            n_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
-    return n_bytes
-
-
 def damage_of(folder: Path) -> str:
     """Return the damage of an index as a sentence, or "", after comparing all its files."""
     try:
@@ -180,12 +166,6 @@ def damage_of(folder: Path) -> str:
     except OctavoError as problem:
         return str(problem)
     return ""
-
-
-def note_use(folder: Path) -> None:
-    """Record the use of an index, if possible."""
-    with suppress(OSError):
-        (folder / _USED).touch()
 
 
 def remove(folder: Path) -> None:

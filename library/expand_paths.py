@@ -8,8 +8,8 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from ..documents.document import READS
-from ..documents.extract import STANDARD_INPUT, may_be_document
+from ..documents.document import READS, STANDARD_INPUT
+from ..documents.extract import may_be_document
 from ..errors import OctavoError
 from ..progress import LeftOut
 from ..runtime.store.model_library import LIBRARY

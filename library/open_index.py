@@ -21,14 +21,13 @@ from ..progress import Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods.auto import SHORT
-from ..runtime.store.index_files import open_index
+from ..runtime.store.index_files import folder_bytes, note_use, open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import file_entries, file_version_of, read_manifest, save_manifest
 from ..settings import ReadSettings
 from ..system.files import PARTIAL, DamagedError, FileVersion
 from ..system.locks import Busy, do_not_wait, locked
 from .background.reading_queue import ReadingQueue
-from .catalogue import folder_bytes, note_use
 from .document_parts import n_parts_of, parts_of
 from .file_state import SAME, state_of_file
 from .source_text import SourceFile, SourceText

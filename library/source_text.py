@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..documents.document import Document
-from ..documents.extract import document_name, extract_document
+from ..documents.document import Document, document_name
+from ..documents.extract import extract_document
 from ..documents.ocr.recognised_pages import file_version
 from ..progress import Progress
 from ..runtime.store.library_snapshot import LibrarySnapshot

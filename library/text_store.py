@@ -1,8 +1,8 @@
 """Keep the texts of documents, and find pieces of them by words: one SQLite file beside the indexes.
 
 SQLite's FTS5 indexes which words a block of some thousand characters has, in a tenth of the text's size. The blocks
-with the rarest words of a question are then cut into pieces of a few sentences, which BM25 scores (bm25.py). Words
-count without their endings and accents; a character of Chinese, Japanese or Korean is a word.
+with the rarest words of a question are then cut into pieces of a few sentences, which BM25 scores (question_words.py).
+Words count without their endings and accents; a character of Chinese, Japanese or Korean is a word.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from ..documents.document import Document, Place
+from ..documents.document import Document, Place, sentences
 from ..documents.extract import extract_document
-from ..documents.sentences import sentences
 from ..errors import OctavoError
 from ..runtime.store.model_library import hash_text
 from ..system.files import DamagedError, FileVersion
 from ..system.sqlite_file import SqliteFile, bound
-from .bm25 import BEFORE, rarity, relative_lengths, saturated
 from .document_parts import heading_offsets, ranges_of
-from .function_words import subject_words, with_subject
+from .question_words import BEFORE, rarity, relative_lengths, saturated, subject_words, with_subject
 from .source_text import SourceText
 
 _Result = TypeVar("_Result")

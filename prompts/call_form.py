@@ -14,8 +14,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum, auto
 from typing import Any
 
-from .chat_template import ChatTemplate, TemplateError
-from .model import PromptModel
+from .chat_template import ChatTemplate, PromptModel, TemplateError
 
 #: An empty thought that a template writes before a call.
 _THOUGHTS = re.compile(r"^\s*(<\|START_THINKING\|>)?(<\|END_THINKING\|>|</think>)\s*")

@@ -3,24 +3,26 @@
 The template is rendered with marks in place of these texts, and cut at the marks. The parts between the marks are the
 template's and may hold control tokens. The texts are tokenized separately, as text. So a document that contains
 `<|im_end|>` contains just these ten characters.
+
+A mark replaces a text without the blanks around it, so that a template can strip them. Words that the template may
+look for, such as "/no_think", stay between the marks.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from jinja2 import nodes, pass_context
 from llama_cpp import _internals as internals
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
-
-from .marked_messages import FIELDS, MarkedMessages, Piece, joined
 
 #: The instruction before a document.
 INSTRUCTION = "Here is a document. Answer the question about it.\n\n"
@@ -37,6 +39,9 @@ DOCUMENT = _DOCUMENT
 
 #: The mark of the description of tools in a message.
 TOOLS = "[octavo:tools]"
+
+#: Fields of a message that users and models write, and a mark in place of a part of one.
+_FIELDS, _MARK = ("content", "reasoning_content"), re.compile(r"\[octavo:(\d+)\]")
 
 #: Fields of a message in which templates look for thoughts; OpenAI's form has the first.
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
@@ -64,6 +69,13 @@ class TemplateError(Exception):
     """A chat template cannot be used, for the reason in the message."""
 
 
+class Piece(NamedTuple):
+    """A piece of a prompt: the template's own text, which may hold control tokens, or a user's or a model's."""
+
+    text: str
+    is_template: bool
+
+
 class TemplateParts(NamedTuple):
     """The texts of a chat template around the texts of users and models.
 
@@ -79,6 +91,60 @@ class TemplateParts(NamedTuple):
     border: str
     between: str
     last: str
+
+
+class MarkedMessages:
+    """Messages with marks in place of texts.
+
+    Parameters
+    ----------
+    messages : sequence of mapping
+        Messages in OpenAI's form, with contents as text.
+    words : collection of str
+        Words that a template may look for in texts.
+
+    Attributes
+    ----------
+    messages : list of dict
+        The messages with marks.
+    """
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]], words: Collection[str]) -> None:
+        in_order = sorted(words, key=len, reverse=True)
+        self._words = re.compile(f"({'|'.join(map(re.escape, in_order))})") if words else None
+        self._texts: list[str] = []
+        self._of_contents: set[int] = set()
+        self.messages = [
+            {**message, **{name: self._marked(name, message[name]) for name in _FIELDS if message.get(name)}}
+            for message in messages
+        ]
+
+    def _marked(self, field: str, text: str) -> str:
+        parts = self._words.split(text) if self._words else [text]
+        marked = []
+        for number, part in enumerate(parts):
+            core = "" if number % 2 else part.strip()
+            if core:
+                before, _, after = part.partition(core)
+                part = f"{before}[octavo:{len(self._texts)}]{after}"
+                if field == "content":
+                    self._of_contents.add(len(self._texts))
+                self._texts.append(core)
+            marked.append(part)
+        return "".join(marked)
+
+    def cut(self, rendered: str) -> list[Piece]:
+        """Cut a template's output for the messages. Raise TemplateError if it leaves out a content."""
+        texts, *others = _MARK.split(rendered)
+        pieces, found = [Piece(texts, True)], set[int]()
+        for number, after in zip(map(int, others[::2]), others[1::2], strict=True):
+            is_known = number < len(self._texts)
+            pieces.append(Piece(self._texts[number], False) if is_known else Piece(f"[octavo:{number}]", True))
+            pieces.append(Piece(after, True))
+            found.add(number)
+        if not self._of_contents <= found:
+            raise TemplateError("it changes what is written, or leaves it out")
+        return [piece for piece in pieces if piece.text]
 
 
 class ChatTemplate:
@@ -102,7 +168,12 @@ class ChatTemplate:
             raise
         except Exception as problem:  # Jinja's
             raise _failure(problem) from problem
-        self._formatter.strftime_now = _strftime
+        self._formatter.strftime_now, self.source = _strftime, source
+        tree = self._formatter._environment.environment.parse(source)
+        constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
+        # the strings that the template compares, looks for, or takes fields by
+        self._strings = constants | {node.attr for node in tree.find_all(nodes.Getattr)}
+        self._thoughts = next((name for name in _THOUGHTS if name in self._strings), _THOUGHTS[0])
         self._formatter._environment.environment.filters["random"] = _chosen
         self._words: set[str] | None = None
         self._parts_at = lru_cache(maxsize=4096)(self._parts)
@@ -184,22 +255,6 @@ class ChatTemplate:
         except Exception as problem:  # Jinja's, and any that the template's expressions raise
             raise _failure(problem) from problem
 
-    @property
-    def source(self) -> str:
-        """Return the template's own text."""
-        return str(self._formatter.template)
-
-    @cached_property
-    def _strings(self) -> set[str]:
-        """Return the strings that the template compares, looks for, or takes fields by."""
-        tree = self._formatter._environment.environment.parse(self.source)
-        constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
-        return constants | {node.attr for node in tree.find_all(nodes.Getattr)}
-
-    @cached_property
-    def _thoughts(self) -> str:
-        return next((name for name in _THOUGHTS if name in self._strings), _THOUGHTS[0])
-
     @cached_property
     def shows_calls(self) -> bool:
         """Return whether the template writes earlier calls, rather than leave them out."""
@@ -250,23 +305,19 @@ class ChatTemplate:
         TemplateError
             The template raises an error, omits a content, or would decide by a text that holds control tokens.
         """
-        marked = MarkedMessages(messages, self._sought(is_text) | {DOCUMENT, TOOLS})
+        marked = MarkedMessages(messages, self.sought(is_text) | {DOCUMENT, TOOLS})
         with _at(_TIME.get() or now()):
             rendered, whole = (self.render(each, tools, options) for each in (marked.messages, messages))
-        if marked.omits(rendered):
-            raise TemplateError("it changes what is written, or leaves it out")
         pieces = marked.cut(rendered)
-        if joined(pieces) == whole:
+        if "".join(piece.text for piece in pieces) == whole:
             return pieces
         return [Piece(whole, True)] if is_text(_texts(messages)) else pieces
 
-    def sought_words(self, text: str, is_text: Callable[[str], bool]) -> str:
-        """Return those words of a text that the template may look for, such as "/no_think"."""
-        return " ".join(sorted((word for word in self._sought(is_text) if word in text), key=text.index))
-
-    def _sought(self, is_text: Callable[[str], bool]) -> set[str]:
+    def sought(self, is_text: Callable[[str], bool]) -> set[str]:
+        """Return the words that the template may look for in texts, such as "/no_think": none of common texts."""
         if self._words is None:
-            self._words = {string for string in self._strings if _may_be_sought(string) and is_text(string)}
+            long = {string for string in self._strings if len(string) > 3 and not string.isspace()}
+            self._words = {string for string in long if not set(string).isdisjoint("/<>|[]") and is_text(string)}
         return self._words
 
     def _parts(
@@ -293,6 +344,25 @@ class ChatTemplate:
             raise TemplateError(f"it makes {len(text):,} characters of three short messages")
         head, border, _, between, last = cut_at_marks(text, (_DOCUMENT, _QUESTION, _ANSWER, _NEXT))
         return TemplateParts(head.split(_SYSTEM), border, between, last)
+
+
+class PromptModel(Protocol):
+    """A model that turns texts into tokens and back, such as `octavo.Llama`.
+
+    Attributes
+    ----------
+    chat_template : ChatTemplate or None
+        None without a usable one.
+    """
+
+    _model: Any  # llama-cpp-python's, for the attributes of single tokens
+
+    @property
+    def chat_template(self) -> ChatTemplate | None: ...
+
+    def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]: ...
+
+    def piece(self, token: int, special: bool = False) -> bytes: ...
 
 
 def now() -> datetime:
@@ -322,13 +392,8 @@ def _chosen(context: Any, values: Sequence[Any]) -> Any:
     return (_RANDOM.get() or random).choice(values)
 
 
-def _may_be_sought(string: str) -> bool:
-    """Return whether a template may look for a string in a text: not for words and blanks of common texts."""
-    return len(string) > 3 and not string.isspace() and any(character in string for character in "/<>|[]")
-
-
 def _texts(messages: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(str(message[name]) for message in messages for name in FIELDS if message.get(name))
+    return "\n".join(str(message[name]) for message in messages for name in _FIELDS if message.get(name))
 
 
 def _adapted(message: Mapping[str, Any], as_objects: bool, thoughts: str) -> dict[str, Any]:

@@ -12,8 +12,16 @@ from datetime import datetime
 from typing import Any
 
 from ..errors import PromptError
-from .chat_template import DOCUMENT, INSTRUCTION, TOOLS, ChatTemplate, TemplateError, TemplateParts
-from .marked_messages import Piece
+from .chat_template import (
+    DOCUMENT,
+    INSTRUCTION,
+    TOOLS,
+    ChatTemplate,
+    Piece,
+    PromptModel,
+    TemplateError,
+    TemplateParts,
+)
 from .message_forms import (
     Message,
     as_texts,
@@ -23,10 +31,8 @@ from .message_forms import (
     with_reminders,
     with_short_ids,
     with_system,
-    without_begun,
     without_system,
 )
-from .model import PromptModel
 from .tool_description import follows_document, tool_description
 
 #: The plain form of conversations without a template, over nothing and over a document.
@@ -133,7 +139,9 @@ class ConversationTokens:
         PromptError
             The template refuses the conversation, or a conversation over a document does not begin with a question.
         """
-        messages, begun = without_begun(messages)
+        begun = ""
+        if messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
+            messages, begun = messages[:-1], messages[-1]["content"]
         if self._system:
             messages = [{"role": "system", "content": self._system}, *messages]
         template = self._model.chat_template
@@ -172,21 +180,29 @@ class ConversationTokens:
             return template.pieces(messages, tools, self._options, is_text=self._is_text)
         system, (first, *others) = system_and_turns(messages)
         asked = f"{system}\n\n{first['content']}" if system else first["content"]
-
-        def over_document(before: str) -> list[Message]:
-            return [{**first, "content": f"{INSTRUCTION}{DOCUMENT}\n\n{before}{asked}"}, *others]
-
+        whole = [{**first, "content": f"{INSTRUCTION}{DOCUMENT}\n\n{asked}"}, *others]
         description = ""
-        if tools and not follows_document(template, over_document(""), tools, self._options):
+        if tools and not follows_document(template, whole, tools, self._options):
             description = tool_description(template, tools, self._options) or ""
             if not description:
                 raise TemplateError("it describes tools in a way that cannot follow a document")
-        whole = over_document(f"{TOOLS}\n\n" if description else "")
-        if words := template.sought_words(system, self._is_text):  # the template may decide by them
-            with suppress(TemplateError):  # of a template without system messages
-                with_words = [{"role": "system", "content": words}, *whole]
-                return _cut(template.pieces(with_words, tools, self._options, is_text=self._is_text), description)
-        return _cut(template.pieces(whole, tools, self._options, is_text=self._is_text), description)
+            whole[0] = {**first, "content": f"{INSTRUCTION}{DOCUMENT}\n\n{TOOLS}\n\n{asked}"}
+        trials: list[list[Message]] = [whole]
+        if words := sorted((word for word in template.sought(self._is_text) if word in system), key=system.index):
+            trials.insert(0, [{"role": "system", "content": " ".join(words)}, *whole])  # it may decide by them
+        while True:
+            try:
+                pieces = template.pieces(trials.pop(0), tools, self._options, is_text=self._is_text)
+                break
+            except TemplateError:  # of a template without system messages
+                if not trials:
+                    raise
+        at = next(number for number, piece in enumerate(pieces) if piece.is_template and DOCUMENT in piece.text)
+        after = Piece(pieces[at].text.partition(DOCUMENT)[2], True)
+        return [
+            Piece(text.replace(TOOLS, description) if is_template else text, is_template)
+            for text, is_template in [*([after] if after.text else []), *pieces[at + 1 :]]
+        ]
 
     def _rendered(self, template: ChatTemplate, messages: list[Message], tools: list[dict[str, Any]]) -> list[Piece]:
         """Return the pieces of the first form of a conversation that the template takes."""
@@ -281,11 +297,3 @@ class ConversationTokens:
 
 def _refusal(problem: TemplateError) -> PromptError:
     return PromptError(f"The model's chat template refuses the messages: {problem}", param="messages")
-
-
-def _cut(pieces: Sequence[Piece], description: str) -> list[Piece]:
-    """Return the pieces after the document, with a description in the place of TOOLS."""
-    at = next(number for number, piece in enumerate(pieces) if piece.is_template and DOCUMENT in piece.text)
-    after = pieces[at].text.partition(DOCUMENT)[2]
-    left = [*([Piece(after, True)] if after else []), *pieces[at + 1 :]]
-    return [Piece(text.replace(TOOLS, description) if is_template else text, is_template) for text, is_template in left]

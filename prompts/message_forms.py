@@ -17,14 +17,6 @@ Message = Mapping[str, Any]
 ID_LENGTH = 9
 
 
-def without_begun(messages: Sequence[Message]) -> tuple[list[Message], str]:
-    """Return the messages before an answer that has begun, and the text of that answer."""
-    *before, last = messages
-    if last["role"] == "assistant" and not last.get("tool_calls"):
-        return before, last["content"]
-    return list(messages), ""
-
-
 def with_reminders(messages: Sequence[Message], template: ChatTemplate | None) -> list[Message]:
     """Return messages with one system message, at the beginning, and reminders.
 

@@ -1,4 +1,4 @@
-"""How models write down their thoughts before they answer: a table of forms, and which one a model uses.
+"""How models write down their thoughts before they answer: a table of forms, which one a model uses, and for how long.
 
 The model's own chat template shows its form, or the tokens of its vocabulary do.
 """
@@ -13,8 +13,10 @@ from typing import Any, Self
 
 import llama_cpp
 
-from .chat_template import LAST_WORDS, ChatTemplate, TemplateError
-from .model import PromptModel
+from .chat_template import LAST_WORDS, ChatTemplate, PromptModel, TemplateError
+
+#: Notice that a template cannot turn thinking off.
+NO_SWITCH = "This model's chat template has no switch for thinking: octavo ends each thought as soon as it begins."
 
 #: Texts of a conversation. The template's text around them shows how it writes thoughts.
 _QUESTION, _THOUGHT, _ANSWER = (f"[octavo:{name}]" for name in ("asked", "thought", "answered"))
@@ -296,6 +298,61 @@ class Thoughts:
         text = b"".join(model.piece(token, special=True) for token in prompt[-_TAIL:]).decode(errors="replace")
         return self.plain.stage_after(text)
 
+    def begin(self, model: PromptModel, prompt: Sequence[int], budget: int) -> tuple[list[int], Stage]:
+        """Return a prompt's tokens, and where an answer begins after them. A thought that may have no tokens ends."""
+        tokens, stage = list(prompt), self.stage_after(model, prompt)
+        if stage is Stage.THOUGHT and budget == 0:
+            tokens += self.closing
+            stage = self.stage_after(model, tokens)
+        return tokens, stage
+
     def switch(self, on: bool) -> Mapping[str, Any] | None:
         """Find the template's variables that turn thinking on or off (`switch_of`)."""
         return switch_of(self.template, self.plain, on)
+
+
+class Thinking:
+    """Settings of thinking, for one model.
+
+    Parameters
+    ----------
+    thoughts : Thoughts, optional
+        How the model thinks; None if it does not.
+    think : bool, optional
+        Whether the model should think; None leaves that to its chat template.
+    budget : int, optional
+        Largest number of tokens of a thought.
+
+    Attributes
+    ----------
+    options : mapping
+        Variables of the chat template that turn thinking on or off.
+    has_no_switch : bool
+        Whether thinking should be off, but the template has no switch.
+    is_off : bool
+        Whether each thought ends as soon as it begins.
+    """
+
+    def __init__(self, thoughts: Thoughts | None, think: bool | None, budget: int | None) -> None:
+        switch = thoughts.switch(think) if thoughts is not None and think is not None else {}
+        self.thoughts = thoughts
+        self.options: Mapping[str, Any] = switch or {}
+        self.has_no_switch = think is False and switch is None
+        self._budget = 0 if self.has_no_switch else budget
+        self.is_off = self._budget == 0
+
+    def budget(self, room: int, max_tokens: int | None) -> int:
+        """Return how many tokens a thought may have. The answer after it needs room in the context.
+
+        Parameters
+        ----------
+        room : int
+            Number of tokens that still fit the context.
+        max_tokens : int, optional
+            Largest number of tokens of the answer. The thought leaves room for as many, but for no more than half.
+        """
+        if self.thoughts is None:
+            return 0
+        kept = min(room // 2, max_tokens or room)
+        most = max(room - kept - len(self.thoughts.closing), 0)
+        return most if self._budget is None else min(self._budget, most)

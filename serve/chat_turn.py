@@ -10,14 +10,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ..ask.answer.grounding import unfounded
-from ..ask.answer.notices import notices_of_changed, notices_of_unfounded, notices_of_whole
+from ..ask.answer.notices import notices_of_changed, notices_of_unfounded, notices_of_whole, unfounded
 from ..ask.context.answer_context import Context
-from ..ask.search.question_kinds import asks_about_whole
+from ..library.question_words import asks_about_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
 from ..prompts.message_forms import Message
-from ..prompts.thinking import Thinking
-from ..prompts.thought_form import Stage
+from ..prompts.thought_form import Stage, Thinking
 from ..prompts.thought_splitter import Part
 from ..prompts.tools import AnswerReader, ToolCall
 from ..settings import BY_QUESTION
@@ -121,10 +119,12 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     if turn.documents:
         server.engine.limits.check(max(len(tokens), 1))  # before documents are searched for it
         context = await server.finder.open(turn.documents, turn.reads, *questions_of(turn.messages), report=report)
-    stage = _stage(server, turn, tokens)
-    if stage is Stage.THOUGHT and thinking.is_off and server.thoughts is not None:
-        tokens = [*tokens, *server.thoughts.closing]
-        stage = _stage(server, turn, tokens)
+    stage, begun = Stage.ANSWER, turn.messages[-1]
+    if server.thoughts is not None and not (begun["role"] == "assistant" and begun["content"]):
+        llama, n_context = server.engine.llama, 0 if context is None else len(context.index.tokens)
+        room = min(llama.longest - n_context - len(tokens), llama.n_ctx())
+        budget = thinking.budget(room, generation.sampling.max_tokens)
+        tokens, stage = server.thoughts.begin(llama, tokens, budget)
     request = Request(
         tokens=tokens,
         generation=replace(generation, stop=[*generation.stop, *prompt.stops]),
@@ -246,13 +246,6 @@ def _grammar(server: Server, turn: ChatTurn) -> Grammar:
         return server.grammars.made(schema_grammar(turn.schema, "response_format"), "response_format")
     name = None if turn.choice == "required" else turn.choice
     return server.grammars.made(calls_grammar(turn.tools, name, server.call_forms[0], server.grammars.pattern), "tools")
-
-
-def _stage(server: Server, turn: ChatTurn, tokens: Sequence[int]) -> Stage:
-    """Return where in its answer the model begins: an answer that a message has begun continues."""
-    if server.thoughts is None or (turn.messages[-1]["role"] == "assistant" and turn.messages[-1]["content"]):
-        return Stage.ANSWER
-    return server.thoughts.stage_after(server.engine.llama, tokens)
 
 
 def questions_of(messages: Sequence[Message]) -> list[str]:

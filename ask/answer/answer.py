@@ -43,7 +43,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Basis:
+class ContextShare:
     """What the model read for an answer.
 
     Parameters
@@ -94,7 +94,7 @@ class Answer:
         What the model thought before it answered; "" if it did not.
     thought_cut : bool
         Whether the thought was ended at its limit.
-    read : Basis, optional
+    read : ContextShare, optional
         What the model read for it; None in a conversation without a document.
     unfounded : sequence of str
         Its names and numbers that are not in the text that the model read (`unfounded`).
@@ -110,6 +110,6 @@ class Answer:
     covered: float | None = None
     reasoning: str = ""
     thought_cut: bool = False
-    read: Basis | None = None
+    read: ContextShare | None = None
     unfounded: Sequence[str] = ()
     notices: Mapping[str, str] = field(default_factory=dict)

@@ -171,7 +171,7 @@ class AnswerStream:
         if self.stopped_by is not None:
             return []
         parts = self._collect([*self._splitter.add(self._decoder.decode(b"", final=True)), *self._splitter.rest()])
-        held = "" if self.stopped_by is not None else self._show(len(self._written))
+        held = "" if self.stopped_by is not None else self._show(is_rest=True)
         return [*parts, Part(held)] if held else parts
 
     def _collect(self, parts: Sequence[Part]) -> list[Part]:
@@ -184,24 +184,22 @@ class AnswerStream:
                 shown.append(Part(text, True))
             elif self.stopped_by is None:
                 self._written += text
-                if answer := self._show(self._certain()):
+                if answer := self._show():
                     shown.append(Part(answer))
         return shown
 
-    def _certain(self) -> int:
-        """Return the end of the text to show: a stop text, or text that may begin one."""
+    def _show(self, is_rest: bool = False) -> str:
+        """Return new text of the answer, up to a stop text. Unless it is the rest, what may begin one is held back."""
         found = [(place, stop) for stop in self._stops if (place := self._written.find(stop, self._n_shown)) >= 0]
+        end = len(self._written)
         if found:
-            place, self.stopped_by = min(found)
-            return place
-        return len(self._written) - n_begun(self._written[self._n_shown :], self._stops)
-
-    def _show(self, stop: int) -> str:
-        """Return the text up to a position, without the part that was shown before."""
-        shown = self._written[self._n_shown : stop]
+            end, self.stopped_by = min(found)
+        elif not is_rest:
+            end -= n_begun(self._written[self._n_shown :], self._stops)
+        shown = self._written[self._n_shown : end]
         if self._n_shown == 0 and self._strips:
             shown = shown.lstrip()  # the blank after "Answer:"
-        self._n_shown = stop
+        self._n_shown = end
         self.text += shown
         return shown
 

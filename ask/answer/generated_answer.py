@@ -6,8 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 
 from ...prompts.conversation_tokens import ConversationTokens
-from ...prompts.thinking import Thinking
-from ...prompts.thought_form import Stage
+from ...prompts.thought_form import Stage, Thinking
 from ...prompts.thought_splitter import Part
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import Recorder
@@ -59,11 +58,8 @@ class GeneratedAnswer:
         room = min(llama.longest - llama.n_tokens - len(tokens), llama.n_ctx())
         budget = thinking.budget(room, sampling.max_tokens)
         if thoughts is not None:
-            stage = thoughts.stage_after(llama, self._prompt)
-            if stage is Stage.THOUGHT and budget == 0:
-                self._prompt += thoughts.closing
-                room -= len(thoughts.closing)
-                stage = thoughts.stage_after(llama, self._prompt)
+            self._prompt, stage = thoughts.begin(llama, tokens, budget)
+            room -= len(self._prompt) - len(tokens)
         self.stream = AnswerStream(
             room,
             sampling.max_tokens,

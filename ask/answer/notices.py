@@ -2,10 +2,14 @@
 
 Sentences have kinds: a door may leave some out, or add which option changes a limit. The kinds are thought_cut,
 no_answer, length, loop, context, unfounded, changed, whole and budget.
+
+Names and numbers of an answer that are neither in the text that the model saw nor in the question are unfounded. No
+finding does not mean that the answer is right (docs/sources.md has figures).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,7 +19,30 @@ from ...runtime.cache.kv_cache import KVCache
 from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.methods.attention import Attention
 from .answer_stream import AnswerStream
-from .grounding import sentence_about
+
+#: A number, with its separators.
+_NUMBER, _SEPARATOR = re.compile(r"\d+(?:[.,:]\d+)*"), re.compile(r"[.,:]")
+
+#: The number of a list's item.
+_ITEM = re.compile(r"^\s*\d+[.)]\s", re.MULTILINE)
+
+#: A word, the first letter of one after another word, and a word after another or a comma. With a capital letter it is
+#: a name in most languages.
+_WORD, _FOLLOWING = re.compile(r"[^\W\d_]+"), re.compile(r"(?<=[^\W\d_] )[^\W\d_]")
+_NAME = re.compile(r"(?<=[^\W\d_] )[^\W\d_]+|(?<=[^\W\d_], )[^\W\d_]+")
+
+#: Fewest letters of a name, and most words with a capital letter in a language whose nouns have none.
+_LETTERS, _CAPITALS = 3, 0.2
+
+#: Numbers that texts write as words.
+_WORDS = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+nineteen twenty
+"""
+_VALUES = {word: str(value) for value, word in enumerate(_WORDS.split())}
+
+#: Names that a sentence lists.
+_LISTED = 3
 
 
 def notices_of_end(stream: AnswerStream, n_ctx: int, thinks: bool) -> dict[str, str]:
@@ -44,8 +71,13 @@ def notices_of_end(stream: AnswerStream, n_ctx: int, thinks: bool) -> dict[str, 
 
 
 def notices_of_unfounded(found: Sequence[str]) -> dict[str, str]:
-    """Return a sentence about names and numbers that are not in the text of the documents (grounding.py), if any."""
-    return {"unfounded": sentence_about(found)} if found else {}
+    """Return a sentence about names and numbers that `unfounded` found, if there are any."""
+    if not found:
+        return {}
+    more = [f"{len(found) - _LISTED} more"] if len(found) > _LISTED else []
+    *first, last = [*found[:_LISTED], *more]
+    listed = f"{', '.join(first)} and {last} are" if first else f"{last} is"
+    return {"unfounded": f"{listed} not in the text that was read."}
 
 
 def notices_of_changed(documents: Iterable[SourceText]) -> dict[str, str]:
@@ -59,7 +91,7 @@ def notices_of_changed(documents: Iterable[SourceText]) -> dict[str, str]:
 
 
 def notices_of_whole(is_asked_for: bool, share: float) -> dict[str, str]:
-    """Return a sentence about a question about a whole text (question_kinds.py), if its answer saw a share of it."""
+    """Return a sentence about a question about a whole text (question_words.py), if its answer saw a share."""
     if not is_asked_for or share >= 1:
         return {}
     return {"whole": "The question seems to be about all of the text, and the answer comes from a part of it."}
@@ -71,3 +103,40 @@ def notices_of_budget(attention: Attention, cache: KVCache) -> dict[str, str]:
         return {}
     warning = cache.budget_warning(cache.n_document or cache.n_ctx)
     return {"budget": warning} if warning else {}
+
+
+def unfounded(answer: str, known: Sequence[str], document: Iterable[bytes] = ()) -> list[str]:
+    """Return the names and numbers of an answer that are in no known text, each once.
+
+    Parameters
+    ----------
+    known : sequence of str
+        Texts that the model saw, as the questions.
+    document : iterable of bytes
+        The bytes of the document's tokens.
+    """
+    text = "\n".join([b"".join(document).decode(errors="replace"), *known])
+    words = {word.casefold() for word in _WORD.findall(text)}
+    numbers = {_plain(part) for number in _NUMBER.findall(text) for part in (number, *_SEPARATOR.split(number))}
+    numbers |= {_VALUES[word] for word in words & _VALUES.keys()}
+    following, found = _FOLLOWING.findall(text), list[str]()
+    answer = _ITEM.sub("", answer)
+    if sum(map(str.isupper, following)) < _CAPITALS * max(len(following), 1):
+        names = (name for name in _NAME.findall(answer) if len(name) >= _LETTERS and name[0].isupper())
+        found += [name for name in names if not _has(words, name)]
+    found += [match for match in _NUMBER.findall(answer) if len(match) > 1 and _plain(match) not in numbers]
+    return list(dict.fromkeys(found))
+
+
+def _plain(number: str) -> str:
+    """Return a number without separators of thousands, and without zeros that mean nothing."""
+    plain = re.sub(r"[,.](?=\d{3}\b)", "", number).replace(",", ".")
+    if "." in plain and plain.count(".") == 1:
+        plain = plain.rstrip("0").rstrip(".")
+    return plain.lstrip("0") or "0"
+
+
+def _has(words: set[str], name: str) -> bool:
+    """Return whether a word is among others, perhaps with or without an ending."""
+    word = name.casefold()
+    return not words.isdisjoint({word, word.removesuffix("s"), word.removesuffix("es"), f"{word}s", f"{word}es"})

@@ -116,10 +116,13 @@ class Conversation:
         unread: list[int],
         last: Turn | None,
         history: History | None = None,
+        with_rows: bool = True,
     ) -> Conversation:
-        """Copy the conversation that the model's sequence holds after n_document tokens."""
+        """Copy the conversation that the model's sequence holds after n_document tokens, perhaps its texts alone."""
         sequence, cache = llama.sequence, llama.sequence.cache
         tokens = sequence.tokens[n_document:].tolist()
+        if not with_rows:
+            return cls(hash_tokens(sequence.tokens[:n_document]), tokens, [], unread, last, history)
         if tokens:
             llama.context.keep_state()
         start = cache.n_tail - len(tokens)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...prompts.conversation_tokens import ConversationTokens
-
 #: A message in OpenAI's form.
 Message = dict[str, str]
 
@@ -32,18 +30,10 @@ class History:
         """Return a copy."""
         return History(self.messages, self.spoken)
 
-    def ask(self, question: str) -> None:
-        """Add a question, in place of one without an answer."""
-        if self.messages and self.messages[-1]["role"] == "user":
-            self.messages.pop()
-        self.messages.append({"role": "user", "content": question})
-
-    def tokens(self, prompt: ConversationTokens) -> list[int]:
-        """Return the tokens of the conversation up to the beginning of the answer.
-
-        Raise PromptError if the template refuses them.
-        """
-        return prompt.tokens(self.messages, written=self.spoken)
+    def asked(self, question: str) -> History:
+        """Return a copy with a further question, in place of one without an answer."""
+        answered = self.messages[:-1] if self.messages and self.messages[-1]["role"] == "user" else self.messages
+        return History([*answered, {"role": "user", "content": question}], self.spoken)
 
     def answer(self, answer: str, reasoning: str, drawn: Sequence[tuple[int, bytes]]) -> None:
         """Add the answer to the last question.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from functools import cache
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from ...documents.document import Place
 from ...library.source_text import SourceText
 from ...runtime.document.index import Index
-from ..answer.answer import Basis
+from ...runtime.llama import Llama
+from ..answer.answer import ContextShare
 from ..search.ranking import Candidate, Span
 from ..sources.find_sources import Passage, TokenText, passages
 
@@ -42,7 +45,7 @@ class Context:
         The tokens of the documents, at least one span. A span counts the tokens that `text_of` returns.
     documents : sequence of SourceText
         The documents, the likeliest first.
-    share : Basis
+    share : ContextShare
         How much of the documents it is.
     text_of : callable
         Returns the text of a document, with its tokens.
@@ -50,15 +53,33 @@ class Context:
         What the context was made of: two contexts with equal keys are the same text.
     candidates : sequence of Candidate
         The documents that the question may be about, the likeliest first; none if there is no choice.
+    serves_all : bool
+        Whether it serves every question, so that no question needs another context.
     """
 
     index: Index
     spans: Sequence[Span]
     documents: Sequence[SourceText]
-    share: Basis
+    share: ContextShare
     text_of: Callable[[SourceText], TokenText]
     key: object
     candidates: Sequence[Candidate] = ()
+    serves_all: bool = False
+
+    @classmethod
+    def of_whole(
+        cls, llama: Llama, index: Index, described: dict[str, Any], document: SourceText, share: ContextShare
+    ) -> Self:
+        """Return all of an index, by its document and the manifest's description of that."""
+
+        @cache
+        def text_of(document: SourceText) -> TokenText:
+            pieces = [llama.piece(token) for token in index.tokens[index.n_prefix :].tolist()]
+            places = [Place(*place) for place in described.get("places", ())]
+            return TokenText.of(pieces, described["sha256"], places, described.get("first_line", 1))
+
+        spans = [Span(document, 0, len(index.tokens) - index.n_prefix)]
+        return cls(index, spans, [document], share, text_of, document)
 
     @property
     def is_whole(self) -> bool:

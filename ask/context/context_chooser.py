@@ -12,16 +12,16 @@ from dataclasses import replace
 
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
+from ...library.question_words import needs_whole
 from ...library.source_text import SourceFile, SourceText
 from ...progress import ProgressOfMany
 from ...runtime.llama import Llama
 from ...settings import BY_QUESTION, EXCERPTS, WHOLE, ReadSettings
 from ..chats.chat_file import hash_tokens
-from ..search.question_kinds import needs_whole
 from ..search.ranking import Candidate
 from ..sources.retrieval_heads import source_heads
 from .answer_context import Context, Rest, Steps
-from .document_set import DocumentSet, check_problems, fitted, index_set
+from .document_set import DocumentSet, check_problems, open_document_set
 from .excerpts import CannotLayOut, lay_out, n_excerpt_tokens
 from .growing_indexes import GrowingIndexes, TimeToRead
 from .passages import PASSAGE_TOKENS, PassageFinder
@@ -67,20 +67,15 @@ class ContextChooser:
         return "being read" if self._growing is not None and self._growing.is_queued else "unread"
 
     @property
-    def _is_one(self) -> bool:
-        return len(self.documents) == 1 and self._read != EXCERPTS
-
-    @property
     def always(self) -> Context | None:
         """Return the one context that serves every question, or None if each question needs its own.
 
         Raise OctavoError if its index can neither be opened nor made again.
         """
-        return self.source.whole(self.documents[0]) if self._is_one and isinstance(self.source, DocumentSet) else None
-
-    def is_settled(self, current: Context | None) -> bool:
-        """Return whether no question needs another context than the current one."""
-        return self._is_one and current is not None and current.key is self.documents[0]
+        source = self.source
+        if self._read == EXCERPTS or not isinstance(source, DocumentSet) or len(source.documents) > 1:
+            return None
+        return replace(source.whole(source.documents[0]), serves_all=True)
 
     def choose(
         self, question: str, before: str, known: Iterable[Context], n_batch: Callable[[], int] | None = None
@@ -173,7 +168,7 @@ class ContextChooser:
         if isinstance(self.source, DocumentSet):
             for document in self.documents:
                 if hash_tokens(self.source.tokens(document)) == tokens_hash:
-                    return self.source.whole(document)
+                    return self.always or self.source.whole(document)
         return None
 
 
@@ -219,9 +214,7 @@ def open_chooser(
             return ContextChooser(llama, finder, reading.read, GrowingIndexes(indexer, texts, reading, progress))
         sources = time_to_read.usable()
         check_problems(sources, texts.problems, progress.notice)
-    documents, problems = fitted(indexer, sources, texts)
-    ranks = len(documents) > 1 or reading.read == EXCERPTS
-    heads = source_heads(llama, library, progress.notice) if ranks else []
+    heads = source_heads(llama, library, progress.notice) if reading.read == EXCERPTS else None
     if reading.read == EXCERPTS and llama.context.is_hybrid:
         progress.notice("This model keeps a recurrent state, so it reads excerpts as text, anew for each question.")
-    return ContextChooser(llama, index_set(indexer, documents, problems, heads, progress), reading.read)
+    return ContextChooser(llama, open_document_set(indexer, sources, texts, progress, heads), reading.read)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,26 +20,23 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...errors import OctavoError, failure
-from ...library.bm25 import BEFORE
-from ...library.catalogue import note_use
 from ...library.document_parts import n_parts_of
 from ...library.file_texts import FileTexts
-from ...library.function_words import says_something, with_subject
 from ...library.open_index import Indexer
+from ...library.question_words import BEFORE, says_something, with_subject
 from ...library.source_text import SourceFile, SourceText
-from ...progress import LeftOut, ProgressOfMany, before_many
-from ...runtime.document.index import Index
+from ...progress import LeftOut, ProgressOfMany
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import QueryHead
-from ...runtime.store.index_files import open_index, read_keys, read_tokens
+from ...runtime.store.index_files import note_use, open_index, read_keys, read_tokens
 from ...runtime.store.model_library import Library, known_manifest
 from ...system.files import DamagedError
 from ...system.threads import one_thread
-from ..answer.answer import Basis
+from ..answer.answer import ContextShare
 from ..search.question_queries import HeadQueries, read_question
-from ..search.ranking import PIECE, Ranking, Span
+from ..search.ranking import PIECE, Ranking
 from ..search.word_scores import WordScores, folding
-from ..sources.find_sources import TokenText
+from ..sources.retrieval_heads import source_heads
 from .answer_context import Context, Steps, at_once
 
 _Loaded = TypeVar("_Loaded")
@@ -50,20 +46,6 @@ _RANKED = 32
 
 #: Number of indexes to keep open.
 _KEPT_OPEN = 4
-
-
-@dataclass(frozen=True, eq=False)
-class OpenIndex:
-    """An open index, with the manifest's description of its document."""
-
-    llama: Llama
-    index: Index
-    described: dict[str, Any]
-
-    @cached_property
-    def text(self) -> TokenText:
-        """Return the text of the document, as the model read it."""
-        return TokenText.of_document(self.llama, self.index.tokens[self.index.n_prefix :], self.described)
 
 
 class DocumentSet:
@@ -91,7 +73,7 @@ class DocumentSet:
     ) -> None:
         self.documents, self.folders = list(folders), folders
         self._llama, self._library, self._heads, self._heal = llama, library, heads, heal
-        self._open: OrderedDict[SourceText, OpenIndex] = OrderedDict()
+        self._open: OrderedDict[SourceText, Context] = OrderedDict()
 
     @cached_property
     def texts(self) -> dict[SourceText, np.ndarray]:
@@ -111,32 +93,24 @@ class DocumentSet:
         """Return the scorer of the words that documents share with a question."""
         return WordScores([self._folded[document] for document in self.documents])
 
-    def open(self, document: SourceText) -> OpenIndex:
-        """Open the index of a document. Raise OctavoError if it can neither be opened nor made again."""
-        opened = self._open.pop(document, None)
-        if opened is None:
-            index, manifest = self._load(document, lambda folder: open_index(folder, self._library.model_hash))
-            note_use(self.folders[document])
-            opened = OpenIndex(self._llama, index, manifest["document"])
-        opened.index.check()
-        self._open[document] = opened
-        while len(self._open) > _KEPT_OPEN:
-            self._open.popitem(last=False)
-        return opened
-
-    def text(self, document: SourceText) -> TokenText:
-        """Return the text of a document, as the model read it."""
-        return self.open(document).text
-
     def whole(self, document: SourceText) -> Context:
         """Return a whole document as the context of an answer; it may be a part of one that exceeds the context.
 
         Raise OctavoError if its index can neither be opened nor made again.
         """
-        index, n_parts = self.open(document).index, n_parts_of(document.name)
-        share = Basis("document") if n_parts == 1 else Basis("part", share=1 / n_parts)
-        spans = [Span(document, 0, len(index.tokens) - index.n_prefix)]
-        return Context(index, spans, [document], share, self.text, document)
+        context = self._open.pop(document, None)
+        if context is None:
+            index, manifest = self._load(document, lambda folder: open_index(folder, self._library.model_hash))
+            note_use(self.folders[document])
+            described, share = manifest["document"], ContextShare("document")
+            if "part" in described:
+                share = ContextShare("part", share=1 / n_parts_of(document.name))
+            context = Context.of_whole(self._llama, index, described, document, share)
+        context.index.check()
+        self._open[document] = context
+        while len(self._open) > _KEPT_OPEN:
+            self._open.popitem(last=False)
+        return context
 
     def rank(self, question: str, before: str = "") -> Ranking:
         """Rank the documents in one go. See `rank_in_steps`."""
@@ -216,8 +190,9 @@ class DocumentSet:
 def open_document_set(
     indexer: Indexer,
     files: Sequence[SourceFile | SourceText],
-    heads: Sequence[QueryHead],
+    texts: FileTexts,
     progress: ProgressOfMany,
+    heads: Sequence[QueryHead] | None = None,
 ) -> DocumentSet:
     """Index the documents that lack an index, and open all. Leave out those that fail, with a notice.
 
@@ -225,8 +200,10 @@ def open_document_set(
     ----------
     files : sequence of SourceFile or SourceText
         The documents. Parts stand for a document longer than the context.
-    heads : sequence of QueryHead
-        Retrieval heads (retrieval_heads.py).
+    texts : FileTexts
+        Their texts, and why some cannot be used.
+    heads : sequence of QueryHead, optional
+        Retrieval heads (retrieval_heads.py). By default they are found if there are several documents.
 
     Returns
     -------
@@ -238,14 +215,6 @@ def open_document_set(
     OctavoError
         No document can be used; of a single one, the reason.
     """
-    texts = FileTexts(indexer.library, before_many(progress))
-    return index_set(indexer, *fitted(indexer, files, texts), heads, progress)
-
-
-def fitted(
-    indexer: Indexer, files: Sequence[SourceFile | SourceText], texts: FileTexts
-) -> tuple[list[SourceText], list[str]]:
-    """Return documents, those that exceed the context in parts, and why others cannot be used."""
     documents: list[SourceText] = []
     problems: list[str] = []
     for file in files:
@@ -254,29 +223,8 @@ def fitted(
             documents += indexer.fit(text)
         except Exception as problem:  # of any kind: others can be read
             problems.append(failure(file.name, problem))
-    return documents, problems
-
-
-def index_set(
-    indexer: Indexer,
-    documents: Sequence[SourceText],
-    problems: Sequence[str],
-    heads: Sequence[QueryHead],
-    progress: ProgressOfMany,
-) -> DocumentSet:
-    """Index the documents that lack an index, and open all, as `open_document_set` does.
-
-    Parameters
-    ----------
-    documents, problems : sequence
-        Documents that fit the context, and why others cannot be used (`fitted`).
-
-    Raises
-    ------
-    OctavoError
-        No document can be used; of a single one, the reason.
-    """
-    problems = list(problems)
+    if heads is None:
+        heads = source_heads(indexer.llama, indexer.library, progress.notice) if len(documents) > 1 else []
     indexed: dict[Path, SourceText] = {}
     missing = []
     for document in documents:

@@ -16,12 +16,14 @@ import numpy as np
 from ...convert.pipeline import keep_whole
 from ...convert.prefix_reuse import KnownRows, keep_all_rows
 from ...errors import OctavoError
+from ...library.source_text import SourceText
 from ...runtime.document.cache_layer import Rows
 from ...runtime.document.index import Index, whole_layer
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import DENSE_ATTENTION
-from ..answer.answer import Basis
+from ..answer.answer import ContextShare
 from ..search.ranking import Span
+from ..sources.find_sources import TokenText
 from .answer_context import BatchRead, Context, Steps
 from .document_set import DocumentSet
 
@@ -70,8 +72,13 @@ def lay_out(
         index = _moved(llama, document_set, spans)
     documents = list(dict.fromkeys(span.document for span in reversed(spans)))
     n_tokens = sum(stop - start for _, start, stop in spans)
-    share = Basis("excerpts", len(spans), n_tokens / sum(len(document_set.texts[document]) for document in documents))
-    return Context(index, spans, documents, share, document_set.text, tuple(spans))
+    n_all = sum(len(document_set.texts[document]) for document in documents)
+    share = ContextShare("excerpts", len(spans), n_tokens / n_all)
+
+    def text_of(document: SourceText) -> TokenText:
+        return document_set.whole(document).text_of(document)
+
+    return Context(index, spans, documents, share, text_of, tuple(spans))
 
 
 def _moved(llama: Llama, document_set: DocumentSet, spans: Sequence[Span]) -> Index:
@@ -81,7 +88,7 @@ def _moved(llama: Llama, document_set: DocumentSet, spans: Sequence[Span]) -> In
     tokens: list[np.ndarray] = []
     n_tokens = 0
     for number, (document, start, stop) in enumerate(spans):
-        index = document_set.open(document).index
+        index = document_set.whole(document).index
         if not keep_all_rows(index.layers):
             raise CannotLayOut(
                 "Excerpts need all keys and values of the documents, and this model or attention does not keep them: "
@@ -114,7 +121,7 @@ def _evaluated(
     llama: Llama, document_set: DocumentSet, spans: Sequence[Span], n_batch: Callable[[], int]
 ) -> Steps[Index]:
     """Evaluate excerpts as one text; return the index of their rows and of the recurrent state after them."""
-    opened = [document_set.open(span.document).index for span in spans]
+    opened = [document_set.whole(span.document).index for span in spans]
     places = zip(opened, spans, strict=True)
     parts = [index.tokens[index.n_prefix + start : index.n_prefix + stop] for index, (_, start, stop) in places]
     n_prefix = opened[0].n_prefix

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
-from ...library.background.background_reader import start_reader
-from ...library.background.reading_queue import ReadingQueue
+from ...library.background.reading_queue import ReadingQueue, start_reader
 from ...library.batch.job import ReadingJob
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
@@ -17,10 +16,9 @@ from ...library.source_text import SourceFile, SourceText
 from ...library.text_store import Piece
 from ...progress import ProgressOfMany
 from ...settings import ReadSettings
-from ..sources.retrieval_heads import source_heads
 from .answer_context import Context
 from .document_set import DocumentSet, index_again, open_document_set
-from .partial_index import ReadPart, UnfinishedIndex
+from .partial_index import ReadPart, n_tokens_read, read_part, unfinished_index
 
 #: Growth of the part of a document that is read, from which on it is taken anew: to attach it takes seconds.
 _GROWTH = 1.5
@@ -59,8 +57,8 @@ class TimeToRead:
                 sample = self._texts.load(text).text
                 self.tokens_per_s = self.speed.tokens_per_s(sample)
                 per_token = characters_per_token(self._indexer.llama, sample)
-            unfinished = UnfinishedIndex.of(self._indexer, text)
-            n_left += text.length / per_token - (unfinished.n_tokens if unfinished else 0)
+            unfinished = unfinished_index(self._indexer, text)
+            n_left += text.length / per_token - (n_tokens_read(unfinished) if unfinished else 0)
             if n_left > self._seconds * self.tokens_per_s:
                 return False
         return True
@@ -108,9 +106,7 @@ class GrowingIndexes:
         """Open the indexes of all documents."""
         what = f"{documents[0].name} is" if len(documents) == 1 else f"All {len(documents):,} documents are"
         self._progress.notice(f"{what} read now: answers come from the whole text.")
-        indexer = self._indexer
-        heads = source_heads(indexer.llama, indexer.library, indexer.notice) if len(documents) > 1 else []
-        return open_document_set(indexer, documents, heads, self._progress)
+        return open_document_set(self._indexer, documents, self._texts, self._progress)
 
     def whole(self, document: SourceText, piece: Piece) -> Context | None:
         """Return a document, or the part of it with a piece, from its index; None if that is missing."""
@@ -143,14 +139,14 @@ class GrowingIndexes:
 
     def part(self, document: SourceText) -> ReadPart | None:
         """Return the part of a document that is read so far; None if there is none, or if it cannot be used."""
-        unfinished = UnfinishedIndex.of(self._indexer, document)
-        if unfinished is None:
+        folder, llama = unfinished_index(self._indexer, document), self._indexer.llama
+        if folder is None:
             return None
         kept = self._part
         before = kept[1] if kept is not None and kept[0].sha256 == document.sha256 else None
-        if before is None or unfinished.n_tokens > _GROWTH * len(before.tokens):
+        if before is None or n_tokens_read(folder) > _GROWTH * len(before.tokens):
             text = self._texts.load(document).text
-            part = unfinished.read(text, self._indexer.llama.prompt().document(text))
+            part = read_part(llama, folder, text, llama.prompt().document(text))
             kept = self._part = None if part is None else (document, part)
         return None if kept is None else kept[1]
 

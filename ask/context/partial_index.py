@@ -52,68 +52,49 @@ class ReadPart:
         return len(self.text.text)
 
 
-class UnfinishedIndex:
-    """The unfinished index of a document, which grows while another process reads the document.
+def unfinished_index(indexer: Indexer, document: SourceText) -> Path | None:
+    """Return the folder of a document's unfinished index, which grows while another process reads the document.
+
+    None without one, or if its rows do not stand alone. At the end the folder is renamed.
+    """
+    return indexer.begun(document) if rows_stand_alone(indexer.llama) else None
+
+
+def n_tokens_read(folder: Path) -> int:
+    """Return the number of tokens in an unfinished index, from the names of its files."""
+    numbers = {int(path.stem.rpartition("-")[2]) for path in folder.glob("prefill-*.safetensors")}
+    ends = range(PIECE, max(numbers, default=0) + 2 * PIECE, PIECE)
+    return next((end - PIECE for end in ends if end not in numbers), 0)
+
+
+def read_part(llama: Llama, folder: Path, text: str, tokens: Sequence[int]) -> ReadPart | None:
+    """Return the part of a document in an unfinished index; None if there is none, or memory cannot hold it.
 
     Parameters
     ----------
-    folder : Path
-        Its folder, which is renamed at the end.
+    text : str
+        The document's text.
+    tokens : sequence of int
+        The tokens of its text.
     """
-
-    def __init__(self, llama: Llama, folder: Path) -> None:
-        self._llama, self._folder = llama, folder
-
-    @classmethod
-    def of(cls, indexer: Indexer, document: SourceText) -> UnfinishedIndex | None:
-        """Return the unfinished index of a document; None without one, or if its rows do not stand alone."""
-        folder = indexer.begun(document)
-        return cls(indexer.llama, folder) if folder is not None and rows_stand_alone(indexer.llama) else None
-
-    @property
-    def n_tokens(self) -> int:
-        """Return the number of tokens that are read, from the names of the files."""
-        numbers = {int(path.stem.rpartition("-")[2]) for path in self._folder.glob("prefill-*.safetensors")}
-        return next(
-            (end - PIECE for end in range(PIECE, max(numbers, default=0) + 2 * PIECE, PIECE) if end not in numbers), 0
-        )
-
-    def read(self, text: str, tokens: Sequence[int]) -> ReadPart | None:
-        """Return the part that is read so far; None if there is none, or memory cannot hold it.
-
-        Parameters
-        ----------
-        text : str
-            The document's text.
-        tokens : sequence of int
-            The tokens of its text.
-        """
-        head = self._head()
-        with suppress(OctavoError, OSError, KeyError):  # it was finished just now, or memory is short
-            pieces = Pieces(self._folder, self._llama, len(head) + len(tokens), 0)
-            known = pieces.known(range(PIECE, self.n_tokens + 1, PIECE), None)
-            n_known = known[-1][0] if known else 0
-            if n_known <= len(head):
-                return None
-            self._llama.context.cache.check_memory(2 * n_known)  # the pieces are mapped, and joined in memory
-            of_pieces = [rows() for _, rows in known]
-            rows = [
-                (
-                    np.concatenate([keys for keys, _ in layer], axis=1),
-                    np.concatenate([values for _, values in layer], axis=1),
-                )
-                for layer in zip(*of_pieces, strict=True)
-            ]
-            own = np.asarray(tokens[: n_known - len(head)], np.int32)
-            known_text = TokenText.of_beginning(self._llama, own, text)
-            return ReadPart(np.concatenate([np.asarray(head, np.int32), own]), len(head), rows, known_text)
-        return None
-
-    def _head(self) -> list[int]:
-        """Return the tokens before the text."""
-        with suppress(DamagedError, KeyError):
-            return list(read_json(self._folder / HEAD)["head"])
-        return self._llama.prompt().head()
+    head = llama.prompt().head()
+    with suppress(DamagedError, KeyError):
+        head = list(read_json(folder / HEAD)["head"])
+    with suppress(OctavoError, OSError, KeyError):  # it was finished just now, or memory is short
+        pieces = Pieces(folder, llama, len(head) + len(tokens), 0)
+        known = pieces.known(range(PIECE, n_tokens_read(folder) + 1, PIECE), None)
+        n_known = known[-1][0] if known else 0
+        if n_known <= len(head):
+            return None
+        llama.context.cache.check_memory(2 * n_known)  # the pieces are mapped, and joined in memory
+        rows = []
+        for layer in zip(*(rows_of_piece() for _, rows_of_piece in known), strict=True):
+            keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*layer, strict=True))
+            rows.append((keys, values))
+        own = np.asarray(tokens[: n_known - len(head)], np.int32)
+        known_text = TokenText.of_beginning(llama, own, text)
+        return ReadPart(np.concatenate([np.asarray(head, np.int32), own]), len(head), rows, known_text)
+    return None
 
 
 def rows_stand_alone(llama: Llama) -> bool:

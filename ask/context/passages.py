@@ -17,7 +17,7 @@ from ...library.text_store import Piece, TextStore
 from ...runtime.llama import Llama
 from ...runtime.store.model_library import hash_text
 from ...system.working_time import working_time
-from ..answer.answer import Basis
+from ..answer.answer import ContextShare
 from ..search.ranking import Candidate, Span
 from ..sources.find_sources import TokenText
 from .answer_context import Context, Steps
@@ -180,13 +180,13 @@ class PassageFinder:
         share = self._share(plan, texts, len(passages))
         return Context(index, spans, documents, share, read.__getitem__, plan.key, plan.candidates)
 
-    def _share(self, plan: PassagePlan, texts: dict[int, Document], n_passages: int) -> Basis:
+    def _share(self, plan: PassagePlan, texts: dict[int, Document], n_passages: int) -> ContextShare:
         """Return the number of passages, and the share of the documents' characters that the context has."""
         n_part = plan.part.n_characters if plan.part else 0
         ends = {plan.candidates[0].document.number: n_part} if plan.part else {}
         n_read = n_part + sum(max(piece.stop - max(piece.start, ends.get(piece.text, 0)), 0) for piece in plan.pieces)
         share = min(n_read / sum(len(text.text) for text in texts.values()), 1.0)
-        return Basis("part" if plan.part else "excerpts", n_passages, share, is_begun=plan.part is not None)
+        return ContextShare("part" if plan.part else "excerpts", n_passages, share, is_begun=plan.part is not None)
 
     def _title(self, text: Document, start: int) -> str:
         """Return the line before a passage: its document if there are several, its page and its headings."""

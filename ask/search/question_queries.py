@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...library.function_words import says_something
+from ...library.question_words import says_something
 from ...runtime.document.cache_layer import Rope
 from ...runtime.document.stored_rows import as_floats, capped_scores
 from ...runtime.llama import Llama

@@ -1,4 +1,4 @@
-"""Score documents by the words that they share with a question: BM25 (library/bm25.py), over the model's tokens.
+"""Score documents by the words that they share with a question: BM25 (question_words.py), over the model's tokens.
 
 A document scores as its best piece does.
 """
@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...library.bm25 import rarity, relative_lengths, saturated
+from ...library.question_words import rarity, relative_lengths, saturated
 from ...runtime.llama import Llama
 
 #: What `folding` returned for each model.

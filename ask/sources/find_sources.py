@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...documents.document import Place, place_at
-from ...documents.sentences import sentences
+from ...documents.document import Place, place_at, sentences
 from ...runtime.llama import Llama
 from ...runtime.store.model_library import hash_text
 from ...settings import check_whole
@@ -102,23 +101,9 @@ class TokenText:
         return cls(text, starts, places, first_line)
 
     @classmethod
-    def of_document(cls, llama: Llama, tokens: np.ndarray, described: dict[str, Any]) -> TokenText:
-        """Join the pieces of a document's tokens.
-
-        Parameters
-        ----------
-        tokens : int32 array, shape (n_tokens,)
-            The document's tokens, without the head of the prompt.
-        described : dict
-            The manifest's description of the document.
-        """
-        places = [Place(*place) for place in described.get("places", ())]
-        return cls.of(_pieces(llama, tokens), described["sha256"], places, described.get("first_line", 1))
-
-    @classmethod
     def of_beginning(cls, llama: Llama, tokens: np.ndarray, text: str) -> TokenText:
         """Join the pieces of the first tokens of a text."""
-        made = cls.of(_pieces(llama, tokens))
+        made = cls.of([llama.piece(token) for token in tokens.tolist()])
         has_blank = made.text.startswith(" ") and not text.startswith(made.text[:2])
         return cls(made.text[1:], np.maximum(made.starts - 1, 0)) if has_blank else made
 
@@ -126,18 +111,6 @@ class TokenText:
     def borders(self) -> np.ndarray:
         """Return the beginnings of the text's sentences, and its end."""
         return np.array(sentences(self.text))
-
-    @cached_property
-    def sentence_of(self) -> np.ndarray:
-        """Return the number of the sentence that each token begins in."""
-        return np.clip(np.searchsorted(self.borders, self.starts, side="right") - 1, 0, len(self.borders) - 2)
-
-
-def _pieces(llama: Llama, tokens: np.ndarray) -> list[bytes]:
-    """Return the text of each token."""
-    unique, numbers = np.unique(tokens, return_inverse=True)
-    pieces = [llama.piece(token) for token in unique.tolist()]
-    return [pieces[number] for number in numbers.tolist()]
 
 
 def passages(text: TokenText, attended: np.ndarray, most: int) -> list[Passage]:
@@ -155,7 +128,8 @@ def passages(text: TokenText, attended: np.ndarray, most: int) -> list[Passage]:
     """
     check_whole("most", most, 1)
     borders, n_sentences = text.borders, len(text.borders) - 1
-    shares = np.stack([np.bincount(text.sentence_of, part, n_sentences) for part in attended])
+    sentence_of = np.clip(np.searchsorted(borders, text.starts, side="right") - 1, 0, n_sentences - 1)
+    shares = np.stack([np.bincount(sentence_of, part, n_sentences) for part in attended])
     best = shares.max(axis=0)
     least = max(_LEAST, min(_TIMES / n_sentences, _MOST))
     marked = np.flatnonzero(best >= least / 2)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 
@@ -44,9 +43,10 @@ def source_heads(llama: Llama, library: Library, notice: Callable[[str], None]) 
         The strongest first; none if all windows slide, or the model has hardly any context.
     """
     path = library.folder / _FILE
-    heads = _read(path, library.model_hash)
-    if heads is not None:
-        return heads
+    with suppress(OctavoError, KeyError, TypeError, ValueError):  # the file is missing, damaged, or of another version
+        kept = read_json(path)
+        if (kept["format_version"], kept["model"]) == (_VERSION, library.model_hash):
+            return [QueryHead(*map(int, head)) for head in kept["heads"]]
     notice("Finding the heads that retrieve, once for this model.")
     heads = find_heads(llama)
     content = {"format_version": _VERSION, "model": library.model_hash, "heads": [list(head) for head in heads]}
@@ -54,19 +54,6 @@ def source_heads(llama: Llama, library: Library, notice: Callable[[str], None]) 
         library.make_folder()
         write_json(path, content)
     return heads
-
-
-def _read(path: Path, model_hash: str) -> list[QueryHead] | None:
-    """Return the heads in a file; None if it is missing, or of another model or version."""
-    if not path.exists():
-        return None
-    try:
-        content = read_json(path)
-        if (content["format_version"], content["model"]) != (_VERSION, model_hash):
-            return None
-        return [QueryHead(*map(int, head)) for head in content["heads"]]
-    except (OctavoError, KeyError, TypeError, ValueError):
-        return None
 
 
 def find_heads(llama: Llama, n_heads: int = _N_HEADS) -> list[QueryHead]:

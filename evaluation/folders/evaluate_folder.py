@@ -116,8 +116,8 @@ class FolderEvaluation:
         if self.task.is_alone:
             return FirstReading(indexer, files, self.progress)
         heads, progress = source_heads(self.llama, self.library, self.notice), of_many(self.progress, 1)
-        document_set = open_document_set(indexer, files, heads, progress)
         texts = FileTexts(library, Silent())
+        document_set = open_document_set(indexer, files, texts, progress, heads)
         return FolderReading(
             self.llama, document_set, PassageFinder(self.llama, texts.store, texts.keep(texts.of(files)))
         )

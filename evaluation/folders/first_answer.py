@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...convert.plan.recall_texts import Haystack
-from ...documents.sentences import sentences
+from ...documents.document import sentences
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter

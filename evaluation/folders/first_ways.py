@@ -53,7 +53,7 @@ class FirstReading(Reading):
         longest = len(prompt.head()) + max(map(len, self._tokens.values())) + _QUESTION + ANSWER_TOKENS
         self._read_set: DocumentSet | None = None
         if longest <= self.llama.n_ctx():
-            self._read_set = open_document_set(indexer, files, [], of_many(progress, 1))
+            self._read_set = open_document_set(indexer, files, texts, of_many(progress, 1), heads=[])
         self._half = lru_cache(1)(self._half_of)
 
     def can(self, way: str) -> bool:

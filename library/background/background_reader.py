@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -196,17 +194,6 @@ def _alone(queue: ReadingQueue) -> Iterator[bool]:
             except Busy:
                 time.sleep(_BETWEEN)
         yield is_ours
-
-
-def start_reader() -> None:
-    """Start the process that reads the queue, unless it runs. It outlives this process and its terminal."""
-    queue = ReadingQueue()
-    if queue.has_reader:
-        return
-    with (queue.folder / "reading.log").open("wb") as log:
-        command, null = [sys.executable, "-P", "-m", __name__], subprocess.DEVNULL
-        process = subprocess.Popen(command, stdin=null, stdout=null, stderr=log, start_new_session=True)
-    threading.Thread(target=process.wait, daemon=True).start()  # a server must not keep it as a zombie
 
 
 def main() -> None:

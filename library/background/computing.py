@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 from ...settings import state_folder
 from ...system.locks import Busy, do_not_wait, locked
 
-
-def _folder() -> Path:
-    """Return the folder whose lock is shared by all processes that compute."""
-    return state_folder() / "computing"
+#: The folder whose lock is shared by all processes that compute.
+_LOCKED = "computing"
 
 
 @contextmanager
 def computing() -> Iterator[None]:
     """Halt the background reader meanwhile. Also a decorator of functions."""
+    folder = state_folder() / _LOCKED
     with ExitStack() as stack:
         with suppress(OSError):  # without a folder for the lock, both compute at once
-            _folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-            stack.enter_context(locked(_folder(), shared=True))
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.enter_context(locked(folder, shared=True))
         yield
 
 
@@ -42,7 +40,7 @@ def others_compute() -> bool:
     """Return whether a process computes."""
     with suppress(OSError):
         try:
-            with locked(_folder(), waiting=do_not_wait):
+            with locked(state_folder() / _LOCKED, waiting=do_not_wait):
                 return False
         except Busy:
             return True

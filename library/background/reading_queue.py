@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -41,6 +44,9 @@ _AWAITED = 5.0
 
 #: Seconds for the reader to leave a document.
 _LEAVES = 15.0
+
+#: The process that reads the queue: other processes do not import it, to stay small.
+_READER = f"{__package__}.background_reader"
 
 #: Least seconds between the starts of two processes of one number.
 _SAME = 0.5
@@ -318,6 +324,17 @@ class ReadingQueue:
             return False
         self.remove(found)
         return True
+
+
+def start_reader() -> None:
+    """Start the process that reads the queue, unless it runs. It outlives this process and its terminal."""
+    queue = ReadingQueue()
+    if queue.has_reader:
+        return
+    with (queue.folder / "reading.log").open("wb") as log:
+        command, null = [sys.executable, "-P", "-m", _READER], subprocess.DEVNULL
+        process = subprocess.Popen(command, stdin=null, stdout=null, stderr=log, start_new_session=True)
+    threading.Thread(target=process.wait, daemon=True).start()  # a server must not keep it as a zombie
 
 
 def _started(process: psutil.Process) -> float:

@@ -5,20 +5,77 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from ...errors import OctavoError
-from ...progress import Progress, ProgressOfMany, of_many
+from ...progress import Progress, ProgressOfMany, Silent, of_many
 from ...runtime.load_model import locate_model
-from ...settings import check_whole
+from ...runtime.methods import DEFAULT_ATTENTION
+from ...runtime.methods.attention import Attention
+from ...settings import AnyPath, ModelSettings, ReadSettings, check_whole
 from ..expand_paths import documents_of
 from ..source_text import SourceFile
-from .index_result import IndexResult
+from .index_result import IndexResult, folders_of
 from .job import ReadingJob
 from .local_run import index_all
 
 
+def index_documents(
+    paths: Iterable[AnyPath],
+    model: AnyPath | ModelSettings | None = None,
+    *,
+    attention: str | Attention = DEFAULT_ATTENTION,
+    reading: ReadSettings = ReadSettings(),
+    n_jobs: int = 1,
+    scheduler: str | None = None,
+    progress: Progress | ProgressOfMany | None = None,
+) -> list[Path]:
+    """Index documents, so that they open at once later. Documents with an index keep it.
+
+    A document that cannot be indexed does not stop the others.
+
+    Parameters
+    ----------
+    paths : iterable of path
+        Documents, folders and patterns, as `open_documents` takes them.
+    attention : str or Attention
+        The attention of later questions. Most attentions share an index; some parameters, such as the number of
+        centroids, make another.
+    n_jobs : int
+        Number of documents to read at the same time, each in a process of its own. They share the threads.
+    scheduler : str, optional
+        Address of a Dask cluster's scheduler, such as "tcp://10.0.0.5:8786": its workers read the documents
+        (docs/library.md).
+    progress : Progress or ProgressOfMany, optional
+        Receives progress and notices. A `Progress` receives one document after another, or the number of finished ones
+        if several are read at the same time; a `ProgressOfMany` receives both.
+
+    Returns
+    -------
+    list of Path
+        The folder of each index, in the order of the documents: of one longer than the context, those of its parts.
+
+    Raises
+    ------
+    NotIndexed
+        Some documents cannot be indexed; the others are. Its `outcomes` have the reason or the folders of each.
+    OctavoError
+        The model cannot be used, a setting is out of range, or a folder has no documents.
+    """
+    progress = progress or Silent()
+    outcomes = index_collection(
+        paths,
+        ReadingJob(ModelSettings.of(model), Attention.of(attention), reading),
+        progress,
+        progress.notice,
+        n_jobs=n_jobs,
+        scheduler=scheduler,
+    )
+    return folders_of(outcomes)
+
+
 def index_collection(
-    paths: Iterable[str | os.PathLike[str]],
+    paths: Iterable[AnyPath],
     job: ReadingJob,
     progress: Progress | ProgressOfMany,
     notice: Callable[[str], None],

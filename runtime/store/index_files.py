@@ -47,6 +47,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -65,6 +67,9 @@ from .kept_files import Curves, Extras
 from .manifest import DOCUMENT, EXTRAS, MANIFEST, THRESHOLDS, damages, describe, read_manifest, save_manifest
 
 MEANS = "means.safetensors"
+
+#: File of an index whose modification time is that of its last use.
+USED = "used"
 
 #: Arrays of a layer with positions of others: they are copied, so that they cannot change after the check.
 _SMALL = ("cluster_starts", "coarse_starts", "order")
@@ -160,6 +165,23 @@ def _unchanged(folder: Path, names: Sequence[str]) -> Callable[[], None]:
                     )
 
     return check
+
+
+def note_use(folder: Path) -> None:
+    """Record the use of an index, if possible."""
+    with suppress(OSError):
+        (folder / USED).touch()
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the bytes of an index on disk. Files that other processes move meanwhile may not count."""
+    n_bytes = 0
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                status = (folder / name).stat()
+                n_bytes += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return n_bytes
 
 
 def layer_path(folder: Path, i: int) -> Path:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from ...ask.answer.answer import FinishReason
-from ...prompts.thinking import Thinking
-from ...prompts.thought_form import Stage
+from ...prompts.thought_form import Stage, Thinking
 from ...settings import Sampling
 
 if TYPE_CHECKING:

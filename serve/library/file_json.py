@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ...library import catalogue
 from ...library.background.reading_queue import QueuedDocument
 from ...library.file_state import CHANGED
+from ...runtime.store.index_files import folder_bytes
 from ..request_error import without_folders
 from .served_document import ServedDocument
 
@@ -25,7 +25,7 @@ def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is
     if len(parts) < first.n_parts and not is_upload:
         details.append(f"{len(parts)} of {first.n_parts} parts are read: `octavo index` reads the others.")
     file["status_details"] = " ".join(details) or None
-    n_bytes = sum(catalogue.folder_bytes(part.folder) for part in parts)
+    n_bytes = sum(folder_bytes(part.folder) for part in parts)
     return {**file, "tokens": sum(part.described["tokens"] for part in parts), "index_bytes": n_bytes}
 
 

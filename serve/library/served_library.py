@@ -16,22 +16,19 @@ from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...ask.answer.answer import Basis
+from ...ask.answer.answer import ContextShare
 from ...ask.context.answer_context import Context
-from ...ask.context.document_set import OpenIndex
-from ...ask.search.ranking import Span
 from ...convert.identity import find_index, identity, usable_settings
 from ...convert.pipeline import prefill_attention_share
 from ...errors import OctavoError
 from ...library import catalogue
-from ...library.background.background_reader import start_reader
-from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue
+from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue, start_reader
 from ...library.batch.job import ReadingJob
 from ...library.file_state import CHANGED
 from ...library.file_texts import forget_texts
 from ...library.source_text import SourceText
 from ...runtime.llama import Llama
-from ...runtime.store.index_files import open_index
+from ...runtime.store.index_files import note_use, open_index
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library, folder_name
 from ...settings import PREFILLS
@@ -281,17 +278,15 @@ class ServedLibrary:
 
     def _map_index(self, document: ServedDocument) -> Context:
         index, manifest = open_index(document.folder, self._library.model_hash)
-        catalogue.note_use(document.folder)
-        text = OpenIndex(self._llama, index, manifest["document"])
-        spans = [Span(document, 0, len(index.tokens) - index.n_prefix)]
-        return Context(index, spans, [document], self._share(document), lambda _: text.text, document)
+        note_use(document.folder)
+        return Context.of_whole(self._llama, index, manifest["document"], document, self._share(document))
 
-    def _share(self, document: ServedDocument) -> Basis:
+    def _share(self, document: ServedDocument) -> ContextShare:
         """Return the share of its file's tokens that a document has, which may be a part."""
         if "part" not in document.described:
-            return Basis("document")
+            return ContextShare("document")
         n_tokens = sum(part.described["tokens"] for part in document.parts(self._documents()[0]))
-        return Basis("part", share=document.described["tokens"] / n_tokens)
+        return ContextShare("part", share=document.described["tokens"] / n_tokens)
 
     def know_all(self) -> None:
         """Learn what documents there are, so that prompts that begin with one find it."""

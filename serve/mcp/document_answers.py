@@ -57,7 +57,7 @@ class DocumentAnswers:
             The model or the documents cannot be used, or the question is empty.
         """
         from ...ask.answer.notices import notices_of_budget, notices_of_whole
-        from ...ask.search.question_kinds import asks_about_whole
+        from ...library.question_words import asks_about_whole
 
         if not question.strip():
             raise OctavoError("The question is empty.")

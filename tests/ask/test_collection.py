@@ -150,7 +150,7 @@ def test_an_answer_from_excerpts_is_that_of_their_keys(excerpted, route_to):
     llama, asked = excerpted.llama, excerpted.prompt.first_question("Who built it?")
     assert answer.timing.prompt_tokens == len(asked)
     own = {
-        document.name: excerpted._chooser.source.open(document).index.tokens
+        document.name: excerpted._chooser.source.whole(document).index.tokens
         for document in excerpted._chooser.documents
     }
     expected = [*own["ship.txt"][: n_prefix + 20], *own["tower.txt"][n_prefix + 30 : n_prefix + 70], *asked]
@@ -217,7 +217,7 @@ def test_excerpts_of_one_document(folder, how):
     with octavo.open_documents([folder / "tower.txt"], reading=EXCERPTS, **how) as collection:
         collection.ask("Who?")
         assert [path.name for path in collection.read_from] == ["tower.txt"]
-        whole = collection._chooser.source.open(collection._chooser.documents[0]).index.tokens
+        whole = collection._chooser.source.whole(collection._chooser.documents[0]).index.tokens
         assert collection.llama.input_ids[: collection.n_document].tolist() == whole.tolist()
 
 

@@ -3,7 +3,7 @@
 import pytest
 from helpers.command_line import SHORT_ANSWER, fails, octavo
 
-from octavo.cli.question_arguments import split_arguments
+from octavo.cli.ask import split_arguments
 
 
 @pytest.fixture(autouse=True)

@@ -201,6 +201,7 @@ class ScriptedSession:
 
     answers: dict[str, list] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    kept: list[tuple] = field(default_factory=list)
     answer = SimpleNamespace(finish_reason="stop", notices={})
     found = ()
 
@@ -210,6 +211,19 @@ class ScriptedSession:
             if isinstance(part, BaseException):
                 raise part
             yield Part(part)
+
+    def keep(self, name, with_rows):
+        self.kept.append((name, with_rows, len(self.asked)))
+        return "island"
+
+
+def test_each_answer_is_kept_at_once_by_its_texts():
+    session = ScriptedSession()
+    ChatLoop(session, interactive=True).run(iter(["first", "second"]))
+    assert session.kept == [(None, False, 1), ("island", False, 2)]
+    session = ScriptedSession()
+    ChatLoop(session, interactive=False).run(iter(["first", "second"]))  # a script keeps nothing
+    assert session.kept == []
 
 
 def test_ctrl_c_stops_an_answer_and_returns_to_the_prompt(capsys):

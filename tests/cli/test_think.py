@@ -10,7 +10,7 @@ from helpers.command_line import fails, octavo
 from helpers.thinking_model import ANSWER, THOUGHT
 
 from octavo.cli.render import ThoughtPrinter
-from octavo.prompts.thinking import NO_SWITCH
+from octavo.prompts.thought_form import NO_SWITCH
 
 QUESTION = "Which ship?"
 

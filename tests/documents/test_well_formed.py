@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from octavo.documents.document import Place
-from octavo.documents.extract import document_name, extract_document, may_be_document
+from octavo.documents.document import Place, document_name
+from octavo.documents.extract import extract_document, may_be_document
 from octavo.documents.text import notebook
 from octavo.errors import OctavoError, failure, shown, well_formed
 

@@ -9,8 +9,8 @@ import pytest
 
 from octavo.errors import OctavoError
 from octavo.library import catalogue
-from octavo.library.catalogue import BEING_READ, DAMAGED, UNFINISHED, entries, folder_bytes
-from octavo.runtime.store.index_files import open_index
+from octavo.library.catalogue import BEING_READ, DAMAGED, UNFINISHED, entries
+from octavo.runtime.store.index_files import folder_bytes, open_index
 from octavo.system.files import DamagedError
 from octavo.system.locks import is_locked, locked
 

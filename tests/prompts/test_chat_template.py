@@ -5,9 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from octavo.prompts import chat_template
-from octavo.prompts.chat_template import EPOCH, ChatTemplate, TemplateError
-from octavo.prompts.marked_messages import Piece, joined
+from octavo.prompts.chat_template import EPOCH, ChatTemplate, Piece, TemplateError, _at
 
 EACH, END = "{% for m in messages %}", "{% endfor %}"
 CHATML = EACH + "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n" + END + "<|im_start|>assistant\n"
@@ -17,6 +15,10 @@ ASKED = [{"role": "user", "content": " Who is <b>she</b>? \n"}]
 def pieces_of(source, messages, tools=None, **options):
     template = ChatTemplate(source, {"eos_token": "</s>", "bos_token": "<s>"})
     return template.pieces(messages, tools, options, is_text=lambda text: "<|" not in text)
+
+
+def joined(pieces):
+    return "".join(piece.text for piece in pieces)
 
 
 def written(pieces):
@@ -99,9 +101,9 @@ def test_templates_and_programs_draw_apart():
     template = ChatTemplate(source, {"eos_token": "", "bos_token": ""})
     random.seed(7)
     expected = [random.Random(7).random()]
-    with chat_template._at(EPOCH):
+    with _at(EPOCH):
         drawn = template.render([{"role": "user", "content": ""}])
-    with chat_template._at(EPOCH):
+    with _at(EPOCH):
         assert template.render([{"role": "user", "content": ""}]) == drawn
     assert [random.random()] == expected
     assert len({template.render([{"role": "user", "content": ""}]) for _ in range(20)}) > 1

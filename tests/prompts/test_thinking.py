@@ -6,8 +6,7 @@ from helpers.thinking_model import ANSWER, THOUGHT, say
 
 import octavo
 from octavo.ask.session import Session
-from octavo.prompts.thinking import Thinking
-from octavo.prompts.thought_form import Thoughts
+from octavo.prompts.thought_form import Thinking, Thoughts
 from octavo.settings import Sampling
 
 N_TAGS = 2

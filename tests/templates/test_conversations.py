@@ -18,7 +18,6 @@ from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 import octavo
 from octavo.prompts.chat_template import INSTRUCTION, ChatTemplate, TemplateError
 from octavo.prompts.conversation_tokens import ConversationTokens
-from octavo.prompts.marked_messages import joined
 from octavo.prompts.tool_description import tool_description
 
 FOLDER = os.environ.get("OCTAVO_TEST_TEMPLATES")
@@ -35,6 +34,10 @@ PARAMETERS = {
 }
 TOOLS = [{"type": "function", "function": {"name": "look_up", "description": "Look up.", "parameters": PARAMETERS}}]
 CALL = {"id": "call00001", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "ship", "n": 3}'}}
+
+
+def joined(pieces):
+    return "".join(piece.text for piece in pieces)
 
 
 def user(text):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.ask.answer.answer_stream import AnswerStream, Meter
-from octavo.ask.answer.notices import notices_of_end, notices_of_unfounded
+from octavo.ask.answer.notices import notices_of_end
 from octavo.prompts.thought_form import FORMS, Stage, Thoughts
 from octavo.prompts.thought_splitter import Part
 
@@ -253,11 +253,6 @@ def test_notices_say_that_a_thought_had_no_answer():
     stream.feed(WORD, b"a")
     stream.feed(0, b"", is_end=True)
     assert notices_of_end(stream, 4096, True) == {"no_answer": "The model thought, and ended without an answer."}
-
-
-def test_notices_name_what_the_text_does_not():
-    assert notices_of_unfounded([]) == {}
-    assert notices_of_unfounded(["Leeds"]) == {"unfounded": "Leeds is not in the text that was read."}
 
 
 def test_a_meter_measures_from_the_first_token_on():

@@ -95,14 +95,18 @@ def test_thoughts_that_the_template_strips_leave_the_context(talks):
     session = talks(THOUGHTS)
     llama, history = session.llama, History()
     thought = llama.tokenize(b"<think>Hm. So?</think>\n Yes.", add_bos=False, special=True)
-    history.ask("Who?")
+    history = history.asked("Who?")
     history.answer("\n Yes.", "Hm. So?", with_texts(llama, thought))
-    prompt = llama.prompt()
-    history.ask("Why?")
-    assert "<think>Hm. So?</think>Yes.<|im_end|>" in llama.detokenize(history.tokens(prompt), special=True).decode()
+    history = history.asked("Why?")
+
+    def rendered(history):
+        tokens = llama.prompt().tokens(history.messages, written=history.spoken)
+        return llama.detokenize(tokens, special=True).decode()
+
+    assert "<think>Hm. So?</think>Yes.<|im_end|>" in rendered(history)
     history.answer("No.", "", [])
-    history.ask("When?")
-    assert "Hm." not in llama.detokenize(history.tokens(prompt), special=True).decode()
+    history = history.asked("When?")
+    assert "Hm." not in rendered(history)
 
 
 def test_an_answer_keeps_the_tokens_that_the_model_drew(talks):

@@ -51,6 +51,17 @@ def test_a_question_is_kept_without_rows_in_place_of_the_last_one(session):
     assert (chat.questions, rows([chat])) == (["When?"], {"sky-v2": 0})
 
 
+def test_a_chat_is_kept_by_its_texts_until_it_ends(session):
+    session.ask("Who?")
+    assert session.keep(with_rows=False) == "sky-v2"
+    assert rows(saved_chats([session.library.folder])) == {"sky-v2": 0}
+    messages, tokens = session.conversation().history.messages, session.n_tokens
+    assert session.load("sky-v2")  # which reads the texts again
+    assert (session.conversation().history.messages, session.n_tokens) == (messages, tokens)
+    assert session.keep("sky-v2") == "sky-v2"
+    assert rows(saved_chats([session.library.folder])) == {"sky-v2": 3}
+
+
 def test_what_the_user_named_stays_named(session):
     session.ask("Why?")
     session.save("mine")

@@ -13,10 +13,11 @@ from octavo.ask.search.question_queries import attention_shares, question_querie
 from octavo.ask.search.ranking import PIECE
 from octavo.ask.search.word_scores import WordScores, folding
 from octavo.errors import OctavoError
-from octavo.library.function_words import says_something
+from octavo.library.file_texts import FileTexts
 from octavo.library.open_index import Indexer
+from octavo.library.question_words import says_something
 from octavo.library.source_text import SourceFile
-from octavo.progress import of_many
+from octavo.progress import Silent, of_many
 from octavo.runtime.document.index import StreamingRows
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.llama import Llama
@@ -57,7 +58,8 @@ def open_on(llama, library, tmp_path):
         said = []
         indexer = Indexer(llama, LibrarySnapshot(library), ReadSettings(prefill="dense"), said.append)
         files = [SourceFile(tmp_path / name) for name in names]
-        document_set = open_document_set(indexer, files, HEADS, of_many(Recorded(), 1))
+        texts = FileTexts(library, Silent())
+        document_set = open_document_set(indexer, files, texts, of_many(Recorded(), 1), HEADS)
         return document_set, said
 
     return opened

@@ -9,9 +9,10 @@ from octavo.ask.context.document_set import open_document_set
 from octavo.ask.context.excerpts import CannotLayOut, lay_out
 from octavo.ask.search.ranking import Span
 from octavo.ask.sources.find_sources import TokenText
+from octavo.library.file_texts import FileTexts
 from octavo.library.open_index import Indexer
 from octavo.library.source_text import SourceFile
-from octavo.progress import of_many
+from octavo.progress import Silent, of_many
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.llama import Llama
 from octavo.runtime.query_recorder import QueryHead
@@ -40,7 +41,8 @@ def opened(tiny_model, tmp_path):
         indexer = Indexer(
             llama, LibrarySnapshot(Library.of(tiny_model, tmp_path)), ReadSettings(prefill="dense"), lambda said: None
         )
-        document_set = open_document_set(indexer, files, [QueryHead(0, 0, 0)], of_many(Recorded(), 1))
+        texts = FileTexts(indexer.library, Silent())
+        document_set = open_document_set(indexer, files, texts, of_many(Recorded(), 1), [QueryHead(0, 0, 0)])
         return llama, document_set
 
     yield open_them
@@ -55,7 +57,7 @@ def test_keys_of_the_first_layer_are_those_of_reading_the_excerpts(opened, type_
     a, b = document_set.documents
     excerpts = [Span(b, 200, 310), Span(a, 17, 400), Span(b, 0, 33)]
     index = laid_out_at_once(llama, document_set, excerpts).index
-    own = {each: document_set.open(each).index.tokens[document_set.n_prefix(each) :] for each in (a, b)}
+    own = {each: document_set.whole(each).index.tokens[document_set.n_prefix(each) :] for each in (a, b)}
     expected = [own[document][start:stop] for document, start, stop in excerpts]
     np.testing.assert_array_equal(index.tokens[index.n_prefix :], np.concatenate(expected))
     llama.reset()
@@ -68,10 +70,10 @@ def test_keys_of_the_first_layer_are_those_of_reading_the_excerpts(opened, type_
 def test_a_whole_document_is_laid_out_as_it_was_read(opened):
     llama, document_set = opened()
     document = document_set.documents[0]
-    n_tokens = len(document_set.open(document).index.tokens)
+    n_tokens = len(document_set.whole(document).index.tokens)
     index = laid_out_at_once(llama, document_set, [Span(document, 0, n_tokens - document_set.n_prefix(document))]).index
     llama.reset()
-    llama.attach(document_set.open(document).index)
+    llama.attach(document_set.whole(document).index)
     llama.eval([65])
     expected = llama.logits().copy()
     llama.reset()

@@ -5,7 +5,7 @@ import pytest
 
 import octavo
 from octavo.ask.search.question_queries import HeadQueries, attention_shares, question_queries, read_question
-from octavo.library.function_words import says_something
+from octavo.library.question_words import says_something
 from octavo.runtime.query_recorder import QueryHead
 
 TEXT = "Which ship passed the island?"

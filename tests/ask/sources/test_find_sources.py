@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from octavo.ask.sources.find_sources import TokenText, passages
-from octavo.documents.document import Place
-from octavo.documents.sentences import sentences
+from octavo.documents.document import Place, sentences
 from octavo.runtime.store.model_library import hash_text
 
 TEXT = (

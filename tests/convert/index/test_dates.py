@@ -14,6 +14,7 @@ from octavo.ask.context.document_set import open_document_set
 from octavo.ask.context.excerpts import lay_out
 from octavo.ask.search.ranking import Span
 from octavo.convert.identity import identity
+from octavo.library.file_texts import FileTexts
 from octavo.library.open_index import Indexer
 from octavo.library.source_text import SourceFile, identify
 from octavo.progress import Silent, of_many
@@ -153,7 +154,8 @@ def test_documents_of_several_days_are_asked_together(llama, clock, tmp_path):
         (tmp_path / name).write_text(text)
         indexer = Indexer(llama, LibrarySnapshot(library_of(llama, tmp_path)), ReadSettings(), lambda notice: None)
         files = [SourceFile(path) for path in sorted(tmp_path.glob("*.txt"))]
-        document_set = open_document_set(indexer, files, [], of_many(Silent(), len(files)))
+        texts = FileTexts(indexer.library, Silent())
+        document_set = open_document_set(indexer, files, texts, of_many(Silent(), len(files)), [])
     a, b = document_set.documents
     assert document_set.n_prefix(a) != document_set.n_prefix(b)
     for document, text in zip((a, b), texts, strict=True):
@@ -161,7 +163,7 @@ def test_documents_of_several_days_are_asked_together(llama, clock, tmp_path):
     index = at_once(lay_out(llama, document_set, [Span(b, 20, 60), Span(a, 100, 300)], lambda: 512)).index
     own = [*document_set.texts[b][20:60], *document_set.texts[a][100:300]]
     assert index.tokens.tolist() == [*document_set.tokens(b)[: document_set.n_prefix(b)], *own]
-    keys = {each: document_set.open(each).index for each in (a, b)}
+    keys = {each: document_set.whole(each).index for each in (a, b)}
     assert index.n_prefix == keys[b].n_prefix
     llama.reset()
     llama.prefill(index.tokens.tolist())

@@ -16,9 +16,9 @@ from helpers.waiting import wait_until
 
 from octavo import OctavoError
 from octavo.library.background import background_reader
-from octavo.library.background.background_reader import BackgroundReader, battery_is_low, start_reader
+from octavo.library.background.background_reader import BackgroundReader, battery_is_low
 from octavo.library.background.computing import computing, others_compute
-from octavo.library.background.reading_queue import ReadingQueue
+from octavo.library.background.reading_queue import ReadingQueue, start_reader
 from octavo.library.batch.job import ReadingJob
 from octavo.library.batch.local_run import index_all
 from octavo.library.source_text import SourceFile
@@ -160,14 +160,12 @@ def test_a_document_whose_process_dies_twice_is_left_with_the_reason(documents, 
 def test_only_one_process_reads_and_it_outlives_the_one_that_started_it(documents, library, job, monkeypatch):
     queue = ReadingQueue()
     add(queue, documents, library, job)
-    program = "from octavo.library.background.background_reader import start_reader; start_reader()"
+    program = "from octavo.library.background.reading_queue import start_reader; start_reader()"
     with computing():
         subprocess.run([sys.executable, "-P", "-c", program], check=True, start_new_session=True)
         wait_until(lambda: queue.has_reader)
         with monkeypatch.context() as patched:
-            patched.setattr(
-                background_reader.subprocess, "Popen", lambda *arguments, **more: pytest.fail("Another one.")
-            )
+            patched.setattr(subprocess, "Popen", lambda *arguments, **more: pytest.fail("Another one."))
             start_reader()
     wait_until(lambda: not queue.documents())
     wait_until(lambda: not queue.has_reader)

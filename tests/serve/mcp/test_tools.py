@@ -9,7 +9,7 @@ from helpers import talking_model
 from mcp import Client
 
 from octavo.runtime.methods.attention import Attention
-from octavo.runtime.store.model_library import Library
+from octavo.runtime.store.model_library import Library, known_manifest
 from octavo.serve.mcp.document_answers import DocumentAnswers
 from octavo.serve.mcp.named_documents import NamedDocuments
 from octavo.serve.mcp.tool_server import Calls, tool_server
@@ -147,7 +147,7 @@ def test_sources_of_a_part_stand_in_the_whole_document(folder, tiny_model, tmp_p
     quoted = []
 
     def sources(session):
-        part = session._chooser.source.open(session._context.documents[0]).described["part"]
+        part = known_manifest(session._chooser.source.folders[session._context.documents[0]])["document"]["part"]
         quoted.append(text[part[0] + 39 : part[0] + 60])
         return [Passage(quoted[0], 0.5, 39, 60, 3, None, None, str(session.path))]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.ask.answer.grounding import sentence_about, unfounded
+from octavo.ask.answer.notices import notices_of_unfounded, unfounded
 
 TEXT = """James Hutton is viewed as the first modern geologist. In 1785 he presented a paper to the Royal Society.
 It cost 1,260 pounds, or 64.5 a page, and took ten weeks; the bus 07:12 was late. The Huguenots left."""
@@ -40,7 +40,10 @@ def test_nouns_of_german_are_no_names():
 
 
 def test_the_sentence_lists_a_few():
-    assert sentence_about([]) == ""
-    assert sentence_about(["Leeds"]) == "Leeds is not in the text that was read."
-    assert sentence_about(["Leeds", "1779"]) == "Leeds and 1779 are not in the text that was read."
-    assert sentence_about(list("abcde")) == "a, b, c and 2 more are not in the text that was read."
+    assert notices_of_unfounded([]) == {}
+    for found, listed in [
+        (["Leeds"], "Leeds is"),
+        (["Leeds", "1779"], "Leeds and 1779 are"),
+        (list("abcde"), "a, b, c and 2 more are"),
+    ]:
+        assert notices_of_unfounded(found) == {"unfounded": f"{listed} not in the text that was read."}

@@ -1,0 +1,127 @@
+"""The words of a question: whether they say something about its subject, how much they count, and if they ask for all.
+
+In a few short documents "what" may be rarer than any noun: then a novel, which has dialogues, matches all questions. So
+words that say nothing do not count. The others count by BM25 (Robertson and Zaragoza 2009, "The Probabilistic Relevance
+Framework: BM25 and Beyond", section 3.5), with the usual values of its two parameters.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+#: BM25's k1 and b: saturation of repeated words, and weight of a piece's length.
+_K1, _B = 1.5, 0.75
+
+#: Weight of the words of the question before: a question without words of its own, such as "Why?", is about them.
+BEFORE = 0.3
+
+#: Words of questions that say nothing about their subject, in the languages of _WHOLE.
+_TEXT = """
+a about all am an and any are as at be been being but by can could did do does doing done each every for from had has
+have he her here him his how i if in into is it its many may me might much must my no not of on or our over shall she
+should so some such than that the their them then there these they this those to under us was we were what when where
+which who whom whose why will with would you your
+
+als am an auf aus bei bin bis bist da das dass dein dem den der des die dir du durch ein eine einem einen einer eines er
+es für haben hat hatte hatten ich ihm ihn ihr im ins ist kann kein können mein mir mit muss müssen nach nicht noch oder
+ob sein seine sich sie sind soll um und uns unser vom von vor wann war waren warum was welche welchem welchen welcher
+welches wem wen wer werden wessen wie wird wo wurde wurden zu zum zur über
+
+au aux avec ce ces cet cette combien comment dans de des du elle elles en est et ils je la le les leur lequel lors mais
+ne nous ont où par pas pour pourquoi qu quand que quel quelle quelles quels qui quoi sa se ses son sont sur un une vous
+était étaient été
+
+al como con cual cuando cuál cuáles cuándo cuánta cuántas cuánto cuántos cómo del donde dónde el ella ellos era eran es
+esta este esto fue fueron ha han hay las lo los más muy o para pero por porque qué quien quién quiénes según si sobre su
+sus también una unas unos y
+
+alla alle chi che ci come cosa cui dal dalla dei della delle dello di dove e ed erano fu furono gli hanno i il io lei
+loro lui ma nel nella non perché più quale quali quanta quante quanti quanto sono sua sue sui sul sulla suo tra uno è
+
+ao aos com da das dos ela elas ele eles em entre essa esse foi foram isso isto mas na nas nos não onde os ou pela pelo
+qual quais quantas quantos quem são sem seu seus suas uma umas à é
+"""
+_FUNCTION_WORDS = frozenset(_TEXT.split())
+
+_WORD = re.compile(r"\w+")
+
+#: Words of questions about the whole of a text, which passages cannot answer: in English, German, French, Spanish,
+#: Italian and Portuguese.
+_WHOLE = re.compile(
+    r"\b(summar(y|ies|i[sz])|tl;?dr\b|overview\b|outline\b|(main|key|central) (point|idea|theme|argument|finding)"
+    r"|(list|name|find|give me|enumerate|what are) (all|every|each)\b"
+    r"|(entire|whole) (text|book|document|novel|report|story)|what is (it|this|the \w+) about\b"
+    r"|zusammenfass|überblick|(nenne|liste) alle\b|worum geht"
+    r"|résum|(tous|toutes) les\b|de quoi (parle|traite)"
+    r"|resum|todos los\b|todas las\b|de qué trata|tutt[ie] (i|gli|le)\b|riassum|riassunt|todos os\b|todas as\b)",
+    re.IGNORECASE,
+)
+
+#: Words of such questions that another word follows in the same line.
+_FOLLOWED = (
+    (
+        r"\bhow (many|often)\b",
+        r"\b(mention|named?\b|listed|described|occur|appear|(text|book|document|novel|report)\b)",
+    ),
+    (r"\bfasse?\b", r"\bzusammen\b"),
+)
+
+#: Words of questions for a number, which may stand in one place, or have to be counted.
+_NUMBER = re.compile(
+    r"\b(how (many|often)\b|number of\b|count (the|all|how)\b|in (total|all)\b|wie (viele?|oft)\b|combien\b|cuánt"
+    r"|quant[io]\b|quant[ao]s\b)",
+    re.IGNORECASE,
+)
+
+
+def says_something(word: str) -> bool:
+    """Return whether a word, or a part of one, says something about a subject: punctuation does not."""
+    plain = word.strip().casefold()
+    return plain not in _FUNCTION_WORDS and any(map(str.isalnum, plain))
+
+
+def subject_words(question: str) -> str:
+    """Return the words of a question that say something, or all of them if none does."""
+    words = _WORD.findall(question)
+    return " ".join([word for word in words if says_something(word)] or words)
+
+
+def with_subject(question: str, before: str) -> tuple[str, str]:
+    """Return a question and the one before it; both as one if only that has a subject, as before "Why?"."""
+    if not before or any(map(says_something, _WORD.findall(question))):
+        return question, before
+    return f"{before}\n{question}", ""
+
+
+def rarity(n_with: int, n: int) -> float:
+    """Return the weight of a word that n_with of n pieces have."""
+    return float(np.log(1 + (n - n_with + 0.5) / (n_with + 0.5)))
+
+
+def relative_lengths(lengths: np.ndarray) -> np.ndarray:
+    """Return by how much the lengths of pieces, at least one, weaken their words."""
+    longer: np.ndarray = 1 - _B + _B * lengths / max(lengths.mean(), 1e-9)
+    return longer
+
+
+def saturated(counts: np.ndarray, longer: np.ndarray) -> np.ndarray:
+    """Return what a word counts that pieces of some `relative_lengths` have so many times."""
+    counted: np.ndarray = counts * (_K1 + 1) / (counts + _K1 * longer)
+    return counted
+
+
+def asks_about_whole(question: str) -> bool:
+    """Return whether a question may be about the whole of a text, such as "How many ships are there?"."""
+    return needs_whole(question) or _NUMBER.search(question) is not None
+
+
+def needs_whole(question: str) -> bool:
+    """Return whether a question is about the whole of a text, such as a summary, rather than a place in it."""
+    return _WHOLE.search(question) is not None or any(
+        re.search(later, line[first.end() :], re.IGNORECASE)
+        for line in question.split("\n")
+        for word, later in _FOLLOWED
+        if (first := re.search(word, line, re.IGNORECASE)) is not None
+    )
