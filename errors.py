@@ -61,6 +61,8 @@ def failure(name: str, problem: Exception) -> str:
     """Return why a document cannot be used, in a sentence, whatever exception it was."""
     if isinstance(problem, OctavoError):
         return str(problem)
+    if isinstance(problem, MemoryError):
+        return f"{name} could not be read, as memory ran out: close other programs, or give a smaller model."
     message = shown(": ".join(filter(None, (type(problem).__name__, " ".join(str(problem).split())))))
     return f"{name} could not be read: {message}. Please report this."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -40,8 +41,8 @@ class Session:
     The chooser of its documents chooses the context of each answer. If it differs from the context before, the model
     evaluates the conversation again after it. A context that serves every question is attached at once.
 
-    A session is a context manager; at its end it closes the model. One thread at a time uses it, and a new answer ends
-    one that was not drawn to its end.
+    A session is a context manager; at its end it closes the model. One thread at a time uses it, and `lock` is
+    for those that take turns. A new answer ends one that was not drawn to its end.
 
     Parameters
     ----------
@@ -89,12 +90,11 @@ class Session:
         self.n_document: int = llama.n_tokens
         self._has_document = chooser is not None or self.n_document > 0
         self._thoughts = Thoughts.of(llama)
-        self._thread = OneThread()
+        self._closed, self._thread, self.lock = False, OneThread(), threading.Lock()
         self.think(sampling.think)
         self._unread: list[int] = []  # tokens of the last answer that the model has not evaluated yet
         self._history: History | None = History()  # None for a conversation that an older octavo saved
         self._last: Turn | None = None
-        self._closed = False
         self._recorder = None if heads is None else Recorder(llama.context.nodes, llama.context.shapes, heads)
         llama.context.record(self._recorder)
         if sampling.seed is not None:

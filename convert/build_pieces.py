@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..runtime.document.cache_layer import Rows
-from ..runtime.document.index import KeptState
+from ..runtime.document.kept_state import KeptState, kept_state
 from ..runtime.llama import Llama
 from ..runtime.store.index_files import read_states, state_path, write_state
 from ..system.files import DamagedError, map_arrays, write_arrays
@@ -109,9 +109,8 @@ class Pieces:
         of_reused = () if reused is None else reused.states
         found = [state for state in of_reused if state.n_tokens == n_tokens]
         if not found and state_path(self._folder, n_tokens).exists():  # compares no other state with its checksum
-            with suppress(DamagedError, KeyError):
-                arrays = map_arrays(state_path(self._folder, n_tokens), checked=True)
-                found = [KeptState(n_tokens, arrays["state"])]
+            with suppress(DamagedError, ValueError):
+                found = [kept_state(n_tokens, map_arrays(state_path(self._folder, n_tokens), checked=True))]
         if found and self._is_kept(n_tokens):
             write_state(self._folder, found[0])
         return found[:1]

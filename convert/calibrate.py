@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..cpu_kernels.layout.head import ANY_ORDER
-from ..runtime.document.index import Index, IndexLayer, KeptState, LastQueries, no_mass
+from ..runtime.document.index import Index, IndexLayer, LastQueries, no_mass
 from ..runtime.document.stored_rows import as_floats, capped_scores
 from ..runtime.llama import Llama
 
@@ -49,7 +49,7 @@ def calibrate(llama: Llama, layers: Sequence[IndexLayer], queries: list[np.ndarr
             kept.append(LastQueries(node.kv_layer, node.softcap, half))
     measured = [replace(layer, mass=row_mass) for layer, row_mass in zip(layers, mass, strict=True)]
     state = llama.context.state()
-    states = [] if state is None else [KeptState(len(tokens), state.data)]
+    states = [] if state is None else [state._replace(n_tokens=len(tokens))]
     return Index(np.asarray(tokens, np.int32), measured, kept, states=states)
 
 

@@ -86,9 +86,9 @@ def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
 
 def _refuse_far_too_long(llama: Llama, prompt: ConversationTokens, name: str, text: str) -> None:
     """Refuse a text whose samples exceed the context by far: to tokenize all of it may take minutes."""
-    if len(text) <= _SURELY_READ * llama.n_ctx():
+    if len(text) <= max(_SURELY_READ * llama.n_ctx(), _SAMPLE):
         return
-    starts = range(0, len(text) - _SAMPLE, (len(text) - _SAMPLE) // _N_SAMPLES)
+    starts = range(0, len(text) - _SAMPLE, max((len(text) - _SAMPLE) // _N_SAMPLES, 1))
     n_sampled = sum(len(prompt.document(text[start : start + _SAMPLE])) for start in starts)
     estimate = n_sampled * len(text) // (len(starts) * _SAMPLE)
     if estimate > 2 * llama.n_ctx():
@@ -142,9 +142,9 @@ def prefill(
         for batch in batches(0, len(tokens), llama.n_batch, n_queries):
             if n_queries and batch.stop == len(tokens):
                 with llama.context.captured_queries(len(batch)) as queries:
-                    llama.eval(tokens[batch.start : batch.stop])
+                    llama.prefill(tokens[batch.start : batch.stop])
             else:
-                llama.eval(tokens[batch.start : batch.stop])
+                llama.prefill(tokens[batch.start : batch.stop])
             progress.advance(len(batch))
     return queries
 

@@ -13,7 +13,8 @@ import numpy as np
 from ..cpu_kernels.layout.head import ANY_ORDER
 from ..errors import OctavoError
 from ..runtime.document.cache_layer import Rows
-from ..runtime.document.index import IndexLayer, KeptState, last_state
+from ..runtime.document.index import IndexLayer
+from ..runtime.document.kept_state import KeptState, last_state
 from ..runtime.sequences.sequence import n_common
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot

@@ -29,10 +29,10 @@ import numpy as np
 
 from ..errors import OctavoError
 from ..runtime.cache.kv_cache import KVCache
+from ..runtime.document.kept_state import STATE_HEADER_BYTES
 from ..runtime.graph import ggml
 from ..runtime.graph.attention_nodes import silent_llama_cpp
 from ..runtime.llama import Llama
-from ..runtime.sequences.recurrent import STATE_HEADER_BYTES
 
 MAGIC = 0xAF143CD8
 
@@ -64,9 +64,8 @@ def copy_sequence(source: Llama, target: llama_cpp.Llama) -> None:
     transposed = target.context_params.flash_attn_type == llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
     in_dimensions = llama_cpp.llama_model_rope_type(target.model) in _SEVERAL_DIMENSIONS
     tokens = source.input_ids[:n_tokens] if in_dimensions else None
-    state, recurrent = sequence_state(source.context.cache, transposed, tokens), source.context.state()
-    if recurrent is not None:
-        state = np.concatenate([state, recurrent.data[STATE_HEADER_BYTES:]])
+    rows, recurrent = sequence_state(source.context.cache, transposed, tokens), source.context.state_blob()
+    state = np.concatenate([rows, recurrent[STATE_HEADER_BYTES:]])
     with silent_llama_cpp() as errors:
         address = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
         n_read = llama_cpp.llama_state_seq_set_data(target.ctx, address, state.nbytes, 0)

@@ -16,16 +16,13 @@ from ..convert.clusters import ClusterSettings, mean_keys
 from ..cpu_kernels.layout.head import ANY_ORDER
 from ..progress import Progress
 from ..runtime.document.cache_layer import CacheLayer
-from ..runtime.document.index import IndexLayer, KeptState, no_mass
+from ..runtime.document.index import IndexLayer, no_mass
+from ..runtime.document.kept_state import KeptState
 from ..runtime.llama import Llama
-from ..runtime.sequences.recurrent import STATE_HEADER_BYTES
 
 #: Standard deviations of a centroid's components, and of a key's components around them. With queries of unit variance
 #: scores then spread as in real models: a tenth of the keys gets most of the attention.
 _SPREAD, _NOISE = 2.0, 0.5
-
-#: The place of the last token's position in a recurrent state of llama.cpp: behind its header and a number of cells.
-_POSITION = slice(STATE_HEADER_BYTES + 4, STATE_HEADER_BYTES + 8)
 
 
 def fill_at_random(
@@ -70,9 +67,7 @@ def _some_state(llama: Llama, n_tokens: int) -> KeptState:
     state = llama.context.state()
     assert state is not None
     llama.reset()
-    data = state.data.copy()
-    data[_POSITION].view(np.int32)[0] = n_tokens - 1
-    return KeptState(n_tokens, data)
+    return KeptState(n_tokens, {**state.arrays, "position": np.array([n_tokens - 1], np.int32)})
 
 
 def random_layer(shape: CacheLayer, n_tokens: int, settings: ClusterSettings, rng: np.random.Generator) -> IndexLayer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -19,12 +20,13 @@ from ..system.threads import waiting
 from .cache.kv_cache import KVCache
 from .devices.protocol import Device, ExecutorArguments
 from .document.cache_layer import Rows
-from .document.index import Index, KeptState
+from .document.index import Index
+from .document.kept_state import KeptState
 from .graph import ggml, hook
 from .graph.attention_nodes import AttentionNode, cache_layers, silent_llama_cpp
 from .methods.assignment import assign
 from .methods.method import Assignment
-from .process.interruption import Interruption, abort_callback, watched_signals
+from .process.interruption import Interruption, abort_callback, shielded
 from .process.sigbus import n_lost_pages
 from .query_recorder import Recorder
 from .sequences.recurrent import RecurrentState, StateSlots
@@ -44,6 +46,8 @@ class Context(internals.LlamaContext):
         Largest number of tokens that a token may see: those of the sequence, unless it rolls (see `longest`).
     sequence : TokenSequence
         The first sequence, which receives its cache.
+    lock : RLock
+        Held while the context changes, so that threads take turns.
     kv_type : str
         Type of keys and values: F16, Q8_0 or Q4_0.
 
@@ -61,13 +65,14 @@ class Context(internals.LlamaContext):
         nodes: list[AttentionNode],
         n_ctx: int,
         sequence: TokenSequence,
+        lock: threading.RLock,
         kv_type: str,
         device: Device,
         verbose: bool,
     ) -> None:
         self._exit_stack = ExitStack()  # the base class's; `close` needs it even after an interrupted `__init__`
         self.nodes = nodes
-        self.kv_type, self.device = kv_type, device
+        self.kv_type, self.device, self._lock = kv_type, device, lock
         self._n_ctx, self._attention_share = n_ctx, 0.0
         self.shapes = [node.shape(kv_type) for node in nodes]
         layers = cache_layers(nodes, kv_type)
@@ -103,33 +108,50 @@ class Context(internals.LlamaContext):
     def new_sequence(self) -> TokenSequence:
         """Return an empty sequence that attends as the current one does."""
         current, cache = self.sequence, self.cache
-        sequence = replace(current, input_ids=np.zeros_like(current.input_ids), n_tokens=0, recorder=None)
+        sequence = replace(current, input_ids=np.zeros_like(current.input_ids), n_tokens=0, recorder=None, steps=[])
         sequence.recurrent = None if current.recurrent is None else RecurrentState()
         sequence.cache = KVCache(cache.layers, self._n_ctx, cache.table.assignments, self.device.new_memory())
         return sequence
 
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """Put Ctrl-C off to the end of this context, but for a batch, which it abandons, and other threads, too."""
+        with self._lock, shielded(self._interruption):
+            yield
+
     def switch(self, sequence: TokenSequence) -> None:
         """Compute another sequence from the next step on: the first one, or one from `new_sequence`."""
-        self.sequence = sequence
-        self._executor.capture(None)
-        self._executor.follow(sequence.cache)
+        with self.shielded():
+            self.sequence = sequence
+            self._executor.capture(None)
+            self._executor.follow(sequence.cache)
 
     def attach(self, document: Index | None) -> None:
-        """Start over with a document's keys and values, or empty."""
-        try:
-            self.cache.attach(document)
-        except BaseException:
-            self.attach(None)
-            raise
-        if (recurrent := self.sequence.recurrent) is not None:
-            recurrent.kept = [] if document is None else list(document.states)
-            self.return_to_state(self.cache.n_tokens)
+        """Start over with a document's keys and values, or empty; empty, too, if that fails."""
+        with self.shielded():
+            try:
+                self.cache.attach(document)
+                self.sequence.forget_steps(self.cache.n_tokens)
+                if (recurrent := self.sequence.recurrent) is not None:
+                    recurrent.kept = [] if document is None else list(document.states)
+                    self.return_to_state(self.cache.n_tokens)
+            except BaseException:
+                if document is not None:
+                    self.attach(None)
+                raise
 
     def state(self) -> KeptState | None:
         """Return the present recurrent state; None unless the model is a hybrid."""
         if self._states is None or self.sequence.recurrent is None:
             return None
         return KeptState(self.cache.n_tokens, self._states.read(self.sequence.recurrent))
+
+    def state_blob(self) -> np.ndarray:
+        """Return the present recurrent state as llama.cpp reads it, uint8; empty if there is none."""
+        state = self.state()
+        if self._states is None or state is None or not state.arrays:
+            return np.zeros(0, np.uint8)
+        return self._states.blob(state.arrays)
 
     def keep_state(self) -> None:
         """Keep the present recurrent state, so that the sequence can return to it. Do nothing without one."""
@@ -164,7 +186,7 @@ class Context(internals.LlamaContext):
         if state.n_tokens != n_tokens:
             raise OctavoError("The recurrent state of these tokens was not kept: read them again.")
         recurrent.forget(n_tokens)
-        self._states.put(recurrent, state.data)
+        self._states.put(recurrent, state.arrays)
 
     def use(self, assignments: list[Assignment]) -> None:
         """Attend by other methods from the next step on.
@@ -174,11 +196,12 @@ class Context(internals.LlamaContext):
         assignments = self.device.fit_assignments(assignments)
         before, document = self.cache.table.assignments, self.cache.document
         rows = self.cache.all_rows(assignments)
-        try:
-            self._rearrange(assignments, document, rows)
-        except OctavoError:
-            self._rearrange(before, document, rows)
-            raise
+        with self.shielded():
+            try:
+                self._rearrange(assignments, document, rows)
+            except BaseException:
+                self._rearrange(before, document, rows)
+                raise
 
     def _rearrange(self, assignments: list[Assignment], document: Index | None, rows: list[Rows]) -> None:
         self.cache.attach(None)
@@ -195,24 +218,39 @@ class Context(internals.LlamaContext):
                 f"{needed:,} tokens do not fit the context of {self._n_ctx:,}: give a larger one (`n_ctx`)."
             )
 
-    def decode(self, batch: internals.LlamaBatch) -> None:
+    def decode(self, batch: internals.LlamaBatch, predicts: bool = True) -> None:
         """Run a batch that continues the cache, and add it to the cache.
 
-        Raise OctavoError if the batch does not continue the cache, does not fit the context or memory, or llama.cpp
-        cannot compute it.
+        Parameters
+        ----------
+        batch : LlamaBatch
+            The tokens.
+        predicts : bool
+            Whether a batch of one token is a step, which selects: it is predicted from. Other batches attend to
+            everything, a single token that is only read, too.
+
+        Raises
+        ------
+        OctavoError
+            The batch does not continue the cache, does not fit the context or memory, or llama.cpp cannot compute it.
         """
+        with self.shielded():
+            self._decode(batch, predicts)
+
+    def _decode(self, batch: internals.LlamaBatch, predicts: bool) -> None:
         n_tokens, n_past = batch.n_tokens(), self.cache.n_tokens
         if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
             raise OctavoError(f"octavo keeps one sequence: a batch must continue at position {n_past}.")
         self.check_room(n_tokens)
-        self.cache.reserve(n_tokens)
-        np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
-        undone = self._place(batch, [self.sequence])
+        is_step = predicts and n_tokens == 1
         recorder = self.sequence.recorder
         arrays = None if recorder is None else recorder.arrays(n_tokens)
-        if arrays is not None:
-            self._executor.capture(arrays)
         try:
+            self.cache.reserve(n_tokens, is_step)
+            np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
+            undone = self._place(batch, [self.sequence])
+            if arrays is not None:
+                self._executor.capture(arrays)
             self._executor.start(n_tokens, self._attention_share)
             with undone:
                 self._compute(batch)
@@ -223,6 +261,9 @@ class Context(internals.LlamaContext):
             if arrays is not None:  # they end with this call
                 self._executor.capture(None)
         self.cache.finish_step(self.params.n_threads)
+        self.sequence.forget_steps(n_past)
+        if is_step:
+            self.sequence.steps.append(n_past)
         if recorder is not None and arrays is not None:
             recorder.take(arrays)
 
@@ -246,6 +287,10 @@ class Context(internals.LlamaContext):
         OctavoError
             A token does not fit its context or memory, or llama.cpp cannot compute the step.
         """
+        with self.shielded():
+            self._decode_together(batch, sequences)
+
+    def _decode_together(self, batch: internals.LlamaBatch, sequences: Sequence[TokenSequence]) -> None:
         current, caches = self.sequence, [sequence.cache for sequence in sequences]
         before = [cache.n_tokens for cache in caches]
         recorder = next((sequence.recorder for sequence in sequences if sequence.recorder is not None), None)
@@ -269,6 +314,8 @@ class Context(internals.LlamaContext):
             self.switch(current)
         for i, sequence in enumerate(sequences):
             sequence.cache.finish_step(self.params.n_threads)
+            sequence.forget_steps(before[i])
+            sequence.steps.append(before[i])
             if sequence.recorder is not None and arrays is not None:
                 sequence.recorder.take(arrays, i)
 
@@ -295,6 +342,8 @@ class Context(internals.LlamaContext):
         with waiting.step(n_threads):
             code = self._run(batch, interruptible=batch.n_tokens() >= self._executor.interruptible)
         self._executor.finish()
+        if code and self._interruption.came:
+            raise KeyboardInterrupt
         if n_lost_pages() != self._n_lost_pages:
             raise OctavoError(
                 "The model's file or the index became shorter while it was open, or its disk failed: start again."
@@ -308,7 +357,7 @@ class Context(internals.LlamaContext):
             return int(llama_cpp.llama_decode(self.ctx, batch.batch))
         llama_cpp.llama_set_abort_callback(self.ctx, self._abort, None)
         try:
-            with watched_signals(self._interruption), silent_llama_cpp():
+            with silent_llama_cpp():
                 return int(llama_cpp.llama_decode(self.ctx, batch.batch))
         finally:
             llama_cpp.llama_set_abort_callback(self.ctx, llama_cpp.ggml_abort_callback(0), None)
@@ -343,9 +392,11 @@ class Context(internals.LlamaContext):
             return True
         if recurrent and recurrent.last(p0).n_tokens != p0:
             return False
-        if not self.cache.truncate(p0):
-            return False
-        self.return_to_state(p0)
+        with self.shielded():
+            if not self.cache.truncate(p0):
+                return False
+            self.sequence.forget_steps(p0)
+            self.return_to_state(p0)
         return True
 
     def kv_cache_seq_cp(self, seq_id_src: int, seq_id_dst: int, p0: int, p1: int) -> None:
@@ -359,7 +410,7 @@ class Context(internals.LlamaContext):
 
     def get_state_size(self) -> int:
         state = self.state()
-        return self.cache.n_tail * self.cache.row_bytes + (0 if state is None else state.data.nbytes)
+        return self.cache.n_tail * self.cache.row_bytes + (0 if state is None else state.n_bytes)
 
     @contextmanager
     def attending_share(self, share: float) -> Iterator[None]:

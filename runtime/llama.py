@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -13,6 +14,7 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
+from llama_cpp.llama_tokenizer import BaseLlamaTokenizer
 
 from ..cpu_kernels.numba_support import background_compile
 from ..cpu_kernels.numba_support import compile as compiling
@@ -27,13 +29,14 @@ from .devices.protocol import Device, UnsupportedModel
 from .devices.step_costs import StepCosts, keep_costs, kept_costs
 from .document.index import Index
 from .graph.attention_nodes import attention_nodes, cache_layers, silent_llama_cpp
-from .llama_cpp_compat import DropIn
+from .llama_cpp_compat import DropIn, Tokenizer, piece_of
 from .methods import DENSE
 from .methods.assignment import assign, excess
 from .methods.attention import Attention
 from .models import model_file
 from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx, wants_extra_buffers
-from .sequences.sequence import TokenSequence
+from .process.interruption import shielded
+from .sequences.sequence import TokenSequence, steps_within
 from .store.index_check import check_fits
 from .store.plan import Plan
 
@@ -108,6 +111,7 @@ class Llama(DropIn):
         **arguments: Any,
     ) -> None:
         self._stack = contextlib.ExitStack()  # llama-cpp-python closes it, even if we refuse the arguments
+        self._lock = threading.RLock()
         check_whole("n_ctx", n_ctx, 0, LONGEST)
         check_whole("n_batch", n_batch, 1, LONGEST)
         check_whole("n_parallel", n_parallel, 1)
@@ -209,6 +213,8 @@ class Llama(DropIn):
                     f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not "
                     f"know.{reason} Download it again, or give another with `model`."
                 ) from problem
+        if not isinstance(arguments.get("tokenizer"), BaseLlamaTokenizer):
+            self.tokenizer_: BaseLlamaTokenizer = Tokenizer(self)
 
     def _use_own_context(self, kv_type: str, n_ctx: int, device: Device) -> None:
         """Replace llama-cpp-python's context by one on our attention. An n_ctx of 0 is the model's own."""
@@ -224,7 +230,7 @@ class Llama(DropIn):
         layers = cache_layers(nodes, kv_type)
         self.on_metal, self._layers = device.name == METAL, layers
         attention = self._prepared(self.attention)
-        resolved = attention.resolve(None, self.on_metal)
+        resolved = attention.resolve_for(None, self.on_metal)
         self.sequence.attention, self.sequence.resolved_attention = attention, resolved
         self._ctx.close()
         context = Context(
@@ -233,6 +239,7 @@ class Llama(DropIn):
             nodes=nodes,
             n_ctx=n_ctx,
             sequence=self.sequence,
+            lock=self._lock,
             kv_type=kv_type,
             device=device,
             verbose=self.verbose,
@@ -265,8 +272,9 @@ class Llama(DropIn):
         if isinstance(attention, str):
             attention = self.attention.parsed(attention, budget=budget)
         attention = self._prepared(attention)
-        self._use(attention.resolve(self.context.cache.document, self.on_metal))
-        self.sequence.attention = attention
+        with self.context.shielded():
+            self._use(attention.resolve_for(self.context.cache.document, self.on_metal))
+            self.sequence.attention = attention
 
     def _prepared(self, attention: Attention) -> Attention:
         """Return an attention with what depends on this model and this machine: the plan's layers, and step costs.
@@ -300,9 +308,9 @@ class Llama(DropIn):
     def attending(self, attention: Attention) -> Iterator[None]:
         """Change the attention inside a `with` block. The model is empty before and after it."""
         before = self.attention
-        self.reset()
-        self.set_attention(attention)
         try:
+            self.reset()
+            self.set_attention(attention)
             yield
         finally:
             self.reset()
@@ -310,7 +318,7 @@ class Llama(DropIn):
 
     def _follow(self, document: Index | None) -> None:
         """Resolve `auto` for the next document. If the choice changes, forget everything."""
-        resolved = self.attention.resolve(document, self.on_metal)
+        resolved = self.attention.resolve_for(document, self.on_metal)
         if resolved != self.resolved_attention:
             self.context.attach(None)
             self._use(resolved)
@@ -350,17 +358,20 @@ class Llama(DropIn):
                 f"The document has {n_tokens:,} tokens, and the context of {self.n_ctx():,} leaves no room for a "
                 "question: give a larger one (`n_ctx`)."
             )
-        self._follow(document)
-        self.context.attach(document)
-        self.input_ids[:n_tokens] = document.tokens
-        self.n_tokens = n_tokens
-        self._requires_eval = True
+        with self.context.shielded():
+            try:
+                self._follow(document)
+                self.context.attach(document)
+            finally:  # empty if that failed
+                self.n_tokens, self._requires_eval = self.context.cache.n_tokens, True
+            self.input_ids[:n_tokens] = document.tokens
 
     def switch(self, sequence: TokenSequence) -> None:
         """Compute another sequence from the next step on (see sequence_pool.py)."""
-        self.sequence = sequence
-        self.context.switch(sequence)
-        self._n_ctx = self.context.longest
+        with self.context.shielded():
+            self.sequence = sequence
+            self.context.switch(sequence)
+            self._n_ctx = self.context.longest
 
     @property
     def longest(self) -> int:
@@ -370,11 +381,20 @@ class Llama(DropIn):
     def eval(self, tokens: Sequence[int]) -> None:
         """Evaluate tokens after the current ones. Raise OctavoError, before any of them, if they do not fit.
 
-        Predict from the last one, or with `logits_all` from all.
+        Predict from the last one, or with `logits_all` from all. Where a method selects, each of these is a step of its
+        own; a single token is one with every method.
         """
-        if self._in_prompt:
-            tokens = self.prefill_beginning(tokens)
-        self._evaluate(tokens, self._n_predicting(len(tokens)))
+        in_prompt, self._in_prompt = self._in_prompt, False
+        if in_prompt:
+            self.eval_prompt(tokens)
+        else:
+            predicts_all = self._arguments.get("logits_all") or self.draft_model is not None
+            self._evaluate(tokens, len(tokens) if predicts_all else 1, is_step=len(tokens) == 1)
+
+    def eval_prompt(self, tokens: Sequence[int]) -> None:
+        """Evaluate the end of a prompt as `eval` does. A single token, too, continues the batches before it."""
+        tokens = self.prefill_beginning(tokens)
+        self._evaluate(tokens, len(tokens) if self._arguments.get("logits_all") else 1)
 
     def prefill_beginning(self, tokens: Sequence[int]) -> Sequence[int]:
         """Read a prompt, or the end of one, of a hybrid model but for its last tokens, which are returned.
@@ -391,64 +411,98 @@ class Llama(DropIn):
         self._ctx.keep_state()
         return tokens[n_read:]
 
-    def prefill(self, tokens: Sequence[int]) -> None:
-        """Evaluate tokens as `eval` does, but predict from none of them."""
-        self._evaluate(tokens, 0)
+    def prefill(self, tokens: Sequence[int], steps: Sequence[int] = ()) -> None:
+        """Evaluate tokens as `eval` does, but predict from none of them.
+
+        Parameters
+        ----------
+        tokens : sequence of int
+            The tokens.
+        steps : sequence of int
+            The ones, by their place in the sequence, that were predicted from when they were read before: they are
+            steps again, so that the numbers are the same.
+        """
+        first, done = self.n_tokens, 0
+        if isinstance(self._ctx, Context) and self._ctx.cache.table.depends_on_steps:
+            self._ctx.check_room(len(tokens))
+            for step in steps_within(steps, first, first + len(tokens)):
+                self._evaluate(tokens[done : step - first], 0)
+                done = step - first + 1
+                self._evaluate(tokens[done - 1 : done], 1, is_step=True)
+        self._evaluate(tokens[done:], 0)
 
     def eval_all(self, tokens: Sequence[int]) -> np.ndarray:
         """Evaluate tokens as `prefill` does, and return the logits after each: float32, shape (n_tokens, n_vocab)."""
-        self.context.check_room(len(tokens))
+        self._make_room(len(tokens))
         logits = []
-        for piece in self._pieces(tokens, 0):
-            for start in range(0, len(piece), self.n_batch):
-                batch = list(piece[start : start + self.n_batch])
-                self._batch.set_batch(batch=batch, n_past=self.n_tokens, logits_all=True)
-                self.context.decode(self._batch)
-                self.input_ids[self.n_tokens : self.n_tokens + len(batch)] = batch
-                self.n_tokens += len(batch)
+        for piece, _ in self._pieces(tokens, 0):
+            for batch in self._batches(piece, logits_all=True):
                 rows = [self._ctx.get_logits_ith(i) for i in range(len(batch))]
                 logits += [np.ctypeslib.as_array(row, (self._n_vocab,)).copy() for row in rows]
         return np.array(logits)
 
-    def _evaluate(self, tokens: Sequence[int], n_predicting: int) -> None:
+    def _evaluate(self, tokens: Sequence[int], n_predicting: int, is_step: bool = False) -> None:
+        """Evaluate tokens, and predict from the last n_predicting of them. A single one is a step if `is_step`."""
         if self.model_params.vocab_only:
             raise OctavoError("The model was loaded with vocab_only=True, without its weights: leave that out.")
-        if isinstance(self._ctx, Context):
-            self._ctx.check_room(len(tokens))
-        n_tokens, n_rows = self.n_tokens + len(tokens) + self.n_batch, len(self.input_ids)  # a draft may follow
+        if not isinstance(self._ctx, Context):
+            with self._lock:
+                super().eval(tokens)
+            return
+        self._make_room(len(tokens))
+        for piece, selects in self._pieces(tokens, n_predicting):
+            for _ in self._batches(piece, is_step or selects, self._logits_all):
+                pass
+
+    def _make_room(self, n_tokens: int) -> None:
+        """Make room for n_tokens more tokens. Raise OctavoError if they do not fit the context."""
+        self.context.check_room(n_tokens)
+        n_tokens, n_rows = self.n_tokens + n_tokens + self.n_batch, len(self.input_ids)  # a draft may follow
         if n_rows < n_tokens <= self.longest:
             self.input_ids = np.resize(self.input_ids, 2 * n_tokens)
             if self._logits_all:
                 self.scores = np.vstack([self.scores, np.zeros((2 * n_tokens - n_rows, self._n_vocab), np.single)])
-        for piece in self._pieces(tokens, n_predicting):
-            super().eval(piece)
 
-    def _pieces(self, tokens: Sequence[int], n_predicting: int) -> Iterator[Sequence[int]]:
-        """Cut tokens into batches, so that the rows that a token sees do not depend on the cut.
+    def _pieces(self, tokens: Sequence[int], n_predicting: int) -> Iterator[tuple[Sequence[int], bool]]:
+        """Cut tokens into pieces, so that the rows that a token sees do not depend on the cut.
 
-        Methods that select evaluate a token that predicts alone, because a batch attends densely.
-        Batches also end where a method acts.
+        Methods that select evaluate a token that predicts alone, because a batch attends densely. With it comes True.
+        Pieces also end where a method acts.
         """
-        if not isinstance(self._ctx, Context):
-            yield tokens
-            return
-        cache = self._ctx.cache
-        start, n_batched, batch_end = 0, len(tokens) - (n_predicting if cache.table.cuts else 0), cache.table.batch_end
+        table = self.context.cache.table
+        start, n_batched, batch_end = 0, len(tokens) - (n_predicting if table.cuts else 0), table.batch_end
         while start < len(tokens):
             stop = max(n_batched, start + 1)
             if batch_end:
                 stop = min(stop, start + batch_end - self.n_tokens % batch_end)
-            yield tokens[start:stop]
+            yield tokens[start:stop], start >= n_batched
             start = stop
+
+    def _batches(self, piece: Sequence[int], is_step: bool = False, logits_all: bool = False) -> Iterator[list[int]]:
+        """Evaluate a piece in batches, and yield the tokens of each after it was evaluated."""
+        self._ctx.kv_cache_seq_rm(-1, self.n_tokens, -1)
+        for start in range(0, len(piece), self.n_batch):
+            batch = list(piece[start : start + self.n_batch])
+            n_past, n_tokens = self.n_tokens, self.n_tokens + len(batch)
+            with self.context.shielded():  # until all counts agree
+                self._batch.set_batch(batch=batch, n_past=n_past, logits_all=logits_all)
+                self.context.decode(self._batch, is_step)
+                self.input_ids[n_past:n_tokens], self.n_tokens = batch, n_tokens
+                if self._logits_all:
+                    rows = np.ctypeslib.as_array(self._ctx.get_logits(), (len(batch) * self._n_vocab,))
+                    self.scores[n_past:n_tokens] = rows.reshape(len(batch), -1)
+                self._requires_eval = False
+            yield batch
 
     def reset(self) -> None:
         """Forget all tokens, an attached document too."""
         if not isinstance(self._ctx, Context):
             super().reset()
             return
-        self.n_tokens, self._requires_eval = 0, True  # the base class would clear the states of all sequences
-        self.context.attach(None)
-        self._follow(None)
+        with self.context.shielded():  # the base class would clear the states of all sequences
+            self.n_tokens, self._requires_eval = 0, True
+            self.context.attach(None)
+            self._follow(None)
 
     def rewind(self, n_tokens: int) -> None:
         """Forget all but the first n_tokens tokens; read evicted tokens again if they are needed.
@@ -457,12 +511,14 @@ class Llama(DropIn):
         """
         n_tokens = min(n_tokens, self.n_tokens)
         tokens, n_usable = self.input_ids[:n_tokens].tolist(), self.sequence.usable(n_tokens)
-        if not self._ctx.kv_cache_seq_rm(-1, n_usable, -1):
-            self.context.attach(self.context.cache.document)
-            n_usable = self.context.cache.n_tokens
-        self.n_tokens = n_usable
+        steps = list(self.sequence.steps)
+        with self._lock, shielded():
+            if not self._ctx.kv_cache_seq_rm(-1, n_usable, -1):
+                self.context.attach(self.context.cache.document)
+                n_usable = self.context.cache.n_tokens
+            self.n_tokens = n_usable
         if n_usable < n_tokens:
-            self.prefill(tokens[n_usable:])
+            self.prefill(tokens[n_usable:], steps)
 
     @cached_property
     def state_bytes(self) -> int:
@@ -473,7 +529,7 @@ class Llama(DropIn):
         self.prefill([max(self.token_bos(), 0)])
         state = self.context.state()
         self.reset()
-        return 0 if state is None else state.data.nbytes
+        return 0 if state is None else state.n_bytes
 
     def logits(self) -> np.ndarray:
         """Return a copy of the logits after the last evaluated token: (n_vocab,) f32."""
@@ -481,9 +537,7 @@ class Llama(DropIn):
 
     def piece(self, token: int, special: bool = False) -> bytes:
         """Return the bytes of a token's text; of control tokens only with `special`."""
-        buffer = ctypes.create_string_buffer(256)
-        size = llama_cpp.llama_token_to_piece(self._model.vocab, token, buffer, len(buffer), 0, special)
-        return buffer.raw[: max(size, 0)]
+        return piece_of(self._model.vocab, token, special)
 
     def ends(self, token: int) -> bool:
         """Return whether a token ends an answer."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
@@ -12,16 +14,43 @@ from typing import Any
 import llama_cpp
 import numpy as np
 from llama_cpp.llama import LlamaState
+from llama_cpp.llama_tokenizer import LlamaTokenizer
 
 from ..errors import OctavoError
 from .context import Context
-from .document.index import KeptState
+from .document.kept_state import KeptState, arrays_of
 from .methods.attention import Attention
-from .sequences.sequence import TokenSequence, n_common
+from .sequences.sequence import TokenSequence, n_common, steps_within
 
 
 class PromptTooLong(OctavoError, ValueError):
     """A prompt that exceeds the context; a ValueError, too, as in llama-cpp-python."""
+
+
+class State(LlamaState):
+    """A state as llama-cpp-python keeps it, and the tokens that were steps (see `TokenSequence`)."""
+
+    steps: Sequence[int] = ()  # pickles of older versions have none
+
+
+class Tokenizer(LlamaTokenizer):
+    """llama-cpp-python's tokenizer, which loses tokens of more than 32 bytes, without that limit."""
+
+    def detokenize(self, tokens: list[int], prev_tokens: list[int] | None = None, special: bool = False) -> bytes:
+        """Return the text of tokens, without the blank that some models begin a text with."""
+        text = b"".join(piece_of(self._model.vocab, token, special) for token in tokens)
+        return text[1:] if tokens and tokens[0] == self._model.token_bos() and text.startswith(b" ") else text
+
+
+def piece_of(vocab: Any, token: int, special: bool = False) -> bytes:
+    """Return the bytes of a token's text; of control tokens only with `special`."""
+    size = 32
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        n_bytes = llama_cpp.llama_token_to_piece(vocab, token, buffer, size, 0, special)
+        if n_bytes >= 0:
+            return buffer.raw[:n_bytes]
+        size = -n_bytes
 
 
 class DropIn(llama_cpp.Llama):
@@ -31,9 +60,16 @@ class DropIn(llama_cpp.Llama):
     sequence: TokenSequence
     _arguments: dict[str, Any]
     _in_prompt = False
+    _shows_prompt = False
+    _lock: threading.RLock
+    _drawn: Sequence[int] = ()
     draft_model: Any
     cache: Any
     _requires_eval: bool
+
+    def rewind(self, n_tokens: int) -> None:
+        """Forget all but the first n_tokens tokens."""
+        raise NotImplementedError
 
     @property
     def context(self) -> Context:
@@ -76,7 +112,11 @@ class DropIn(llama_cpp.Llama):
         return self._ctx.cache if isinstance(self._ctx, Context) else None
 
     def extend(
-        self, tokens: Sequence[int], layers: list[tuple[np.ndarray, np.ndarray]], states: Sequence[KeptState] = ()
+        self,
+        tokens: Sequence[int],
+        layers: list[tuple[np.ndarray, np.ndarray]],
+        states: Sequence[KeptState] = (),
+        steps: Sequence[int] = (),
     ) -> None:
         """Add tokens whose keys and values are known from `KVCache.rows` of each layer.
 
@@ -84,31 +124,43 @@ class DropIn(llama_cpp.Llama):
         ----------
         states : sequence of KeptState
             In a hybrid model, the recurrent states to keep, in rising order: the last one is that after all tokens.
+        steps : sequence of int
+            The tokens that were steps, as in `TokenSequence`.
         """
         end = self.n_tokens + len(tokens)
-        self.context.cache.append_rows(layers)
-        self.context.put_states(states)
-        self.input_ids[self.n_tokens : end] = tokens
-        self.n_tokens = end
-        self._requires_eval = True
+        with self.context.shielded():
+            self.context.cache.append_rows(layers)
+            self.context.put_states(states)
+            self.input_ids[self.n_tokens : end] = tokens
+            self.sequence.steps += steps_within(steps, self.n_tokens, end)
+            self.n_tokens = end
+            self._requires_eval = True
 
     def generate(self, tokens: Sequence[int], *args: Any, **options: Any) -> Generator[int, Sequence[int] | None, None]:
         """Generate tokens, as `llama_cpp.Llama.generate` does.
 
         No draft is used if tokens are read one by one, or if tokens cannot be taken back: it would save nothing.
         """
+        drawn = self._drawn = list[int]()
         if options.get("reset", True):
             self._return_to_kept_state(tokens)
         with self._usable_draft():
             self._in_prompt = True
-            yield from super().generate(tokens, *args, **options)
-
-    def _n_predicting(self, n_tokens: int) -> int:
-        """Return how many of the next n_tokens tokens are predicted from: the last ones."""
-        in_prompt, self._in_prompt = self._in_prompt, False
-        if self._arguments.get("logits_all") or (self.draft_model is not None and not in_prompt):
-            return n_tokens
-        return 1
+            with contextlib.closing(super().generate(tokens, *args, **options)) as generated:
+                try:
+                    drawn.append(next(generated))
+                    while True:
+                        more = yield drawn[-1]
+                        if self._drawn is not drawn:
+                            raise OctavoError(
+                                "Another answer has begun on this model, which holds one at a time: draw answers one "
+                                "after another."
+                            )
+                        drawn.append(generated.send(more))
+                except StopIteration:
+                    return
+                finally:
+                    self._in_prompt = False
 
     def _return_to_kept_state(self, tokens: Sequence[int]) -> None:
         """Go back to where tokens continue, if a recurrent state was kept there: the base class cannot."""
@@ -117,9 +169,7 @@ class DropIn(llama_cpp.Llama):
         n_same = n_common(self.sequence.tokens, tokens)
         if n_same == len(tokens) and (n_same < self.n_tokens or self._requires_eval):
             n_same -= 1  # a token to predict from
-        n_usable = self.sequence.usable(n_same)
-        if self._ctx.kv_cache_seq_rm(-1, n_usable, -1):
-            self.n_tokens = n_usable
+        self.rewind(n_same)
 
     @contextlib.contextmanager
     def _usable_draft(self) -> Iterator[None]:
@@ -151,20 +201,81 @@ class DropIn(llama_cpp.Llama):
         cache = self._own_cache
         return cache is None or not (cache.evicts or cache.document is not None)
 
+    def tokenizer(self) -> LlamaTokenizer:
+        """Return the model's tokenizer."""
+        return Tokenizer(self)
+
+    @property
+    def _scores(self) -> np.ndarray:
+        """Return the logits after each token.
+
+        For the log probabilities of a whole text the base class pairs each token with the logits in its own place,
+        which is right after a BOS token that it leaves out. Without one, the first token has none before it.
+        """
+        scores: np.ndarray = self.scores[: self.n_tokens]
+        if self._shows_prompt and self.n_tokens and self.input_ids[0] != self.token_bos():
+            return np.vstack([scores[:1], scores])
+        return scores
+
+    def create_completion(self, *args: Any, **options: Any) -> Any:
+        """Complete a text as `llama_cpp.Llama.create_completion` does. Threads take turns."""
+        with self._lock:
+            return super().create_completion(*args, **options)
+
+    def sample(self, *args: Any, **options: Any) -> int:
+        """Draw a token as `llama_cpp.Llama.sample` does."""
+        with self._lock:
+            return int(super().sample(*args, **options))
+
     def _create_completion(self, *args: Any, **options: Any) -> Iterator[Any]:
         """Complete a text. The error for a longer text names the length of our context, not of a batch."""
-        states = self.cache
+        states, stop, is_stream = self.cache, options.get("stop") or [], bool(options.get("stream"))
+        stop, prompt = [stop] if isinstance(stop, str) else stop, options.get("prompt", "")
+        shown = "" if not options.get("echo") or is_stream else prompt
+        if options.get("suffix") is not None:
+            options |= {"prompt": self._to_fill(prompt, options["suffix"]), "suffix": None}
+        if shown and isinstance(options["prompt"], list):  # the base class adds texts only
+            options["echo"] = False
+        elif shown:
+            self._shows_prompt, shown = options.get("logprobs") is not None, ""
         if not self._keeps_states:
             self.cache = None
         try:
-            yield from super()._create_completion(*args, **options)
+            for completion in super()._create_completion(*args, **options):
+                if not is_stream:
+                    choice = completion["choices"][0]
+                    if len(stop) > 1 and choice["finish_reason"] == "stop":
+                        choice["text"] = (prompt if options.get("echo") else "") + self._text_before(stop)
+                    if isinstance(shown, list):
+                        shown = self.detokenize(shown).decode("utf-8", "ignore")
+                    choice["text"] = shown + choice["text"]
+                yield completion
         except ValueError as problem:
             message = re.sub(r"(exceed context window of) \d+", rf"\1 {self._n_ctx}", str(problem))
             if message == str(problem):
                 raise
             raise PromptTooLong(f"{message}: give a larger context (n_ctx), or a shorter prompt.") from None
         finally:
-            self.cache = states
+            self.cache, self._shows_prompt = states, False
+
+    def _text_before(self, stop: Sequence[str]) -> str:
+        """Return the last answer before the first stop sequence in it: the base class takes the first of the list."""
+        text: bytes = self.detokenize(list(self._drawn))
+        ends = [text.find(each.encode()) for each in stop if each]
+        return text[: min((end for end in ends if end >= 0), default=len(text))].decode("utf-8", "ignore")
+
+    def _to_fill(self, prompt: str | list[int], suffix: str) -> list[int]:
+        """Return the tokens of a prompt for the text before a suffix: the base class takes wrong ones for marks.
+
+        Raise OctavoError if the model has no tokens for that.
+        """
+        marks = self._model.token_prefix(), self._model.token_suffix(), self._model.token_middle()
+        if min(marks) < 0:
+            raise OctavoError("This model cannot complete a text before a suffix: leave out `suffix`.")
+        tokens = self.tokenize(prompt.encode(), add_bos=False) if isinstance(prompt, str) else prompt
+        before, after = [marks[0], *tokens], [marks[1], *self.tokenize(suffix.encode(), add_bos=False)]
+        start = [self.token_bos()] if self._model.add_bos_token() and self.token_bos() >= 0 else []
+        return [*start, *(after + before if self.spm_infill else before + after), marks[2]]
 
     def save_state(self) -> LlamaState:
         """Return the state as llama-cpp-python keeps it, with our cache in place of llama.cpp's."""
@@ -174,9 +285,8 @@ class DropIn(llama_cpp.Llama):
         if cache.document is not None:
             raise OctavoError("The state over an attached document cannot be saved: the index holds the document.")
         rows = b"".join(part.tobytes() for layer in range(len(cache.layers)) for part in cache.rows(layer))
-        state = self._ctx.state()
-        rows += b"" if state is None else state.data.tobytes()
-        return LlamaState(
+        rows += self._ctx.state_blob().tobytes()
+        kept = State(
             input_ids=self.input_ids.copy(),
             scores=self._scores.copy(),
             n_tokens=self.n_tokens,
@@ -184,6 +294,8 @@ class DropIn(llama_cpp.Llama):
             llama_state_size=len(rows),
             seed=self._seed,
         )
+        kept.steps = steps_within(self.sequence.steps, 0, self.n_tokens)
+        return kept
 
     def load_state(self, state: LlamaState) -> None:
         """Restore a state of `save_state`. Raise OctavoError for the state of another model or attention."""
@@ -203,9 +315,9 @@ class DropIn(llama_cpp.Llama):
             layers.append(rows)
         self._ctx.attach(None)
         self.n_tokens = 0
-        data = np.frombuffer(state.llama_state, np.uint8)[n_rows:]
-        states = [KeptState(state.n_tokens, data)] if is_hybrid else []
-        self.extend(state.input_ids[: state.n_tokens], layers, states)
+        blob = np.frombuffer(state.llama_state, np.uint8)[n_rows:]
+        states = [KeptState(state.n_tokens, arrays_of(blob))] if is_hybrid else []
+        self.extend(state.input_ids[: state.n_tokens], layers, states, getattr(state, "steps", ()))
         self.scores[: len(state.scores)] = state.scores
         self._seed = state.seed
 

@@ -48,11 +48,13 @@ class SequencePool:
         self.take(sequence)
         if n_tokens == sequence.n_tokens:
             self._llama.context.keep_state()
-        forked, recurrent = self.new(), sequence.recurrent
-        forked.cache.fork(sequence.cache, n_tokens)
-        forked.input_ids[:n_tokens], forked.n_tokens = sequence.input_ids[:n_tokens], n_tokens
-        if recurrent is not None:
-            self._llama.context.put_states([state for state in recurrent.kept if state.n_tokens <= n_tokens])
+        with self._llama.context.shielded():
+            forked, recurrent = self.new(), sequence.recurrent
+            forked.cache.fork(sequence.cache, n_tokens)
+            forked.input_ids[:n_tokens], forked.n_tokens = sequence.input_ids[:n_tokens], n_tokens
+            forked.steps = [step for step in sequence.steps if step < n_tokens]
+            if recurrent is not None:
+                self._llama.context.put_states([state for state in recurrent.kept if state.n_tokens <= n_tokens])
         return forked
 
     def take(self, sequence: TokenSequence) -> None:
@@ -87,6 +89,7 @@ class SequencePool:
         for i, (sequence, token) in enumerate(zip(sequences, tokens, strict=True)):
             batch.token[i], batch.pos[i], batch.logits[i] = token, sequence.n_tokens, True
             batch.seq_id[i][0], batch.n_seq_id[i] = i, 1
-        self._llama.context.decode_together(self._batch, sequences)
-        for sequence, token in zip(sequences, tokens, strict=True):
-            sequence.append(token)
+        with self._llama.context.shielded():
+            self._llama.context.decode_together(self._batch, sequences)
+            for sequence, token in zip(sequences, tokens, strict=True):
+                sequence.append(token)

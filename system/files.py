@@ -15,7 +15,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -207,6 +207,15 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
             with suppress(OSError):
                 os.unlink(temporary)
             raise
+
+
+def by_age(paths: Iterable[Path]) -> list[Path]:
+    """Return files, the oldest first, without those that another process removes meanwhile."""
+    times = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            times[path] = path.stat().st_mtime
+    return sorted(times, key=times.__getitem__)
 
 
 def sync_folder(path: Path) -> None:

@@ -117,7 +117,7 @@ def _of_ulimit() -> Iterator[FreeMemory]:
 
 
 def _of_cgroups() -> Iterator[FreeMemory]:
-    """Yield the memory left under the limits of this process's control groups."""
+    """Yield the memory left under the limits of this process's control groups and their parents."""
     if not sys.platform.startswith("linux"):
         return
     with suppress(OSError, ValueError):
@@ -125,17 +125,14 @@ def _of_cgroups() -> Iterator[FreeMemory]:
             _, controllers, path = line.split(":", 2)
             if controllers and "memory" not in controllers.split(","):
                 continue
-            yield from _of_cgroup(Path(path.strip("/")), *(_V1 if controllers else _V2))
-
-
-def _of_cgroup(own: Path, mount: str, limit: str, usage: str, of_files: tuple[str, ...]) -> Iterator[FreeMemory]:
-    """Yield the memory left under the limits of a control group and its parents, if they can be read."""
-    root = _CGROUPS / mount
-    for group in [root / own, *(root / parent for parent in own.parents)]:
-        with suppress(OSError, ValueError):
-            most = int((group / limit).read_text())  # "max" is not a number
-            statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-            taken_back = sum(int(statistics.get(name, 0)) for name in of_files)
-            left = most - int((group / usage).read_text()) + taken_back
-            if most < 1 << 60:  # larger numbers mean no limit in version 1
-                yield FreeMemory(max(left, 0), "are left of this container's limit")
+            mount, limit, usage, of_files = _V1 if controllers else _V2
+            own = _CGROUPS / mount / path.strip("/")
+            groups = [own, *own.parents]
+            for group in groups[: groups.index(_CGROUPS / mount) + 1]:
+                with suppress(OSError, ValueError):
+                    most = int((group / limit).read_text())  # "max" is not a number
+                    statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                    taken_back = sum(int(statistics.get(name, 0)) for name in of_files)
+                    left = most - int((group / usage).read_text()) + taken_back
+                    if most < 1 << 60:  # larger numbers mean no limit in version 1
+                        yield FreeMemory(max(left, 0), "are left of this container's limit")

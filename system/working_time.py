@@ -29,13 +29,10 @@ class _Compiling(event.Listener):
             if self._n_open == 0:
                 self._ended += time.perf_counter() - self._began
 
-    def seconds(self, now: float) -> float:
-        """Return the seconds until now."""
-        return self._ended + self.seconds_now(now)
-
-    def seconds_now(self, now: float) -> float:
-        """Return the seconds since the current compiling began; 0 without one."""
-        return now - self._began if self._n_open else 0.0
+    def seconds(self, now: float) -> tuple[float, float]:
+        """Return the seconds until now, and those since the current compiling began: 0 without one."""
+        current = now - self._began if self._n_open else 0.0
+        return self._ended + current, current
 
 
 _compiling = _Compiling()
@@ -45,17 +42,17 @@ event.register("numba:compiler_lock", _compiling)
 def working_time() -> float:
     """Return the seconds of a clock that stands still while kernels are compiled; only differences mean something."""
     now = time.perf_counter()
-    return now - _compiling.seconds(now)
+    return now - _compiling.seconds(now)[0]
 
 
 def compiling_time() -> float:
     """Return the seconds for which this process has compiled so far, or waited for that."""
-    return _compiling.seconds(time.perf_counter())
+    return _compiling.seconds(time.perf_counter())[0]
 
 
 def compiling_now() -> float:
     """Return the seconds for which this process has compiled without a break until now; 0 if it does not."""
-    return _compiling.seconds_now(time.perf_counter())
+    return _compiling.seconds(time.perf_counter())[1]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ import numpy as np
 from ...convert.identity import RowSource
 from ...errors import OctavoError
 from ...runtime.document.cache_layer import Rows
-from ...runtime.document.index import KeptState
+from ...runtime.document.kept_state import BLOB, KeptState, kept_state
 from ...runtime.llama import Llama
+from ...runtime.sequences.sequence import steps_within
 from ...system.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
 from .history import History, Message
 
@@ -24,7 +26,7 @@ _VERSION = 1
 #: What decides the numbers of models that run as their files say (`RowSource.numbers`).
 _ORDINARY = {"rope": [0.0, 0.0]}
 
-#: Prefix of the names of arrays with recurrent states; the number of tokens follows.
+#: Prefix of the names of arrays of recurrent states; the number of tokens and the array's own name follow.
 _STATE = "state."
 
 #: Why a conversation was saved: by the user ("named"), or automatically by `chat` or `ask`.
@@ -98,6 +100,9 @@ class Conversation:
         The messages; None in files of older versions.
     states : sequence of KeptState
         In a hybrid model, the recurrent states that were kept, in rising order: the last one is that after all tokens.
+    steps : sequence of int
+        The tokens, by their places in the context, that were steps of their own (see `TokenSequence`), if some may be
+        read again: in a hybrid model, or without rows.
     """
 
     follows: str
@@ -107,6 +112,7 @@ class Conversation:
     last: Turn | None
     history: History | None = None
     states: Sequence[KeptState] = ()
+    steps: Sequence[int] = ()
 
     @classmethod
     def of(
@@ -129,7 +135,9 @@ class Conversation:
         rows = [] if cache.evicts or not tokens else [cache.rows(i, start) for i in range(len(cache.layers))]
         kept = sequence.recurrent.kept if sequence.recurrent is not None else []
         states = [state for state in kept if state.n_tokens > n_document]
-        return cls(hash_tokens(sequence.tokens[:n_document]), tokens, rows, unread, last, history, states)
+        is_needed = sequence.recurrent is not None or not rows
+        steps = steps_within(sequence.steps if is_needed else [], n_document, sequence.n_tokens)
+        return cls(hash_tokens(sequence.tokens[:n_document]), tokens, rows, unread, last, history, states, steps)
 
     def resume(self, llama: Llama, n_document: int) -> None:
         """Resume the conversation after n_document tokens, where the model holds nothing else.
@@ -140,9 +148,9 @@ class Conversation:
             raise OtherText("This conversation was over another document, or with another prompt.")
         llama.context.check_room(len(self.tokens))
         if self.rows and not llama.context.cache.evicts and bool(self.states) == llama.context.is_hybrid:
-            llama.extend(self.tokens, self.rows, self.states)
+            llama.extend(self.tokens, self.rows, self.states, self.steps)
         elif self.tokens:
-            llama.prefill(self.tokens)
+            llama.prefill(self.tokens, self.steps)
 
 
 def hash_tokens(tokens: np.ndarray) -> str:
@@ -169,6 +177,7 @@ def write_conversation(path: Path, conversation: Conversation, source: RowSource
         **source._asdict(),
         "follows": conversation.follows,
         "unread": conversation.unread,
+        "steps": list(conversation.steps),
         "last": last and [last.question, last.start, last.unread],
         "origin": [origin.documents, origin.model_path, origin.kind],
         "history": conversation.history and [conversation.history.messages, conversation.history.spoken],
@@ -179,7 +188,8 @@ def write_conversation(path: Path, conversation: Conversation, source: RowSource
     }
     for i, (keys, values) in enumerate(conversation.rows):
         arrays |= {f"keys.{i}": keys, f"values.{i}": values}
-    arrays |= {f"{_STATE}{state.n_tokens}": state.data for state in conversation.states}
+    for state in conversation.states:
+        arrays |= {f"{_STATE}{state.n_tokens}.{name}": array for name, array in state.arrays.items()}
     make_private(path.parent)
     write_arrays(path, arrays)
 
@@ -236,13 +246,21 @@ def read_conversation(path: Path, source: RowSource, checked: bool = True) -> Co
             follows=str(header["follows"]),
             tokens=arrays["tokens"].tolist(),
             rows=[(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(n_layers)],
-            states=[
-                KeptState(n_tokens, arrays[f"{_STATE}{n_tokens}"])
-                for n_tokens in sorted(int(name.removeprefix(_STATE)) for name in arrays if name.startswith(_STATE))
-            ],
+            states=_states_in(arrays),
+            steps=[int(step) for step in header.get("steps", [])] if made_by == source else [],
             unread=[int(token) for token in header["unread"]],
             last=header["last"] and Turn(*header["last"]),
             history=History(*header["history"]) if header.get("history") else None,
         )
     except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
         raise OctavoError(f"{path} is not a conversation that octavo saved, or is damaged.") from problem
+
+
+def _states_in(arrays: dict[str, np.ndarray]) -> list[KeptState]:
+    """Return the recurrent states in a file. Raise ValueError for others. Older files have blobs of llama.cpp."""
+    states: defaultdict[int, dict[str, np.ndarray]] = defaultdict(dict)
+    for name, array in arrays.items():
+        if name.startswith(_STATE):
+            n_tokens, _, kind = name.removeprefix(_STATE).partition(".")
+            states[int(n_tokens)][kind or BLOB] = array
+    return [kept_state(n_tokens, own) for n_tokens, own in sorted(states.items())]

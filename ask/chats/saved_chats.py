@@ -70,11 +70,15 @@ class SavedChat:
 def saved_chats(folders: Iterable[Path]) -> list[SavedChat]:
     """Return the conversations in the folders of some libraries, the newest first."""
     paths = [path for folder in folders for path in chats_in(folder).glob(f"*{_SUFFIX}")]
-    return sorted(map(_saved_chat, paths), key=lambda chat: chat.saved, reverse=True)
+    return sorted(filter(None, map(_saved_chat, paths)), key=lambda chat: chat.saved, reverse=True)
 
 
-def _saved_chat(path: Path) -> SavedChat:
-    status = path.stat()
+def _saved_chat(path: Path) -> SavedChat | None:
+    """Return the conversation in a file; None if another process removes it meanwhile."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
     known = path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)
     try:
         header = read_header(path)
@@ -174,5 +178,5 @@ def _keep_texts_only(chat: SavedChat) -> None:
         header = read_header(chat.path)
         if header.n_rows:
             kept = read_conversation(chat.path, header.source)
-            write_conversation(chat.path, replace(kept, rows=[], states=()), header.source, header.origin)
+            write_conversation(chat.path, replace(kept, rows=[], states=(), steps=()), header.source, header.origin)
             os.utime(chat.path, (chat.saved.timestamp(),) * 2)

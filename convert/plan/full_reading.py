@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...progress import Progress
-from ...runtime.document.index import KeptState
+from ...runtime.document.kept_state import BLOB, KeptState
 from ...runtime.llama import Llama
 from .heads import HIDDEN, LOGITS, evaluate, recall
 from .layer_importance import ResidualChange
@@ -80,6 +80,6 @@ def read_text(llama: Llama, text: RecallText, task: str, progress: Progress) -> 
         for kind, array in zip(("keys", "values"), cache.rows(i), strict=True)
     }
     if (state := llama.context.state()) is not None:
-        rows["state"] = state.data
+        rows |= {f"{BLOB}.{name}": array for name, array in state.arrays.items()}
     measured = {"hidden": recalled[HIDDEN], "right": right.astype(np.uint8), "similarity": residual.means}
     return {**rows, **measured}

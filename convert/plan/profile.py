@@ -23,7 +23,7 @@ import numpy as np
 from ...documents.text.plain_text import SHIPPED_NOVEL
 from ...errors import OctavoError
 from ...progress import Progress, Silent
-from ...runtime.document.index import KeptState
+from ...runtime.document.kept_state import BLOB, kept_state
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import DENSE_ATTENTION
 from ...runtime.methods.layer_budgets import importance_groups
@@ -210,7 +210,8 @@ class Profiler:
             write_arrays(path, read_text(self.llama, text, f"Reading text {number + 1} ({task})", self.progress))
             arrays = map_arrays(path)
         rows = [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(len(self.llama.context.cache.layers))]
-        states = [KeptState(text.n_read, arrays["state"])] if "state" in arrays else []
+        own = {name.removeprefix(f"{BLOB}."): array for name, array in arrays.items() if name.startswith(BLOB)}
+        states = [kept_state(text.n_read, own)] if own else []
         return Reading(text, rows, states, arrays["hidden"], arrays["right"], arrays["similarity"])
 
     def _eliminate(self, readings: list[Reading], workers: TrialWorkers | None) -> list[Elimination]:

@@ -1,9 +1,9 @@
 """H2O: keep the rows with most attention so far, and the newest (Zhang et al. 2023, algorithm 1).
 
-A chunk's extras are its rows' positions, (CHUNK_ROWS,) int32, and their attention, (CHUNK_ROWS,) f32: the sum over all
-queries since the row arrived, and over the query heads of the group. Rows are unordered, except that the current step's
-rows are the last ones, in order. A step attends to all stored rows. Then `evict` forgets those beyond the number to
-keep.
+A chunk's extras are its rows' positions, (CHUNK_ROWS,) int32, their attention, (CHUNK_ROWS,) f32: the sum over all
+queries since the row arrived, and over the query heads of the group, and the part of the current step, which counts
+once the step is complete. Rows are unordered, except that the current step's rows are the last ones, in order. A step
+attends to all stored rows. Then `evict` forgets those beyond the number to keep.
 
 Selection reads the stored keys once more than attention does.
 """
@@ -39,22 +39,24 @@ _MOST = np.finfo(np.float32).max
 
 
 def extras_bytes(shape: Shape) -> int:
-    """Return the size of a chunk's extras: a position and a sum of attention for each row."""
-    return CHUNK_ROWS * 8
+    """Return the size of a chunk's extras: a position, a sum of attention and the step's part for each row."""
+    return CHUNK_ROWS * 12
 
 
-def positions_and_attention(shape: Shape, extras: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """View the positions and the attention in a chunk's extras.
+def positions_and_attention(shape: Shape, extras: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """View the positions and the attention in a chunk's extras, and the current step's part.
 
     Returns
     -------
     positions : int32 array, shape (CHUNK_ROWS,)
         Position of each row in the sequence.
     attention : float32 array, shape (CHUNK_ROWS,)
-        Attention that each row got.
+        Attention that each row got before the current step.
+    got : float32 array, shape (CHUNK_ROWS,)
+        Attention that it gets in the step.
     """
-    positions, attention = extras[: extras_bytes(shape)].reshape(2, -1)
-    return positions.view(np.int32), attention.view(np.float32)
+    positions, attention, got = extras[: extras_bytes(shape)].reshape(3, -1)
+    return positions.view(np.int32), attention.view(np.float32), got.view(np.float32)
 
 
 @kernel
@@ -63,6 +65,12 @@ def _positions_and_attention(shape, head, number):
     extras = chunk_extras(chunk_at(head, number))
     positions = array_at(extras, (CHUNK_ROWS,), np.int32)
     return positions, array_at(extras + CHUNK_ROWS * 4, (CHUNK_ROWS,), np.float32)
+
+
+@kernel
+def _step_attention(head, number):
+    """View the current step's part of the attention of a chunk's rows."""
+    return array_at(chunk_extras(chunk_at(head, number)) + CHUNK_ROWS * 8, (CHUNK_ROWS,), np.float32)
 
 
 @kernel
@@ -78,7 +86,7 @@ def score_kept(shape, head_address, query, part, n_parts):
 
 @kernel
 def select_kept(shape, head_address, query, n_tokens, spans_address):
-    """Select all stored rows, and add up the attention that each gets: a `select` hook (see hooks.py)."""
+    """Select all stored rows, and note the attention that each gets: a `select` hook (see hooks.py)."""
     head, spans = head_at(head_address), spans_to_fill(spans_address)
     first_new = head.n_tail - n_tokens
     fill(importance_address(head), 0, -(-head.n_tail // LANES) * LANES, float32(0))
@@ -103,17 +111,26 @@ def select_kept(shape, head_address, query, n_tokens, spans_address):
 
 @kernel
 def _count_attention(shape, head, first_new):
-    """Set the positions of the step's rows, and add each row's importance to its earlier attention."""
+    """Set the positions of the step's rows, and note each row's importance."""
     shares = array_at(importance_address(head), (head.n_tail,), np.float32)
     for start in range(0, head.n_tail, CHUNK_ROWS):
         positions, attention = _positions_and_attention(shape, head, start // CHUNK_ROWS)
-        n_rows = min(CHUNK_ROWS, head.n_tail - start)
-        n_old = min(max(first_new - start, 0), n_rows)
-        for i in range(n_old):
-            attention[i] += shares[start + i]
-        for i in range(n_old, n_rows):
+        got, n_rows = _step_attention(head, start // CHUNK_ROWS), min(CHUNK_ROWS, head.n_tail - start)
+        for i in range(n_rows):
+            got[i] = shares[start + i]
+        for i in range(min(max(first_new - start, 0), n_rows), n_rows):
             positions[i] = int32(head.tail_position + start + i)
-            attention[i] = shares[start + i]
+            attention[i] = float32(0)
+
+
+@kernel
+def _end_step(shape, head):
+    """Add the step's attention to each row's. A step that is interrupted before leaves the rows as they were."""
+    for start in range(0, head.n_tail, CHUNK_ROWS):
+        _, attention = _positions_and_attention(shape, head, start // CHUNK_ROWS)
+        got = _step_attention(head, start // CHUNK_ROWS)
+        for i in range(min(CHUNK_ROWS, head.n_tail - start)):
+            attention[i] += got[i]
 
 
 @kernel
@@ -125,6 +142,8 @@ def evict(shape, head_address, n_tokens):
     """
     head = head_at(head_address)
     state = record_at(head.state, STATE)
+    if n_tokens > 0:
+        _end_step(shape, head)
     n_rows, n_kept = head.n_tail, min(max(state.n_rows, state.n_recent), head.n_tail)
     if n_kept == n_rows:
         return 0

@@ -6,7 +6,7 @@ threshold are attended. Centroids are read once, and exp is kept for the compari
 
 Each step finds the threshold by which the head reads its budget: it takes the best clusters until their rows fill the
 part of `n_bytes` that the lookup and the rows outside clusters leave. So the sequence and the settings alone determine
-what a step reads. If `n_bytes` is -1, the threshold is given, as in the paper.
+what a step reads. If `n_bytes` is BY_THRESHOLD, the threshold is given, as in the paper.
 
 All query heads of a group select together, by the sum of their S_i; or, by the rule BY_HEAD, each by its own S_i. Then
 the query heads of one token attend only to their own clusters, and those of a batch to the union. The threshold is
@@ -67,7 +67,9 @@ from ..select.cluster_items import (
     BATCH_MEAN,
     BATCH_UNION,
     BY_HEAD,
+    BY_THRESHOLD,
     ESTIMATE,
+    EVERYTHING,
     EXACT_TAIL,
     clustered_rows,
     estimate_clusters,
@@ -165,8 +167,11 @@ def _leave_clusters(shape, head, query, n_chunks):
 
 @kernel
 def least_of(head, values, n, threshold, wanted):
-    """Return the number above which n values select: `wanted` rows, by the head's sizes, or those above `threshold`."""
-    return threshold if state_of(head).n_bytes < 0 else find_least(values, sizes_address(head), n, wanted)
+    """Return the number above which n values select: `wanted` rows, those above `threshold`, or all."""
+    n_bytes = state_of(head).n_bytes
+    if n_bytes == EVERYTHING:
+        return float32(-1)
+    return threshold if n_bytes == BY_THRESHOLD else find_least(values, sizes_address(head), n, wanted)
 
 
 @kernel

@@ -26,7 +26,7 @@ STATE = np.dtype(
         ("cluster_starts", "i8"),  # address of (n_clusters + 1,) int32: rows of the document, sorted by cluster
         ("n_clusters", "i8"),
         ("n_clustered_chunks", "i8"),  # clustered chunks of the tail, from the first on
-        ("n_bytes", "i8"),  # bytes that a step reads, including the lookup; -1 to select by `threshold`
+        ("n_bytes", "i8"),  # bytes that a step reads, including the lookup; or one of the numbers below
         ("threshold", "f4"),  # of S_i, averaged over the group
         ("least_share", "f4"),  # least share of the clustered rows to select, whatever n_bytes leaves
         ("rules", "i4"),  # a sum of the rules below
@@ -36,6 +36,9 @@ STATE = np.dtype(
     ],
     align=True,
 )
+
+#: In place of a number of bytes: clusters above `threshold`, or all.
+BY_THRESHOLD, EVERYTHING = -1, -2
 
 #: Rules of a head: a batch selects by the mean of its tokens' S_i; the tail is never clustered; each query head of the
 #: group selects by itself; n_bytes does not include the lookup; a batch attends to the union of its tokens' selections;

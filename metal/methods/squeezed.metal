@@ -6,7 +6,8 @@
 constant constexpr uint ITEMS_STEP = 16;      // as in cpu_kernels/layout/scores.py
 constant constexpr uint CHUNK_CLUSTERS = 13;  // as in cpu_kernels/select/tail_clusters.py
 constant constexpr long CLUSTERS_RECENT = 128;  // RECENT there
-constant constexpr int LOOKUP_APART = 8;        // as in cpu_kernels/methods/squeezed.py
+constant constexpr int LOOKUP_APART = 8;        // these three as in cpu_kernels/select/cluster_items.py
+constant constexpr long BY_THRESHOLD = -1, EVERYTHING = -2;
 
 struct SqueezedState {
     device const half *centroids;
@@ -149,8 +150,12 @@ inline float wanted_rows(device const Head &head, long n_lookup, thread const Te
 
 // The number above which importance selects, of n items.
 inline float least_of(device const Head &head, long n, float threshold, float wanted, thread const Team &team) {
-    return squeezed_state(head).n_bytes < 0 ? threshold * float(GROUP)
-                                            : find_least(importance_of(head), sizes_of(head), n, wanted, team);
+    long n_bytes = squeezed_state(head).n_bytes;
+    if (n_bytes == EVERYTHING) {
+        return -1.0f;
+    }
+    return n_bytes == BY_THRESHOLD ? threshold * float(GROUP)
+                                   : find_least(importance_of(head), sizes_of(head), n, wanted, team);
 }
 
 // The rows of an item whose importance is above `least`. After the items come rows outside clusters: those of the

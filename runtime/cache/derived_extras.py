@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..document.index import Index, KeptExtras
+from ..process.interruption import shielded
 from .tail import Tail
 
 
@@ -33,28 +34,36 @@ def derive_extras(document: Index, heads: Sequence[HeadWithDocument]) -> None:
     unknown = of_names.pop("", [])
     missing = {name: own for name, own in of_names.items() if not _take(document.extras.get(name), own)}
     unknown += [head for own in missing.values() for head in own]
-    with ThreadPoolExecutor() as pool:  # compiled code releases the GIL
-        list(pool.map(lambda head: _derive(head.tail), unknown))
+    with shielded() as interruption, ThreadPoolExecutor() as pool:  # compiled code releases the GIL
+        done = list(pool.map(lambda head: not interruption.came and _derive(head.tail), unknown))
+    if not all(done):
+        raise KeyboardInterrupt
     for name, own in missing.items():
         document.extras[name] = _kept(own)
 
 
-def _derive(tail: Tail) -> None:
-    """Compute a tail's extras from its rows."""
+def _derive(tail: Tail) -> bool:
+    """Compute a tail's extras from its rows. Return True."""
     for number, chunk in enumerate(tail.chunks):
         if chunk is not None:
             tail.append_to_extras(*tail.rows_of_chunk(number))
     tail.run_after_step()
+    return True
 
 
 def _take(kept: KeptExtras | None, heads: Sequence[HeadWithDocument]) -> bool:
     """Copy kept extras and state into tails. Return False if some are missing or do not fit."""
-    if kept is None or not all(_has(kept.get(head.layer, {}), head.number) for head in heads):
+    if kept is None:
         return False
-    for layer, number, tail in heads:
-        place = int(np.flatnonzero(kept[layer]["heads"] == number)[0])
-        own = {name: array[place] for name, array in kept[layer].items() if name != "heads"}
-        extras, sizes = own.pop("extras"), tail.method.kept_state(tail.shape)
+    for layer, number, tail in heads:  # a file may hold anything
+        of_layer = kept.get(layer, {})
+        numbers = of_layer.get("heads", np.zeros(0, np.int32))
+        is_list = numbers.ndim == 1 and all(array.shape[:1] == numbers.shape for array in of_layer.values())
+        if not is_list or number not in numbers:
+            return False
+        place = int(np.flatnonzero(numbers == number)[0])
+        own = {name: array[place] for name, array in of_layer.items() if name != "heads"}
+        extras, sizes = own.pop("extras", np.zeros(0)), tail.method.kept_state(tail.shape)
         if extras.shape != (len(tail.chunks), tail.extras_bytes) or extras.dtype != np.uint8:
             return False
         fits = own.keys() == sizes.keys() and all(own[name].shape == (n,) for name, n in sizes.items())
@@ -69,14 +78,6 @@ def _take(kept: KeptExtras | None, heads: Sequence[HeadWithDocument]) -> bool:
             if chunk is not None:
                 chunk.extras[:] = stored
     return True
-
-
-def _has(of_layer: dict[str, np.ndarray], number: int) -> bool:
-    """Return whether what is kept of a layer has a head's extras: a file may hold anything."""
-    if not {"heads", "extras"} <= of_layer.keys():
-        return False
-    numbers = of_layer["heads"]
-    return number in numbers and all(array.shape[:1] == numbers.shape for array in of_layer.values())
 
 
 def _kept(heads: Sequence[HeadWithDocument]) -> KeptExtras:

@@ -16,7 +16,7 @@ from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import CacheLayer
 from ..methods.budgets import MethodHeads
-from ..methods.evicting import EvictingMethod
+from ..methods.evicting import FULL, EvictingMethod
 from ..methods.method import Assignment, Heads, Method, Storage
 from .cache_memory import Memory
 
@@ -81,6 +81,8 @@ class HeadTable:
         Whether any method forgets rows.
     cuts : bool
         Whether a token may see less alone than in a batch.
+    ends_prompts : bool
+        Whether a method keeps a prompt whole until the first step of one token.
     batch_end : int
         Batches end at multiples of this number of tokens; 0 if they may end anywhere.
     rolls : bool
@@ -117,6 +119,7 @@ class HeadTable:
         self._n_items = self.n_spans = -1  # the scratch of other methods is forgotten
         self.evicts = any(a.method.evicts for a in assignments)
         self.cuts = any(a.method.selects for a in assignments)
+        self.ends_prompts = any(getattr(a.method, "prefill", "") == FULL for a in assignments)
         self.batch_end = max(a.method.batch_end for a in assignments)
         self._slides = (self.heads["window"] > 0) & self.evicts
         near = self._slides.copy()
@@ -184,6 +187,11 @@ class HeadTable:
             for name, values in before.items():
                 self.heads[name] = values
 
+    @property
+    def depends_on_steps(self) -> bool:
+        """Return whether the numbers depend on which tokens were steps of their own."""
+        return self.cuts or self.ends_prompts
+
     def selecting(self) -> np.ndarray:
         """Return which heads may read less than everything."""
         selects = np.zeros(len(self.heads), bool)
@@ -191,10 +199,10 @@ class HeadTable:
             selects[group.heads.numbers] |= group.method.selects
         return selects
 
-    def has_replaced_rows(self) -> bool:
-        """Return whether a method has replaced rows by later ones."""
-        chosen = [group.heads for group in self.groups if group.method.storage is Storage.SELECTED]
-        return any(np.any(heads.get("tail_position") > 0) for heads in chosen)
+    @property
+    def chooses_rows(self) -> bool:
+        """Return whether a method chooses the rows that it keeps, by all tokens so far."""
+        return any(group.method.storage is Storage.SELECTED for group in self.groups)
 
     def seen(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return which heads see a window only, the window's rows, and the sinks that they see besides."""

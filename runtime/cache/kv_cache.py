@@ -26,7 +26,7 @@ from ..document.cache_layer import CacheLayer, Rows
 from ..document.index import Index, IndexLayer, StreamingRows
 from ..document.mean_values import ClusterMeans
 from ..methods.budgets import budget_warning, distribute_budget, minimum_share
-from ..methods.evicting import FULL, EvictingMethod
+from ..methods.evicting import EvictingMethod
 from ..methods.method import Assignment, Storage
 from .cache_memory import CpuMemory, Memory
 from .derived_extras import HeadWithDocument, derive_extras
@@ -163,16 +163,23 @@ class KVCache:
         if needed:
             check_free(f"The KV cache of {self.n_document + n_tail:,} tokens", needed, others)
 
-    def reserve(self, n_new: int) -> None:
-        """Prepare a step of n_new tokens: set the methods' state, and allocate memory for the new rows."""
+    def reserve(self, n_new: int, is_step: bool | None = None) -> None:
+        """Prepare a batch of n_new tokens: set the methods' state, and allocate memory for the new rows.
+
+        Parameters
+        ----------
+        is_step : bool, optional
+            Whether a single token is predicted from, and so may see less; by default it is.
+        """
+        is_step = n_new == 1 if is_step is None else is_step
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
         self.table.connect(n_new)
         distribute_budget(self.table.assigned, self.n_tokens + n_new, self.document)
         for group in self.table.groups:
-            prepare = group.method.before_step if n_new == 1 else group.method.before_batch
+            prepare = group.method.before_step if is_step else group.method.before_batch
             prepare(group.heads, self.document, self.n_tokens + n_new)
-        if n_new == 1 and any(getattr(group.method, "prefill", "") == FULL for group in self.table.groups):
+        if is_step and self.table.ends_prompts:
             after_step(self.table.address, len(self.table.heads), 0)  # a prompt that was kept whole ends here
         if self.evicts and self.table.heads["n_tail"].max() + n_new > self.table.tables.shape[1] * CHUNK_ROWS:
             self._close_gaps()
@@ -245,8 +252,8 @@ class KVCache:
                 if chunk is not None and rope is not None:
                     start = number * CHUNK_ROWS
                     first, stop = max(start, n_kept), min(start + CHUNK_ROWS, tail.n_rows)
-                    keys, _ = tail.rows(first, stop)[0]
-                    rope.turn(keys, self.origin - origin, self.layers[layer].split)
+                    for keys, _ in tail.rows(first, stop):  # none where sinks fill the chunk
+                        rope.turn(keys, self.origin - origin, self.layers[layer].split)
         self.origin = origin
         for group in self.table.groups:
             if isinstance(group.method, EvictingMethod):
@@ -281,7 +288,7 @@ class KVCache:
         is_finished = n_less > self._n_unfinished
         if n_tokens < self.n_document:
             return False
-        if is_finished and (self.table.has_replaced_rows() or self._has_dropped(n_rows)):
+        if is_finished and (self.table.chooses_rows or self._has_dropped(n_rows)):
             return False
         self._own_changing(n_rows, n_rows)
         for tail, rows in zip(self.tails, n_rows, strict=True):
@@ -509,7 +516,7 @@ class KVCache:
         """
         self._refuse_eviction()
         n_new = layers[0][0].shape[1]
-        self.reserve(n_new)
+        self.reserve(n_new, is_step=False)
         for layer, (keys, values) in enumerate(layers):
             for head, tail in enumerate(self._layer_tails(layer)):
                 tail.write(tail.n_rows - n_new, keys[head], values[head])

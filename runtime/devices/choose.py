@@ -41,7 +41,7 @@ def choose(name: str, attention: Attention, kv_type: str = F16) -> Device:
 
 def metal_method(attention: Attention) -> tuple[str, bool]:
     """Return the name of an attention's method on Metal, and whether Metal supports it with its parameters."""
-    attention = attention.resolve(None, on_metal=True)
+    attention = attention.resolve_for(None, on_metal=True)
     duo, plan = attention.duo, attention.plan
     methods = [attention.new_method(), *([duo.streaming(plan)] if plan and duo else [])]
     return attention.method, has_method(attention.method) and all(method.on_metal for method in methods)

@@ -57,11 +57,9 @@ class CpuDevice:
         background_compile.compile_ahead([*first, *hooks, *last])
 
     def new_memory(self) -> CpuMemory:
-        """Return memory for one context."""
         return CpuMemory()
 
     def new_executor(self, arguments: ExecutorArguments) -> CpuExecutor:
-        """Return the executor of a context."""
         return CpuExecutor(arguments)
 
 
@@ -199,6 +197,5 @@ class CpuExecutor:
         """Do nothing: a step runs no Python, so it cannot raise."""
 
     def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
-        """Copy the scaled queries into these arrays; None stops that."""
         addresses = [0 if array is None else array.ctypes.data for array in arrays or ()]
         self._layers["captured_queries"] = addresses or 0

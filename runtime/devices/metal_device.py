@@ -130,7 +130,6 @@ class MetalExecutor:
         raise NotImplementedError
 
     def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
-        """Copy the scaled queries into these arrays; None stops that."""
         self._captured = arrays or ()
 
     def start(self, n_tokens: int, attention_share: float = 0.0) -> None:
@@ -201,7 +200,6 @@ class MetalExecutor:
         ggml.write(node, work.view("out", (n_tokens, attention.n_head, shape.value_dim)))
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Compute one node's step on given inputs."""
         node, n_tokens = self._nodes[number], queries.shape[1]
         for name, array in (("queries", queries), ("new_keys", keys), ("new_values", values)):
             self.work.view(name, array.shape)[...] = array

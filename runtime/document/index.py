@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...cpu_kernels.layout.head import ANY_ORDER
+from .kept_state import KeptState
 from .mapped_pages import MappedPages
 from .mean_values import ClusterMeans, cluster_means
 from .stored_rows import as_floats, kv_type_of
@@ -221,26 +222,6 @@ class LastQueries:
 #: Extras of a document's rows, and the state that belongs to them, as a method derived them: for each layer the numbers
 #: of the heads, their chunks' `extras`, (n_heads, n_chunks, bytes) uint8, and fields of their state, (n_heads, n).
 KeptExtras = dict[int, dict[str, np.ndarray]]
-
-
-class KeptState(NamedTuple):
-    """The recurrent state of a hybrid model after the first tokens of a text.
-
-    Parameters
-    ----------
-    n_tokens : int
-        Number of these tokens.
-    data : uint8 array
-        The state as llama.cpp writes it; empty before the first token.
-    """
-
-    n_tokens: int
-    data: np.ndarray
-
-
-def last_state(states: Sequence[KeptState], n_tokens: int) -> KeptState | None:
-    """Return the last of some states, in rising order, after at most n_tokens tokens; None if there is none."""
-    return next((state for state in reversed(states) if state.n_tokens <= n_tokens), None)
 
 
 def _in_memory() -> None:

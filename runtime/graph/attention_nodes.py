@@ -20,6 +20,7 @@ from ...cpu_kernels.layout.limits import Limits
 from ...cpu_kernels.numba_support.shape import Shape
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rope
+from ..process.interruption import shielded
 from . import ggml
 
 _LOG_LEVEL_ERROR = 4  # enum ggml_log_level
@@ -174,7 +175,7 @@ def _probe(
     operations = ggml.check_layout()
     nodes: list[AttentionNode] = []
     caches: dict[int, int] = {}
-    problems: list[Exception] = []
+    problems: list[BaseException] = []
     n_swa = llama_cpp.llama_model_n_swa(model.model)
     n_tokens = n_tokens or (n_swa + 2 if n_swa > 0 else 2)
 
@@ -184,7 +185,7 @@ def _probe(
         if ask and tensor.op == operations.flash_attention and not problems:
             try:
                 nodes.append(_read_node(tensor, caches, first + np.arange(n_tokens), n_swa, name))
-            except OctavoError as problem:
+            except BaseException as problem:  # C would lose it
                 problems.append(problem)
         return not ask
 
@@ -213,6 +214,8 @@ def _probe(
 def silent_llama_cpp() -> Iterator[list[str]]:
     """Keep llama.cpp from printing errors that octavo causes on purpose or reports itself.
 
+    Ctrl-C takes effect at the end: llama.cpp would lose what Python raises while it logs.
+
     Yields
     ------
     list of str
@@ -225,11 +228,12 @@ def silent_llama_cpp() -> Iterator[list[str]]:
         if level == _LOG_LEVEL_ERROR:
             errors.append(text.decode("utf-8", "replace").strip())
 
-    llama_cpp.llama_log_set(keep, None)
-    try:
-        yield errors
-    finally:
-        llama_cpp.llama_log_set(llama_log_callback, None)
+    with shielded():
+        llama_cpp.llama_log_set(keep, None)
+        try:
+            yield errors
+        finally:
+            llama_cpp.llama_log_set(llama_log_callback, None)
 
 
 def _read_node(node: Any, caches: dict[int, int], positions: np.ndarray, n_swa: int, name: str) -> AttentionNode:

@@ -89,8 +89,10 @@ class _InitParams(ctypes.Structure):
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:
-    """Declare a function of ggml."""
-    function = getattr(libggml, name)
+    """Declare a function of ggml. Raise OctavoError if this version has none of that name."""
+    function = getattr(libggml, name, None)
+    if function is None:
+        raise OctavoError(_mismatch(f"lacks {name}"))
     function.restype, function.argtypes = result, arguments
     return function
 
@@ -148,10 +150,10 @@ def check_layout() -> Operations:
             and ctypes.addressof(view(context, q).contents.view_src.contents) == ctypes.addressof(q.contents)
         )
         if not as_expected:
-            raise OctavoError(_mismatch())
+            raise OctavoError(_mismatch("lays out its tensors differently"))
         return Operations(node.op, ours.op)
     except ValueError as problem:  # a pointer that octavo follows is NULL
-        raise OctavoError(_mismatch()) from problem
+        raise OctavoError(_mismatch("lays out its tensors differently")) from problem
     finally:
         free(context)
 
@@ -215,9 +217,11 @@ def row_size(tensor_type: int, n_elements: int) -> int:
     return size
 
 
-def _mismatch() -> str:
-    """Return the message about another version of llama-cpp-python."""
-    return (
-        f"llama-cpp-python {llama_cpp.__version__} lays out its tensors differently from the version that this "
-        "octavo was written for (0.3.36): install that one, or a newer octavo."
-    )
+def _mismatch(how: str) -> str:
+    """Return the message about another version of llama.cpp, with the version that was met."""
+    met = f"llama-cpp-python {llama_cpp.__version__}"
+    if version := getattr(libggml, "ggml_version", None):
+        version.restype = ctypes.c_char_p
+        met += f" with ggml {version().decode()}"
+    known = "this octavo was written for version 0.3.36, with ggml 0.25.3"
+    return f"{met} {how}: {known}. Install that one, or a newer octavo."

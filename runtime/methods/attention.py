@@ -255,17 +255,19 @@ class Attention:
             auto=of_plan.auto,
         )
 
-    def resolve(self, document: Index | None, on_metal: bool) -> Attention:
-        """Return the attention for a document: itself, or the choice of `auto`."""
-        if document is None or not document.n_clusters:
-            return self.resolve_for(0, on_metal)
-        return self.resolve_for(len(document.tokens), on_metal)
+    def resolve_for(self, document: Index | int | None, on_metal: bool = False) -> Attention:
+        """Return the attention for a document: itself, or the choice of `auto`.
 
-    def resolve_for(self, n_clustered: int, on_metal: bool = False) -> Attention:
-        """Return the attention for a document of n_clustered tokens with clustered keys; 0 for no document."""
+        Parameters
+        ----------
+        document : Index, int or None
+            The document; or the number of its tokens if its keys are clustered, 0 if not.
+        """
         if self.auto is None:
             return self
-        method, parameters = self.auto.choose(n_clustered, on_metal, self.selects_from)
+        if document is not None and not isinstance(document, int):
+            document = len(document.tokens) if document.n_clusters else 0
+        method, parameters = self.auto.choose(document or 0, on_metal, self.selects_from)
         layers = None if on_metal else self.layers
         return replace(self, method=method, parameters=parameters, layers=layers, auto=None, text="")
 

@@ -45,7 +45,6 @@ class EvictingMethod(Method):
 
     @property
     def selects(self) -> bool:  # type: ignore[override]
-        """Return whether a token may see less alone than in a batch, other than by a window."""
         return self.prefill == CHUNK or (self.storage is Storage.SELECTED and self.prefill != FULL)
 
     @property

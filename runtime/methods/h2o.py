@@ -38,11 +38,9 @@ class H2O(EvictingMethod):
     batch_end = CHUNK_ROWS
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return the bytes of a chunk's data for selection."""
         return extras_bytes(shape)
 
     def n_items(self, heads: Heads) -> int:
-        """Return the number of rows to score in one head."""
         return heads.n_chunks * CHUNK_ROWS
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
@@ -68,5 +66,5 @@ class H2O(EvictingMethod):
 
     def start_extras(self, shape: Shape, extras: np.ndarray, position: np.ndarray, mass: np.ndarray) -> None:
         """Write the positions of copied rows, and their attention."""
-        positions, attention = positions_and_attention(shape, extras)
+        positions, attention, _ = positions_and_attention(shape, extras)
         positions[: len(position)], attention[: len(mass)] = position, mass

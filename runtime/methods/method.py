@@ -244,7 +244,11 @@ class Method(Parameters):
         """Set the state for a step after which n_tokens tokens are stored."""
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
-        """Set the state for a step of several tokens, after which n_tokens tokens are stored."""
+        """Set the state for a batch that is not predicted from, after which n_tokens tokens are stored.
+
+        The batch may be a single token, for which the hooks select as for a step. It must read what it would read
+        beside others.
+        """
         self.before_step(heads, index, n_tokens)
 
     @property

@@ -46,7 +46,6 @@ class Quest(ScorerMethod):
 
     @property
     def on_metal(self) -> bool:  # type: ignore[override]
-        """Return whether the shader part supports these parameters."""
         return self.select == _GROUP
 
     def item_bytes(self, heads: Heads) -> np.ndarray:
@@ -55,7 +54,6 @@ class Quest(ScorerMethod):
         return n_bytes
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return the bytes of a chunk's data for selection."""
         return extras_bytes(shape)
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:

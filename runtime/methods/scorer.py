@@ -58,7 +58,6 @@ class ScorerMethod(Method):
         return share
 
     def n_items(self, heads: Heads) -> int:
-        """Return the number of items to score in one head."""
         return padded(heads.n_chunks * (CHUNK_ROWS // self.item_rows))
 
     def start(self, heads: Heads, index: Index | None) -> None:
@@ -73,3 +72,8 @@ class ScorerMethod(Method):
         left = np.maximum(share - self.lookup_share(heads, index, n_tokens), 0) * n_tokens / self.item_rows
         n_items = np.maximum(np.diff(np.rint(np.cumsum(left)), prepend=0), 1)  # rounds, and keeps the sum
         heads.state["n_selected"] = np.where(share < 1, n_items, -(-n_tokens // self.item_rows))
+
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Select all items, as batches do."""
+        super().before_batch(heads, index, n_tokens)
+        heads.state["n_selected"], heads.state["n_own"] = -(-n_tokens // self.item_rows), 0

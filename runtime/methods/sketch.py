@@ -61,7 +61,6 @@ class Sketch(Method):
         return not self.quality
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return the bytes of a chunk's data for selection."""
         return extras_bytes(shape, shape.head_dim // self.columns)
 
     @property
@@ -84,7 +83,6 @@ class Sketch(Method):
         return is_due and bool((columns == np.arange(shape.head_dim)).all())
 
     def n_items(self, heads: Heads) -> int:
-        """Return the number of rows to score in one head."""
         return heads.n_chunks * CHUNK_ROWS
 
     def lookup_share(self, heads: Heads, index: Index | None, n_tokens: int) -> np.ndarray:
@@ -124,6 +122,11 @@ class Sketch(Method):
         state["n_rows"] = rows
         if self.quality:
             state["n_rows"], state["n_most"] = BY_QUALITY, rows
+
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Attend to all rows exactly, as batches do."""
+        super().before_batch(heads, index, n_tokens)
+        heads.state["n_rows"] = n_tokens
 
 
 def _trained_rows(n_ready: np.ndarray) -> np.ndarray:

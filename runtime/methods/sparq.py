@@ -78,12 +78,10 @@ class SparQ(ScorerMethod):
 
     @property
     def hooks(self) -> Hooks:  # type: ignore[override]
-        """Return the compiled functions of the layout."""
         return HOOKS_OF_ONE_COPY if self.layout == ONE else HOOKS
 
     @property
     def reads_columns(self) -> bool:  # type: ignore[override]
-        """Return whether the method reads components from the rows."""
         return self.layout == ONE
 
     @property
@@ -93,12 +91,10 @@ class SparQ(ScorerMethod):
 
     @property
     def least_rows(self) -> int:  # type: ignore[override]
-        """Return the number of rows to select whatever the budget."""
         return self.k or LEAST_ROWS
 
     @property
     def on_metal(self) -> bool:  # type: ignore[override]
-        """Return whether the shader part supports these parameters."""
         return (self.components, self.temperature, self.layout, self.select) == (SPREAD, SPREAD, TWO, GROUP)
 
     def item_bytes(self, heads: Heads) -> np.ndarray:
@@ -117,7 +113,6 @@ class SparQ(ScorerMethod):
         return share
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return the bytes of a chunk's data for selection."""
         return moments_bytes(shape) if self.layout == ONE else extras_bytes(shape)
 
     def n_items(self, heads: Heads) -> int:
@@ -146,6 +141,11 @@ class SparQ(ScorerMethod):
         state["n_own_components"] = np.where(apart, self.r or heads.head_dim, 0)
         state["n_recent"] = np.ceil(self.recent * np.minimum(state["n_own"], state["n_rows"]))
         state["n_bytes"] = np.where((apart | (self.layout == ONE)) & (self.k == 0), budget * n_tokens, 0)
+
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Select all rows, as batches do."""
+        self.before_step(heads, index, n_tokens)
+        heads.state["n_rows"] = heads.state["n_own"] = n_tokens
 
     def _components(self, heads: Heads, budget: np.ndarray, n_tokens: int) -> np.ndarray:
         """Return the number of components that score rows.

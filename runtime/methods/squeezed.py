@@ -14,7 +14,16 @@ from ...cpu_kernels.layout.scores import ITEMS_STEP, padded
 from ...cpu_kernels.methods.squeezed import HOOKS, HOOKS_WITH_ESTIMATE, STATE, extras_bytes
 from ...cpu_kernels.numba_support.shape import Shape
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
-from ...cpu_kernels.select.cluster_items import BATCH_MEAN, BATCH_UNION, BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART
+from ...cpu_kernels.select.cluster_items import (
+    BATCH_MEAN,
+    BATCH_UNION,
+    BY_HEAD,
+    BY_THRESHOLD,
+    ESTIMATE,
+    EVERYTHING,
+    EXACT_TAIL,
+    LOOKUP_APART,
+)
 from ...cpu_kernels.select.cluster_means import mean_value_bytes
 from ...cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS, lookup_extras_bytes, order_of
 from ..document.index import Calibration, Index, ThresholdCurve
@@ -102,23 +111,19 @@ class Squeezed(Method):
 
     @property
     def hooks(self) -> Hooks:  # type: ignore[override]
-        """Return the compiled functions."""
         return self.rest_hooks if self.estimates else self.lookup_hooks
 
     @property
     def document_arrays(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Return the fields of the state that are addresses of a document's arrays."""
         return (*self.lookup_arrays, *(self.rest_arrays if self.estimates else ()))
 
     @property
     def clustering(self) -> dict[str, Any]:  # type: ignore[override]
-        """Return the parameters of a document's clustering that differ from the defaults."""
         wanted = {"keys": (self.keys, "raw"), "centroid_share": (self.centroids, 0.05)}
         return {name: value for name, (value, usual) in wanted.items() if value != usual}
 
     @property
     def on_metal(self) -> bool:  # type: ignore[override]
-        """Return whether the shaders support these parameters."""
         return self.threshold == "step" and self.for_metal().rules in (0, LOOKUP_APART)
 
     def for_metal(self) -> Squeezed:
@@ -145,7 +150,6 @@ class Squeezed(Method):
         return Calibration(self.threshold, queries, self.select, self.levels)
 
     def extras_bytes(self, shape: Shape) -> int:
-        """Return the bytes of a chunk's data for selection."""
         if self.tail == "exact":
             return 0
         return extras_bytes(shape) if self.estimates else lookup_extras_bytes(shape)
@@ -211,17 +215,24 @@ class Squeezed(Method):
     def start(self, heads: Heads, index: Index | None) -> None:
         """Set the rules, and the measured thresholds for the budget (see runtime/document/thresholds.py)."""
         state, curve = heads.state, self.curve_of(index)
-        state["rules"], state["n_bytes"], state["threshold"] = self.rules, -1, -1
+        state["rules"], state["n_bytes"], state["threshold"] = self.rules, BY_THRESHOLD, -1
         if index is not None and curve is not None:
             self.set_thresholds(heads, curve, self.shares_of(heads, index, curve))
 
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Set the bytes that a step reads, unless measured thresholds decide."""
         if self.curve_of(index) is not None:
+            heads.state["n_bytes"] = BY_THRESHOLD
             return
         n_rows = (self.tokens or self.budget * n_tokens) * heads.scale
-        heads.state["n_bytes"] = np.where(n_rows < n_tokens, np.rint(n_rows * heads.token_bytes), -1)
+        heads.state["n_bytes"] = np.where(n_rows < n_tokens, np.rint(n_rows * heads.token_bytes), BY_THRESHOLD)
         heads.state["least_share"] = self.least_share(n_tokens)
+
+    def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
+        """Select all clusters, unless batches have a rule of their own."""
+        super().before_batch(heads, index, n_tokens)
+        if self.batch == "all":
+            heads.state["n_bytes"] = EVERYTHING
 
     def set_thresholds(self, heads: Heads, curve: ThresholdCurve, shares: np.ndarray) -> None:
         """Set the thresholds with which each head reads a share of a document, on average."""

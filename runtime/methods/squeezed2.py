@@ -44,7 +44,6 @@ class Squeezed2(Squeezed):
 
     @property
     def clustering(self) -> dict[str, Any]:  # type: ignore[override]
-        """Return the parameters of a document's clustering that differ from the defaults."""
         return super().clustering | ({"coarse_share": self.coarse} if self.coarse != 0.01 else {})
 
     def n_items(self, heads: Heads) -> int:

@@ -72,12 +72,10 @@ class Streaming(Window):
 
     @property
     def turns(self) -> bool:  # type: ignore[override]
-        """Return whether the method turns queries, and so needs a layer's RoPE."""
         return self.sinks > 0 and self.positions == _IN_CACHE
 
     @property
     def rolls(self) -> bool:
-        """Return whether tokens see only rows that are kept, however long the sequence is."""
         return self.prefill != FULL and (self.sinks == 0 or self.turns)
 
     def start(self, heads: Heads, index: Index | None) -> None:
@@ -117,5 +115,4 @@ class Streaming(Window):
         heads.state["origin"] = origin
 
     def kept_window(self, heads: Heads) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of sink rows and recent rows that each head sees."""
         return heads.state["n_sinks"], heads.state["n_recent"] + heads.state["whole_batch"]

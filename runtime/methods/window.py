@@ -30,7 +30,6 @@ class Window(EvictingMethod):
 
     @property
     def rolls(self) -> bool:
-        """Return whether tokens see only rows that are kept, however long the sequence is."""
         return self.prefill != FULL
 
     @property

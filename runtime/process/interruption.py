@@ -1,4 +1,7 @@
-"""Abandon a computation of llama.cpp between two nodes of its graph, for Ctrl-C or when its client is gone."""
+"""Put Ctrl-C off until a step is complete, or abandon its computation between two nodes of llama.cpp's graph.
+
+A signal that Python handles in the middle of a step would leave counts, rows and threads that do not agree.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,10 @@ class Interruption:
 
     came: bool = False
 
+    def __call__(self, *_: Any) -> None:
+        """Note a signal, as its handler."""
+        self.came = True
+
 
 def abort_callback(interruption: Interruption) -> Any:
     """Return a function that llama.cpp calls between the nodes of a graph, so that Python handles signals.
@@ -34,22 +41,36 @@ def abort_callback(interruption: Interruption) -> Any:
 
 
 @contextmanager
-def watched_signals(interruption: Interruption) -> Iterator[None]:
-    """Make Ctrl-C set a flag that abandons the graph between two nodes, and then take effect."""
-    interruption.came = False
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # leave a signal alone that is ignored, or that C code handles
+def shielded(interruption: Interruption | None = None) -> Iterator[Interruption]:
+    """Have Ctrl-C set a flag within this context, and take effect at its end, or at the end of the outermost one.
+
+    A signal that is ignored, or that C code handles, is left alone.
+
+    Parameters
+    ----------
+    interruption : Interruption, optional
+        The flag; by default a new one.
+
+    Yields
+    ------
+    Interruption
+        The flag that a signal sets: the outermost context's.
+    """
+    interruption = interruption or Interruption()
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if is_main else None
+    if isinstance(handler, Interruption):
+        yield handler
         return
-
-    def remember(*_: Any) -> None:
-        interruption.came = True
-
-    signal.signal(signal.SIGINT, remember)
+    interruption.came = False
+    if not callable(handler):
+        yield interruption
+        return
     try:
-        yield
+        signal.signal(signal.SIGINT, interruption)
+        yield interruption
     finally:
         signal.signal(signal.SIGINT, handler)
-    if interruption.came:
-        handler(signal.SIGINT, None)
-        raise KeyboardInterrupt
+        if interruption.came:
+            interruption.came = False
+            handler(signal.SIGINT, None)

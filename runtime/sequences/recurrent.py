@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,18 +20,15 @@ import llama_cpp
 import numpy as np
 
 from ...errors import OctavoError
-from ..document.index import KeptState, last_state
+from ..document.kept_state import BLOB, KeptState, arrays_of, form_of, last_state
+
+_REFUSED = "The recurrent state was kept by another model or version of llama.cpp: read the text again."
 
 #: Largest number of states that a sequence keeps after its document.
 _MOST_KEPT = 8
 
 #: llama.cpp's flag for the recurrent half of a state, and an empty range of positions.
 _PARTIAL, _EMPTY = 1, (0, 0)
-
-#: Bytes before a state, a magic number and the number of the sequence; and the place of the latter.
-STATE_HEADER_BYTES, _NUMBER = 8, slice(4, 8)
-
-_NOTHING = np.zeros(0, np.uint8)
 
 
 @dataclass(eq=False)
@@ -42,14 +39,14 @@ class RecurrentState:
     ----------
     kept : list of KeptState
         States that the sequence can return to, in rising order.
-    parked : uint8 array, optional
+    parked : mapping of str to array, optional
         The present state while llama.cpp does not hold it, empty before the first token; None while llama.cpp does.
     is_lost : bool
         Whether the present state is lost, as a step failed half-way.
     """
 
     kept: list[KeptState] = field(default_factory=list)
-    parked: np.ndarray | None = field(default_factory=_NOTHING.copy)
+    parked: Mapping[str, np.ndarray] | None = field(default_factory=dict)
     is_lost: bool = False
 
     def keep(self, state: KeptState, n_document: int) -> None:
@@ -70,7 +67,7 @@ class RecurrentState:
 
     def last(self, n_tokens: int) -> KeptState:
         """Return the last kept state after at most n_tokens tokens: the empty one, if there is none."""
-        return last_state(self.kept, n_tokens) or KeptState(0, _NOTHING)
+        return last_state(self.kept, n_tokens) or KeptState(0, {})
 
     def forget(self, n_tokens: int) -> None:
         """Forget kept states after more than n_tokens tokens."""
@@ -79,8 +76,9 @@ class RecurrentState:
     @property
     def n_bytes(self) -> int:
         """Return the bytes of the states in memory: those of a document are mapped."""
-        states = {id(state.data): state.data for state in self.kept if state.data.flags.owndata}
-        return sum(data.nbytes for data in states.values()) + (0 if self.parked is None else self.parked.nbytes)
+        states = {id(arrays): arrays for arrays in (self.parked or {}, *(state.arrays for state in self.kept))}
+        own = (array for arrays in states.values() for array in arrays.values() if not isinstance(array, np.memmap))
+        return sum(array.nbytes for array in own)
 
 
 class StateSlots:
@@ -100,6 +98,7 @@ class StateSlots:
         self._unused = weakref.ref(RecurrentState())
         self._held: dict[int, weakref.ref[RecurrentState]] = dict.fromkeys(range(n_slots), self._unused)
         self._with_rows: list[int] = []  # slots of the last batch
+        self._form = form_of(recurrent_state(context, self._spare))
 
     def _slot_of(self, state: RecurrentState) -> int | None:
         return next((slot for slot, held in self._held.items() if held() is state), None)
@@ -128,20 +127,20 @@ class StateSlots:
         self._with_rows = slots
         return slots
 
-    def read(self, state: RecurrentState) -> np.ndarray:
-        """Return a copy of a present state: uint8."""
+    def read(self, state: RecurrentState) -> Mapping[str, np.ndarray]:
+        """Return a copy of a present state."""
         if state.parked is not None:
             return state.parked
         self._forget_rows()  # llama.cpp takes those of sliding windows for a part of the state
         slot = self._slot_of(state)
         assert slot is not None
-        return recurrent_state(self._context, slot)
+        return arrays_of(recurrent_state(self._context, slot))
 
-    def put(self, state: RecurrentState, data: np.ndarray) -> None:
+    def put(self, state: RecurrentState, arrays: Mapping[str, np.ndarray]) -> None:
         """Replace a present state: llama.cpp gets the new one with the next batch."""
         if (slot := self._slot_of(state)) is not None:
             self._free(slot)
-        state.parked, state.is_lost = data, False
+        state.parked, state.is_lost = arrays, False
 
     @contextmanager
     def guarded(self, states: Sequence[RecurrentState], slots: Sequence[int]) -> Iterator[None]:
@@ -167,7 +166,7 @@ class StateSlots:
     def lose(self, states: Sequence[RecurrentState]) -> None:
         """Note that the present states are not known: they are replaced before the next batch, or it fails."""
         for state in states:
-            self.put(state, _NOTHING)
+            self.put(state, {})
             state.is_lost = True
 
     def _forget_rows(self) -> None:
@@ -195,33 +194,32 @@ class StateSlots:
 
     def _load(self, slot: int, state: RecurrentState) -> None:
         """Have a free slot hold a parked state."""
-        data = state.parked
-        assert data is not None
-        if data.nbytes:
-            put_recurrent_state(self._context, slot, data)
+        assert state.parked is not None
+        if state.parked:
+            put_recurrent_state(self._context, slot, self.blob(state.parked))
         state.parked = None
         self._held[slot] = weakref.ref(state)
 
+    def blob(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return a state as llama.cpp reads it: uint8. Raise OctavoError for the state of another model."""
+        try:
+            return arrays[BLOB] if self._form is None else self._form.blob(arrays)
+        except (ValueError, KeyError) as problem:
+            raise OctavoError(_REFUSED) from problem
+
 
 def recurrent_state(context: Any, sequence: int) -> np.ndarray:
-    """Copy the recurrent state of a llama.cpp sequence, which does not depend on the sequence's number: uint8."""
+    """Copy the recurrent state of a llama.cpp sequence as llama.cpp writes it: uint8."""
     size = llama_cpp.llama_state_seq_get_size_ext(context, sequence, _PARTIAL)
-    data = np.empty(size, np.uint8)
-    llama_cpp.llama_state_seq_get_data_ext(context, _pointer(data), size, sequence, _PARTIAL)
-    data[_NUMBER] = 0
-    return data
+    blob = np.empty(size, np.uint8)
+    llama_cpp.llama_state_seq_get_data_ext(context, _pointer(blob), size, sequence, _PARTIAL)
+    return blob
 
 
-def put_recurrent_state(context: Any, sequence: int, data: np.ndarray) -> None:
-    """Replace the recurrent state of a llama.cpp sequence.
-
-    Raises
-    ------
-    OctavoError
-        llama.cpp refuses it.
-    """
-    if llama_cpp.llama_state_seq_set_data_ext(context, _pointer(data), data.nbytes, sequence, _PARTIAL) == 0:
-        raise OctavoError("The recurrent state was kept by another model or version of llama.cpp: read the text again.")
+def put_recurrent_state(context: Any, sequence: int, blob: np.ndarray) -> None:
+    """Replace the recurrent state of a llama.cpp sequence. Raise OctavoError if llama.cpp refuses it."""
+    if llama_cpp.llama_state_seq_set_data_ext(context, _pointer(blob), blob.nbytes, sequence, _PARTIAL) == 0:
+        raise OctavoError(_REFUSED)
 
 
 def _pointer(data: np.ndarray) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +31,9 @@ class TokenSequence:
         Storage queries of its steps.
     recurrent : RecurrentState or None
         Its recurrent state in a hybrid model.
+    steps : list of int
+        The tokens, in rising order, that were steps of their own and predicted from. Where a method attends to less in
+        a step than in a batch, they must be steps again if they are read again.
 
     Attributes
     ----------
@@ -44,6 +47,7 @@ class TokenSequence:
     n_tokens: int = 0
     recorder: Recorder | None = None
     recurrent: RecurrentState | None = None
+    steps: list[int] = field(default_factory=list)
     cache: KVCache = field(init=False)
 
     @property
@@ -58,12 +62,26 @@ class TokenSequence:
         self.input_ids[self.n_tokens] = token
         self.n_tokens += 1
 
+    def forget_steps(self, n_tokens: int) -> None:
+        """Forget which tokens were steps, but for the first n_tokens tokens."""
+        while self.steps and self.steps[-1] >= n_tokens:
+            self.steps.pop()
+
+    def common_steps(self, tokens: np.ndarray) -> list[int]:
+        """Return which of the first tokens that it shares with others were steps."""
+        return steps_within(self.steps, 0, n_common(self.tokens, tokens))
+
     def usable(self, n_tokens: int) -> int:
         """Return how many of its first n_tokens tokens it can return to without reading any of them again."""
         state = self.recurrent
         if state is None or (n_tokens == self.n_tokens and not state.is_lost):
             return n_tokens
         return state.last(n_tokens).n_tokens
+
+
+def steps_within(steps: Iterable[int], first: int, stop: int) -> list[int]:
+    """Return the steps among the tokens from `first` up to `stop`, in rising order: a file may hold any numbers."""
+    return sorted({step for step in steps if first <= step < stop})
 
 
 def n_common(tokens: np.ndarray | Sequence[int], others: np.ndarray | Sequence[int]) -> int:

@@ -15,6 +15,7 @@ from ...cpu_kernels.numba_support.shape import Q8_0
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from ..document.index import Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
+from ..document.kept_state import check_state
 from ..document.mean_values import ClusterMeans
 from ..document.stored_rows import row_format, rows_format
 
@@ -43,7 +44,7 @@ def check_index(index: Index) -> None:
     ends = [state.n_tokens for state in index.states]
     _demand(not ends or ends[-1] == len(tokens), "states")
     for state in index.states:
-        _expect(state.data, np.uint8, (len(state.data),) if state.data.ndim else (1,), "states")
+        check_state(state.arrays)
 
 
 def check_curve(curve: ThresholdCurve, index: Index) -> None:

@@ -33,8 +33,8 @@
    runtime/document/mean_values.py), as `NAME.N` of cached layer N, for the layers with clusters. Older indexes have
    none: the means are then computed from the rows on demand.
 10. An index of a hybrid model has `state-NNNNNNNN.safetensors` for each recurrent state that was kept. The name has the
-   number of tokens before it, and `state` (U8) is the state as llama.cpp writes it. There is one after the last token,
-   and one each so many tokens before.
+   number of tokens before it, and runtime/document/kept_state.py defines its arrays. There is one after the last
+   token, and one each so many tokens before. Older indexes have `state` (U8), the state as llama.cpp wrote it.
 11. Every array begins at a multiple of 64 bytes of its file: blanks end the header, and arrays named `padding.N` fill
     gaps. A file without them is read too, but a Mac's GPU refuses it.
 12. Readers share the lock of the index's folder while they open it; writers hold it alone. Files are replaced, never
@@ -60,7 +60,8 @@ import numpy as np
 from ...errors import OctavoError
 from ...system.files import DamagedError, disk_errors, map_arrays, private_copy, stored_arrays, write_arrays
 from ...system.locks import locked
-from ..document.index import Index, IndexLayer, KeptState, LastQueries, StreamingRows
+from ..document.index import Index, IndexLayer, LastQueries, StreamingRows
+from ..document.kept_state import KeptState, kept_state
 from ..document.mean_values import ClusterMeans
 from .index_check import ImpossibleError, check_index, check_layer
 from .kept_files import Curves, Extras
@@ -296,7 +297,7 @@ def state_path(folder: Path, n_tokens: int) -> Path:
 
 def write_state(folder: Path, state: KeptState) -> None:
     """Write a recurrent state."""
-    write_arrays(state_path(folder, state.n_tokens), {"state": state.data})
+    write_arrays(state_path(folder, state.n_tokens), dict(state.arrays))
 
 
 def read_states(folder: Path) -> list[KeptState]:
@@ -304,7 +305,7 @@ def read_states(folder: Path) -> list[KeptState]:
     states = []
     for path in sorted(folder.glob("state-*.safetensors")):
         with suppress(DamagedError, KeyError, ValueError):
-            states.append(KeptState(int(path.stem.removeprefix("state-")), map_arrays(path)["state"]))
+            states.append(kept_state(int(path.stem.removeprefix("state-")), map_arrays(path)))
     return states
 
 

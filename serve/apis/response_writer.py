@@ -58,15 +58,22 @@ class ResponseWriter:
         self.whole: dict[str, Any] = {}
 
     async def lines(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
-        """Yield the events of a stream, and keep the whole response before the last one."""
+        """Yield the events of a stream, and keep the response before the last one, or once the client hangs up."""
         for kind in ("created", "in_progress"):
             yield self._line(f"response.{kind}", response=self.response("in_progress"))
-        for line in self._add_search():
-            yield line
-        async with aclosing(events):
-            async for event in events:
-                for line in self._add(event):
-                    yield line
+        try:
+            for line in self._add_search():
+                yield line
+            async with aclosing(events):
+                async for event in events:
+                    for line in self._add(event):
+                        yield line
+        except BaseException:  # clients refer to the items of an answer that they stopped, too
+            if self._open is not None:
+                self._open["status"] = "incomplete"
+            if self._output:
+                await self._keep(self.response("cancelled"))
+            raise
         self.whole = self.response("incomplete" if self._reason == "length" else "completed")
         await self._keep(self.whole)
         yield self._line(f"response.{self.whole['status']}", response=self.whole)

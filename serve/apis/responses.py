@@ -164,11 +164,11 @@ async def _input(
 
 
 async def _keep(http_request: HttpRequest, body: ResponseBody, asked: _Asked, response: dict[str, Any]) -> None:
-    """Keep a response, and add its items to the conversation that it continues."""
+    """Keep a response, and add its items to the conversation that it continues, unless it was cut off."""
     pool, output = pool_of(http_request), list(map(Item.of, response["output"]))
     if body.store:
         pool.responses.keep(KeptResponse(response, [*asked.before.items, *asked.input], output, asked.documents))
-    if body.conversation is not None:
+    if body.conversation is not None and response["status"] != "cancelled":
 
         def add(conversation: dict[str, Any]) -> None:
             conversation["items"] += [*asked.input, *output]

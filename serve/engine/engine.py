@@ -359,13 +359,13 @@ class Engine:
         """Read the next batch of a prompt; after the last one, draw the first token."""
         llama, sequence, request = self.llama, running.sequence, running.request
         assert sequence is not None
-        batch, running.unread = running.unread[:n_batch], running.unread[n_batch:]
+        batch, is_step = running.take_unread(n_batch)
         try:
             self.sequences.take(sequence)
             if request.generation.of_prompt:
                 self._read_with_logprobs(running, batch)
             else:
-                self.sequences.read(batch, is_last=not running.unread)
+                self.sequences.read(batch, is_step, is_last=not running.unread)
             if request.generation.reports_progress:
                 running.report()
             if running.unread:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ...ask.chats.chat_file import Conversation, read_conversation, write_conver
 from ...convert.identity import RowSource
 from ...errors import OctavoError
 from ...runtime.sequences.sequence import n_common
+from ...system.files import by_age
 
 _log = logging.getLogger(__name__)
 
@@ -71,10 +73,10 @@ class PromptCache:
         self._lock = threading.Lock()
         self._writer = ThreadPoolExecutor(1, "octavo-keeps-prompts")
         self._prompts: list[CachedPrompt] = []  # least recently used first
-        for path in sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime):
+        for path in by_age(folder.glob("*.safetensors")):
             try:
                 self._prompts.append(self._described(path))
-            except OctavoError:
+            except (OctavoError, FileNotFoundError):
                 _log.warning("%s is not a prompt of this model, or is damaged: octavo leaves it alone.", path)
 
     def _described(self, path: Path) -> CachedPrompt:
@@ -114,7 +116,8 @@ class PromptCache:
             if prompt in self._prompts:
                 self._prompts.remove(prompt)
                 self._prompts.append(prompt)
-        os.utime(prompt.path)
+        with suppress(OSError):  # another server of this library has removed it just now
+            os.utime(prompt.path)
         return conversation
 
     def keep(self, conversation: Conversation) -> None:
@@ -122,7 +125,7 @@ class PromptCache:
         if not self._most_bytes or not conversation.rows:
             return
         n_bytes = sum(rows.nbytes for layer in conversation.rows for rows in layer)
-        n_bytes += sum(state.data.nbytes for state in conversation.states)
+        n_bytes += sum(state.n_bytes for state in conversation.states)
         if n_bytes <= self._most_bytes:
             self._writer.submit(self._write, conversation)
 
@@ -134,10 +137,10 @@ class PromptCache:
         path = self._folder / f"{name}.safetensors"
         try:
             write_conversation(path, conversation, self._source)
-        except OctavoError as problem:
+            written = CachedPrompt.of(path, conversation)
+        except (OctavoError, FileNotFoundError) as problem:
             _log.warning("A prompt of %d tokens is not kept: %s", len(tokens), problem)
             return
-        written = CachedPrompt.of(path, conversation)
         with self._lock:
             superseded = [prompt for prompt in self._prompts if holds(written, prompt)]
             others = [prompt for prompt in self._prompts if prompt not in superseded]

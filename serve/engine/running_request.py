@@ -37,6 +37,8 @@ class RunningRequest:
         The sequence of its tokens.
     unread : list of int
         Tokens of the prompt that are still to be read.
+    steps : list of int
+        The ones, by their places in the sequence, that were steps before, and are steps again.
     next_token : int or None
         The last drawn token, which is still to be read.
     n_cached : int
@@ -55,6 +57,7 @@ class RunningRequest:
         self.request, self.tell = request, tell
         self.sequence: TokenSequence | None = None
         self.unread: list[int] = []
+        self.steps: list[int] = []
         self.next_token: int | None = None
         self.n_cached, self.cancelled, self.ended = 0, False, False
         self.prompt_logprobs: list[TokenLogprob] = []
@@ -66,11 +69,11 @@ class RunningRequest:
         self._meter = Meter()
         self._logprobs: list[TokenLogprob] = []
 
-    def start(self, llama: Llama, sequence: TokenSequence, unread: list[int], longest: int) -> None:
+    def start(self, llama: Llama, sequence: TokenSequence, unread: list[int], steps: list[int], longest: int) -> None:
         """Begin on a sequence that holds the prompt except `unread`, and may grow to `longest` tokens."""
         request, asked = self.request, self.request.generation
         self._sampler = TokenSampler(llama, request)
-        self.sequence, self.unread, self._n_ctx = sequence, unread, llama.n_ctx()
+        self.sequence, self.unread, self.steps, self._n_ctx = sequence, unread, steps, llama.n_ctx()
         self.n_cached = request.n_prompt - len(unread)
         room, most = longest - request.n_prompt, asked.sampling.max_tokens
         self._stream = AnswerStream(
@@ -83,6 +86,16 @@ class RunningRequest:
             stage=request.stage,
             question=request.asked,
         )
+
+    def take_unread(self, n_tokens: int) -> tuple[list[int], bool]:
+        """Return the next tokens to read, at most n_tokens, and whether they are one step."""
+        assert self.sequence is not None
+        n_before = self.steps[0] - self.sequence.n_tokens if self.steps else n_tokens
+        if is_step := n_before == 0:
+            self.steps.pop(0)
+        n_tokens = 1 if is_step else min(n_tokens, n_before)
+        tokens, self.unread = self.unread[:n_tokens], self.unread[n_tokens:]
+        return tokens, is_step
 
     def draw(self, llama: Llama, number: int) -> None:
         """Draw a token from the logits of token `number` of the last step (-1: the last), and send the new text."""

@@ -16,11 +16,11 @@ from ...errors import OctavoError
 from ...library.source_text import SourceText
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.document.cache_layer import Rows
-from ...runtime.document.index import KeptState
+from ...runtime.document.kept_state import KeptState
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import Attention
 from ...runtime.sequence_pool import SequencePool
-from ...runtime.sequences.sequence import TokenSequence, n_common
+from ...runtime.sequences.sequence import TokenSequence, n_common, steps_within
 from ..request_error import RequestError
 from .prompt_cache import PromptCache
 from .running_request import RunningRequest
@@ -43,7 +43,7 @@ class _StoredRows:
     """Rows of a prompt's first tokens on disk, and recurrent states: those after the index, if one is attached."""
 
     n_tokens: int
-    read: Callable[[], tuple[list[Rows], Sequence[KeptState]]]
+    read: Callable[[], tuple[list[Rows], Sequence[KeptState], Sequence[int]]]
 
 
 class OpenDocuments(Protocol):
@@ -114,17 +114,19 @@ class Sequences:
         if context is not None:
             context.index.check()
             tokens = np.concatenate([context.index.tokens, tokens])
+        steps: Sequence[int] = []
         if request.generation.of_prompt:  # its logits have to be computed
             sequence = self._fresh(attention, context)
         else:
-            sequence = self._with_most(tokens[:-1], attention, context)
+            sequence, steps = self._with_most(tokens[:-1], attention, context)
         try:
             self._pool.take(sequence)
             llama, cache = self._llama, sequence.cache
             llama.context.check_room(len(tokens) - llama.n_tokens)
             cache.check_memory(len(tokens) - cache.n_document)
             longest = min(llama.longest, len(tokens) + llama.n_ctx())  # some attentions have no limit
-            running.start(llama, sequence, tokens[llama.n_tokens :].tolist(), longest)
+            steps = steps_within(steps if cache.table.depends_on_steps else [], llama.n_tokens, len(tokens))
+            running.start(llama, sequence, tokens[llama.n_tokens :].tolist(), steps, longest)
         except BaseException:
             self._idle.append(sequence)
             raise
@@ -154,15 +156,15 @@ class Sequences:
         """Make a sequence the model's current one."""
         self._pool.take(sequence)
 
-    def read(self, tokens: list[int], is_last: bool) -> None:
-        """Read a batch of the current sequence's prompt; predict from the last one."""
+    def read(self, tokens: list[int], is_step: bool, is_last: bool) -> None:
+        """Read a batch of the current sequence's prompt, or a step of it; predict from the last one."""
         recurrent, llama = self._pool.current.recurrent, self._llama
         if recurrent is not None and llama.n_tokens - recurrent.last(llama.n_tokens).n_tokens >= KEPT_EVERY:
             llama.context.keep_state()
         if is_last:
-            llama.eval(llama.prefill_beginning(tokens))
+            llama.eval_prompt(tokens)
         else:
-            llama.prefill(tokens)
+            llama.prefill(tokens, [llama.n_tokens] if is_step else ())
 
     def step(self, sequences: list[TokenSequence], tokens: list[int]) -> None:
         """Read a token of each of several sequences, in one step."""
@@ -208,33 +210,40 @@ class Sequences:
         context = self._contexts[sequence]
         return len(context.index.tokens) if context else 0
 
-    def _with_most(self, tokens: np.ndarray, attention: Attention, context: Context | None) -> TokenSequence:
-        """Find or make the sequence that holds most of a prompt's first tokens, and make it current."""
+    def _with_most(
+        self, tokens: np.ndarray, attention: Attention, context: Context | None
+    ) -> tuple[TokenSequence, Sequence[int]]:
+        """Find or make the sequence that holds most of a prompt's first tokens, and make it current.
+
+        Return also which of the tokens that it may have to read again were steps.
+        """
         context = context or self._documents.begun_by(tokens)
         n_near, near = self._nearest(tokens, attention)
         n_forked, forked = self._most_shared(tokens, attention)
+        steps: Sequence[int] = []
         stored = max(self._elsewhere(tokens, context), key=lambda stored: stored.n_tokens)
         # An idle sequence goes on in place, so it wins even if the others hold a few tokens more: to evaluate those
         # takes less than to fork a sequence, or to load rows from disk. A fork costs no reading, so it beats the disk.
         if near is not None and n_near + FEWEST > max(stored.n_tokens, n_forked):
             self._pool.take(near)
+            steps = near.common_steps(tokens)
             self._llama.rewind(n_near)
             self._idle.remove(near)
-            return near
+            return near, steps
         if forked is not None and n_forked >= stored.n_tokens:
             sequence = self._pool.fork(forked, n_forked)
             self._contexts[sequence] = self._contexts[forked]
-            return sequence
+            return sequence, forked.common_steps(tokens)
         sequence = self._fresh(attention, context)
         if stored.n_tokens > sequence.n_tokens and not sequence.cache.evicts:
             try:
-                rows, states = stored.read()
+                rows, states, steps = stored.read()
                 new = tokens[sequence.n_tokens : stored.n_tokens].tolist()
                 usable = [state for state in states if sequence.n_tokens < state.n_tokens <= stored.n_tokens]
-                self._llama.extend(new, rows, usable)
+                self._llama.extend(new, rows, usable, steps)
             except OctavoError as problem:
                 _log.warning("Rows of a prompt on disk cannot be used: %s", problem)
-        return sequence
+        return sequence, steps
 
     def _nearest(self, tokens: np.ndarray, attention: Attention) -> tuple[int, TokenSequence | None]:
         """Find the idle sequence that shares most with a prompt, and at least as much as it would have to forget."""
@@ -261,17 +270,18 @@ class Sequences:
     def _elsewhere(self, tokens: np.ndarray, context: Context | None) -> Iterator[_StoredRows]:
         """Find rows of a prompt's first tokens on disk, for a sequence that begins with the context."""
         n_document = len(context.index.tokens) if context else 0
-        yield _StoredRows(n_document, lambda: ([], []))
+        yield _StoredRows(n_document, lambda: ([], [], []))
         least = n_document + FEWEST
         n_kept, prompt = self._prompt_cache.longest(hash_tokens(tokens[:n_document]), tokens[n_document:])
         if prompt is not None and n_document + n_kept >= least:
-            usable = self._restorable(n_document + n_kept, prompt.state_ends)
-            yield _StoredRows(usable, lambda: _first_rows(self._prompt_cache.read(prompt), usable - n_document))
+            n_same = n_document + n_kept
+            usable = self._restorable(n_same, prompt.state_ends)
+            yield _StoredRows(usable, lambda: _first_rows(self._prompt_cache.read(prompt), usable - n_document, n_same))
         if context is None:
             n, found = self._documents.shares_most(tokens, least)
             if found is not None and keep_all_rows(found.index.layers):
                 n, stored = self._restorable(n, [state.n_tokens for state in found.index.states]), found.index
-                yield _StoredRows(n, lambda: (KnownRows(stored.layers, n).rows(0, n), stored.states))
+                yield _StoredRows(n, lambda: (KnownRows(stored.layers, n).rows(0, n), stored.states, []))
 
     def _restorable(self, n_tokens: int, state_ends: Sequence[int]) -> int:
         """Return how many of n_tokens stored tokens can be restored: a hybrid model needs a recurrent state there."""
@@ -329,5 +339,9 @@ def _keeps_rows(cache: KVCache) -> bool:
     return not (cache.evicts or cache.origin)
 
 
-def _first_rows(prompt: Conversation, n_rows: int) -> tuple[list[Rows], Sequence[KeptState]]:
-    return [(keys[:, :n_rows], values[:, :n_rows]) for keys, values in prompt.rows], prompt.states
+def _first_rows(
+    prompt: Conversation, n_rows: int, n_same: int
+) -> tuple[list[Rows], Sequence[KeptState], Sequence[int]]:
+    """Return the first rows of a prompt, its recurrent states, and the steps among its first n_same tokens."""
+    rows = [(keys[:, :n_rows], values[:, :n_rows]) for keys, values in prompt.rows]
+    return rows, prompt.states, steps_within(prompt.steps, 0, n_same)

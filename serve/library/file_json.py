@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -31,8 +32,10 @@ def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is
 
 def upload_as_json(upload: QueuedDocument, folders: Sequence[str]) -> dict[str, Any]:
     """Describe an upload that is being read, or could not be."""
-    file = upload.file.stat() if upload.file.exists() else None
-    n_bytes, created = (file.st_size, file.st_mtime) if file else (0, upload.asked)
+    n_bytes, created = 0, upload.asked
+    with suppress(OSError):  # the file of one that could not be read is removed
+        file = upload.file.stat()
+        n_bytes, created = file.st_size, file.st_mtime
     status = "error" if upload.problem else "processing"
     described = _file(upload.file.parent.name, upload.name, n_bytes, int(created), status, folders)
     n_tokens = upload.total if upload.total and upload.unit == "tokens" else None

@@ -183,7 +183,8 @@ def find_upload(libraries: Iterable[Library], reference: str) -> Path | None:
         for file in uploads_of(library).glob("*/[!.]*"):
             names = folder.names_of(file.parent.name)
             if reference in (file.name, file.parent.name, *names):
-                found.append((names.get(reference, file.stat().st_mtime), file))
+                with suppress(FileNotFoundError):  # another server removes it
+                    found.append((names.get(reference, file.stat().st_mtime), file))
     return max(found, default=(0.0, None))[1]
 
 

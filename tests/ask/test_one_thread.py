@@ -1,5 +1,6 @@
 """One thread at a time uses a conversation, and a new answer ends the one before it."""
 
+import asyncio
 import threading
 
 import pytest
@@ -136,3 +137,29 @@ def test_a_refused_question_leaves_no_trace(session):
         session.ask("long " * 4000)
     assert "".join(session.regenerate()) == first
     assert session.ask("How?").text == again
+
+
+def test_threads_that_hold_the_lock_take_turns(session):
+    """As handlers of a web app do: each asks in a thread of its own, and one draws pieces in changing threads."""
+    expected = answers(session, "Why?")[0]
+
+    def ask():
+        with session.lock:
+            return answers(session, "Why?")[0]
+
+    def stream():
+        with session.lock:
+            session.clear()
+            yield from session.stream("Why?")
+
+    async def serve():
+        found = [asyncio.to_thread(ask) for _ in range(4)]
+        pieces = stream()
+        first = await asyncio.to_thread(next, pieces)
+        others = asyncio.gather(*found)
+        rest = [await asyncio.to_thread(next, pieces, None)]
+        while rest[-1] is not None:
+            rest.append(await asyncio.to_thread(next, pieces, None))
+        return "".join([first, *rest[:-1]]), *await others
+
+    assert asyncio.run(serve()) == (expected,) * 5

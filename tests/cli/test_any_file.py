@@ -82,7 +82,7 @@ def test_a_folder_of_odd_files_is_read_whole(folder, on_tiny):
 @pytest.mark.parametrize("arguments", [[], ["--jobs", "2"]])
 def test_a_reader_that_fails_does_not_stop_others(folder, on_tiny, monkeypatch, arguments):
     if arguments:  # other processes read the file, which no patch reaches
-        (folder / "a_notebook.ipynb").write_text('{"cells": [], "nbformat": 4}')
+        (folder / "a_notebook.ipynb").write_bytes(b"%PDF-1.4 nothing")
     else:
         monkeypatch.setattr(notebook, "extract_notebook", lambda content, name: {}["source"])
     result = octavo("index", folder, *on_tiny, *arguments)
@@ -114,5 +114,5 @@ def test_a_document_that_cannot_be_indexed_does_not_stop_others(folder, on_tiny,
     monkeypatch.setattr(IndexBuilder, "build", fail)
     result = octavo("index", folder, *on_tiny)
     assert result.exit_code == 1
-    assert "the others are. mail.eml could not be read: " in " ".join(result.stderr.split())
+    assert "the others are. mail.eml could not be read" in " ".join(result.stderr.split())
     assert len(json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)) == 3

@@ -11,7 +11,7 @@ from helpers.index_builds import Recorded, assert_same_index, build, library_of,
 
 import octavo
 from octavo.ask.session import Session
-from octavo.runtime.document.index import KeptState
+from octavo.runtime.document.kept_state import KeptState
 from octavo.runtime.llama import Llama
 from octavo.runtime.sequence_pool import SequencePool
 from octavo.runtime.store.index_files import open_index
@@ -57,9 +57,9 @@ def counted(monkeypatch):
     computed = []
     decode = octavo.runtime.context.Context.decode
 
-    def count(self, batch):
+    def count(self, batch, *more):
         computed.append(batch.n_tokens())
-        decode(self, batch)
+        decode(self, batch, *more)
 
     monkeypatch.setattr("octavo.runtime.context.Context.decode", count)
     return computed
@@ -101,7 +101,7 @@ def test_the_state_matters(llama):
     llama.eval(TOKENS[:100])
     rows = [llama.context.cache.rows(i) for i in range(len(llama.context.cache.layers))]
     llama.reset()
-    llama.extend(TOKENS[:100], rows, [KeptState(100, np.zeros(0, np.uint8))])
+    llama.extend(TOKENS[:100], rows, [KeptState(100, {})])
     llama.eval(TOKENS[100:101])
     assert np.abs(llama.logits() - expected).max() > 10 * SAME * expected.std()
 
@@ -133,14 +133,14 @@ def test_an_interrupted_batch_leaves_the_state_as_it_was(llama, monkeypatch):
 
     llama.reset()
     llama.eval(TOKENS[:100])
-    before = llama.context.state().data.copy()
+    before = llama.context.state_blob()
     monkeypatch.setattr("octavo.runtime.context.Context._run", interrupted)
     with pytest.raises(octavo.OctavoError, match="returned 2"):
         llama.eval(TOKENS[100:])
     monkeypatch.undo()
     assert next(calls) > 31
     assert llama.context.cache.n_tokens == llama.n_tokens == 100
-    np.testing.assert_array_equal(llama.context.state().data, before)
+    np.testing.assert_array_equal(llama.context.state_blob(), before)
     llama.eval(TOKENS[100:])
     assert_near(llama.logits(), expected)
 

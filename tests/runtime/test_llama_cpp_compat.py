@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import llama_cpp
 import numpy as np
@@ -60,7 +61,7 @@ def test_a_draft_is_used_where_many_tokens_are_read_at_once(tiny_model):
 
     llama = octavo.Llama(tiny_model, n_ctx=1024, n_threads=2, draft_model=Draft(num_pred_tokens=4))
     decode = llama._ctx.decode
-    llama._ctx.decode = lambda batch: (sizes.append(batch.n_tokens()), decode(batch))
+    llama._ctx.decode = lambda batch, *more: (sizes.append(batch.n_tokens()), decode(batch, *more))
     completion(llama)
     assert sum(drafted) > 0
     assert max(sizes[1:]) > 1
@@ -164,3 +165,124 @@ def test_what_a_gpu_would_have_computed_is_said(tiny_model, monkeypatch):
 def test_a_type_that_is_given_alone_holds_for_both(tiny_model, name):
     assert octavo.Llama(tiny_model, n_ctx=128, **{name: llama_cpp.GGML_TYPE_Q8_0}).context.kv_type == "q8_0"
     assert octavo.Llama(tiny_model, n_ctx=128, **{name: llama_cpp.GGML_TYPE_F16}).context.kv_type == "f16"
+
+
+# Texts.
+
+
+@pytest.fixture(scope="module")
+def of_long_tokens(tmp_path_factory):
+    """A model with tokens of 2, 4, ... 512 blanks, as models of code have some of line breaks and blanks."""
+    merges = tiny_models.MERGES + [f"{'Ġ' * n} {'Ġ' * n}" for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    path = tmp_path_factory.mktemp("long") / "long.gguf"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny_models, "N_VOCAB", 256 + len(merges) + len(tiny_models.SPECIALS))
+        size = tiny_models.Size(2, 4, 2, 64, 128, 256, 4096, 32)
+        recipe, rng = tiny_models.llama(size), np.random.default_rng(0)
+        tensors = {name: draw(rng).astype(np.float32) for name, draw in tiny_models.all_tensors(recipe, 2).items()}
+        metadata = tiny_models.common_metadata(size) | recipe.metadata
+        return tiny_models.write_gguf(path, "llama", metadata, tensors, merges=merges)
+
+
+def test_no_text_is_lost_however_long_its_tokens_are(of_long_tokens):
+    llama = octavo.Llama(of_long_tokens, n_ctx=512, n_threads=2)
+    text = b"if x:\n" + b" " * 513 + b"y = 1\n" + b" " * 65 + b"z"
+    tokens = llama.tokenize(text, add_bos=False)
+    assert len(tokens) < 40
+    assert llama.detokenize(tokens) == llama.tokenizer().detokenize(tokens) == text
+    assert b"".join(map(llama.piece, tokens)) == text
+    longest = max(tokens, key=lambda token: len(llama.piece(token)))
+    assert len(llama.piece(longest)) == 512
+    completion = llama.create_completion([1], max_tokens=3, temperature=0, logit_bias={str(longest): 1e4})
+    assert completion["choices"][0]["text"] == " " * 3 * 512
+    parts = llama.create_completion([1], max_tokens=3, temperature=0, logit_bias={str(longest): 1e4}, stream=True)
+    assert "".join(part["choices"][0]["text"] for part in parts) == " " * 3 * 512
+
+
+@pytest.mark.parametrize("stop", [["nd", "an"], ["an", "nd"], "an", ["q", "nd", " a"]])
+@pytest.mark.parametrize("echo", [False, True])
+def test_the_first_of_several_stops_ends_a_text(tiny_model, stop, echo):
+    """All are there once " and" is, which is one token."""
+    llama = octavo.Llama(tiny_model, n_ctx=512, n_threads=2)
+    coming = llama.tokenize(b"x and so on", add_bos=False)
+    assert b" and" in map(llama.piece, coming)
+
+    def force(_, logits):
+        logits[coming.pop(0)] = 1e4
+        return logits
+
+    forced = llama_cpp.LogitsProcessorList([force])
+    expected = "x" if " a" in stop else "x "
+    choice = llama.create_completion("Once ", stop=stop, echo=echo, logits_processor=forced)["choices"][0]
+    assert choice["text"] == "Once " * echo + expected
+    assert choice["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("adds_bos", [False, True])
+@pytest.mark.parametrize("n_top", [0, 2])
+def test_log_probabilities_of_a_whole_text_are_in_their_places(tmp_path, adds_bos, n_top):
+    path = tiny_models.write_model(tmp_path / "model.gguf", "llama", n_layer=1, add_bos=adds_bos)
+    llama = octavo.Llama(path, n_ctx=256, n_threads=2, logits_all=True)
+    completion = llama.create_completion("What is it?", max_tokens=4, temperature=0, echo=True, logprobs=n_top)
+    found = completion["choices"][0]["logprobs"]
+    tokens = llama.input_ids[: llama.n_tokens].tolist()
+    text = [*tokens[adds_bos:], None]
+    pieces = [llama.piece(token).decode(errors="ignore") for token in text[:-1]]
+    assert found["tokens"][: len(pieces)] == pieces
+    fresh = octavo.Llama(path, n_ctx=256, n_threads=2)
+    expected = octavo.Llama.logits_to_logprobs(fresh.eval_all(tokens))
+    assert found["token_logprobs"][0] is None
+    shown = found["token_logprobs"][1 : len(pieces)]
+    of_tokens = [expected[adds_bos + i, token] for i, token in enumerate(text[1:-1])]
+    np.testing.assert_allclose(shown, of_tokens, atol=0.02)
+    echoed = completion["choices"][0]["text"]
+    assert echoed.startswith("What is it?")
+
+
+def test_tokens_can_be_echoed_too(tiny_model):
+    llama = octavo.Llama(tiny_model, n_ctx=256, n_threads=2)
+    tokens = llama.tokenize(b"What is it?", add_bos=False)
+    options = {"max_tokens": 4, "temperature": 0, "echo": True}
+    texts = [llama.create_completion(prompt, **options)["choices"][0]["text"] for prompt in (tokens, "What is it?")]
+    assert texts[0] == texts[1]
+
+
+def test_a_text_before_a_suffix_is_refused_without_marks_for_it(tiny_model):
+    llama = octavo.Llama(tiny_model, n_ctx=256, n_threads=2)
+    with pytest.raises(OctavoError, match="This model cannot complete a text before a suffix: leave out `suffix`"):
+        llama.create_completion("def f(x):", suffix="return y", max_tokens=3)
+
+
+def test_a_text_before_a_suffix_gets_the_models_marks(tiny_model, monkeypatch):
+    llama = octavo.Llama(tiny_model, n_ctx=256, n_threads=2)
+    for name, token in (("prefix", 7), ("suffix", 8), ("middle", 9)):
+        monkeypatch.setattr(llama._model, f"token_{name}", lambda token=token: token)
+    llama.create_completion("ab", suffix="cd", max_tokens=1)
+    a, b, c, d = (llama.tokenize(letter, add_bos=False)[0] for letter in (b"a", b"b", b"c", b"d"))
+    assert llama.input_ids[:7].tolist() == [7, a, b, 8, c, d, 9]
+
+
+# Threads.
+
+
+def test_threads_take_turns(tiny_model):
+    llama = octavo.Llama(tiny_model, n_ctx=512, n_threads=2)
+    prompts = ["One day", "The sea", "A house", "Why not"]
+    expected = [llama.create_completion(prompt, max_tokens=12, temperature=0) for prompt in prompts]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda p: llama.create_completion(p, max_tokens=12, temperature=0), prompts * 3))
+    texts = [each["choices"][0]["text"] for each in found]
+    assert texts == [each["choices"][0]["text"] for each in expected] * 3
+
+
+def test_a_stream_that_another_answer_interrupts_ends_with_a_sentence(tiny_model):
+    llama = octavo.Llama(tiny_model, n_ctx=512, n_threads=2)
+    stream = llama.create_completion("One day", max_tokens=30, temperature=0, stream=True)
+    first = next(stream)["choices"][0]["text"]
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(llama.create_completion, "The sea", max_tokens=5, temperature=0).result()
+    with pytest.raises(OctavoError, match="Another answer has begun on this model, which holds one at a time"):
+        list(stream)
+    assert first
+    again = llama.create_completion("The sea", max_tokens=5, temperature=0)
+    assert again["choices"][0]["text"] == other["choices"][0]["text"]

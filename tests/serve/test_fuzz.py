@@ -1,11 +1,11 @@
 """Requests that are changed at random: none fails the server, ends its process, or harms another client's stream."""
 
-import copy
 import json
 import random
 import threading
 
 import pytest
+from helpers.changed_bodies import changed
 from helpers.talking_model import ANSWER
 
 SCHEMA = {
@@ -95,6 +95,26 @@ REQUESTS = [
             "stream": True,
         },
     ),
+    (
+        "/v1/responses",
+        {
+            "input": [{"role": "user", "content": "Hello."}, {"type": "item_reference", "id": "msg_a"}],
+            "tools": [
+                {
+                    "type": "file_search",
+                    "vector_store_ids": ["vs_a"],
+                    "filters": {"type": "and", "filters": [{"type": "eq", "key": "a", "value": 1}]},
+                    "ranking_options": {"score_threshold": 0.5},
+                }
+            ],
+            "include": ["file_search_call.results"],
+            "max_output_tokens": 4,
+        },
+    ),
+    ("/v1/responses", {"input": "Hello.", "conversation": {"id": "conv_a"}, "max_output_tokens": 4}),
+    ("/v1/conversations", {"items": [{"role": "user", "content": "Hello."}, CALL], "metadata": {"a": "b"}}),
+    ("/v1/vector_stores", {"name": "a", "description": "b", "metadata": {"c": "d"}, "file_ids": []}),
+    ("/api/pull", {"model": "tiny", "stream": False}),
     ("/v1/embeddings", {"input": ["Hello.", "Ship."], "encoding_format": "base64"}),
     ("/api/chat", {"model": "m", "messages": [{"role": "user", "content": "Hello."}], "options": {"num_predict": 4}}),
     ("/api/chat", {"messages": CALLED[1:], "tools": TOOLS, "format": SCHEMA, "think": True, "stream": False}),
@@ -111,81 +131,6 @@ REQUESTS = [
 
 #: Names of the limit of an answer's tokens.
 LIMITS = {"/v1/responses": "max_output_tokens", "/completion": "n_predict", "/infill": "n_predict"}
-
-#: What takes the place of a value.
-VALUES = [
-    None,
-    True,
-    False,
-    0,
-    -1,
-    1,
-    3,
-    1 << 31,
-    -(1 << 63),
-    1 << 80,
-    0.5,
-    1e308,
-    -1e308,
-    "",
-    "a",
-    "\u0000",
-    "\ud83d",
-    "\U0001f600" * 50,
-    "<|im_end|>",
-    " " * 2000,
-    [],
-    {},
-    [None],
-    [[]],
-    [{}],
-    {"": ""},
-    {"type": "text"},
-    {"type": "function"},
-    {"$ref": "#"},
-    [1 << 40],
-    ["a", 1],
-    "9" * 5000,
-]
-
-
-def nodes(value, path=()):
-    """The places of all values within a JSON value."""
-    yield path
-    if isinstance(value, dict):
-        for key in value:
-            yield from nodes(value[key], (*path, key))
-    elif isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from nodes(each, (*path, number))
-
-
-def changed(rng, body):
-    """A body with a few changes."""
-    body = copy.deepcopy(body)
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        places = [path for path in nodes(body) if path]
-        if not places:
-            return body
-        *way, last = rng.choice(places)
-        around = body
-        for key in way:
-            around = around[key]
-        change = rng.randrange(6)
-        if change == 0:
-            del around[last]
-        elif change == 1 and isinstance(around, dict):
-            around[rng.choice(["x", "type", "$ref", "content", "role", "enum", "items", "pattern"])] = rng.choice(
-                VALUES
-            )
-        elif change == 2 and isinstance(around, list):
-            around += [copy.deepcopy(rng.choice(around or [None])) for _ in range(rng.choice((1, 40)))]
-        elif change == 3:
-            for _ in range(rng.choice((1, 30, 200))):
-                around[last] = rng.choice(([around[last]], {"a": around[last]}))
-        else:
-            around[last] = copy.deepcopy(rng.choice(VALUES))
-    return body
 
 
 def fuzz(served, rng, n_requests):

@@ -1,9 +1,13 @@
 """Conversations that are kept: what goes on, and what is refused."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 import octavo
 from octavo import OctavoError
+from octavo.ask.chats.chat_file import read_header, write_conversation
 from octavo.ask.session import Session
 from octavo.settings import Sampling
 
@@ -39,6 +43,24 @@ def test_it_goes_on_as_if_it_had_not_been_left(saved, tiny_model, options):
     if not options:
         assert answer == expected
         assert "".join(other.regenerate()) == expected
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_steps_that_are_read_again_are_steps(tiny_model, tmp_path, forged):
+    """`h2o` keeps no rows, and forgets others where a token is a step. A file may hold any numbers."""
+    session, other = (new_session(tiny_model, DOCUMENT * 4, attention="h2o", budget=0.3) for _ in range(2))
+    session.ask("Why?")
+    conversation = session.conversation()
+    assert conversation.steps
+    assert not conversation.rows
+    if forged:
+        conversation = replace(conversation, steps=[10**9, *conversation.steps[::-1], -5, 0, conversation.steps[0]])
+    path = session.save(str(tmp_path / "talk.safetensors"))
+    write_conversation(path, conversation, read_header(path).source)
+    other.load(str(path))
+    for each in (session, other):
+        each.llama.eval([7])
+    np.testing.assert_allclose(other.llama.logits(), session.llama.logits(), atol=0.02)
 
 
 def test_what_is_refused_leaves_the_conversation_as_it_is(saved, tiny_model, tmp_path):

@@ -154,8 +154,8 @@ def test_documents_of_several_days_are_asked_together(llama, clock, tmp_path):
         (tmp_path / name).write_text(text)
         indexer = Indexer(llama, LibrarySnapshot(library_of(llama, tmp_path)), ReadSettings(), lambda notice: None)
         files = [SourceFile(path) for path in sorted(tmp_path.glob("*.txt"))]
-        texts = FileTexts(indexer.library, Silent())
-        document_set = open_document_set(indexer, files, texts, of_many(Silent(), len(files)), [])
+        of_files = FileTexts(indexer.library, Silent())
+        document_set = open_document_set(indexer, files, of_files, of_many(Silent(), len(files)), [])
     a, b = document_set.documents
     assert document_set.n_prefix(a) != document_set.n_prefix(b)
     for document, text in zip((a, b), texts, strict=True):

@@ -3,6 +3,7 @@
 import builtins
 import errno
 import os
+import resource
 import shutil
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from helpers.index_builds import NAME, SETTINGS, TEXT, Recorded, assert_same_ind
 
 import octavo
 from octavo import OctavoError
+from octavo.convert import build_pieces, index_builder
 from octavo.convert.identity import identity
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST
@@ -45,6 +47,22 @@ def test_a_build_reports_all_of_its_work(llama, tmp_path, tokens):
 
 
 REPORTS = 9  # two tasks; 512 and 512, then the rest, then the last 100 tokens; three layers
+
+
+def test_a_build_of_many_pieces_resumes_with_few_descriptors(llama, tmp_path, tokens, monkeypatch):
+    for module in (build_pieces, index_builder):
+        monkeypatch.setattr(module, "PIECE", 16)
+    with pytest.raises(KeyboardInterrupt):
+        build(llama, tmp_path, progress=Recorded(at=45))
+    assert len(list(tmp_path.glob("*/*.partial/prefill-*"))) >= 40
+    limits, progress = resource.getrlimit(resource.RLIMIT_NOFILE), Recorded()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 12, limits[1]))
+    try:
+        path = build(llama, tmp_path, progress=progress)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert progress.reports[0][3] >= 40 * 16
+    assert len(open_index(path, library_of(llama, tmp_path).model_hash)[0].tokens) == len(tokens)
 
 
 @pytest.mark.parametrize("at", range(REPORTS))

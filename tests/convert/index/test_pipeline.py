@@ -6,6 +6,7 @@ from helpers.index_builds import SETTINGS, Recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
+import octavo
 from octavo import OctavoError
 from octavo.convert.pipeline import batches, cluster, document_tokens, keep_whole, prefill
 from octavo.progress import Silent
@@ -58,6 +59,13 @@ def test_layers_are_clustered_or_kept_whole(llama, tokens):
 @pytest.mark.parametrize(("n_tokens", "expected"), [(1, 1), (2, 1), (50, 49), (101, 100), (5000, 100)])
 def test_thresholds_are_measured_on_the_last_tokens_but_not_on_all(n_tokens, expected):
     assert SETTINGS.n_queries(n_tokens) == expected
+
+
+def test_a_text_of_any_length_is_refused_with_a_sentence(tiny_model):
+    llama = octavo.Llama(tiny_model, n_ctx=64, n_threads=2)
+    for n_characters in (600, 1200, *range(1999, 2018)):
+        with pytest.raises(OctavoError, match=r"tokens but this context holds 64: split it"):
+            document_tokens(llama, "document", "a" * n_characters)
 
 
 @pytest.mark.parametrize("text", ["word " * 400_000, "x" * 2_000_000], ids=["words", "one word"])

@@ -45,8 +45,9 @@ class HeavyHead(Head):
         super().__init__(shape, np.zeros((capacity, shape.head_dim)), method=h2o, **fields)
         self.set(n_tail=0)
         self.n_tail = 0
-        for chunk in self.chunks:
+        for number, chunk in enumerate(self.chunks):
             chunk.bytes[:] = 0xFF
+            self.slots(number)[2][:] = 0
 
     def append(self, keys, values=None):
         """Rows of a step, as `append_rows` stores them."""
@@ -67,6 +68,8 @@ class HeavyHead(Head):
 
     def evict(self):
         evict(self.shape, self.address, 1)
+        for chunk in range(len(self.chunks)):
+            self.slots(chunk)[2][:] = 0
         self.n_tail = int(self.record["n_tail"][0])
         for room in (self.scratch, *self.chunks):
             room.check()
@@ -77,7 +80,8 @@ class HeavyHead(Head):
 
     @property
     def masses(self):
-        return self._all_slots(1)[: self.n_tail]
+        """What rows got before the step, and what they get in it if it is not ended."""
+        return (self._all_slots(1) + self._all_slots(2))[: self.n_tail]
 
     def _all_slots(self, kind):
         return np.concatenate([self.slots(chunk)[kind] for chunk in range(len(self.chunks))])
@@ -85,7 +89,8 @@ class HeavyHead(Head):
     def fill_slots(self, positions, masses):
         for chunk in range(-(-len(positions) // CHUNK_ROWS)):
             own = slice(chunk * CHUNK_ROWS, (chunk + 1) * CHUNK_ROWS)
-            for slots, values in zip(self.slots(chunk), (positions[own], masses[own]), strict=True):
+            filled = positions[own], masses[own], np.zeros(len(masses[own]))
+            for slots, values in zip(self.slots(chunk), filled, strict=True):
                 slots[: len(values)] = values
 
     def contents(self):

@@ -28,8 +28,8 @@ def document_of(n_tokens, n_clusters=10):
 
 @pytest.mark.parametrize("document", [None, document_of(SHORT), document_of(LONG), document_of(LONG, n_clusters=0)])
 def test_on_the_cpu_it_selects_by_quality(document):
-    assert AUTO.resolve(document, on_metal=False).method == "sketch"
-    with_plan = AUTO.with_plan(PLAN).resolve(document, on_metal=False)
+    assert AUTO.resolve_for(document, on_metal=False).method == "sketch"
+    with_plan = AUTO.with_plan(PLAN).resolve_for(document, on_metal=False)
     assert (with_plan.method, with_plan.layers is not None) == ("sketch", True)
 
 
@@ -50,7 +50,7 @@ def test_keys_are_clustered_only_for_what_looks_clusters_up(attention, on_metal,
 
 def test_a_quality_and_the_most_are_kept():
     for document in (None, document_of(LONG)):
-        parameters = Attention.parse("auto:quality=0.95,most=0.5").resolve(document, on_metal=False).parameters
+        parameters = Attention.parse("auto:quality=0.95,most=0.5").resolve_for(document, on_metal=False).parameters
         assert (parameters["quality"], parameters["most"]) == (0.95, 0.5)
     assert Auto(quality=0.99).choose()[1]["most"] == 1.0, "nothing else limits what was asked for"
     assert Auto(most=0.1).choose()[1]["most"] == 0.1
@@ -61,7 +61,7 @@ def test_a_quality_and_the_most_are_kept():
     ("document", "method"), [(None, "dense"), (document_of(SHORT), "dense"), (document_of(SHORT + 1), "squeezed")]
 )
 def test_on_metal_it_chooses_what_metal_has(document, method):
-    assert metal_method(AUTO.with_plan(PLAN).resolve(document, on_metal=True)) == (method, True)
+    assert metal_method(AUTO.with_plan(PLAN).resolve_for(document, on_metal=True)) == (method, True)
     assert metal_method(AUTO) == ("dense", True)
 
 
@@ -106,8 +106,8 @@ def test_it_follows_a_plan_if_there_is_one(tmp_path):
 
 
 def test_what_it_chooses_has_the_method_s_parameters():
-    assert DENSE_ATTENTION.resolve(None, on_metal=False) == DENSE_ATTENTION
-    chosen = Attention.parse("auto:most=0.5").resolve(None, on_metal=False)
+    assert DENSE_ATTENTION.resolve_for(None, on_metal=False) == DENSE_ATTENTION
+    chosen = Attention.parse("auto:most=0.5").resolve_for(None, on_metal=False)
     assert str(chosen) == "sketch:quality=0.95,most=0.5,dense=2048"
     assert chosen == Attention.parse(str(chosen))
     assert str(AUTO.with_plan(PLAN).resolve_for(LONG)) == "plan+sketch:quality=0.95,most=0.25,dense=2048"

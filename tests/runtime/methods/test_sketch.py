@@ -204,6 +204,12 @@ def test_codes_that_cannot_be_are_made_again(model, copied_index, change):
     assert map_arrays(path / CODES)["order.0"].max() < 64
 
 
+@pytest.mark.parametrize("numbers", [np.array(0, np.int32), np.zeros((1, 1), np.int32), np.zeros(0, np.int32)])
+def test_numbers_of_heads_that_are_no_list_are_not_taken(numbers):
+    kept = {0: {"heads": numbers, "extras": np.zeros(numbers.shape, np.uint8)}}
+    assert not derived_extras._take(kept, [derived_extras.HeadWithDocument(0, 0, None)])
+
+
 def test_codes_that_cannot_be_written_are_made_each_time(model, copied_index, monkeypatch):
     path, model_hash = copied_index
 

@@ -89,6 +89,19 @@ def test_a_window_is_a_short_context(one_layer, early_origin):
     assert llama.context.cache.origin > 0
 
 
+@pytest.mark.parametrize("sinks", [255, 256])
+def test_sinks_may_fill_their_chunk(tiny_model, sinks, early_origin):
+    llama = new_llama(tiny_model, f"streaming:sinks={sinks},recent=60", n_ctx=1024)
+    tokens = (TOKENS * 3)[:2500]
+    for start in range(0, 2500, 100):
+        llama.prefill(tokens[start : start + 100])
+    assert llama.context.cache.origin > 0
+    llama.eval(tokens[:1])
+    short = new_llama(tiny_model, f"streaming:sinks={sinks},recent=60", n_ctx=4096)
+    short.eval([*tokens, *tokens[:1]])
+    np.testing.assert_allclose(llama.logits(), short.logits(), atol=APART[0])
+
+
 @pytest.mark.parametrize("attention", ["streaming:sinks=3,recent=40", "window:tokens=40"])
 def test_batches_and_single_tokens_give_the_same(tiny_model, attention, early_origin):
     in_batches, one_by_one = new_llama(tiny_model, attention), new_llama(tiny_model, attention)

@@ -1,12 +1,20 @@
 """Responses that continue what the server keeps: by references to items, by responses, and with files."""
 
+import asyncio
 import base64
+import json
+from types import SimpleNamespace
 
 import openai
 import pytest
+from helpers.served import SAMPLING
 from helpers.talking_model import ANSWER
 
 from octavo.serve import kept_responses
+from octavo.serve.apis.response_input import ResponseBody
+from octavo.serve.apis.response_writer import ResponseWriter
+from octavo.serve.apis.tool_forms import tools_of
+from octavo.serve.engine.request import AnswerPart
 from octavo.serve.kept_responses import Item, KeptResponse, KeptResponses
 from octavo.serve.request_error import RequestError
 
@@ -113,6 +121,43 @@ def test_a_file_that_only_an_address_names_is_refused_in_a_sentence(talking, mor
     part = {"type": "input_file", "file_url": "https://example.org/a.pdf", **more}
     status, error = talking.refused(RESPONSES, input=[{"role": "user", "content": [part]}])
     assert (status, error["message"]) == (400, "octavo fetches no url: send the document itself, or upload it.")
+
+
+def test_an_answer_that_its_client_stops_is_kept():
+    """A chat with a button that stops an answer refers to its items."""
+    kept, request = [], SimpleNamespace(generation=SimpleNamespace(sampling=SAMPLING))
+
+    async def keep(response):
+        kept.append(response)
+
+    async def events():
+        yield AnswerPart("The ship")
+        await asyncio.sleep(60)
+
+    async def stopped():
+        body = ResponseBody.model_validate({"input": "Hello."})
+        lines = ResponseWriter(body, request, "tiny", tools_of([]), None, keep).lines(events())
+        async for line in lines:
+            if "output_text.delta" in line:
+                break
+        await lines.aclose()
+
+    asyncio.run(stopped())
+    [cut] = kept
+    [item] = cut["output"]
+    assert (cut["status"], item["status"], item["content"][0]["text"]) == ("cancelled", "incomplete", "The ship")
+
+
+def test_what_a_stream_showed_is_kept_when_the_client_hangs_up(talking):
+    with talking.client.stream("POST", RESPONSES, json={"input": "Hello.", "stream": True}) as stream:
+        for line in stream.iter_lines():
+            if "output_item.added" in line and line.startswith("data: "):
+                item = json.loads(line.removeprefix("data: "))["item"]
+                break
+    talking.wait_until_idle()
+    assert n_tokens(talking, [asked("Hello."), reference(item), asked("And now?")]) > n_tokens(
+        talking, [asked("Hello."), asked("And now?")]
+    )
 
 
 def response(name, text, tools=()):

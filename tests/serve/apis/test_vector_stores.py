@@ -1,9 +1,12 @@
 """OpenAI's vector stores, and answers by `file_search`, by its own client and by plain HTTP."""
 
+import json
+import random
 import time
 
 import openai
 import pytest
+from helpers.changed_bodies import changed
 from helpers.served import serving
 from helpers.talking_model import ANSWER
 
@@ -331,6 +334,22 @@ def nested(depth):
     for _ in range(depth):
         inner = {"type": "and", "filters": [inner]}
     return inner
+
+
+def test_changed_searches_harm_nobody(talking, store, request):
+    body = {
+        "query": ["bakers", "ships"],
+        "filters": {"type": "or", "filters": [{"type": "in", "key": "n", "value": [1]}]},
+        "max_num_results": 3,
+        "ranking_options": {"ranker": "auto", "score_threshold": 0.1},
+    }
+    tools = [{"type": "file_search", "vector_store_ids": [store.id], **body}]
+    rng = random.Random(request.config.getoption("--case-seed"))
+    for path, sent in ((f"{STORES}/{store.id}/search", body), (RESPONSES, {"input": "What?", "tools": tools})):
+        for _ in range(60):
+            content = json.dumps(changed(rng, {**sent, "max_output_tokens": 1}))
+            answer = talking.client.post(path, content=content, headers={"content-type": "application/json"})
+            assert answer.status_code < 500, (path, content[:300], answer.text[:300])
 
 
 @pytest.mark.parametrize(

@@ -25,15 +25,21 @@ MAPS = Path("/proc/self/maps")
 
 def index_many(model, folder, n):
     """Index n texts; returns their names."""
+    names = [f"{number:04d}.txt" for number in range(n)]
+    index_named(model, folder, names)
+    return names
+
+
+def index_named(model, folder, names):
+    """Index texts of these names."""
     llama, library = Llama(model, n_ctx=2048, n_threads=2), Library.of(model, folder)
     (folder / "texts").mkdir()
-    for number in range(n):
-        path = folder / "texts" / f"{number:04d}.txt"
+    for number, name in enumerate(names):
+        path = folder / "texts" / name
         path.write_text(f"Ship {number} passed the island in the year {1700 + number}.")
         indexer = Indexer(llama, LibrarySnapshot(library), ReadSettings(), lambda sentence: None)
         indexer.index(identify(SourceFile(path), indexer.snapshot, Silent()), Silent())
     llama.close()
-    return [f"{number:04d}.txt" for number in range(n)]
 
 
 def ask(served, name):
@@ -112,3 +118,20 @@ def test_a_command_raises_its_limit_of_descriptors():
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     done = subprocess.run([sys.executable, "-c", limited + show], capture_output=True, text=True, check=True)
     assert int(done.stdout) == (min(most, 10_240) if most != resource.RLIM_INFINITY else 10_240)
+
+
+def test_documents_whose_names_are_not_utf_8_are_served(tiny_model, tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9s")
+    folder.mkdir()
+    index_named(tiny_model, folder, [os.fsdecode(b"caf\xe9.txt"), os.fsdecode(b"\xff.txt"), "plain.txt"])
+    with serving(tiny_model, folder) as served:
+        files = served.client.get("/v1/files").json()["data"]
+        assert {file["filename"] for file in files} == {"caf\\xe9.txt", "\\xff.txt", "plain.txt"}
+        assert all(folder.endswith("/caf\\xe9s/texts") for file in files for folder in file["folders"])
+        for file in files:
+            for reference in (file["id"], file["filename"]):
+                assert ask(served, reference)["document"]["filename"] == file["filename"]
+            assert "passed the island" in served.client.get(f"/v1/files/{file['id']}/content").text
+        body = {"model": "x", "messages": [{"role": "user", "content": "Which ship?"}], "max_tokens": 2}
+        found = served.post("/v1/chat/completions", **body, document="*.txt", reads="excerpts", sources=True)
+        assert len(found["document"]) == 3

@@ -138,3 +138,12 @@ def test_wrong_folders_are_refused_at_the_start(folder, tmp_path):
     with pytest.raises(OctavoError, match=r"^Two folders have the name reports"):
         NamedDocuments([folder, tmp_path / "other" / "reports"])
     assert NamedDocuments([folder, folder]).all() == NamedDocuments([folder]).all()
+
+
+def test_names_that_are_not_utf_8_can_be_sent_and_named(tmp_path):
+    for name in (b"caf\xe9.txt", b"caf\xe8.txt", b"plain.txt"):
+        (tmp_path / os.fsdecode(name)).write_text("The keeper saw ships.")
+    named = NamedDocuments([tmp_path])
+    assert set(named.all()) == {"caf\\xe9.txt", "caf\\xe8.txt", "plain.txt"}
+    [(name, path)] = named.named(["caf\\xe9.txt"]).items()
+    assert (name, os.fsencode(path.name)) == ("caf\\xe9.txt", b"caf\xe9.txt")
