@@ -28,6 +28,7 @@ from .devices.choose import choose
 from .devices.protocol import Device, UnsupportedModel
 from .devices.step_costs import StepCosts, keep_costs, kept_costs
 from .document.index import Index
+from .document.stored_rows import rows_format
 from .graph.attention_nodes import attention_nodes, cache_layers, silent_llama_cpp
 from .llama_cpp_compat import DropIn, Tokenizer, piece_of
 from .methods import DENSE
@@ -227,7 +228,7 @@ class Llama(DropIn):
         params.n_seq_max, params.kv_unified = self._n_parallel, self._n_parallel > 1
         if params.n_ctx > self.n_batch:  # RoPE factors depend on n_ctx, and the nodes have those for short texts
             nodes = [replace(node, rope=None) for node in nodes]
-        layers = cache_layers(nodes, kv_type)
+        layers = cache_layers(nodes, device.row_type(kv_type))
         self.on_metal, self._layers = device.name == METAL, layers
         attention = self._prepared(self.attention)
         resolved = attention.resolve_for(None, self.on_metal)
@@ -350,7 +351,8 @@ class Llama(DropIn):
                 f"them as {kv_type}: load it with type_k and type_v for {document.kv_type}, or index the document with "
                 "this one."
             )
-        check_fits(document, self.context.cache.layers, self._n_vocab)
+        check_fits(document, self._layers, self._n_vocab)
+        document = document.stored_as(rows_format(self._layers[0].shape)[0])
         if bool(document.states) != self.context.is_hybrid:
             raise OctavoError("The index was made with another model: it has other recurrent states.")
         if n_tokens >= self.n_ctx():

@@ -16,6 +16,7 @@ import numpy as np
 from llama_cpp.llama import LlamaState
 from llama_cpp.llama_tokenizer import LlamaTokenizer
 
+from ..cpu_kernels.numba_support.shape import Q8_0
 from ..errors import OctavoError
 from .context import Context
 from .document.kept_state import KeptState, arrays_of
@@ -277,6 +278,11 @@ class DropIn(llama_cpp.Llama):
         start = [self.token_bos()] if self._model.add_bos_token() and self.token_bos() >= 0 else []
         return [*start, *(after + before if self.spm_infill else before + after), marks[2]]
 
+    @property
+    def _rows_mark(self) -> bytes:
+        """Return the end of a state of rows that octavo before 0.4 would read wrongly: those of q8_0 are rotated."""
+        return Q8_0.encode() if self._ctx.cache.layers[0].kv_type == Q8_0 else b""
+
     def save_state(self) -> LlamaState:
         """Return the state as llama-cpp-python keeps it, with our cache in place of llama.cpp's."""
         if self.attention.is_llama_cpp:
@@ -286,6 +292,7 @@ class DropIn(llama_cpp.Llama):
             raise OctavoError("The state over an attached document cannot be saved: the index holds the document.")
         rows = b"".join(part.tobytes() for layer in range(len(cache.layers)) for part in cache.rows(layer))
         rows += self._ctx.state_blob().tobytes()
+        rows += self._rows_mark
         kept = State(
             input_ids=self.input_ids.copy(),
             scores=self._scores.copy(),
@@ -302,20 +309,21 @@ class DropIn(llama_cpp.Llama):
         if self.attention.is_llama_cpp:
             super().load_state(state)
             return
-        cache, n_bytes = self._ctx.cache, len(state.llama_state)
+        cache, content = self._ctx.cache, state.llama_state.removesuffix(self._rows_mark)
+        n_bytes, is_marked = len(content), state.llama_state.endswith(self._rows_mark)
         n_rows, is_hybrid = state.n_tokens * cache.row_bytes, self._ctx.is_hybrid
-        if n_bytes < n_rows or (n_bytes > n_rows) != (is_hybrid and state.n_tokens > 0):
+        if not is_marked or n_bytes < n_rows or (n_bytes > n_rows) != (is_hybrid and state.n_tokens > 0):
             raise OctavoError("This state was not saved by octavo with this model and these types of keys and values.")
         layers, at = [], 0
         for layer in cache.layers:
             rows = layer.new_rows(state.n_tokens)
             for array in rows:
-                array.reshape(-1).view(np.uint8)[:] = np.frombuffer(state.llama_state, np.uint8)[at : at + array.nbytes]
+                array.reshape(-1).view(np.uint8)[:] = np.frombuffer(content, np.uint8)[at : at + array.nbytes]
                 at += array.nbytes
             layers.append(rows)
         self._ctx.attach(None)
         self.n_tokens = 0
-        blob = np.frombuffer(state.llama_state, np.uint8)[n_rows:]
+        blob = np.frombuffer(content, np.uint8)[n_rows:]
         states = [KeptState(state.n_tokens, arrays_of(blob))] if is_hybrid else []
         self.extend(state.input_ids[: state.n_tokens], layers, states, getattr(state, "steps", ()))
         self.scores[: len(state.scores)] = state.scores

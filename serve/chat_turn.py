@@ -111,13 +111,14 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     generation = turn.generation.settled(bool(turn.documents))
     thinking = Thinking(server.thoughts, generation.sampling.think, generation.sampling.think_budget)
     options = {**thinking.options, **turn.options}
-    context = None
-    if turn.documents:
-        context = await server.finder.open(turn.documents, turn.reads, *questions_of(turn.messages), report=report)
     n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
     server.engine.limits.check_length(n_characters)
     prompt = server.engine.llama.prompt(bool(turn.documents), options=options)
     tokens = await server.tokenized(partial(prompt.tokens, turn.messages, tools), n_characters)
+    context = None
+    if turn.documents:
+        server.engine.limits.check(max(len(tokens), 1))  # before documents are searched for it
+        context = await server.finder.open(turn.documents, turn.reads, *questions_of(turn.messages), report=report)
     stage, begun = Stage.ANSWER, turn.messages[-1]
     if server.thoughts is not None and not (begun["role"] == "assistant" and begun["content"]):
         llama, n_context = server.engine.llama, 0 if context is None else len(context.index.tokens)

@@ -70,6 +70,7 @@ _DTYPES = {
     "F16": np.float16,
     "F32": np.float32,
     "F64": np.float64,
+    "I8": np.int8,
     "I32": np.int32,
     "I64": np.int64,
     "U8": np.uint8,

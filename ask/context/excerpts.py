@@ -19,6 +19,7 @@ from ...errors import OctavoError
 from ...library.source_text import SourceText
 from ...runtime.document.cache_layer import Rows
 from ...runtime.document.index import Index, whole_layer
+from ...runtime.document.stored_rows import joined
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import DENSE_ATTENTION
 from ..answer.answer import ContextShare
@@ -110,11 +111,12 @@ def _moved(llama: Llama, document_set: DocumentSet, spans: Sequence[Span]) -> In
         parts.append(rows)
         tokens.append(index.tokens[n_prefix + start : n_prefix + stop])
         n_tokens += stop - start
-    joined = []
+    laid_out = []
     for layer, *of_layer in zip(layers, *parts, strict=True):
-        keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*of_layer, strict=True))
-        joined.append(whole_layer(keys, values, layer.window, split=layer.split))
-    return Index(np.concatenate(tokens), joined, n_prefix=len(tokens[0]))
+        all_keys, all_values = zip(*of_layer, strict=True)
+        rows_of_layer = joined(all_keys, layer.split), joined(all_values)
+        laid_out.append(whole_layer(*rows_of_layer, layer.window, split=layer.split))
+    return Index(np.concatenate(tokens), laid_out, n_prefix=len(tokens[0]))
 
 
 def _evaluated(

@@ -15,6 +15,7 @@ from ...library.open_index import Indexer
 from ...library.source_text import SourceText
 from ...runtime.document.cache_layer import Rows
 from ...runtime.document.index import Index, whole_layer
+from ...runtime.document.stored_rows import joined
 from ...runtime.llama import Llama
 from ...system.files import DamagedError, read_json
 from ..sources.find_sources import TokenText
@@ -87,10 +88,10 @@ def read_part(llama: Llama, folder: Path, text: str, tokens: Sequence[int]) -> R
         if n_known <= len(head):
             return None
         llama.context.cache.check_memory(2 * n_known)  # the pieces are mapped, and joined in memory
-        rows = []
-        for layer in zip(*(rows_of_piece() for _, rows_of_piece in known), strict=True):
-            keys, values = (np.concatenate(arrays, axis=1) for arrays in zip(*layer, strict=True))
-            rows.append((keys, values))
+        rows, of_pieces = [], [rows_of_piece() for _, rows_of_piece in known]
+        for layer, *of_layer in zip(llama.context.cache.layers, *of_pieces, strict=True):
+            all_keys, all_values = zip(*of_layer, strict=True)
+            rows.append((joined(all_keys, layer.split), joined(all_values)))
         own = np.asarray(tokens[: n_known - len(head)], np.int32)
         known_text = TokenText.of_beginning(llama, own, text)
         return ReadPart(np.concatenate([np.asarray(head, np.int32), own]), len(head), rows, known_text)
@@ -115,7 +116,7 @@ def after(llama: Llama, part: ReadPart, passages: Index) -> Index:
         moved = read.keys[:, n_head:].copy()
         assert layer.rope is not None
         layer.rope.turn(moved, n_part - n_head, layer.split)
-        joined = np.concatenate([keys, moved], axis=1), np.concatenate([values, read.values[:, n_head:]], axis=1)
-        layers.append(whole_layer(*joined, layer.window, split=layer.split))
+        both = joined([keys, moved], layer.split), joined([values, read.values[:, n_head:]])
+        layers.append(whole_layer(*both, layer.window, split=layer.split))
     tokens = np.concatenate([part.tokens, passages.tokens[n_head:]])
     return Index(tokens, layers, n_prefix=part.n_head)

@@ -29,6 +29,15 @@ from .machine_features import HAS_AMX, HAS_AVX2, LANES
 #: Storage formats of keys and values, by llama.cpp's names.
 F16, Q8_0, Q4_0 = "f16", "q8_0", "q4_0"
 
+#: The format of q8_0 rows that are not rotated: of mean values, on Metal, and in indexes from before 0.4.
+FLAT_Q8_0 = "flat q8_0"
+
+
+def llama_cpp_name(kv_type: str) -> str:
+    """Return llama.cpp's name of a storage format."""
+    return Q8_0 if kv_type == FLAT_Q8_0 else kv_type
+
+
 #: Elements of a 4-bit row that share a scale.
 NIBBLES = 32
 
@@ -36,7 +45,7 @@ NIBBLES = 32
 AMX_DEPTH = 32
 
 #: Numbers of the formats in a kernel, and where a shape's int64 has its fields. head_dim is in the lowest bits.
-_FORMATS = {F16: 0, Q8_0: 1, Q4_0: 2}
+_FORMATS = {F16: 0, FLAT_Q8_0: 1, Q4_0: 2, Q8_0: 3}
 _GROUP_BIT, _FORMAT_BIT, _VALUE_BIT, _LATENT_BIT = 16, 32, 40, 56
 _FIELD, _FORMAT_FIELD = 0xFFFF, 0xFF
 
@@ -48,7 +57,7 @@ def _stored_bytes(n_elements: int, kv_type: str, scales: int) -> int:
     """Return the bytes of a stored row; `scales` are the bytes of the scales of a q8_0 row."""
     if kv_type == Q4_0:
         return n_elements // 2 + 2 * -(-n_elements // NIBBLES)
-    return n_elements + scales if kv_type == Q8_0 else 2 * n_elements
+    return 2 * n_elements if kv_type == F16 else n_elements + scales
 
 
 class _Derived:
@@ -62,6 +71,7 @@ class _Derived:
     value_elements: int  # of the stored row that holds a value
     quantised: bool  # whether rows are integers, with scales
     rotated: bool  # whether rows are rotated before they are rounded (see rotation.py)
+    of_nibbles: bool  # whether the elements of a row have 4 bits
     on_amx: bool  # whether prefill multiplies on AMX tiles. Kernels ask for `HAS_AMX and shape.on_amx`: without AMX,
     #               Numba then leaves out what follows
     on_words: bool  # whether prefill multiplies int16
@@ -78,7 +88,7 @@ class Shape(_Derived):
     group : int
         Query heads that share a KV head.
     kv_type : str
-        Storage format of keys and values, F16, Q8_0 or Q4_0 (see rows.py).
+        Storage format of keys and values, F16, Q8_0, Q4_0 or FLAT_Q8_0 (see rows.py).
     value_dim : int
         Elements of a value, a multiple of 8. 0, the default, becomes head_dim.
     latent : bool
@@ -107,7 +117,8 @@ class Shape(_Derived):
             longest=max(head_dim, value_dim),
             value_elements=head_dim if latent else value_dim,
             quantised=kv_type != F16,
-            rotated=kv_type == Q4_0,
+            rotated=kv_type in (Q8_0, Q4_0),
+            of_nibbles=kv_type == Q4_0,
             on_amx=on_amx,
             on_words=HAS_AVX2 and not on_amx and (head_dim | value_dim) % LANES == 0,
         )
@@ -124,8 +135,8 @@ class Shape(_Derived):
 
     @property
     def of_bytes(self) -> Shape:
-        """Return the shape of values that are always q8_0, such as mean values."""
-        return Shape(self.value_dim, self.group, Q8_0)
+        """Return the shape of values that always have 8 bits and are not rotated, such as mean values."""
+        return Shape(self.value_dim, self.group, FLAT_Q8_0)
 
     @property
     def of_pairs(self) -> Shape:
@@ -198,6 +209,9 @@ class ShapeParts:
         return self.builder.not_(self._is(F16))
 
     def rotated(self) -> Any:
+        return self.builder.or_(self._is(Q8_0), self._is(Q4_0))
+
+    def of_nibbles(self) -> Any:
         return self._is(Q4_0)
 
     def _stored_bytes(self, n_elements: Any, scales: Any) -> Any:
@@ -205,7 +219,7 @@ class ShapeParts:
         blocks = builder.lshr(builder.add(n_elements, _constant(NIBBLES - 1)), _constant(5))
         nibbles = builder.add(builder.lshr(n_elements, _constant(1)), builder.shl(blocks, _constant(1)))
         halves, bytes_ = builder.shl(n_elements, _constant(1)), builder.add(n_elements, scales)
-        return builder.select(self._is(F16), halves, builder.select(self._is(Q8_0), bytes_, nibbles))
+        return builder.select(self._is(F16), halves, builder.select(self._is(Q4_0), nibbles, bytes_))
 
     def row_bytes(self) -> Any:
         return self._stored_bytes(self.head_dim(), self.builder.select(self.latent(), _constant(8), _constant(4)))
@@ -247,7 +261,7 @@ class ShapeParts:
         return self._of_rows(self.value_dim(), number)
 
     def of_bytes(self) -> Any:
-        return self._of_rows(self.value_dim(), _constant(_FORMATS[Q8_0]))
+        return self._of_rows(self.value_dim(), _constant(_FORMATS[FLAT_Q8_0]))
 
     def of_pairs(self) -> Any:
         return self._of_rows(self.builder.shl(self.head_dim(), _constant(1)), _constant(_FORMATS[F16]))
@@ -256,7 +270,7 @@ class ShapeParts:
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(("head_dim", "group", "value_dim", "value_elements", "longest"), types.int64),
     **dict.fromkeys(("row_bytes", "value_bytes", "token_bytes"), types.int64),
-    **dict.fromkeys(("latent", "quantised", "rotated", "on_amx", "on_words"), types.boolean),
+    **dict.fromkeys(("latent", "quantised", "rotated", "of_nibbles", "on_amx", "on_words"), types.boolean),
     **dict.fromkeys(("of_halves", "of_values", "of_bytes", "of_pairs"), SHAPE),
 }
 

@@ -1,10 +1,10 @@
 """Read keys by component: multiply some components of a query by those of all keys of a chunk.
 
 There are two layouts. In a transposed copy of the keys, a component's elements are adjacent. A chunk's copy is
-  scales : of the rows of q8_0 and q4_0, (CHUNK_ROWS,) f16; none for f16
-  columns : (head_dim, CHUNK_ROWS), f16 or int8. For q4_0 they are int8, of the keys before rotation
+  scales : of the columns in int8, (CHUNK_ROWS,) f16; none for f16
+  columns : (head_dim, CHUNK_ROWS), f16 or int8, of the keys before rotation
 In the rows themselves they are row_bytes apart: that takes no extra memory, but reads a cache line for each element.
-Rows of q4_0 lack such columns, because they are rotated.
+Rotated rows lack such columns.
 """
 
 from __future__ import annotations

@@ -17,9 +17,11 @@ from numba.core import cgutils
 
 from ..numba_support.compile import kernel, late_stage, layout
 from ..numba_support.machine_features import HAS_AVX2, LANES
+from ..numba_support.memory import borrow, give_back
 from ..numba_support.shape import SHAPE
 from ..numba_support.vector import INT16, INT32, Emit, constant
 from ..numba_support.views import array_at
+from .rotation import rotate_row
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 
@@ -177,7 +179,7 @@ def quantise(n, floats, target):
 
 @late_stage(SHAPE, types.int64, types.int64)
 def quantise_query(shape, query, room):
-    """Convert a group's query to int8, and compute the effect of flipped signs on its products.
+    """Convert a group's query to int8, rotated as the keys are; and compute the effect of flipped signs on products.
 
     Parameters
     ----------
@@ -190,13 +192,19 @@ def quantise_query(shape, query, room):
     scales = array_at(parts.scales, (2, shape.group), np.float32)
     offsets = array_at(parts.offsets, (2, shape.group), np.int32)
     elements = array_at(room, (shape.group, shape.head_dim), np.int8)
+    floats = borrow(4 * shape.head_dim)
     for g in range(shape.group):
+        source = query + g * shape.head_dim * 4
+        if shape.rotated:
+            rotate_row(shape, source, floats)
+            source = floats
         part, start, stop = 0, 0, shape.value_dim if shape.latent else shape.head_dim
         while start < shape.head_dim:
             first = g * shape.head_dim + start
-            scales[part, g] = quantise(stop - start, query + first * 4, room + first)
+            scales[part, g] = quantise(stop - start, source + start * 4, room + first)
             total = 0
             for i in range(start, start + _flipped_columns(stop - start)):
                 total += elements[g, i]
             offsets[part, g] = np.int32(128 * total)
             part, start, stop = 1, stop, shape.head_dim
+    give_back(floats, 4 * shape.head_dim)

@@ -2,10 +2,11 @@
 
 Rows have one of three formats. A key has head_dim elements, a value value_dim:
   f16 : the elements, f16
-  q8_0 : the elements, int8, then one f32, the scale of the row: an element is its int8 times the scale. (llama.cpp's
-      q8_0 has a scale for each 32 elements. One for each row suffices if whole rows are multiplied.)
-  q4_0 : the elements, numbers of 4 bits, then an f16 for each 32 of them, their scale (see q4_0.py). The row is rotated
-      before it is rounded (see rotation.py).
+  q8_0 : the elements, int8, then one f32, the scale of the row: an element is its int8 times the scale. The row is
+      rotated before it is rounded (see rotation.py). So one scale suffices, where llama.cpp has one for each 32
+      elements: a few large elements, as Qwen2's keys have, spread over all.
+  flat q8_0 : the same, but not rotated
+  q4_0 : the elements, numbers of 4 bits, then an f16 for each 32 of them, their scale (see q4_0.py); rotated
 If a value is the first part of its key (a latent shape), that row is stored once. Both parts of the key are rotated
 apart, and have a scale of their own in q8_0: an f32 for the value, then one for the rest. So the value is read from the
 key's row as if it stood alone, but for the place of its scales, behind the whole key.
@@ -67,7 +68,7 @@ _LIST_BYTES = 8 * (_LISTED + _MOST_AHEAD_OF_NIBBLES)
 @layout
 def rows_ahead(shape):
     """Return how many rows a list must have after the summed ones, for prefetching: at least 8."""
-    most = _MOST_AHEAD_OF_NIBBLES if shape.rotated else _MOST_AHEAD
+    most = _MOST_AHEAD_OF_NIBBLES if shape.of_nibbles else _MOST_AHEAD
     return min(most, max(8, AHEAD // shape.row_bytes))
 
 
@@ -108,7 +109,7 @@ def _prefetch(emit: Emit, shape: Any, rows: list[Any]) -> None:
 @stage(types.void(SHAPE, *[types.int64] * 6))
 def _dot_ahead(shape, ahead, query, listed, n_rows, scores, stride):
     """Do what `dot_listed` does, with a list that continues for `ahead` rows."""
-    if shape.rotated:
+    if shape.of_nibbles:
         _dot_nibbles(shape, ahead, query, listed, n_rows, scores, stride)
     elif shape.quantised:
         _dot_bytes(shape, ahead, query, listed, n_rows, scores, stride)
@@ -208,7 +209,7 @@ _add_halves, _add_bytes, _add_nibbles = (_adder(each) for each in (add_halves, a
 def add_weighted(shape, weights, stride, listed, n_rows, out):
     """Add weighted rows: out[g] += sum over r of weights[g * stride + r] * value r, in stored form.
 
-    The sums of q4_0 rows are rotated: `rotate_value` turns them into sums of the values.
+    The sums of rotated rows are rotated: `rotate_value` turns them into sums of the values.
 
     Parameters
     ----------
@@ -221,7 +222,7 @@ def add_weighted(shape, weights, stride, listed, n_rows, out):
     out : int64
         Address of (group, value_dim) f32.
     """
-    if shape.rotated:
+    if shape.of_nibbles:
         _add_weighted_nibbles(shape, weights, stride, listed, n_rows, out)
     elif shape.quantised:
         _add_weighted_bytes(shape, weights, stride, listed, n_rows, out)
@@ -263,7 +264,7 @@ def _widen_codes(typing: Any, shape: Any, row: Any, start: Any, stop: Any, n: An
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         shape, row, start, stop, n, scale, floats = args
         parts = ShapeParts(builder, shape)
-        with builder.if_else(parts.rotated()) as (nibbles, bytes_):
+        with builder.if_else(parts.of_nibbles()) as (nibbles, bytes_):
             with nibbles:
                 _widen_nibbles(builder, start, stop, n, row, floats)
             with bytes_:
@@ -295,7 +296,7 @@ def _widen_nibbles(builder: Any, start: Any, stop: Any, n: Any, row: Any, floats
 
 @kernel
 def widen_stored_row(shape, row, floats):
-    """Convert a key to f32 in stored form: q4_0 stays rotated. The parameters are those of `widen_row`."""
+    """Convert a key to f32 in stored form: it stays rotated. The parameters are those of `widen_row`."""
     if shape.quantised:
         _widen_quantised(shape, row, shape.head_dim, shape.head_dim, floats)
     else:
@@ -329,7 +330,7 @@ def widen_row(shape, row, floats):
 
 @kernel
 def widen_stored_value(shape, row, floats):
-    """Convert a value to f32 in stored form: q4_0 stays rotated. The parameters are those of `widen_value`."""
+    """Convert a value to f32 in stored form: it stays rotated. The parameters are those of `widen_value`."""
     if shape.quantised:
         _widen_quantised(shape, row, shape.value_elements, shape.value_dim, floats)
     else:
@@ -383,7 +384,7 @@ def query_bytes(shape):
     """Return the bytes that `load_query` needs to work in; 0 for f16 keys."""
     if not shape.quantised:
         return 0
-    return nibble_query(shape, 0).end if shape.rotated else quantised_query(shape, 0).end
+    return nibble_query(shape, 0).end if shape.of_nibbles else quantised_query(shape, 0).end
 
 
 @kernel
@@ -404,7 +405,7 @@ def load_query(shape, query, room):
     """
     if not shape.quantised:
         return query
-    if shape.rotated:
+    if shape.of_nibbles:
         load_nibble_query(shape, query, room)
     else:
         quantise_query(shape, query, room)
@@ -426,12 +427,30 @@ def quantise_halves(shape, halves, row):
     """
     floats = borrow(4 * shape.head_dim)
     widen_row(shape.of_halves, halves, floats)
-    if shape.rotated:
+    _quantise_row(shape, floats, row)
+    give_back(floats, 4 * shape.head_dim)
+
+
+@kernel
+def _quantise_row(shape, floats, row):
+    """Convert a row of f32, which may change, to a key of q8_0 or q4_0."""
+    if shape.of_nibbles:
         pack_row(shape, floats, row)
-    else:
-        start, stop = 0, shape.value_dim if shape.latent else shape.head_dim
-        while start < shape.head_dim:
-            scale = row + shape.head_dim + 4 * int64(start > 0)
-            write_float(scale, quantise(stop - start, floats + start * 4, row + start))
-            start, stop = stop, shape.head_dim
+        return
+    if shape.rotated:
+        rotate_row(shape, floats, floats)
+    start, stop = 0, shape.value_dim if shape.latent else shape.head_dim
+    while start < shape.head_dim:
+        scale = row + shape.head_dim + 4 * int64(start > 0)
+        write_float(scale, quantise(stop - start, floats + start * 4, row + start))
+        start, stop = stop, shape.head_dim
+
+
+@kernel
+def convert_rows(shape, rows, n_rows, other, target):
+    """Convert neighbouring keys of any format to keys of q8_0 or q4_0, whose shape is `other`, at another address."""
+    floats = borrow(4 * shape.head_dim)
+    for r in range(n_rows):
+        widen_row(shape, rows + r * shape.row_bytes, floats)
+        _quantise_row(other, floats, target + r * other.row_bytes)
     give_back(floats, 4 * shape.head_dim)

@@ -496,7 +496,7 @@ class KVCache:
         Returns
         -------
         keys, values : arrays, shape (n_kv_head, n_rows, elements of a row)
-            float16, q8_0: uint8, or q4_0: uint16.
+            float16, q8_0: int8 or uint8, or q4_0: uint16.
 
         Raises
         ------

@@ -16,7 +16,7 @@ from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rows
-from ..document.stored_rows import rows_format
+from ..document.stored_rows import converted, rows_format
 from ..methods.method import Method
 from .cache_memory import Memory
 
@@ -202,7 +202,11 @@ class Tail:
         self.append_to_extras(start, start + len(keys))
 
     def copy_rows(self, start: int, keys: np.ndarray, values: np.ndarray) -> None:
-        """Store rows from row `start` on, in chunks that exist already."""
+        """Store rows from row `start` on, in chunks that exist already; rows of q8_0 may have its other format."""
+        dtype, sizes = self.format
+        if (keys.shape[-1], values.shape[-1]) == sizes:
+            split = self.shape.value_dim if self.shape.latent else 0
+            keys, values = converted(keys, dtype, split), converted(values, dtype)
         done = 0
         for stored_keys, stored_values in self.rows(start, start + len(keys)):
             stop = done + len(stored_keys)

@@ -46,6 +46,10 @@ class CpuDevice:
         """Keep everything on the CPU."""
         params.offload_kqv = params.op_offload = False
 
+    def row_type(self, kv_type: str) -> str:
+        """Return the format of that name."""
+        return kv_type
+
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return all assignments: all are supported."""
         return list(assignments)

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ...cpu_kernels.numba_support.shape import FLAT_Q8_0, Q8_0
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ...metal.attention import LayerStep, Work, attend
@@ -56,6 +57,10 @@ class MetalDevice:
     def set_parameters(self, params: Any) -> None:
         """Make llama.cpp keep its cache of one batch where its graph runs."""
         params.offload_kqv = True
+
+    def row_type(self, kv_type: str) -> str:
+        """Return the format of that name, but flat: no shader rotates."""
+        return FLAT_Q8_0 if kv_type == Q8_0 else kv_type
 
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Leave out optional parts that no shader computes, and refuse required ones."""

@@ -120,6 +120,9 @@ class Device(Protocol):
     def set_parameters(self, params: Any) -> None:
         """Fill in the context's parameters for llama.cpp."""
 
+    def row_type(self, kv_type: str) -> str:
+        """Return the format of the rows that the device stores for a type of llama.cpp's."""
+
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return the parts of the assignments that the device computes. Raise OctavoError for methods that it lacks."""
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from ...cpu_kernels.layout.head import ANY_ORDER
+from ...cpu_kernels.numba_support.shape import llama_cpp_name
+from ...system.free_memory import check_free
 from .kept_state import KeptState
 from .mapped_pages import MappedPages
 from .mean_values import ClusterMeans, cluster_means
-from .stored_rows import as_floats, kv_type_of
+from .stored_rows import as_floats, converted, kv_type_of
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ class IndexLayer:
     Parameters
     ----------
     keys, values : arrays, shape (n_kv_head, n_rows, elements of a row)
-        float16, q8_0: uint8, or q4_0: uint16 (see stored_rows.py). Sorted by cluster, with the rows that are always
-        exact last. Values that are the first part of their keys have no elements.
+        float16, q8_0: int8 or uint8, or q4_0: uint16 (see stored_rows.py). Sorted by cluster, with the rows that are
+        always exact last. Values that are the first part of their keys have no elements.
     position : int
         `ANY_ORDER`; in a sliding-window layer, whose rows are in order, the position of the first row.
     centroids : float16 array, shape (n_kv_head, n_clusters, head_dim)
@@ -89,6 +91,16 @@ class IndexLayer:
         if self.known_means is not None:
             return self.known_means
         return cluster_means(self.keys, self.values, self.cluster_starts, self.coarse_starts, self.split)
+
+    def stored_as(self, dtype: np.dtype) -> IndexLayer:
+        """Return the layer with rows of q8_0 of this type, in memory."""
+        streaming = self.streaming and replace(
+            self.streaming,
+            keys=converted(self.streaming.keys, dtype, self.split),
+            values=converted(self.streaming.values, dtype),
+        )
+        keys, values = converted(self.keys, dtype, self.split), converted(self.values, dtype)
+        return replace(self, keys=keys, values=values, streaming=streaming, known_means=self.means)
 
     @property
     def value_dim(self) -> int:
@@ -258,6 +270,7 @@ class Index:
     check: Callable[[], None] = _in_memory
     n_prefix: int = 0
     states: Sequence[KeptState] = ()
+    _converted: Index | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def pages(self) -> MappedPages:
@@ -282,8 +295,25 @@ class Index:
 
     @property
     def kv_type(self) -> str:
-        """Return the storage format of keys and values: F16, Q8_0 or Q4_0."""
-        return kv_type_of(self.layers[0].keys)
+        """Return the storage format of keys and values by llama.cpp's name: F16, Q8_0 or Q4_0."""
+        return llama_cpp_name(kv_type_of(self.layers[0].keys))
+
+    def stored_as(self, dtype: np.dtype) -> Index:
+        """Return the document with rows of this type: itself, or, of q8_0 in its other format, with rows in memory.
+
+        Raises
+        ------
+        OctavoError
+            Memory does not suffice.
+        """
+        if all(layer.keys.dtype == dtype for layer in self.layers):
+            return self
+        if self._converted is None:
+            check_free("A copy of the document's rows, as another octavo or device stored them,", self.n_bytes)
+            layers = [layer.stored_as(dtype) for layer in self.layers]
+            object.__setattr__(self, "_converted", replace(self, layers=layers))
+        assert self._converted is not None
+        return self._converted
 
     @property
     def n_bytes(self) -> int:

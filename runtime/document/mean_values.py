@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...cpu_kernels.numba_support.shape import Q8_0
+from ...cpu_kernels.numba_support.shape import FLAT_Q8_0
 from .stored_rows import as_floats, mean_rows, row_format, write_floats
 
 
@@ -56,7 +56,7 @@ def _of_level(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean values of one head's clusters, and the spread of its keys, given the sum of their squares."""
     sizes, n_rows = np.diff(starts), int(starts[-1])
-    dtype, length = row_format(values.shape[1], Q8_0)
+    dtype, length = row_format(values.shape[1], FLAT_Q8_0)
     rows = np.zeros((len(sizes), length), dtype)
     if n_rows == 0:
         return rows, np.zeros(keys.shape[1], np.float32)

@@ -1,28 +1,36 @@
 """Convert stored keys and values from and to NumPy arrays; cpu_kernels/rows/rows.py defines the formats.
 
 f16 : (..., length) float16
-q8_0 : (..., length + 4) uint8: length int8, then an f32, the row's scale
+q8_0 : (..., length + 4) int8: length numbers, then an f32, the row's scale; rotated
+flat q8_0 : the same in uint8, not rotated: all q8_0 rows before 0.4
 q4_0 : (..., elements) uint16: the codes of 4 elements in each, then for each 32 elements an f16, their scale; rotated
 The length is head_dim for a key and value_dim for a value.
 
 A latent key, whose first part is its value, has a `split`, the length of that part; other rows have a split of 0. Both
-parts are rotated apart in q4_0, and have an f32 each in q8_0, the first part's first. No values are stored then: they
+parts are rotated apart, and have an f32 each in q8_0, the first part's first. No values are stored then: they
 are rows without elements.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from ...cpu_kernels.numba_support.shape import F16, NIBBLES, Q4_0, Q8_0, Shape
+from ...cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, NIBBLES, Q4_0, Q8_0, Shape
 from ...cpu_kernels.rows.q4_0 import DIVISORS, nibble_blocks
 from ...cpu_kernels.rows.rotation import rotation_block
+from ...cpu_kernels.rows.rows import convert_rows
 from ...cpu_kernels.rows.weighted_sums import mean_of_runs
 
 #: Storage format by the type of an array.
-_DTYPES: dict[str, np.dtype] = {F16: np.dtype(np.float16), Q8_0: np.dtype(np.uint8), Q4_0: np.dtype(np.uint16)}
+_DTYPES: dict[str, np.dtype] = {
+    F16: np.dtype(np.float16),
+    Q8_0: np.dtype(np.int8),
+    Q4_0: np.dtype(np.uint16),
+    FLAT_Q8_0: np.dtype(np.uint8),
+}
 _SCALE_BYTES = 4
 
 
@@ -39,8 +47,40 @@ def rows_format(shape: Shape) -> tuple[np.dtype, tuple[int, int]]:
 
 
 def kv_type_of(rows: np.ndarray) -> str:
-    """Return the storage format of rows: F16, Q8_0 or Q4_0."""
+    """Return the storage format of rows: F16, Q8_0, Q4_0 or FLAT_Q8_0."""
     return next(kv_type for kv_type, dtype in _DTYPES.items() if rows.dtype == dtype)
+
+
+def is_format(rows: np.ndarray) -> bool:
+    """Return whether an array has the type of some format's rows."""
+    return rows.dtype in _DTYPES.values()
+
+
+def converted(rows: np.ndarray, dtype: np.dtype, split: int = 0) -> np.ndarray:
+    """Return rows of q8_0 as those of its other format, of this type, rounded once more.
+
+    Parameters
+    ----------
+    rows : array, shape (..., n_rows, elements of a row)
+        C-contiguous. Rows of the same type, and any other arrays, are returned as they are.
+    """
+    length = rows.shape[-1] - _SCALE_BYTES * (2 if split else 1)
+    if rows.dtype == dtype or {rows.dtype, dtype} != {_DTYPES[Q8_0], _DTYPES[FLAT_Q8_0]}:
+        return rows
+    if not rows.size:
+        return rows.view(dtype)
+    if length % 8 or split % 8 or not split < length:
+        return rows
+    stored = np.empty(rows.shape, dtype)
+    shape, other = (Shape(length, 1, kv_type_of(array), split or length, split > 0) for array in (rows, stored))
+    convert_rows(shape, rows.ctypes.data, rows.size // rows.shape[-1], other, stored.ctypes.data)
+    return stored
+
+
+def joined(parts: Sequence[np.ndarray], split: int = 0) -> np.ndarray:
+    """Join the rows of parts of a text, (n_heads, n_rows, ...) each, in the format of the last part."""
+    own = [converted(np.ascontiguousarray(part), parts[-1].dtype, split) for part in parts]
+    return np.concatenate(own, axis=1)
 
 
 def as_floats(rows: np.ndarray, split: int = 0) -> np.ndarray:
@@ -51,10 +91,12 @@ def as_floats(rows: np.ndarray, split: int = 0) -> np.ndarray:
     if kv_type == Q4_0:
         return rotated(_unpacked(rows), split)
     n_scales = 2 if split else 1
+    rows = np.ascontiguousarray(rows).view(np.uint8)
     scales = np.ascontiguousarray(rows[..., -n_scales * _SCALE_BYTES :]).view(np.float32)
     elements = rows[..., : -n_scales * _SCALE_BYTES].view(np.int8)
     parts = [elements[..., part] * scales[..., i : i + 1] for i, part in enumerate(_parts(split))]
-    return np.concatenate(parts, axis=-1) if split else parts[0]
+    floats: np.ndarray = np.concatenate(parts, axis=-1) if split else parts[0]
+    return rotated(floats, split) if kv_type == Q8_0 else floats
 
 
 def _parts(split: int) -> list[slice]:
@@ -97,7 +139,8 @@ def write_floats(rows: np.ndarray, floats: np.ndarray, split: int = 0) -> None:
     elif kv_type == Q4_0:
         _pack(rows, rotated(floats, split))
     else:
-        length = floats.shape[-1]
+        length, rows = floats.shape[-1], rows.view(np.uint8)
+        floats = rotated(floats, split) if kv_type == Q8_0 else floats
         for i, part in enumerate(_parts(split)):
             own = floats[..., part]
             scales = np.abs(own).max(axis=-1, keepdims=True) / np.float32(127)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cpu_kernels.numba_support.shape import NIBBLES, Q4_0, Q8_0
+from ...cpu_kernels.numba_support.shape import NIBBLES, Q4_0
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from .attention import DENSE_ATTENTION, Attention
@@ -73,15 +73,10 @@ def _check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLaye
                 f'{layer.shape.value_dim} of {layer.head_dim} numbers: use `cache_type="q8_0"`.'
             )
     for method in (assignment.method for assignment in assignments):
-        if method.reads_columns and any(layer.latent and layer.kv_type == Q8_0 for layer in layers):
+        if method.reads_columns and any(layer.shape.rotated for layer in layers):
             raise OctavoError(
-                f"{method.name} reads components from rows, and this model's keys have two scales in q8_0: use "
+                f"{method.name} reads components from rows, and keys of {layers[0].kv_type} are rotated: use "
                 f'{method.name}:layout=two, or `cache_type="f16"`.'
-            )
-        if method.reads_columns and any(layer.kv_type == Q4_0 for layer in layers):
-            raise OctavoError(
-                f"{method.name} reads components from rows, and keys of q4_0 are rotated: use "
-                f'{method.name}:layout=two, or `cache_type="q8_0"`.'
             )
         if method.turns and any(layer.rope is None for layer in layers):
             raise OctavoError(

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...cpu_kernels.layout.head import ANY_ORDER
-from ...cpu_kernels.numba_support.shape import Q8_0
+from ...cpu_kernels.numba_support.shape import FLAT_Q8_0, llama_cpp_name
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from ..document.index import Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
 from ..document.kept_state import check_state
 from ..document.mean_values import ClusterMeans
-from ..document.stored_rows import row_format, rows_format
+from ..document.stored_rows import is_format, kv_type_of, row_format, rows_format
 
 
 class ImpossibleError(ValueError):
@@ -69,8 +69,9 @@ def check_fits(index: Index, layers: Sequence[CacheLayer], n_vocab: int) -> None
         _demand(len(index.layers) == len(layers) and int(index.tokens.max()) < n_vocab, "layers or tokens")
         for stored, layer in zip(index.layers, layers, strict=True):
             rows = stored if len(stored.keys) or not stored.streaming else stored.streaming
-            dtype, lengths = rows_format(layer.shape)
-            _demand((rows.keys.dtype, stored.n_kv_head) == (dtype, layer.n_kv_head), "heads")
+            _, lengths = rows_format(layer.shape)
+            own_type = llama_cpp_name(kv_type_of(rows.keys))  # rows of q8_0 may have either format
+            _demand((own_type, stored.n_kv_head) == (llama_cpp_name(layer.kv_type), layer.n_kv_head), "heads")
             _demand((rows.keys.shape[2], rows.values.shape[2], stored.split) == (*lengths, layer.split), "heads")
             _demand(stored.centroids.shape[2] == layer.head_dim, "centroids")
             n_tokens, n_rows = len(index.tokens), stored.keys.shape[1]
@@ -83,7 +84,7 @@ def check_fits(index: Index, layers: Sequence[CacheLayer], n_vocab: int) -> None
 def check_layer(layer: IndexLayer, n_tokens: int) -> None:
     """Check one layer of a document of n_tokens tokens (see `check_index`)."""
     keys, in_order = layer.keys, layer.position != ANY_ORDER
-    _demand(keys.ndim == 3 and keys.dtype in (np.float16, np.uint8, np.uint16), "keys")
+    _demand(keys.ndim == 3 and is_format(keys), "keys")
     n_heads, n_rows = keys.shape[:2]
     _demand(layer.values.ndim == 3 and layer.split >= 0, "values")
     _expect(layer.values, keys.dtype, (n_heads, n_rows, 0 if layer.split else layer.values.shape[2]), "values")
@@ -136,7 +137,7 @@ def _check_streaming(streaming: StreamingRows, layer: IndexLayer, n_tokens: int)
 def _check_means(means: ClusterMeans, layer: IndexLayer) -> None:
     n_heads, n_clusters, head_dim = layer.centroids.shape
     n_coarse = layer.coarse_centroids.shape[1]
-    dtype, length = row_format(layer.value_dim, Q8_0)
+    dtype, length = row_format(layer.value_dim, FLAT_Q8_0)
     _expect(means.mean_values, dtype, (n_heads, n_clusters, length), "mean_values")
     _expect(means.coarse_mean_values, dtype, (n_heads, n_coarse, length), "coarse_mean_values")
     _expect(means.spread, np.float32, (n_heads, head_dim), "spread")

@@ -15,7 +15,7 @@ from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.select_top import SELECTION
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.numba_support.compile import native
-from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Q4_0, Shape
 from octavo.cpu_kernels.rows import columns
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.runtime.cache.tail import chunk_bytes
@@ -29,9 +29,10 @@ def page_bounds(keys):
 
 def read_in_f32(shape, stored):
     """What stored keys stand for, f64, but rotated back in f32, to the last bit as kernels do it."""
-    if shape.kv_type != Q4_0:
+    if not shape.rotated:
         return read_rows(shape, stored)
-    return as_floats(stored.view(np.uint16), split_of(shape)).astype(np.float64)
+    rows = stored.view(np.uint16 if shape.kv_type == Q4_0 else np.int8)
+    return as_floats(rows, split_of(shape)).astype(np.float64)
 
 
 def read_pair_in_f32(shape, keys, values):
@@ -43,11 +44,11 @@ def read_pair_in_f32(shape, keys, values):
 def transposed(shape, stored):
     """Copies of chunks' keys as SparQ stores them, (n_chunks, copy_bytes) uint8; 0xFF where there is no row.
 
-    stored : rows as `store_rows` returns them. Of q8_0 a copy has the scales, f16, and then the columns; of q4_0 it is
-    that of the same keys in q8_0
+    stored : rows as `store_rows` returns them. Of flat q8_0 a copy has the scales, f16, and then the columns; of
+    rotated rows it is that of the same keys in flat q8_0
     """
-    if shape.kv_type == Q4_0 or (shape.kv_type == Q8_0 and shape.latent):  # one scale for the whole key
-        of_bytes = Shape(shape.head_dim, shape.group, Q8_0)
+    if shape.rotated or (shape.kv_type == FLAT_Q8_0 and shape.latent):  # one scale for the whole key
+        of_bytes = Shape(shape.head_dim, shape.group, FLAT_Q8_0)
         elements, scales = _as_bytes(read_in_f32(shape, stored))
         return transposed(of_bytes, np.hstack([elements.astype(np.int8).view(np.uint8), scales.view(np.uint8)]))
     size = columns.element_bytes(shape)
@@ -57,7 +58,7 @@ def transposed(shape, stored):
         rows[: len(stored) - first] = stored[first : first + CHUNK_ROWS]
         elements = rows[:, : shape.head_dim * size].reshape(CHUNK_ROWS, shape.head_dim, size)
         parts = [elements.transpose(1, 0, 2).ravel()]
-        if shape.kv_type == Q8_0:
+        if shape.kv_type == FLAT_Q8_0:
             scales = rows[:, shape.head_dim :].view(np.float32).ravel()
             halves = np.full(CHUNK_ROWS, -1, np.int16).view(np.float16)
             halves[: len(stored) - first] = scales[: len(stored) - first]

@@ -11,7 +11,7 @@ from helpers import oracle
 
 from octavo.cpu_kernels.layout.spans import ALL_HEADS
 from octavo.cpu_kernels.numba_support.machine_features import HAS_AMX
-from octavo.cpu_kernels.numba_support.shape import F16, NIBBLES, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, NIBBLES, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import q4_0, rows
 from octavo.cpu_kernels.rows.tiles import ROWS_AT_ONCE
 
@@ -19,6 +19,7 @@ HEAD_DIMS = [8, 40, 64, 72, 80, 96, 128, 256]
 #: The shape of most tests that are not about shapes, with each type of keys and values. With q4_0 it is that of the
 #: tiny models, whose tests compile the same kernels.
 SHAPE, QUANTISED, ROTATED = Shape(64, 3), Shape(64, 3, Q8_0), Shape(64, 2, Q4_0)
+FLAT = Shape(64, 3, FLAT_Q8_0)
 #: Each type for tests that are not about types: q4_0 for the slow ones, because kernels take seconds to compile.
 EACH = [pytest.param(SHAPE, id="f16"), pytest.param(QUANTISED, id="q8_0")]
 EACH.append(pytest.param(Shape(64, 3, Q4_0), id="q4_0", marks=pytest.mark.slow))
@@ -80,12 +81,14 @@ UNLIKE = [
     Shape(40, 5, F16, 72),
     Shape(192, 4, F16, 128),
     Shape(72, 2, Q8_0, 40),
+    Shape(72, 2, FLAT_Q8_0, 40),
     Shape(64, 3, Q8_0, 96),
     Shape(96, 4, Q4_0, 64),
     Shape(40, 2, Q4_0, 72),
     Shape(96, 17, F16, 64, latent=True),
     Shape(576, 20, F16, 512, latent=True),
     Shape(72, 3, Q8_0, 40, latent=True),
+    Shape(72, 3, FLAT_Q8_0, 40, latent=True),
     Shape(576, 16, Q8_0, 512, latent=True),
     Shape(96, 2, Q4_0, 64, latent=True),
     Shape(320, 33, Q4_0, 256, latent=True),
@@ -187,9 +190,11 @@ def store_rows(shape, floats):
         return before_a_hole(np.ascontiguousarray(floats, np.float16).view(np.uint8))
     if shape.kv_type == Q4_0:
         return before_a_hole(oracle.pack(np.asarray(floats, np.float64), split_of(shape)))
+    if shape.rotated:
+        floats = oracle.rotate(np.asarray(floats, np.float64), split_of(shape))
     floats = np.asarray(floats, np.float32)
     if shape.latent:  # two rows, whose scales come last
-        parts = [store_rows(Shape(p.shape[1], 1, Q8_0), p) for p in np.split(floats, [shape.value_dim], axis=1)]
+        parts = [store_rows(Shape(p.shape[1], 1, FLAT_Q8_0), p) for p in np.split(floats, [shape.value_dim], axis=1)]
         return before_a_hole(np.hstack([*(p[:, :-4] for p in parts), *(p[:, -4:] for p in parts)]))
     finite = np.isfinite(floats).all(axis=1, keepdims=True)
     scales = np.where(
@@ -202,7 +207,7 @@ def store_rows(shape, floats):
 def read_as_stored(shape, stored):
     """As `read_rows`, but rotated as the rows are stored."""
     floats = read_rows(shape, stored)
-    return oracle.rotate(floats, split_of(shape)) if shape.kv_type == Q4_0 else floats
+    return oracle.rotate(floats, split_of(shape)) if shape.rotated else floats
 
 
 def read_rows(shape, stored):
@@ -213,7 +218,8 @@ def read_rows(shape, stored):
         return oracle.rotate(oracle.unpack(stored, shape.head_dim), split_of(shape))
     elements = np.ascontiguousarray(stored[:, : shape.head_dim]).view(np.int8)
     scales = np.ascontiguousarray(stored[:, shape.head_dim :]).view(np.float32).astype(np.float64)
-    return elements * _by_column(shape, scales)
+    floats = elements * _by_column(shape, scales)
+    return oracle.rotate(floats, split_of(shape)) if shape.rotated else floats
 
 
 def _by_column(shape, scales):
@@ -240,6 +246,8 @@ class LoadedQuery:
         scales = self._room.view(np.float32, 2, shape.group, at=size).T
         self.scales = _by_column(shape, scales) if shape.latent else scales[:, :1]
         self.floats = elements * self.scales.astype(np.float64)
+        if shape.rotated:
+            self.floats = oracle.rotate(self.floats, split_of(shape))
 
     def _read_nibble_query(self, shape):
         """Read the elements, which lie as a block's codes do, and rotate them back."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from helpers import oracle
-from helpers.kernel_heads import Head, assert_largest, queries_of, random_head
+from helpers.kernel_heads import Head, assert_largest, queries_of, random_head, read_in_f32
 from helpers.kernel_inputs import (
     EACH,
     QUANTISED,
@@ -11,7 +11,6 @@ from helpers.kernel_inputs import (
     THREADS,
     halves,
     normal,
-    read_rows,
     rows_with_scores,
     shapes,
     store_rows,
@@ -82,7 +81,7 @@ class Pages:
 def test_bounds_are_the_least_and_the_largest_of_their_page(shape):
     rng = np.random.default_rng(0)
     keys = store_rows(shape, normal(rng, 40, shape.head_dim))
-    pages, floats = Pages(shape, keys), read_rows(shape, keys).astype(np.float32)
+    pages, floats = Pages(shape, keys), read_in_f32(shape, keys).astype(np.float32)
     for row in range(40):
         pages.append(row)
         n_pages = row // PAGE_ROWS + 1

@@ -182,7 +182,7 @@ def test_a_batch_attends_to_the_blocks_that_its_groups_chose(n_threads):
 @pytest.mark.parametrize("covers", [0.3, 0.9, 0.99])
 def test_the_blocks_of_either_half_of_a_sample_hold_the_share_of_the_other(shape, covers, softcap):
     """Check that the blocks suffice, that the largest are taken, and that fewer would not do."""
-    uncertain = 1 if shape == SHAPE and shape.on_amx else 20  # else not all rounding is expected
+    uncertain = 1 if shape == SHAPE and shape.on_amx else 32  # else not all rounding is expected: 8 bits of each factor
     batch = Batch(shape, N_ROWS, 150, covers, softcap)
     assert relative_error(batch.run(), batch.expected()) < uncertain * ROUGH
     for h in range(N_KV_HEAD):

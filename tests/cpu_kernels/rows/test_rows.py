@@ -1,11 +1,14 @@
 """Test stored rows in both formats: the two sums over them that attention is made of, and quantisation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import oracle
 from helpers.kernel_inputs import (
     EACH,
     FEW,
+    FLAT,
     QUANTISED,
     ROTATED,
     SHAPE,
@@ -28,10 +31,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Q8_0, Shape
 from octavo.cpu_kernels.rows import q8_0, rows
 
 SHAPES = shapes(FEW)
+FLAT_SHAPES = [Shape(head_dim, group, FLAT_Q8_0) for head_dim, group in ((8, 16), (40, 1), (64, 3), (72, 8), (256, 5))]
 
 
 def dot(shape, loaded, keys, n_rows, stride):
@@ -95,7 +99,7 @@ def test_dot_of_any_rows(shape, n_rows, spread, seed):
     assert_scores(dot_listed(shape, loaded, keys, np.arange(n_rows)), *expected)
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.values[0].kv_type == Q8_0])
+@pytest.mark.parametrize("shape", FLAT_SHAPES)
 @pytest.mark.parametrize("signs", ["++", "+-", "-+", "--"])
 def test_largest_integers_do_not_overflow(shape, signs):
     """All elements of a row are +-127, which makes the sums of products as large as possible."""
@@ -109,7 +113,7 @@ def test_largest_integers_do_not_overflow(shape, signs):
 
 @pytest.mark.parametrize("column", range(72))
 def test_every_column_of_a_quantised_row_counts(column):
-    shape = Shape(72, 8, Q8_0)  # blocks of several lengths
+    shape = Shape(72, 8, FLAT_Q8_0)  # blocks of several lengths
     query = np.zeros((8, 72), np.float32)
     query[:, column] = np.arange(-4, 4)
     key = np.zeros((9, 72))
@@ -121,7 +125,7 @@ def test_every_column_of_a_quantised_row_counts(column):
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), outlier=st.sampled_from([1.0, 10.0, 1000.0]))
 def test_quantisation_costs_a_score_no_more_than_half_a_scale_of_each_factor(seed, outlier):
-    rng, shape = np.random.default_rng(seed), QUANTISED
+    rng, shape = np.random.default_rng(seed), FLAT
     query, keys = normal(rng, 3, 64), halves(rng, 30, 64).astype(np.float64)
     query[:, rng.integers(64)] *= outlier
     keys[:, rng.integers(64)] *= outlier
@@ -164,7 +168,7 @@ def test_add_weighted_adds_to_what_is_there(shape):
     rng = np.random.default_rng(4)
     pair = store_pair(shape, normal(rng, 40, shape.head_dim), normal(rng, 40, shape.value_dim))
     values, floats = pair[1], read_pair(shape, *pair)[1]
-    as_stored = oracle.rotate(floats) if shape.kv_type == Q4_0 else floats
+    as_stored = oracle.rotate(floats) if shape.rotated else floats
     for n_rows in (0, 1, 7, 8, 9, 33):
         numbers, stride = rng.integers(0, 40, n_rows), n_rows + 3
         weights, before = normal(rng, shape.group, stride), normal(rng, shape.group, shape.value_dim)
@@ -202,7 +206,7 @@ def test_a_widened_row_equals_the_stored_one(shape):
         room = Room(4 * floats.shape[1])
         widen(shape, address(stored), room.address)
         room.check()
-        atol = 1e-6 if shape.kv_type == Q4_0 else 0
+        atol = 1e-6 if shape.rotated else 0
         np.testing.assert_allclose(room.floats(), floats[0].astype(np.float32), rtol=0, atol=atol)
 
 
@@ -253,7 +257,7 @@ def assert_quantised(floats, elements, scale):
         assert (elements[peaks] == 127 * np.sign(floats[peaks])).all()
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.values[0].kv_type == Q8_0])
+@pytest.mark.parametrize("shape", FLAT_SHAPES)
 def test_quantised_rows_are_within_half_a_scale(shape):
     rng = np.random.default_rng(7)
     for spread in (1e-3, 1.0, 1e4):
@@ -266,7 +270,7 @@ def test_quantised_rows_are_within_half_a_scale(shape):
 @settings(max_examples=100, deadline=None)
 @given(arrays(np.float32, 64, elements=st.floats(allow_nan=False, allow_infinity=False, width=32)))
 def test_any_finite_floats_are_quantised(floats):
-    elements, scale = quantise(QUANTISED, floats)
+    elements, scale = quantise(FLAT, floats)
     if np.abs(floats).max() > 1e-36 or (floats == 0).all():
         assert_quantised(floats, elements, scale)
     else:  # too small for 127 / largest: the result must be small, too
@@ -277,10 +281,10 @@ def test_any_finite_floats_are_quantised(floats):
 @settings(max_examples=100, deadline=None)
 @given(arrays(np.float16, 64, elements=st.floats(allow_nan=False, allow_infinity=False, width=16)))
 def test_any_finite_halves_are_quantised(halves):
-    assert_quantised(halves, *quantise_halves(QUANTISED, halves))
+    assert_quantised(halves, *quantise_halves(FLAT, halves))
 
 
-@pytest.mark.parametrize("shape", [Shape(8, 16, Q8_0), QUANTISED], ids=str)
+@pytest.mark.parametrize("shape", [Shape(8, 16, FLAT_Q8_0), FLAT], ids=str)
 def test_a_row_of_zeros_is_one_of_zeros(shape):
     for zero in (0.0, -0.0):
         elements, scale = quantise(shape, np.full(shape.head_dim, zero, np.float32))
@@ -293,14 +297,43 @@ def test_a_row_of_zeros_is_one_of_zeros(shape):
 def test_an_element_that_is_not_finite_makes_the_scale_nan(value, column):
     floats = normal(np.random.default_rng(8), 64)
     floats[column] = value
-    assert np.isnan(quantise(QUANTISED, floats)[1])
+    assert np.isnan(quantise(FLAT, floats)[1])
     assert np.isnan(quantise_halves(QUANTISED, floats.astype(np.float16))[1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), outlier=st.sampled_from([1.0, 30.0, 300.0]), head_dim=st.sampled_from([64, 128]))
+def test_one_large_element_costs_the_others_little(seed, outlier, head_dim):
+    """Rotation spreads it over the row: its share of each element is the root of head_dim smaller, and so is the step.
+
+    Without rotation the step would be the outlier / 127, whatever the length of the row.
+    """
+    rng, shape = np.random.default_rng(seed), Shape(head_dim, 2, Q8_0)
+    keys = normal(rng, 20, head_dim).astype(np.float64)
+    keys[:, rng.integers(head_dim)] = outlier
+    error = np.abs(oracle.rotate(read_rows(shape, store_rows(shape, keys)) - keys))
+    largest = outlier / head_dim**0.5 + np.abs(oracle.rotate(np.where(keys == outlier, 0, keys))).max()
+    assert error.max() <= 0.501 * largest / 127
+
+
+def test_the_two_formats_of_q8_0_convert_into_each_other():
+    rng = np.random.default_rng(10)
+    for shape in (Shape(64, 1, Q8_0), Shape(72, 1, Q8_0), Shape(72, 1, Q8_0, 40, latent=True)):
+        floats, flat = normal(rng, 7, shape.head_dim), replace(shape, kv_type=FLAT_Q8_0)
+        for source, target in ((shape, flat), (flat, shape)):
+            stored, room = store_rows(source, floats), Room(7 * target.row_bytes)
+            rows.convert_rows(source, address(stored), 7, target, room.address)
+            room.check()
+            kept = read_rows(source, stored)
+            expected = read_rows(target, store_rows(target, kept))
+            one_step = np.abs(read_rows(target, store_rows(target, kept)) - kept).max() * 2
+            np.testing.assert_allclose(read_rows(target, room.bytes.reshape(7, -1)), expected, atol=one_step)
 
 
 def test_load_query_keeps_a_query_of_f16_keys_and_quantises_one_of_q8_0_keys_by_head():
     rng = np.random.default_rng(9)
     query = normal(rng, 3, 64) * np.float32([[1], [1e-3], [1e3]])
     assert rows.query_bytes(SHAPE) == 0
-    loaded = LoadedQuery(QUANTISED, query)
+    loaded = LoadedQuery(FLAT, query)
     np.testing.assert_allclose(loaded.scales[:, 0], np.abs(query).max(axis=1) / 127, rtol=1e-6)
     assert (np.abs(loaded.floats - query) <= loaded.scales * 0.5001).all()

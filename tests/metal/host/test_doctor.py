@@ -9,14 +9,14 @@ from click.testing import CliRunner
 
 from octavo.cli import main as cli_main
 from octavo.cli.doctor import head_dim
-from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Q8_0, Shape
 from octavo.evaluation import doctor
 from octavo.evaluation.device_layer import largest_error
 from octavo.metal import gpu
 from octavo.progress import Silent
 
-HALVES, BYTES = Shape(64, 3), Shape(64, 3, Q8_0)
-UNLIKE = Shape(96, 3, F16, 64), Shape(96, 3, F16, 64, latent=True), Shape(96, 3, Q8_0, 64, latent=True)
+HALVES, BYTES = Shape(64, 3), Shape(64, 3, FLAT_Q8_0)
+UNLIKE = Shape(96, 3, F16, 64), Shape(96, 3, F16, 64, latent=True), Shape(96, 3, FLAT_Q8_0, 64, latent=True)
 EXAMINATION = doctor.Examination(
     (HALVES, BYTES), (HALVES, BYTES), (HALVES,), n_kv_head=1, n_rows=256, bandwidth_bytes=1 << 16
 )

@@ -11,7 +11,7 @@ from helpers import fake_metal
 import octavo
 from octavo import OctavoError
 from octavo.convert.plan.heads import streaming
-from octavo.cpu_kernels.numba_support.shape import Shape
+from octavo.cpu_kernels.numba_support.shape import FLAT_Q8_0, Shape
 from octavo.metal import gpu
 from octavo.metal import shared_memory as memory
 from octavo.metal.shader_library import HELPERS, KERNELS, THREADS, library, source
@@ -88,7 +88,7 @@ def test_a_shape_is_compiled_once_from_the_text_of_all_files(tiny_model, metal):
     assert first == source(Shape(64, 2))
     sizes = {"HEAD_DIM": 64, "VALUE_DIM": 64, "GROUP": 2, "HEADS": 2, "TILE": 32, "LATENT": 0, "QUANTISED": 0}
     assert first.startswith("".join(f"#define {name} {value}\n" for name, value in sizes.items()))
-    assert "#define QUANTISED 1\n" in source(Shape(64, 2, "q8_0"))
+    assert "#define QUANTISED 1\n" in source(Shape(64, 2, FLAT_Q8_0))
     assert [first.count(f"kernel void {name}(") for name in THREADS] == [1] * len(THREADS)
     assert len((*HELPERS, *KERNELS)) == 6
 

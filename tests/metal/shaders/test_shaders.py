@@ -10,7 +10,7 @@ from metal_simulator import simulator
 
 from octavo.cpu_kernels.methods import dense, quest, sparq
 from octavo.cpu_kernels.methods.sparq import moments_bytes
-from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Shape
 from octavo.cpu_kernels.rows.columns import element_bytes, scale_bytes
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.sampled
 simulator.require()
 
 HEAD_DIMS = (64, 80, 96, 128, 256)
-SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in HEAD_DIMS for kv_type in (F16, Q8_0)]
-SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 1, Q8_0), Shape(128, 8)]
-SHAPES += [Shape(40, 5, F16, 72), Shape(192, 4, F16, 128), Shape(72, 2, Q8_0, 40), Shape(64, 3, Q8_0, 96)]
-SHAPES += [Shape(512, 8), Shape(512, 5, Q8_0), Shape(264, 1, F16, 576), Shape(64, 17)]
-SHAPES += [Shape(96, 17, F16, 64, latent=True), Shape(72, 3, Q8_0, 40, latent=True)]
-SHAPES += [Shape(576, 20, F16, 512, latent=True), Shape(576, 16, Q8_0, 512, latent=True)]
+SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in HEAD_DIMS for kv_type in (F16, FLAT_Q8_0)]
+SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 1, FLAT_Q8_0), Shape(128, 8)]
+SHAPES += [Shape(40, 5, F16, 72), Shape(192, 4, F16, 128), Shape(72, 2, FLAT_Q8_0, 40), Shape(64, 3, FLAT_Q8_0, 96)]
+SHAPES += [Shape(512, 8), Shape(512, 5, FLAT_Q8_0), Shape(264, 1, F16, 576), Shape(64, 17)]
+SHAPES += [Shape(96, 17, F16, 64, latent=True), Shape(72, 3, FLAT_Q8_0, 40, latent=True)]
+SHAPES += [Shape(576, 20, F16, 512, latent=True), Shape(576, 16, FLAT_Q8_0, 512, latent=True)]
 MANY_HEADS = pytest.param(Shape(576, 128, F16, 512, latent=True), marks=pytest.mark.slow)
-SMALL = [pytest.param(Shape(64, 3), id="f16"), pytest.param(Shape(64, 3, Q8_0), id="q8_0")]
+SMALL = [pytest.param(Shape(64, 3), id="f16"), pytest.param(Shape(64, 3, FLAT_Q8_0), id="q8_0")]
 SCHEDULES = (0, 1, 2, 3)
 SAME = 3e-5
 N_ROWS = (1, 31, 33, 700)
@@ -92,7 +92,7 @@ def test_append_is_what_the_cpu_stores(shape, n_old, n_new):
                 assert np.array_equal(actual, stored), name
 
 
-@pytest.mark.parametrize("shape", [Shape(64, 3, Q8_0), Shape(72, 3, Q8_0, 40, latent=True)], ids=str)
+@pytest.mark.parametrize("shape", [Shape(64, 3, FLAT_Q8_0), Shape(72, 3, FLAT_Q8_0, 40, latent=True)], ids=str)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_rows_that_are_not_finite_are_nan_as_on_the_cpu(shape, bad):
     """Of a latent key only the part that is not finite. SparQ's copy of it has one scale."""

@@ -270,7 +270,7 @@ def test_the_type_of_an_array_says_how_its_rows_are_stored():
     assert [rows.shape for rows in shapes[Q8_0]] == [(2, 5, 68), (3, 5, 12), (1, 5, 84)]
     assert [rows.shape for rows in shapes[Q4_0]] == [(2, 5, 18), (3, 5, 3), (1, 5, 23)]
     assert {rows.dtype for rows in shapes[F16]} == {np.dtype(np.float16)}
-    assert {rows.dtype for rows in shapes[Q8_0]} == {np.dtype(np.uint8)}
+    assert {rows.dtype for rows in shapes[Q8_0]} == {np.dtype(np.int8)}
     assert {rows.dtype for rows in shapes[Q4_0]} == {np.dtype(np.uint16)}
     assert [kv_type_of(shapes[kv_type][0]) for kv_type in shapes] == [F16, Q8_0, Q4_0]
 

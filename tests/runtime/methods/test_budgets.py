@@ -155,6 +155,8 @@ SELECTING = [
 @pytest.mark.parametrize(("head_dim", "kv_type"), TYPES)
 @pytest.mark.parametrize("attention", SELECTING)
 def test_a_step_reads_the_budget(attention, head_dim, kv_type):
+    if "layout=one" in attention and kv_type != F16:
+        pytest.skip("rotated rows have no components")
     for depth in DEPTHS:
         for budget in BUDGETS:
             model = Model(attention, budget, head_dim, kv_type, depth)

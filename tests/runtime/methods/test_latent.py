@@ -125,6 +125,7 @@ def test_a_saved_state_is_put_back(llama):
     np.testing.assert_allclose(llama.logits(), expected, atol=1e-4)
 
 
-def test_components_are_not_read_from_rows_with_two_scales(model):
-    with pytest.raises(OctavoError, match="this model's keys have two scales in q8_0: use sparq:layout=two, or"):
-        new_llama(model, attention="sparq:layout=one", **types_of(Q8_0))
+@pytest.mark.parametrize("kv_type", [Q8_0, Q4_0])
+def test_components_are_not_read_from_rotated_rows(model, kv_type):
+    with pytest.raises(OctavoError, match=f"keys of {kv_type} are rotated: use sparq:layout=two, or"):
+        new_llama(model, attention="sparq:layout=one", **types_of(kv_type))
