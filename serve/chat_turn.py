@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ..ask.answer.notices import notices_of_changed, notices_of_unfounded, notices_of_whole, unfounded
+from ..ask.answer.notices import notices_of_unfounded, notices_of_whole, unfounded
 from ..ask.context.answer_context import Context
 from ..library.question_words import asks_about_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
@@ -199,9 +199,7 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
                     missing = await asyncio.to_thread(_unfounded, server, turn, request.context, written)
                     about_whole = asks_about_whole(questions_of(turn.messages)[0])
                     of_whole = notices_of_whole(about_whole, request.context.share.share)
-                    changed = await asyncio.to_thread(notices_of_changed, request.context.documents)
-                    more = {**notices_of_unfounded(missing), **changed, **of_whole}
-                    event = replace(event, notices={**event.notices, **more})
+                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing), **of_whole})
                 yield Finished(reason, event)
 
 
