@@ -142,7 +142,7 @@ class Profile(Index):
         path = self.killed.plan_path
         if path.exists():
             plan, expected = (json.loads(library.plan_path.read_text()) for library in (self.killed, self.alone))
-            demand(_timeless(plan) == _timeless(expected), "the plan is not that of an undisturbed profile")
+            demand(_timeless(plan) == _timeless(expected), "the plan is not an undisturbed profile's")
             path.unlink()
             self.n_whole += 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .fitting import columns_of, wrapped
-from .render import ThoughtPrinter, notice, print_json, signs_of_life, stream
+from .render import ThoughtPrinter, as_json, notice, print_json, signs_of_life, stream
 from .sampling import SHOW
 
 if TYPE_CHECKING:
@@ -231,4 +230,4 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
 
 def print_line(value: dict[str, Any]) -> None:
     """Print an object as one line of JSON."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    click.echo(as_json(value))

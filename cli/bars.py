@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from ..progress import clock, compiling
+from .fitting import plain
 
 
 class _TaskColumn(TextColumn):
@@ -41,5 +42,5 @@ def spinner(task: str) -> Progress:
     """Return a sign of life for a task of unknown length. It leaves nothing behind."""
     columns = SpinnerColumn(), _TaskColumn("{task.description} ...", markup=False)
     spinning = Progress(*columns, console=Console(stderr=True, highlight=False), refresh_per_second=8, transient=True)
-    spinning.add_task(task, total=None)
+    spinning.add_task(plain(task), total=None)
     return spinning

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
+from .fitting import plain
 from .library import of_a_model
 from .open_conversation import chats_of, named_chat
 from .render import notice, print_json, size
@@ -40,7 +41,7 @@ def chats(
     elif output == "json":
         print_json([_described(chat) for chat in chosen or found])
     elif chosen:
-        click.echo("\n\n".join(map(_as_text, chosen)))
+        click.echo(plain("\n\n".join(map(_as_text, chosen))))
     elif found:
         _show(found)
     else:

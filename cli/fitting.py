@@ -8,6 +8,14 @@ from typing import TextIO
 
 _ELLIPSIS = "…"
 
+#: What becomes of the control characters of texts and names, which a terminal would obey.
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\f"} | {ord("\r"): ""}
+
+
+def plain(text: str) -> str:
+    """Return a text in which control characters are visible, without carriage returns."""
+    return text.translate(_CONTROLS)
+
 
 def columns_of(stream: TextIO) -> int | None:
     """Return the columns of the terminal that a stream writes to; None if it is not a terminal."""
@@ -24,10 +32,10 @@ def columns_of(stream: TextIO) -> int | None:
 def wrapped(text: str, width: int | None, indent: str = "") -> str:
     """Break a text between words; words that are wider stay whole. `indent` precedes all lines but the first.
 
-    With None as its width, it stays as it is.
+    With None as its width, it stays as it is, but for control characters.
     """
     if width is None:
-        return text
+        return plain(text)
     wrapper = Wrapper(max(width, 1), indent, is_markdown=False)
     return wrapper.add(text) + wrapper.rest()
 
@@ -36,6 +44,7 @@ def shortened(text: str, width: int) -> str:
     """Put an ellipsis in place of the middle of a text that has more columns: the ends of names tell them apart."""
     from rich.cells import cell_len, set_cell_size
 
+    text = plain(text)
     if cell_len(text) <= width:
         return text
     n_after = (width - 1) // 2
@@ -61,7 +70,7 @@ class Wrapper:
     def add(self, piece: str) -> str:
         """Return the text that is ready to print; the last word waits until it is whole."""
         shown = ""
-        for character in piece:
+        for character in plain(piece):
             if character == "\n":
                 shown += self._take_word() + "\n"
                 self._in_code ^= self._line.lstrip().startswith("```")

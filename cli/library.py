@@ -14,6 +14,7 @@ import click
 
 from ..errors import shown, spoken
 from . import options
+from .fitting import plain
 from .option_types import Age, Size
 from .render import notice, print_json, size
 from .table import table
@@ -285,7 +286,7 @@ def verify_indexes(names: tuple[str, ...], output: str, model: Path | None, inde
         print_json(rows)
     else:
         for row in damaged:
-            click.echo(row["damage"])
+            click.echo(plain(str(row["damage"])))
         count = f"{len(chosen):,} {'index' if len(chosen) == 1 else 'indexes'}"
         notice(f"Compared {count}, {size(n_bytes)}, in {seconds:.1f} s: {len(damaged) or 'none'} damaged.")
         if damaged:

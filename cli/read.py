@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from ..settings import Extraction
 from . import options
+from .fitting import columns_of, plain
 from .render import TaskProgress, notice, print_json, resumable
 
 
@@ -31,4 +34,5 @@ def read(document: str, output: str, extraction: Extraction) -> None:
         places = [place._asdict() for place in found.places]
         print_json({"document": found.name, "text": found.text, "places": places, "notices": found.notices})
         return
-    click.echo(marked_text(found), nl=False)
+    text = marked_text(found)
+    click.echo(text if columns_of(sys.stdout) is None else plain(text), nl=False)

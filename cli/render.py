@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,7 @@ import click
 
 from ..errors import shown, spoken, well_formed
 from ..progress import clock, compiled_for
-from .fitting import Wrapper, columns_of, shortened, wrapped
+from .fitting import Wrapper, columns_of, plain, shortened, wrapped
 
 #: Seconds between lines about a task, without a terminal for a bar.
 SECONDS_BETWEEN_LINES = 10
@@ -25,6 +26,9 @@ NAMES_SHARE, WITH_SPEED = 3, 76
 
 #: The bars that are drawn now. What is printed meanwhile stands above them.
 _drawn: list[Any] = []
+
+#: Control characters that JSON allows in strings.
+_LATE_CONTROLS = re.compile("[\x7f-\x9f]")
 
 #: Whether only answers, results and errors are printed.
 _is_quiet = False
@@ -99,8 +103,15 @@ def spinning(task: str) -> Iterator[Any]:
 
 def print_json(value: Any) -> None:
     """Print a result as JSON. Names that are not UTF-8 make it ASCII, so that Python reads them as they are."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    click.echo(text if well_formed(text) == text else json.dumps(value, indent=2))
+    click.echo(as_json(value, indent=2))
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, in which a terminal finds no control characters: JSON itself escapes only some."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if well_formed(text) != text:
+        return json.dumps(value, indent=indent)
+    return _LATE_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def stream(pieces: Iterable[str]) -> None:
@@ -110,7 +121,7 @@ def stream(pieces: Iterable[str]) -> None:
     last = ""
     try:
         for piece in pieces:
-            shown = wrapper.add(piece) if wrapper else piece
+            shown = wrapper.add(piece) if wrapper else plain(piece)
             last = shown or last
             click.echo(shown, nl=False)
     finally:
@@ -132,7 +143,7 @@ class ThoughtPrinter:
     def add(self, text: str) -> None:
         """Print a piece of a thought."""
         self._began |= bool(text)
-        self._print(self._wrapper.add(text) if self._wrapper else text)
+        self._print(self._wrapper.add(text) if self._wrapper else plain(text))
 
     def end(self) -> None:
         """End the thought with a blank line, if there was one."""

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import click
 
-from .fitting import columns_of, shortened, wrapped
+from .fitting import columns_of, plain, shortened, wrapped
 
 #: Blanks between columns; the fewest columns of a cell that is shortened or folded, and those that it should have.
 _GAP, _LEAST, _GOOD = 2, 14, 24
@@ -38,6 +38,7 @@ def table(
         Headings of the columns whose cells may take several lines.
     """
     width, shown = columns_of(sys.stdout), list(range(len(names)))
+    rows = [[plain(cell) for cell in cells] for cells in rows]
     widths = [max(map(_width, cells)) for cells in zip(names, *rows, strict=True)]
     if width is not None:
         flexible = [i for i in shown if names[i] in short or names[i] in folded]

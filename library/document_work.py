@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..documents.document import Document, Place
 from ..documents.pdf.pdf_picture import draw_page
-from ..errors import OctavoError
+from ..errors import NoRoom, OctavoError
+from ..progress import Progress, Silent
 from ..settings import Extraction
-from ..workers.work import Message, Sender, Work
+from ..workers.work import Message, Sender, Work, name_of, receive
+from ..workers.work_limits import WorkLimits
+from ..workers.worker_process import Died, WorkerProcess
 from .source_text import SourceFile
 from .text_store import TextStore
+
+#: Seconds of computing for a page.
+_SECONDS_OF_PAGE = 20.0
 
 
 class KeepText(Work):
@@ -25,6 +34,10 @@ class KeepText(Work):
     def do(self, message: Message) -> Message:
         """Return the number of the text, as `number` (see `Work.do`)."""
         return {"number": self._store.add(SourceFile(message["path"], self._extraction).extract()).number}
+
+    def limits(self, message: Message) -> WorkLimits:
+        """Return the limits of a text (see `Work.limits`)."""
+        return WorkLimits.of_file(message["path"])
 
     def close(self) -> None:
         """Close the store."""
@@ -45,5 +58,48 @@ class DrawPages(Work):
         picture = draw_page(content, message["page"], message["quote"])
         return {"png": base64.b64encode(picture.png).decode(), "top": picture.top}
 
+    def limits(self, message: Message) -> WorkLimits:
+        """Return the limits of a page, for which someone waits (see `Work.limits`)."""
+        return WorkLimits.of_file(message["path"])._replace(seconds=_SECONDS_OF_PAGE)
+
     def close(self) -> None:
         """Do nothing: no file stays open."""
+
+
+class ExtractText(Work):
+    """Extract texts; the settings are an extraction's, and a message has the path of a document, `path`."""
+
+    def do(self, message: Message) -> Message:
+        """Return the fields of the document (see `Work.do`)."""
+        return asdict(SourceFile(message["path"], Extraction(**self.settings)).extract(self.sender))
+
+    def limits(self, message: Message) -> WorkLimits:
+        """Return the limits of a text (see `Work.limits`)."""
+        return WorkLimits.of_file(message["path"])
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+
+@dataclass(frozen=True)
+class GuardedFile(SourceFile):
+    """A file whose text a process of its own extracts, within limits."""
+
+    def extract(self, progress: Progress | None = None) -> Document:
+        """Extract the text. Raise OctavoError if that fails, or takes too long or too much memory."""
+        process, to = WorkerProcess(name_of(ExtractText), vars(self.extraction)), progress or Silent()
+        try:
+            result = process.do({"path": os.fspath(self.path)}, lambda message: receive(message, to, to.notice))
+        except Died as problem:
+            raise OctavoError(f"{self.name} cannot be read: the process that reads it ended with {problem}.") from None
+        finally:
+            process.end()
+        if "error" in result:
+            raise (NoRoom if result.get("may_succeed") else OctavoError)(str(result["error"]))
+        return document_of_fields(result["result"])
+
+
+def document_of_fields(fields: dict[str, Any]) -> Document:
+    """Return the document with these fields, which were sent in JSON."""
+    places = tuple(Place(*place) for place in fields["places"])
+    return Document(**{**fields, "places": places, "notices": tuple(fields["notices"])})

@@ -50,7 +50,7 @@ def state_of_version(version: FileVersion) -> str:
         same = version.content and now.n_bytes == version.n_bytes and _content(now) == version.content
     except (FileNotFoundError, NotADirectoryError):
         return GONE
-    except OSError:
+    except (OctavoError, OSError):  # nothing says that it is the same
         return CHANGED
     return SAME if same else CHANGED
 

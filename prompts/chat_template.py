@@ -20,7 +20,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from jinja2 import nodes
+from jinja2 import nodes, pass_context
 from llama_cpp import _internals as internals
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
@@ -51,6 +51,9 @@ EPOCH = datetime(2000, 1, 1)
 
 #: The time that templates receive; None for the present one.
 _TIME: ContextVar[datetime | None] = ContextVar("_TIME", default=None)
+
+#: Random numbers for templates that choose; None for any.
+_RANDOM: ContextVar[random.Random | None] = ContextVar("_RANDOM", default=None)
 
 #: The variable with words for a template to find after the last question, such as "/no_think".
 LAST_WORDS = "octavo_last_words"
@@ -171,6 +174,7 @@ class ChatTemplate:
         # the strings that the template compares, looks for, or takes fields by
         self._strings = constants | {node.attr for node in tree.find_all(nodes.Getattr)}
         self._thoughts = next((name for name in _THOUGHTS if name in self._strings), _THOUGHTS[0])
+        self._formatter._environment.environment.filters["random"] = _chosen
         self._words: set[str] | None = None
         self._parts_at = lru_cache(maxsize=4096)(self._parts)
 
@@ -374,13 +378,18 @@ def _strftime(form: str) -> str:
 @contextmanager
 def _at(time: datetime) -> Iterator[None]:
     """Give templates another time, and the same random numbers."""
-    token, state = _TIME.set(time), random.getstate()
-    random.seed(0)
+    token, numbers = _TIME.set(time), _RANDOM.set(random.Random(0))
     try:
         yield
     finally:
-        random.setstate(state)
+        _RANDOM.reset(numbers)
         _TIME.reset(token)
+
+
+@pass_context
+def _chosen(context: Any, values: Sequence[Any]) -> Any:
+    """Return a random one of some values, as Jinja's filter does, but not by numbers that other threads share."""
+    return (_RANDOM.get() or random).choice(values)
 
 
 def _texts(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ..ask.answer.notices import notices_of_changed, notices_of_unfounded, notices_of_whole, unfounded
+from ..ask.answer.notices import notices_of_unfounded, notices_of_whole, unfounded
 from ..ask.context.answer_context import Context
 from ..library.question_words import asks_about_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
@@ -111,13 +111,14 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     generation = turn.generation.settled(bool(turn.documents))
     thinking = Thinking(server.thoughts, generation.sampling.think, generation.sampling.think_budget)
     options = {**thinking.options, **turn.options}
-    context = None
-    if turn.documents:
-        context = await server.finder.open(turn.documents, turn.reads, *questions_of(turn.messages), report=report)
     n_characters = sum(len(str(message["content"])) for message in turn.messages) + len(json.dumps(tools))
     server.engine.limits.check_length(n_characters)
     prompt = server.engine.llama.prompt(bool(turn.documents), options=options)
     tokens = await server.tokenized(partial(prompt.tokens, turn.messages, tools), n_characters)
+    context = None
+    if turn.documents:
+        server.engine.limits.check(max(len(tokens), 1))  # before documents are searched for it
+        context = await server.finder.open(turn.documents, turn.reads, *questions_of(turn.messages), report=report)
     stage, begun = Stage.ANSWER, turn.messages[-1]
     if server.thoughts is not None and not (begun["role"] == "assistant" and begun["content"]):
         llama, n_context = server.engine.llama, 0 if context is None else len(context.index.tokens)
@@ -198,9 +199,7 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
                     missing = await asyncio.to_thread(_unfounded, server, turn, request.context, written)
                     about_whole = asks_about_whole(questions_of(turn.messages)[0])
                     of_whole = notices_of_whole(about_whole, request.context.share.share)
-                    changed = await asyncio.to_thread(notices_of_changed, request.context.documents)
-                    more = {**notices_of_unfounded(missing), **changed, **of_whole}
-                    event = replace(event, notices={**event.notices, **more})
+                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing), **of_whole})
                 yield Finished(reason, event)
 
 

@@ -40,6 +40,7 @@ async def raw_request(server: Server, turn: ChatTurn, prompt: RawPrompt) -> Requ
     tokens = await server.tokenized(partial(_tokens, server, prompt, not turn.documents, n_characters), n_characters)
     context = None
     if turn.documents:
+        server.engine.limits.check(max(len(tokens), 1))
         question = server.engine.llama.detokenize(tokens).decode(errors="replace")
         context = await server.finder.open(turn.documents, turn.reads, question)
     generation = turn.generation.settled(context is not None)

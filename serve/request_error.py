@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from ..errors import OctavoError, PromptError
+
+#: The folders of an absolute path.
+_FOLDERS = re.compile(r"(?<![\w/.])(?:~|[A-Z]:)?[/\\](?:[^/\\\n:;,\"']++[/\\])++")
 
 
 class RequestError(OctavoError):
@@ -43,4 +48,9 @@ def refusal_of(problem: BaseException) -> RequestError:
         return problem
     if isinstance(problem, PromptError):
         return RequestError(str(problem), param=problem.param)
-    return RequestError(str(problem), 500)
+    return RequestError(without_folders(str(problem)), 500)
+
+
+def without_folders(sentence: str) -> str:
+    """Return a sentence without the folders of the files that it names: clients need not know them."""
+    return _FOLDERS.sub("", sentence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -12,10 +12,13 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import OctavoError
+from .http.requests import aside, json_of
 from .http.security import is_open
 from .request_error import RequestError, refusal_of
 from .server_pool import ServerPool
 from .services import SERVER
+
+_log = logging.getLogger(__name__)
 
 #: The beginning of a document's path.
 _FILES = "/v1/files/"
@@ -72,7 +75,10 @@ class ChosenModel:
                     asked, receive = await _asked(scope, receive)
                     asked = asked or next(iter(self._pool.holding(_document_in(scope["path"]))), None)
                 server = await stack.enter_async_context(self._pool.use(asked))
-            except OctavoError as problem:
+            except Exception as problem:
+                if not isinstance(problem, OctavoError):
+                    _log.exception("A model could not be used.")
+                    problem = OctavoError(f"The server failed: {type(problem).__name__}. Its log says more.")
                 error = refusal_of(problem)
                 await self._refuse(scope["path"], error)(scope, receive, send)
                 return
@@ -99,14 +105,14 @@ async def _asked(scope: Scope, receive: Receive) -> tuple[str | None, Receive]:
     async def again() -> Message:
         return next(coming, None) or await receive()
 
-    return _model_in(body), again
+    return await aside(len(body), lambda: _model_in(body)), again
 
 
 def _model_in(body: bytes) -> str | None:
     if b'"model"' not in body:
         return None
     try:
-        named = json.loads(body)["model"]
-    except (ValueError, TypeError, KeyError, RecursionError):  # the handler names the fault
+        named = json_of(body)["model"]
+    except (OctavoError, ValueError, TypeError, KeyError, RecursionError):  # the handler names the fault
         return None
     return named if isinstance(named, str) and named else None

@@ -14,6 +14,7 @@ from ..errors import OctavoError
 from ..prompts.call_form import CallForm, control_texts, forms_of
 from ..prompts.thought_form import Thoughts
 from .engine.grammar import Grammars
+from .library.file_workers import FileWorkers
 from .request_error import RequestError
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ SERVER = "octavo.server"
 
 #: Fewest characters of a text that is tokenized beside the event loop: these take some 30 ms; and most such at once.
 _SHORT, _AT_ONCE = 20_000, 2
+
+#: Most pages that are drawn at once.
+_DRAWN_AT_ONCE = 2
 
 _Result = TypeVar("_Result")
 
@@ -85,6 +89,11 @@ class Server:
     def grammars(self) -> Grammars:
         """Return the maker of answers' grammars."""
         return Grammars(self.engine.llama)
+
+    @cached_property
+    def pictures(self) -> FileWorkers:
+        """Return the processes that draw pages of documents."""
+        return FileWorkers({}, _DRAWN_AT_ONCE)
 
     async def tokenized(self, work: Callable[[], _Result], n_characters: int) -> _Result:
         """Return the result of work that tokenizes a text, or parses it: beside the event loop, if the text is long.

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from ..errors import OctavoError
 from ..progress import Progress
+from .work_limits import WorkLimits
 
 #: A message between the two processes, in JSON's types.
 Message = dict[str, Any]
@@ -86,6 +87,10 @@ class Work(ABC):
         OctavoError
             This task cannot be done.
         """
+
+    def limits(self, message: Message) -> WorkLimits | None:
+        """Return the limits of a task; None for none."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

@@ -16,6 +16,7 @@ import traceback
 
 from ..errors import NoRoom, OctavoError, failure
 from .work import CannotLoad, Sender, begin
+from .work_limits import TOO_MUCH_MEMORY
 
 
 def main() -> None:
@@ -25,8 +26,11 @@ def main() -> None:
     work = begin(sys.stdin.readline(), sender)
     try:
         for line in sys.stdin:
+            message = json.loads(line)
             try:
-                sender.send(result=work.do(json.loads(line)))
+                if (limits := work.limits(message)) is not None:
+                    limits.begin()
+                sender.send(result=work.do(message))
             except CannotLoad as problem:
                 sender.send(fatal=str(problem))
                 return
@@ -35,7 +39,10 @@ def main() -> None:
             except OctavoError as problem:
                 sender.send(error=str(problem))
             except MemoryError:
-                sender.send(error="Memory ran out: close other programs, and try again.", may_succeed=True)
+                if limits is not None:
+                    sender.send(error=TOO_MUCH_MEMORY)
+                else:
+                    sender.send(error="Memory ran out: close other programs, and try again.", may_succeed=True)
             except BrokenPipeError:
                 raise
             except Exception as problem:  # of any kind: other tasks can be done

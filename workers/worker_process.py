@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from .work import Message, first_line
+from .work_limits import TOO_MUCH_TIME
 
 #: Command of the process.
 COMMAND = [sys.executable, "-P", "-m", "octavo.workers.worker_main"]
@@ -101,6 +102,7 @@ class WorkerProcess:
         self._errors.seek(0)
         last = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
         self._process = None
+        last = TOO_MUCH_TIME if code == -signal.SIGXCPU else last
         raise Died(f"code {code}" + (f": {last}" if last else ""))
 
     @property

@@ -123,8 +123,7 @@ class ContextChooser:
         n_batch: Callable[[], int],
     ) -> Steps[Context]:
         """Choose the likeliest excerpts, or the likeliest document, from the indexes of all documents."""
-        ranking = indexes.rank(question, before)
-        yield None
+        ranking = yield from indexes.rank_in_steps(question, before, n_batch)
         candidates = ranking.candidates
         if not reads_whole(self._read, question):
             spans = ranking.excerpts(n_excerpt_tokens(self._llama))

@@ -33,11 +33,11 @@ from ...runtime.store.model_library import Library, known_manifest
 from ...system.files import DamagedError
 from ...system.threads import one_thread
 from ..answer.answer import ContextShare
-from ..search.question_queries import HeadQueries, question_queries
+from ..search.question_queries import HeadQueries, read_question
 from ..search.ranking import PIECE, Ranking
 from ..search.word_scores import WordScores, folding
 from ..sources.retrieval_heads import source_heads
-from .answer_context import Context
+from .answer_context import Context, Steps, at_once
 
 _Loaded = TypeVar("_Loaded")
 
@@ -113,12 +113,25 @@ class DocumentSet:
         return context
 
     def rank(self, question: str, before: str = "") -> Ranking:
+        """Rank the documents in one go. See `rank_in_steps`."""
+        return at_once(self.rank_in_steps(question, before))
+
+    def rank_in_steps(
+        self, question: str, before: str = "", n_batch: Callable[[], int] | None = None
+    ) -> Steps[Ranking]:
         """Rank the documents that share most words with a question. The model is empty afterwards.
 
         Parameters
         ----------
         before : str
             The question before, whose words count less.
+        n_batch : callable, optional
+            Returns the number of tokens of the question's next batch.
+
+        Yields
+        ------
+        None
+            After each batch, and after each document. The model may compute other sequences then.
 
         Raises
         ------
@@ -131,9 +144,12 @@ class DocumentSet:
         words = self.words.of(tokens)
         near = np.argsort(-words, kind="stable")[:_RANKED]
         documents = [self.documents[i] for i in near]
-        queries = question_queries(llama, self._heads, question, before)
-        with one_thread():
-            pieces = [self._load(document, partial(self._best_scores, queries, document)) for document in documents]
+        queries = yield from read_question(llama, self._heads, question, before, n_batch)
+        pieces = []
+        for document in documents:
+            with one_thread():
+                pieces.append(self._load(document, partial(self._best_scores, queries, document)))
+            yield None
         return Ranking(documents, [self._folded[document] for document in documents], tokens, words[near], pieces)
 
     @cached_property

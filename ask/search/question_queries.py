@@ -6,7 +6,7 @@ without any document, attend most to the keys of the document about the same sub
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +80,22 @@ class HeadQueries:
 
 
 def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str, before: str = "") -> list[HeadQueries]:
+    """Read a question in one go. See `read_question`."""
+    steps = read_question(llama, heads, question, before)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def read_question(
+    llama: Llama,
+    heads: Sequence[QueryHead],
+    question: str,
+    before: str = "",
+    n_batch: Callable[[], int] | None = None,
+) -> Generator[None, None, list[HeadQueries]]:
     """Read a question without a document, and return the queries of some heads. The model is empty afterwards.
 
     Words that say nothing about the subject have none, unless the question has no others.
@@ -90,6 +106,13 @@ def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str, be
         The heads; those of sliding layers are left out.
     before : str
         The question before, which is read first: the question may refer to it.
+    n_batch : callable, optional
+        Returns the number of tokens of the next batch, of a question that has more than one.
+
+    Yields
+    ------
+    None
+        After each batch. The model may compute other sequences then.
 
     Returns
     -------
@@ -104,7 +127,12 @@ def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str, be
     says = [i for i in range(start, stop) if says_something(llama.piece(tokens[i]).decode(errors="replace"))]
     rows = np.array(says or range(start, stop), int) - n_early
     llama.reset()
-    llama.prefill(head + tokens[:n_early])
+    early = head + tokens[max(n_early - llama.n_ctx() // 2, 0) : n_early]
+    while early:
+        n_next = llama.n_batch if n_batch is None else n_batch()
+        llama.prefill(early[:n_next])
+        early = early[n_next:]
+        yield
     with context.captured_queries(len(tokens) - n_early) as queries:
         llama.prefill(tokens[n_early:])
     llama.reset()

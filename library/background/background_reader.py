@@ -86,7 +86,8 @@ class BackgroundReader:
         process = self._process
         process.pause(self._must_wait(document))
         with ThreadPoolExecutor(1) as pool:
-            reading = pool.submit(process.do, {"path": document.path}, _Notes(self._queue, document).receive)
+            task = {"path": document.path, "guarded": True}
+            reading = pool.submit(process.do, task, _Notes(self._queue, document).receive)
             try:
                 while not wait([reading], _LOOK).done:
                     if process.pid not in (None, self._pid):

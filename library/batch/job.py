@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...documents.document import Document, Place
+from ...documents.document import Document
 from ...errors import OctavoError
 from ...progress import Progress
 from ...runtime.load_model import Notice, load, locate_model
@@ -17,6 +17,7 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import DEFAULT_EXTRACTION, Extraction, ModelSettings, ReadSettings
 from ...workers.work import CannotLoad, Message, Sender, Work
+from ..document_work import GuardedFile, document_of_fields
 from ..open_index import Indexer
 from ..source_text import SourceFile, identify
 
@@ -167,9 +168,10 @@ def as_text_message(document: Document) -> Message:
 
 
 def document_of(message: Message, extraction: Extraction = DEFAULT_EXTRACTION) -> SourceFile | Document:
-    """Return the document of a message; `extraction` says how to take its text from a file."""
+    """Return the document of a message; `extraction` says how to take its text from a file.
+
+    A `guarded` file is read by a process of its own: others wait for their turn.
+    """
     if "path" in message:
-        return SourceFile(message["path"], extraction)
-    fields = dict(message["document"])
-    places = tuple(Place(*place) for place in fields.pop("places"))
-    return Document(places=places, notices=tuple(fields.pop("notices")), **fields)
+        return (GuardedFile if message.get("guarded") else SourceFile)(message["path"], extraction)
+    return document_of_fields(message["document"])

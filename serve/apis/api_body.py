@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ApiObject(BaseModel):
     """An object of a request: a field that is null counts as left out, and unknown fields are kept as extra ones."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -78,6 +78,9 @@ RANDOM = 0xFFFFFFFF
 
 #: A seed of llama.cpp's and Ollama's clients, for whom -1 means a random one, too.
 Seed = Annotated[int | None, BeforeValidator(lambda value: None if value in (-1, RANDOM) else value)]
+
+#: Fewest characters that are too many for the number of a token.
+_LONGEST_NUMBER = 20
 
 #: One text or several.
 Stop = Annotated[list[str] | None, BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -170,7 +173,7 @@ def bias_of(pairs: list[tuple[int | str, float]] | None, tokenize: Callable[[str
     bias: dict[int, float] = {}
     for named, value in pairs or ():
         text = str(named)
-        is_number = isinstance(named, int) or text.lstrip("-").isdecimal()
+        is_number = isinstance(named, int) or (text.removeprefix("-").isdecimal() and len(text) < _LONGEST_NUMBER)
         for token in [int(text)] if is_number else tokenize(text):
             bias[token] = bias.get(token, 0.0) + value
     return bias

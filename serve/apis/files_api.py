@@ -14,9 +14,10 @@ from starlette.routing import Route
 
 from ...library.document_work import DrawPages
 from ...workers.work import name_of
-from ...workers.worker_process import Died, WorkerProcess
+from ...workers.worker_process import Died
+from ..http.requests import while_connected
 from ..library.upload_folder import forget_upload
-from ..request_error import RequestError
+from ..request_error import RequestError, without_folders
 from ..server_pool import pool_of
 from ..services import server_of
 from .paging import page_of
@@ -78,17 +79,14 @@ async def page(request: Request) -> Response:
     documents = server_of(request).documents
     await documents.look()
     file, content = documents.file_of(request.path_params["id"])
-    process = WorkerProcess(name_of(DrawPages), {})
     asked = {"path": str(file), "content": content, "page": request.path_params["label"]}
     asked["quote"] = request.query_params.get("quote", "")
     try:
-        result = await asyncio.to_thread(process.do, asked, lambda message: None)
+        result = await while_connected(request, server_of(request).pictures.do(name_of(DrawPages), asked))
     except Died as problem:
         result = {"error": f"Drawing it ended with {problem}."}
-    finally:
-        await asyncio.to_thread(process.end)
     if "error" in result:
-        raise RequestError(result["error"], 404, "not_found")
+        raise RequestError(without_folders(result["error"]), 404, "not_found")
     drawn = result["result"]
     headers = {} if drawn["top"] is None else {"x-octavo-top": f"{drawn['top']:.4f}"}
     return Response(base64.b64decode(drawn["png"]), media_type="image/png", headers=headers)

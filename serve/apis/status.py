@@ -14,7 +14,7 @@ from ...runtime.llama import Llama
 from ..http.requests import openai_error, parsed
 from ..request_error import RequestError
 from ..server_pool import pool_of
-from ..services import server_of
+from ..services import Server, server_of
 
 
 class TokenizeBody(BaseModel):
@@ -88,12 +88,24 @@ _HELP = {
 
 
 async def metrics(request: Request) -> Response:
-    """Answer GET /metrics, in the form of Prometheus."""
-    server = server_of(request)
-    engine, lines = server.engine, list[str]()
-    for name, value in asdict(engine.totals).items():
-        full = f"octavo_{name}_total"
-        lines += [f"# HELP {full} {_HELP[name]}.", f"# TYPE {full} counter", f"{full} {value}"]
+    """Answer GET /metrics, in the form of Prometheus. Where there may be several models, each value names its own."""
+    pool, figures = pool_of(request), dict[tuple[str, str, str], list[str]]()
+    for server in [server_of(request)] if len(pool.choices) == 1 else pool.loaded:
+        label = f'{{model="{server.engine.name}"}}' if len(pool.choices) > 1 else ""
+        for figure, value in _figures(server).items():
+            figures.setdefault(figure, []).append(f"{figure[0]}{label} {value}")
+    lines = [
+        line
+        for (name, kind, text), values in figures.items()
+        for line in (f"# HELP {name} {text}.", f"# TYPE {name} {kind}", *values)
+    ]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _figures(server: Server) -> dict[tuple[str, str, str], float]:
+    """Return the figures of a model, each by its name, its kind and its meaning."""
+    engine = server.engine
+    counters = asdict(engine.totals).items()
     gauges = {
         "requests_running": (engine.n_running, "Requests that are worked on"),
         "requests_waiting": (engine.n_waiting, "Requests that wait"),
@@ -101,10 +113,8 @@ async def metrics(request: Request) -> Response:
         "kept_prompts_bytes": (server.prompt_cache.n_bytes, "Prompts on disk, in bytes"),
         "documents": (len(server.documents.list()), "Documents that are read, or being read"),
     }
-    for name, (number, text) in gauges.items():
-        full = f"octavo_{name}"
-        lines += [f"# HELP {full} {text}.", f"# TYPE {full} gauge", f"{full} {number}"]
-    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4; charset=utf-8")
+    figures = {(f"octavo_{name}_total", "counter", _HELP[name]): value for name, value in counters}
+    return figures | {(f"octavo_{name}", "gauge", text): number for name, (number, text) in gauges.items()}
 
 
 routes = [

@@ -39,6 +39,9 @@ _SMALLER = 4
 #: Seconds without work after which the engine rests.
 _REST_AFTER = 1.0
 
+#: Least limit of the number of tasks: a server without a queue of requests has tasks, too.
+_FEWEST_TASKS = 8
+
 #: Largest number of an answer's sources.
 _MOST_SOURCES = 3
 
@@ -187,6 +190,8 @@ class Engine:
         with self._changed:
             if self._closing:
                 raise self.refusal()
+            if len(self._tasks) >= max(self._n_waiting, _FEWEST_TASKS):
+                raise RequestError(f"{len(self._tasks)} tasks wait already: try again later.", 503)
             future = self._tasks.add(steps)
             self._changed.notify()
         return await self._tasks.result(future)

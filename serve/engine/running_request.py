@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ask.answer.answer_stream import AnswerStream, Meter
-from ...ask.answer.notices import notices_of_budget, notices_of_end
+from ...ask.answer.notices import notices_of_budget, notices_of_changed, notices_of_end
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import TokenSequence
 from ...system.working_time import working_time
@@ -151,6 +151,7 @@ class RunningRequest:
             {
                 **notices_of_end(stream, self._n_ctx, not self.request.thinking.is_off),
                 **notices_of_budget(self.sequence.attention, self.sequence.cache),
+                **notices_of_changed(() if self.request.context is None else self.request.context.documents),
             },
         )
 

@@ -15,6 +15,9 @@ from ..request_error import RequestError
 from .grammar import Grammar
 from .request import Request, TokenLogprob
 
+#: Where seeds come from that requests leave out: the system, as other threads may seed Python's own numbers.
+_SEEDS = random.SystemRandom()
+
 #: Tokens at the end of an answer that a penalty covers, as in llama.cpp.
 _LAST_TOKENS = 64
 
@@ -51,7 +54,7 @@ class TokenSampler:
         chain.add_top_p(sampling.top_p, 1)
         chain.add_min_p(sampling.min_p, 1)
         chain.add_temp(sampling.temperature)
-        chain.add_dist(random.getrandbits(31) if sampling.seed is None else sampling.seed)
+        chain.add_dist(_SEEDS.getrandbits(31) if sampling.seed is None else sampling.seed)
         return chain
 
     def draw(

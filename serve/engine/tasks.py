@@ -27,8 +27,9 @@ class Tasks:
         self._waiting: deque[tuple[Generator[None, None, Any], Future[Any]]] = deque()
         self._abandoned: set[Future[Any]] = set()
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    def __len__(self) -> int:
+        """Return how many tasks wait for a step."""
+        return len(self._waiting)
 
     def add(self, steps: Generator[None, None, _Result]) -> Future[_Result]:
         """Add a task. It yields after each step, and returns its result."""

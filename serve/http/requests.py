@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import aclosing
@@ -21,6 +22,12 @@ _SILENCE, _COMMENT = 10.0, ": still working\n\n"
 
 #: The header of a response that names the fields that octavo ignores.
 IGNORED = "x-octavo-ignored"
+
+#: Fewest bytes of a body that is parsed beside the event loop; most bytes and values of JSON.
+_SHORT, _MOST_JSON, _MOST_VALUES = 100_000, 64 << 20, 200_000
+
+#: A string of JSON.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 #: The escape of a surrogate in JSON.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -44,12 +51,12 @@ async def parsed(request: Request, kind: type[Body]) -> Body:
         The body is not JSON, or a field has a wrong value.
     """
     try:
-        value = _json_of(await request.body())
+        sent = await request.body()
+        body = await aside(len(sent), lambda: checked(kind, json_of(sent), "The body"))
     except ClientDisconnect as problem:
         raise RequestError("The body ended before it was whole.") from problem
     except (ValueError, RecursionError) as problem:
         raise RequestError(f"The body is not JSON: {problem}.") from problem
-    body = checked(kind, value, "The body")
     note_ignored(request, getattr(body, "ignored", ()))
     return body
 
@@ -70,10 +77,46 @@ def note_ignored(request: Request, names: Iterable[str]) -> None:
     noted += (name for name in names if name not in noted)
 
 
-def _json_of(body: bytes) -> Any:
-    """Return the value of a body; a half of a surrogate pair, which is not a character, becomes �."""
-    value = json.loads(body)
+async def aside(n_bytes: int, work: Callable[[], Result]) -> Result:
+    """Return the result of work on a body: beside the event loop, if it is long."""
+    return work() if n_bytes < _SHORT else await asyncio.to_thread(work)
+
+
+def json_of(body: bytes) -> Any:
+    """Return the value of a body; a half of a surrogate pair, which is not a character, becomes �.
+
+    Raises
+    ------
+    ValueError
+        It is not JSON, which has neither infinity nor NaN.
+    RequestError
+        It would take too long to parse: Python does nothing else meanwhile.
+    """
+    if len(body) > _MOST_JSON:
+        raise RequestError(
+            f"JSON has at most {_MOST_JSON >> 20} MiB: upload documents to /v1/files, and name them.", 413
+        )
+    if body.count(b",") > _MOST_VALUES and _n_commas(body) > _MOST_VALUES:
+        raise RequestError(f"The body has more than {_MOST_VALUES:,} values.", 413)
+    value = json.loads(body, parse_float=_finite, parse_constant=_finite)
     return _whole(value) if _SURROGATE.search(body) else value
+
+
+def _n_commas(body: bytes) -> int:
+    """Return the number of commas outside of strings, or one that is too large."""
+    n, at = 0, 0
+    for string in _STRING.finditer(body):
+        n, at = n + body.count(b",", at, string.start()), string.end()
+        if n > _MOST_VALUES:
+            break
+    return n + body.count(b",", at)
+
+
+def _finite(written: str) -> float:
+    number = float(written)
+    if not math.isfinite(number):
+        raise ValueError(f"{written[:20]} has no place in JSON")
+    return number
 
 
 def _whole(value: Any) -> Any:
@@ -112,10 +155,17 @@ async def connected(request: Request, events: AsyncGenerator[Event, None]) -> As
                 return
     finally:
         gone.cancel()
-        if coming is not None and not coming.done():  # also when the server stops
-            coming.cancel()
-            await asyncio.wait({coming})
+        await _end(coming)
         await events.aclose()
+
+
+async def _end(coming: asyncio.Future[Any] | None) -> None:
+    """End what still comes, also when the server stops. Its result is lost."""
+    if coming is not None and not coming.done():
+        coming.cancel()
+        await asyncio.wait({coming})
+    if coming is not None and not coming.cancelled():
+        coming.exception()  # else asyncio logs it
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
@@ -191,9 +241,7 @@ async def _events(
         refused = refusal_of(problem)
         yield formatted(failure(refused))
     finally:
-        if coming is not None and not coming.done():
-            coming.cancel()
-            await asyncio.wait({coming})
+        await _end(coming)
         await lines.aclose()
 
 

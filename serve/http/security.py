@@ -52,6 +52,12 @@ def guards(access: Access, refuse: Callable[[str, RequestError], ASGIApp], expos
     return found
 
 
+def _is_of_other_site(scope: Scope, headers: Headers) -> bool:
+    """Return whether a page of another site asks, as for a picture, which sends no origin; but a link may lead here."""
+    is_link = scope["path"] in _OPEN and headers.get("sec-fetch-mode") == "navigate"
+    return headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link
+
+
 def is_open(path: str) -> bool:
     """Return whether a path is open to all, as it has no secrets; it needs no model, either."""
     return path in _OPEN or path.startswith(_OPEN_FOLDER)
@@ -91,6 +97,8 @@ class Guard:
         if not self._is_known(host):
             return RequestError(f"This server does not answer to the name {host}: give it with --allow-host.", 403)
         origin = headers.get("origin")
+        if origin is None and _is_of_other_site(scope, headers):
+            return RequestError("Pages of other sites may not ask this server.", 403)
         if origin is not None and origin.partition("://")[2] != host and not self._is_allowed(origin):
             return RequestError(f"Pages of {origin} may not ask this server: allow them with --allow-origin.", 403)
         if self._key is not None and not is_open(scope["path"]) and not self._has_key(headers):
@@ -121,9 +129,11 @@ class Guard:
         return RequestError(f"The body is larger than {self._most_bytes / 2**20:,.0f} MiB.", 413)
 
     def _with_header(self, scope: Scope, send: Send) -> Send:
-        """Name ignored fields in a header."""
+        """Keep responses out of pages of other sites, and name ignored fields in a header."""
 
         async def with_header(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"cross-origin-resource-policy", b"same-origin")]
             if message["type"] == "http.response.start" and scope.get(IGNORED):
                 names = re.sub(r"[^!-~]+", " ", ", ".join(scope[IGNORED]))[:_LONGEST_HEADER].strip()
                 message["headers"] = [*message.get("headers", ()), (IGNORED.encode(), names.encode())]

@@ -30,13 +30,17 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS, WHOLE, ReadSettings
 from ...system.files import FileVersion
-from ...workers.work import name_of
-from ...workers.worker_process import Died, WorkerProcess
+from ...workers.work import Message, name_of
+from ...workers.worker_process import Died
 from ..engine.engine import Engine
 from ..engine.tasks import Report, reported
-from ..request_error import RequestError
+from ..request_error import RequestError, without_folders
+from .file_workers import FileWorkers
 from .served_document import ServedDocument
 from .served_library import Found, ServedLibrary
+
+#: Most uploads whose texts are extracted at once, for questions.
+_EXTRACTED_AT_ONCE = 2
 
 
 class RankedPassage(NamedTuple):
@@ -72,6 +76,9 @@ class DocumentFinder:
         self._set: DocumentSet | None = None
         self._known = WeakSet[Context]()  # as long as conversations over them are in memory
         self._planning = asyncio.Lock()  # two questions must not keep the same text
+        settings = {"texts": str(library.folder / TEXTS), "extraction": vars(documents.extraction)}
+        self._extractors = FileWorkers(settings, _EXTRACTED_AT_ONCE)
+        self._extracting: dict[str, asyncio.Task[Message]] = {}
         indexer = Indexer(engine.llama, LibrarySnapshot(library), reading, lambda sentence: None)
         indexer.begun(ServedDocument("", "", Path()))  # settles its kinds now: requests change the model's attention
         texts, reading = FileTexts(library, Silent()), replace(reading, background=False)
@@ -140,7 +147,7 @@ class DocumentFinder:
         found, text = self._documents.find([reference]), ""
         for upload in found.unread:
             with closing(await self._open_store()) as store:
-                text += store.document((await self._keep(store, upload)).number).text
+                text += (await asyncio.to_thread(store.document, (await self._keep(store, upload)).number)).text
         for document in found.read:
             context = await self._documents.open_at(document)
             if document.offset > len(text):
@@ -227,29 +234,29 @@ class DocumentFinder:
     async def _keep(self, store: TextStore, upload: QueuedDocument) -> ServedDocument:
         """Keep the text of an upload, unless that was done before."""
         file = SourceFile(upload.file, self._documents.extraction)
-        async with self._planning:
-            version = file.version
-            if version and store.find(version) is None:
-                await self._extract(upload)
-            kept = store.find(version) if version else None
-            if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
-                await asyncio.to_thread(store.forget, lambda source: source == upload.path)
-                raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
+        version = file.version
+        if version and await asyncio.to_thread(store.find, version) is None:
+            await self._extract_once(upload)
+        kept = await asyncio.to_thread(store.find, version) if version else None
+        if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
+            await asyncio.to_thread(store.forget, lambda source: source == upload.path)
+            raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
         values = kept.sha256, upload.name, upload.file, file, None, kept.version, kept.number, kept.length
         return ServedDocument(*values, id=upload.file.parent.name)
 
-    async def _extract(self, upload: QueuedDocument) -> None:
-        """Extract and keep the text of an upload in a process of its own: a long PDF would hold up this one."""
-        texts, extraction = self._library.folder / TEXTS, self._documents.extraction
-        process = WorkerProcess(name_of(KeepText), {"texts": str(texts), "extraction": vars(extraction)})
+    async def _extract_once(self, upload: QueuedDocument) -> None:
+        """Extract the text of an upload, for which other requests may wait, too: one that leaves does not end it."""
+        extracting = self._extracting.get(upload.path)
+        if extracting is None:
+            work = self._extractors.do(name_of(KeepText), {"path": upload.path})
+            extracting = self._extracting[upload.path] = asyncio.create_task(work)
+            extracting.add_done_callback(lambda task: self._extracting.pop(upload.path))
         try:
-            result = await asyncio.to_thread(process.do, {"path": upload.path}, lambda message: None)
+            result = await asyncio.shield(extracting)
         except Died as problem:
             result = {"error": f"reading it ended with {problem}."}
-        finally:
-            await asyncio.to_thread(process.end)
         if "error" in result:
-            raise RequestError(f"{upload.name} could not be read: {result['error']}")
+            raise RequestError(f"{upload.name} could not be read: {without_folders(result['error'])}")
 
     async def _keep_indexed(self, store: TextStore, document: ServedDocument) -> ServedDocument:
         """Keep the text that an index was made of, unless that was done before."""
@@ -262,7 +269,7 @@ class DocumentFinder:
             return store.add(Document(text.text, places, name=document.name, path=version.path, n_bytes=n_bytes))
 
         async with self._planning:
-            kept = store.find(version)
+            kept = await asyncio.to_thread(store.find, version)
             if kept is None:
                 kept = await asyncio.to_thread(keep)
         return replace(document, number=kept.number, length=kept.length)

@@ -11,6 +11,7 @@ from typing import Any
 from ...library.background.reading_queue import QueuedDocument
 from ...library.file_state import CHANGED
 from ...runtime.store.index_files import folder_bytes
+from ..request_error import without_folders
 from .served_document import ServedDocument
 
 
@@ -39,7 +40,12 @@ def upload_as_json(upload: QueuedDocument, folders: Sequence[str]) -> dict[str, 
     described = _file(upload.file.parent.name, upload.name, n_bytes, int(created), status, folders)
     n_tokens = upload.total if upload.total and upload.unit == "tokens" else None
     shown = progress_as_json(upload) if upload.total and not upload.problem else None
-    return {**described, "status_details": upload.problem or None, "tokens": n_tokens, "progress": shown}
+    return {
+        **described,
+        "status_details": without_folders(upload.problem) or None,
+        "tokens": n_tokens,
+        "progress": shown,
+    }
 
 
 def progress_as_json(upload: QueuedDocument) -> dict[str, Any]:

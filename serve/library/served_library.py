@@ -35,7 +35,7 @@ from ...settings import PREFILLS
 from ...system.files import PARTIAL
 from ..engine.request import PromptProgress
 from ..engine.tasks import Report
-from ..request_error import RequestError
+from ..request_error import RequestError, without_folders
 from .file_json import document_as_json, upload_as_json
 from .mapped_documents import MappedDocuments
 from .served_document import ServedDocument, of_current_versions, with_id
@@ -251,7 +251,7 @@ class ServedLibrary:
             found += [upload for upload in reading.values() if fnmatch(upload.name, reference)]
         for name, upload in uploads.items():
             if not found and upload.problem and reference in (name, upload.name):
-                raise RequestError(f"{upload.name} could not be read: {upload.problem}")
+                raise RequestError(f"{upload.name} could not be read: {without_folders(upload.problem)}")
         if not found and (older := next((each for each in self._all_indexes() if each.id == reference), None)):
             changed = f"{older.file_name} has changed, and was indexed again: name the file, or its new id."
             raise RequestError(changed, 404, "not_found")
@@ -383,7 +383,7 @@ class ServedLibrary:
         """Wait until a document is read; `report` receives how far it is. Raise RequestError if it cannot be read."""
         while (upload := self._uploads().get(document_id)) is not None:
             if upload.problem:
-                raise RequestError(f"{upload.name} could not be read: {upload.problem}")
+                raise RequestError(f"{upload.name} could not be read: {without_folders(upload.problem)}")
             self._queue.await_document(upload)
             self._watch()
             if report is not None and upload.total:

@@ -25,8 +25,11 @@ const RULE = /^ *\|?(?: *:?-+:? *\|)+(?: *:?-+:? *)?$/;
 const indentOf = (line) => line.length - line.trimStart().length;
 const isOrdered = (item) => /\d/.test(item.trimStart()[0]);
 
+/** Lists in lists that are drawn; the text of deeper ones stays as it is. */
+const DEEPEST = 20;
+
 /** Split a text into blocks; each knows its source and how to make its element. */
-function blocksOf(text) {
+function blocksOf(text, depth = 0) {
   const lines = text.split("\n");
   const blocks = [];
   let at = 0;
@@ -47,7 +50,7 @@ function blocksOf(text) {
       at++;
       const source = [line, ...code].join("\n");
       blocks.push({ source, make: () => make("pre", { tabindex: "0" }, make("code", {}, code.join("\n"))) });
-    } else if (ITEM.test(line)) {
+    } else if (ITEM.test(line) && depth < DEEPEST) {
       const base = indentOf(line);
       const ordered = isOrdered(line);
       const isNext = (other) => ITEM.test(other) && indentOf(other) === base && isOrdered(other) === ordered;
@@ -58,7 +61,7 @@ function blocksOf(text) {
         const next = lines.slice(at).find((other) => other.trim());
         return next !== undefined && (isNext(next) || indentOf(next) > base + 1);
       });
-      blocks.push({ source: content.join("\n"), make: () => makeList(content, ordered, base) });
+      blocks.push({ source: content.join("\n"), make: () => makeList(content, ordered, base, depth) });
     } else if (HEADING.test(line)) {
       at++;
       const [, marks, head] = line.match(HEADING);
@@ -68,7 +71,7 @@ function blocksOf(text) {
       const rows = take((inside) => inside.includes("|") && inside.trim());
       blocks.push({ source: rows.join("\n"), make: () => makeTable(rows) });
     } else {
-      const ends = (inside) => FENCE.test(inside) || ITEM.test(inside) || HEADING.test(inside);
+      const ends = (inside) => FENCE.test(inside) || (ITEM.test(inside) && depth < DEEPEST) || HEADING.test(inside);
       const content = take((inside, nth) => inside.trim() && !(nth && (ends(inside) || isTable(lines, at))));
       blocks.push({ source: content.join("\n"), make: () => make("p", {}, ...inline(content.join("\n"))) });
     }
@@ -96,12 +99,12 @@ function makeTable([head, , ...rows]) {
   return make("table", {}, make("thead", {}, row("th", cellsOf(head))), body);
 }
 
-function makeList(lines, ordered, base) {
+function makeList(lines, ordered, base, depth) {
   const list = make(ordered ? "ol" : "ul", ordered ? { start: parseInt(lines[0].trim(), 10) } : {});
   let item = [];
   const close = () => {
     if (!item.length) return;
-    const blocks = blocksOf(item.join("\n"));
+    const blocks = blocksOf(item.join("\n"), depth + 1);
     const [first, ...rest] = blocks.map((block) => block.make());
     const head = first?.tagName === "P" ? [...first.childNodes] : first ? [first] : [];
     list.append(make("li", {}, ...head, ...rest));

@@ -1,5 +1,6 @@
 """What commands print fits the terminal: tables, notices, headers of sources, names of tasks."""
 
+import json
 import sys
 
 import pytest
@@ -7,7 +8,8 @@ from click import unstyle
 from rich.cells import cell_len
 
 from octavo.cli import render
-from octavo.cli.fitting import shortened, wrapped
+from octavo.cli.fitting import Wrapper, plain, shortened, wrapped
+from octavo.cli.render import as_json
 from octavo.cli.table import table
 
 LONG = "A very long report name about the fog of the northern coast, final version 7.md"
@@ -98,3 +100,20 @@ def test_quiet_leaves_answers_and_errors(capsys):
     finally:
         render.be_quiet(False)
     assert capsys.readouterr().err == "An answer to a command.\n"
+
+
+HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\rd\x9b31me\x00\x7f\tf"
+SHOWN = "a\ufffd]0;title\ufffdb\ufffd[2Jcd\ufffd31me\ufffd\ufffd\tf"
+
+
+def test_no_text_controls_the_terminal():
+    """Texts of documents and answers, and names of files: in lines, pieces, names and JSON."""
+    assert plain(HOSTILE) == wrapped(HOSTILE, None) == SHOWN
+    assert plain("a\r\nb\n\tc") == "a\nb\n\tc"
+    for text in (wrapped(HOSTILE, 5), shortened(HOSTILE, 8), shortened(HOSTILE, 100), Wrapper(40).add(HOSTILE + " ")):
+        assert not any(ord(character) < 32 and character not in "\n\t" for character in text)
+        assert not any(127 <= ord(character) < 160 for character in text)
+    written = as_json({HOSTILE: HOSTILE})
+    assert json.loads(written) == {HOSTILE: HOSTILE}
+    assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in written)
+    assert as_json(["ä", "Ω"]) == '["ä", "Ω"]'

@@ -87,6 +87,12 @@ def test_the_time_of_use_is_that_of_the_last_question(document, indexed, on_tiny
 def test_what_became_of_documents_is_told(document, report, indexed):
     os.utime(document, (1, 1))  # touched, but the same
     assert {name: row["state"] for name, row in listed(*indexed).items()} == {"island.txt": "", "report.md": ""}
+    text = document.read_text()
+    document.write_text(text.swapcase())
+    os.utime(document, (1, 1))  # changed, with the same size and time
+    assert listed(*indexed)["island.txt"]["state"] == "changed"
+    document.write_text(text)
+    assert listed(*indexed)["island.txt"]["state"] == ""
     document.write_text("Another text.")
     report.unlink()
     assert {name: row["state"] for name, row in listed(*indexed).items()} == {

@@ -80,3 +80,20 @@ def test_errors_wrap_between_words(tmp_path, on_tiny):
     assert code == 1
     assert " ".join(screen.split()).startswith("Error: The document ")
     assert screen.count("\n") > 2
+
+
+def test_a_document_does_not_control_the_terminal(tmp_path, on_tiny):
+    hostile = "\x1b]0;owned\x07\x1b[2J"
+    path = tmp_path / f"a{hostile[1:5].replace('/', '')}\x1b[31m.txt"
+    path.write_text(f"The keeper {hostile} wrote down the ship {hostile}. " * 20)
+    for command in (
+        ["read", path],
+        ["ask", path, "Which ship?", *on_tiny, "-n", "5", "--sources"],
+        ["list", *on_tiny[:4]],
+    ):
+        code, screen = on_terminal(command, 200)
+        assert code == 0
+        assert "\x1b]0;" not in screen
+        assert "\x1b[2J" not in screen
+        assert "\x1b[31m.txt" not in screen
+        assert "\ufffd" in screen

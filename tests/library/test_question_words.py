@@ -66,3 +66,11 @@ def test_a_number_may_stand_in_one_place(question):
 @pytest.mark.parametrize("question", ["Who painted the lighthouse?", "What must a member do?", "Why?"])
 def test_what_is_about_a_place_does_not(question):
     assert not asks_about_whole(question)
+
+
+def test_long_questions_are_looked_through_once():
+    """Each word of the first kind would be followed to the end of the line: a minute and more."""
+    assert not needs_whole("how many " * 100_000)
+    assert not needs_whole("fasse " * 100_000)
+    assert needs_whole("how many " * 100_000 + "does it mention?")
+    assert not needs_whole("How many?\nIs it mentioned?")

@@ -1,10 +1,11 @@
 """Conversations by chat templates, cut at what users and models wrote."""
 
+import random
 from datetime import datetime
 
 import pytest
 
-from octavo.prompts.chat_template import EPOCH, ChatTemplate, Piece, TemplateError
+from octavo.prompts.chat_template import EPOCH, ChatTemplate, Piece, TemplateError, _at
 
 EACH, END = "{% for m in messages %}", "{% endfor %}"
 CHATML = EACH + "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n" + END + "<|im_start|>assistant\n"
@@ -92,3 +93,17 @@ def test_the_head_of_a_time_is_the_same_each_time(monkeypatch):
     again = ChatTemplate(source, {"eos_token": "</s>", "bos_token": "<s>"})
     assert template.parts(True, False, EPOCH) == again.parts(True, False, EPOCH)
     assert template.parts(True, False, EPOCH).head[0].startswith("01 January 2000 ")
+
+
+def test_templates_and_programs_draw_apart():
+    """A template draws the same for the same time, and seeds nobody else's numbers."""
+    source = "{% for message in messages %}{{ message.content }}{% endfor %}{{ range(1000) | list | random }}"
+    template = ChatTemplate(source, {"eos_token": "", "bos_token": ""})
+    random.seed(7)
+    expected = [random.Random(7).random()]
+    with _at(EPOCH):
+        drawn = template.render([{"role": "user", "content": ""}])
+    with _at(EPOCH):
+        assert template.render([{"role": "user", "content": ""}]) == drawn
+    assert [random.random()] == expected
+    assert len({template.render([{"role": "user", "content": ""}]) for _ in range(20)}) > 1

@@ -285,3 +285,11 @@ def test_a_model_that_was_loaded_for_nobody_is_closed(pool, monkeypatch):
     asyncio.run(give_up())
     assert closed.is_set()
     assert pool.loaded == []
+
+
+def test_figures_of_several_models_name_them(served, pool):
+    said(served, "talking")
+    lines = served.client.get("/metrics").text.splitlines()
+    counted = [line for line in lines if line.startswith("octavo_requests_total")]
+    assert counted == ['octavo_requests_total{model="tiny"} 0', 'octavo_requests_total{model="talking"} 1']
+    assert len([line for line in lines if line.startswith("# TYPE octavo_requests_total")]) == 1

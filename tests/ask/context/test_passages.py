@@ -7,6 +7,8 @@ import pytest
 import octavo
 from octavo.ask.context.passages import PASSAGE_TOKENS
 from octavo.errors import OctavoError
+from octavo.library.source_text import SourceFile
+from octavo.library.text_store import TextStore
 
 EXCERPTS = octavo.ReadSettings(read="excerpts")
 FILLER = "The committee met again and talked about the weather and the price of bread.\n\n"
@@ -146,3 +148,25 @@ def test_a_document_in_parts_that_changed_is_not_indexed_again(book, how):
     with octavo.open_documents([book], **how) as session:
         assert session.ask("Who painted the lighthouse?").read.kind == "excerpts"
         assert session.rest == "unread"
+
+
+@pytest.mark.parametrize("what", ["forgotten", "changed"])
+def test_an_open_conversation_quotes_no_other_file(tmp_path, how, what):
+    """Its text is forgotten, or replaced, by another process, which then keeps the text of another file."""
+    gate, other = tmp_path / "gate.txt", tmp_path / "other.txt"
+    gate.write_text(FACT)
+    other.write_text("The moon is made of cheese.")
+    with octavo.open_documents([gate], sources=True, **how) as session:
+        session.ask("Who painted the lighthouse?")
+        with TextStore(session.library.folder / "texts.sqlite") as store:
+            if what == "forgotten":
+                assert store.forget(lambda source: source == str(gate)) == 1
+            else:
+                gate.write_text("The gate is red.")
+                store.add(SourceFile(gate).extract())
+            store.add(SourceFile(other).extract())
+        for question in ("Who painted the lighthouse?", "What is the moon made of?", "Xyzzy?"):
+            with pytest.raises(OctavoError, match="A document has changed since it was opened: open it again"):
+                session.ask(question)
+    with octavo.open_documents([gate], **how) as session:
+        assert session.ask("Which gate?").text is not None

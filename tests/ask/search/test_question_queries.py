@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import octavo
-from octavo.ask.search.question_queries import HeadQueries, attention_shares, question_queries
+from octavo.ask.search.question_queries import HeadQueries, attention_shares, question_queries, read_question
 from octavo.library.question_words import says_something
 from octavo.runtime.query_recorder import QueryHead
 
@@ -103,3 +103,25 @@ def test_shares_are_a_softmax_of_each_word_over_documents():
 
 def test_without_heads_no_document_gets_attention():
     np.testing.assert_array_equal(attention_shares(np.zeros((0, 0, 3), np.float32)), np.zeros(3))
+
+
+def test_a_long_question_is_read_in_batches(llama):
+    """Others are computed between them."""
+    long, sizes = "Which ship? " * 40, iter([7, 16, 5] * 100)
+    whole = question_queries(llama, heads_of_the_first_layer(llama), long)
+    read, prefill = [], llama.prefill
+    llama.prefill = lambda tokens: (read.append(len(tokens)), prefill(tokens))[1]
+    try:
+        steps, n_steps = read_question(llama, heads_of_the_first_layer(llama), long, n_batch=lambda: next(sizes)), 0
+        while True:
+            try:
+                next(steps)
+                n_steps += 1
+            except StopIteration as end:
+                found = end.value
+                break
+    finally:
+        del llama.prefill
+    assert (read[:3], n_steps) == ([7, 16, 5], len(read) - 1)
+    for one, other in zip(found, whole, strict=True):
+        np.testing.assert_allclose(one.queries, other.queries, atol=1e-4 * np.abs(other.queries).max())

@@ -174,6 +174,27 @@ def test_other_languages_are_recognised_anew(tmp_path):
     assert file_version(path, german) == file_version(path, OCR) == file_version(path)
 
 
+@pytest.mark.usefixtures("fake")
+def test_pages_are_noted_for_the_version_that_was_read(tmp_path, monkeypatch):
+    """The file is replaced while its pages are recognised."""
+    path, recognise = tmp_path / "scan.pdf", recognition.recognise
+    path.write_bytes(scan(lines(LEFT)))
+
+    def replaced_meanwhile(*arguments):
+        path.write_bytes(scan(lines(LEFT), lines(RIGHT)))
+        return recognise(*arguments)
+
+    monkeypatch.setattr(recognition, "recognise", replaced_meanwhile)
+    first = extract_document(path, OCR)
+    assert first.text == "Read in eng.\n"
+    assert file_version(path, OCR) is None  # nothing is known of the new one
+    assert not first.version.is_kept(file_version(path))
+    monkeypatch.setattr(recognition, "recognise", recognise)
+    second = extract_document(path, OCR)
+    assert second.text.count("Read in eng.") == 2
+    assert second.version.is_kept(file_version(path, OCR))
+
+
 def test_files_that_need_no_recognition_keep_their_version(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("Text.\n")

@@ -1,6 +1,8 @@
 """How streams tell that the server still works."""
 
 import asyncio
+import gc
+import threading
 
 import pytest
 
@@ -55,3 +57,69 @@ def test_a_stream_tells_how_far_its_prompt_is_read(talking, more):
         assert told[0]["processed"] == told[0]["cache"]  # at once, before a batch is read
         assert told[-1]["processed"] == told[-1]["total"] > 200
         assert [each["processed"] for each in told] == sorted(each["processed"] for each in told)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"prompt": "x", "repeat_penalty": Infinity}',
+        b'{"prompt": "x", "repeat_penalty": "Infinity"}',
+        b'{"prompt": "x", "temperature": NaN}',
+        b'{"prompt": "x", "metadata": {"a": NaN}}',
+        b'{"prompt": "x", "metadata": [1e999]}',
+        b'{"prompt": "x", "logit_bias": {"5": -Infinity}}',
+        b'{"prompt": "x", "logit_bias": {"5": "nan"}}',
+        b'{"prompt": "x", "seed": 1e400}',
+    ],
+)
+def test_numbers_that_json_lacks_are_faults_of_the_client(served, body):
+    response = served.client.post("/v1/completions", content=body)
+    assert response.status_code == 400, response.text
+
+
+@pytest.mark.parametrize("name", ["--5", "-", "٣x", "9" * 5000, "-" * 50])
+def test_a_bias_names_a_token_or_a_text(served, name):
+    response = served.client.post("/v1/completions", json={"prompt": "x", "logit_bias": {name: 1}, "max_tokens": 1})
+    assert response.status_code in (200, 400), response.text
+
+
+def test_json_of_too_many_values_is_refused_before_it_is_parsed(served, monkeypatch):
+    monkeypatch.setattr(requests, "_MOST_VALUES", 1000)
+    many = {"prompt": [1] * 1002}
+    status, error = served.refused("/v1/completions", **many)
+    assert (status, error["message"]) == (413, "The body has more than 1,000 values.")
+    assert served.post("/v1/completions", prompt='a,"b\\",' * 100, max_tokens=1, metadata={"a,": "," * 5000})
+    monkeypatch.setattr(requests, "_MOST_JSON", 1000)
+    status, error = served.refused("/v1/completions", prompt="x" * 1001)
+    assert (status, "upload documents to /v1/files" in error["message"]) == (413, True)
+
+
+def test_a_long_body_is_parsed_beside_the_loop(monkeypatch):
+    threads = []
+
+    def parse():
+        threads.append(threading.current_thread())
+
+    asyncio.run(requests.aside(10, parse))
+    asyncio.run(requests.aside(10**6, parse))
+    assert threads[0] is threading.main_thread()
+    assert threads[1] is not threading.main_thread()
+
+
+def test_what_a_client_left_behind_is_not_logged(caplog):
+    """The end of a stream that came after its client had gone."""
+
+    async def left():
+        async def lines():
+            return
+            yield ""
+
+        coming = asyncio.ensure_future(anext(lines()))
+        await asyncio.sleep(0.01)
+        await requests._end(coming)
+        await requests._end(None)
+
+    with caplog.at_level("ERROR"):
+        asyncio.run(left())
+        gc.collect()
+    assert caplog.text == ""

@@ -9,7 +9,9 @@ import pytest
 from helpers.command_line import fails, octavo, start
 from helpers.served import serving
 
+from octavo.errors import OctavoError
 from octavo.serve.http import security, timed_protocol
+from octavo.serve.request_error import refusal_of
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +239,38 @@ def test_an_empty_key_is_refused(tiny_model, tmp_path, monkeypatch, key, command
     fails(octavo(*asked, "--api-key", key), 1, "The key is empty: give one with --api-key")
     monkeypatch.setenv("OCTAVO_API_KEY", key)
     fails(octavo(*asked), 1, "The key is empty: give one with --api-key")
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("path", ["/v1/files", "/v1/files/file-1/pages/1", "/v1/models", "/metrics", "/page/page.js"])
+def test_pages_of_other_sites_embed_nothing(served, site, path):
+    """A browser sends no origin with a picture or a script."""
+    assert get(served, path, **{"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}) == 403
+    assert get(served, path, **{"sec-fetch-site": site, "sec-fetch-mode": "navigate"}) == 403
+
+
+def test_links_lead_to_the_page(served):
+    assert get(served, "/", **{"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}) == 200
+    for site in ("same-origin", "none"):
+        assert get(served, "/v1/models", **{"sec-fetch-site": site}) == 200
+    assert get(served, "/v1/models", **{"sec-fetch-site": "cross-site", "origin": "app://known"}) == 200
+    for path in ("/", "/v1/models", "/nothing"):
+        assert served.client.get(path).headers["cross-origin-resource-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "/home/anna/my docs/lib.octavo/layer-003.safetensors has another size.",
+            "layer-003.safetensors has another size.",
+        ),
+        (
+            "The index ~/lib/a-1 is damaged: [Errno 5] '/mnt/x/y.bin'",
+            "The index a-1 is damaged: [Errno 5] 'y.bin'",
+        ),
+        ("Read 3/4 of it, and/or wait: https://example.org/a is no file.",) * 2,
+    ],
+)
+def test_errors_name_files_without_their_folders(said, told):
+    assert str(refusal_of(OctavoError(said))) == told
