@@ -60,7 +60,7 @@ class Opening:
     paths : sequence of path
         Documents, folders and patterns.
     is_one : bool
-        Whether the path is that of a single document, even if it looks like a pattern or is missing.
+        Whether the path names a single document, even if it looks like a pattern or is missing.
 
     Raises
     ------
