@@ -296,7 +296,7 @@ def _widen_nibbles(builder: Any, start: Any, stop: Any, n: Any, row: Any, floats
 
 @kernel
 def widen_stored_row(shape, row, floats):
-    """Convert a key to f32 in stored form: it stays rotated. The parameters are those of `widen_row`."""
+    """Convert a key to f32 in stored form: it stays rotated. It takes the parameters of `widen_row`."""
     if shape.quantised:
         _widen_quantised(shape, row, shape.head_dim, shape.head_dim, floats)
     else:
@@ -330,7 +330,7 @@ def widen_row(shape, row, floats):
 
 @kernel
 def widen_stored_value(shape, row, floats):
-    """Convert a value to f32 in stored form: it stays rotated. The parameters are those of `widen_value`."""
+    """Convert a value to f32 in stored form: it stays rotated. It takes the parameters of `widen_value`."""
     if shape.quantised:
         _widen_quantised(shape, row, shape.value_elements, shape.value_dim, floats)
     else:

@@ -71,7 +71,7 @@ from .manifest import DOCUMENT, EXTRAS, MANIFEST, THRESHOLDS, damages, describe,
 
 MEANS = "means.safetensors"
 
-#: File of an index whose modification time is that of its last use.
+#: File of an index whose modification time is the time of its last use.
 USED = "used"
 
 #: Arrays of a layer with positions of others: they are copied, so that they cannot change after the check.
