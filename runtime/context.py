@@ -340,10 +340,11 @@ class Context(internals.LlamaContext):
     def _compute(self, batch: internals.LlamaBatch) -> None:
         """Compute the batch that the executor is prepared for. Raise OctavoError if that fails."""
         n_threads = self.params.n_threads if batch.n_tokens() == 1 else self.params.n_threads_batch
+        interruptible = batch.n_tokens() >= self._executor.interruptible
         with waiting.step(n_threads):
-            code = self._run(batch, interruptible=batch.n_tokens() >= self._executor.interruptible)
+            code = self._run(batch, interruptible)
         self._executor.finish()
-        if code and self._interruption.came:
+        if self._interruption.came and (code or interruptible):  # llama.cpp calls it no failure if a device abandons it
             raise KeyboardInterrupt
         if n_lost_pages() != self._n_lost_pages:
             raise OctavoError(

@@ -202,7 +202,7 @@ def test_completions_go_on_after_the_context(tiny_model):
 
 @pytest.mark.parametrize("attention", ["streaming", "window"])
 def test_a_model_whose_positions_are_unknown_keeps_its_limit(tiny_model, attention, monkeypatch):
-    monkeypatch.setattr(nodes, "rope_of", lambda queries: None)
+    monkeypatch.setattr(nodes, "_rope_of", lambda queries: None)
     if attention == "streaming":
         with pytest.raises(OctavoError, match=r"use streaming:positions=sequence\.$"):
             new_llama(tiny_model, attention)
