@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from octavo.cli import main as cli_main
 from octavo.cli.doctor import head_dim
-from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Q8_0, Shape, llama_cpp_name
 from octavo.evaluation import doctor
 from octavo.evaluation.device_layer import largest_error
 from octavo.metal import gpu
@@ -85,9 +85,10 @@ def test_keys_and_values_of_different_lengths_are_compared_and_timed(simulated, 
     found = doctor.Doctor(Silent(), replace(EXAMINATION, shapes=(shape,), compared=(shape,), timed=(shape,))).run()
     assert found["ok"], found["comparisons"]
     assert len(found["comparisons"]) == 4
-    columns = ("head_dim", "value_dim", "latent", "group", "kv_type")
+    columns = ("head_dim", "value_dim", "latent", "group")
     for row in [*found["kernels"], *found["comparisons"], *found["times"]]:
         assert [row[name] for name in columns] == [getattr(shape, name) for name in columns]
+        assert row["kv_type"] == llama_cpp_name(shape.kv_type)
 
 
 def test_a_wrong_result_is_found(simulated, monkeypatch):
