@@ -43,7 +43,7 @@ from octavo.system.files import PARTIAL
 
 #: A model that reads a novel of so many characters, each a token, in some seconds.
 _SIZES = Sizes(4, 256, 512, 4, 2, 64, 512, 65_536, 10_000.0)
-_CHARACTERS = 24_000
+_CHARACTERS = 8_000
 
 #: Lines of a chat, and seconds after which a command that should have ended has failed.
 _QUESTIONS = [f"Who is number {number}?" for number in range(20)]
