@@ -34,8 +34,8 @@ NAMES = re.compile(
     r"^[A-Z]\w*(Document|File|Text|Passages?|Piece|Part|Upload|Span|Source|Context|Index|Candidate|Choice|Excerpts?)$"
     r"|^(Document|Text|Passages?|Piece|Upload|Span|Source|Context|Indexed|LaidOut|Candidate|Choice|Excerpts?)$"
 )
-#: Classes with such names that are something else: an answer's text, a part of a build, an error.
-OTHERS = {"Text", "AnswerText", "KeepText", "OneFile", "OtherText", "BuildPart"}
+#: Classes with such names that are something else: an answer's text, a part of a build, an error, work on a file.
+OTHERS = {"Text", "AnswerText", "KeepText", "OneFile", "OtherText", "BuildPart", "ExtractText", "GuardedFile"}
 
 
 def main() -> None:
