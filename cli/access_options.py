@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,6 @@ def _access(
     """Gather the options of these names."""
     from ..serve.http.access import Access
 
-    if api_key is None and "OCTAVO_API_KEY" in os.environ:  # click ignores an empty variable
-        api_key = ""
     return Access(host, port, api_key, allowed_hosts, allowed_origins, max_upload << 20)
 
 

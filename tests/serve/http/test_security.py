@@ -238,7 +238,8 @@ def test_an_empty_key_is_refused(tiny_model, tmp_path, monkeypatch, key, command
     asked = [command, "-m", tiny_model, "--port", "0"] + ([tmp_path / "a.txt", "--http"] if command == "mcp" else [])
     fails(octavo(*asked, "--api-key", key), 1, "The key is empty: give one with --api-key")
     monkeypatch.setenv("OCTAVO_API_KEY", key)
-    fails(octavo(*asked), 1, "The key is empty: give one with --api-key")
+    told = "The key is empty: give one with --api-key" if key else "Everyone who reaches 0.0.0.0 could ask"
+    fails(octavo(*asked, "--host", "0.0.0.0"), 1, told)  # an empty variable is as none
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
