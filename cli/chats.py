@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import options
-from .fitting import plain
+from .fitting import columns_of, plain
 from .library import of_a_model
 from .open_conversation import chats_of, named_chat
 from .render import notice, print_json, size
@@ -41,7 +42,8 @@ def chats(
     elif output == "json":
         print_json([_described(chat) for chat in chosen or found])
     elif chosen:
-        click.echo(plain("\n\n".join(map(_as_text, chosen))))
+        text = "\n\n".join(map(_as_text, chosen))
+        click.echo(text if columns_of(sys.stdout) is None else plain(text))
     elif found:
         _show(found)
     else:

@@ -15,7 +15,7 @@ import click
 
 from ..errors import shown, spoken, well_formed
 from ..progress import clock, compiled_for
-from .fitting import Wrapper, columns_of, plain, shortened, wrapped
+from .fitting import Wrapper, columns_of, shortened, wrapped
 
 #: Seconds between lines about a task, without a terminal for a bar.
 SECONDS_BETWEEN_LINES = 10
@@ -121,7 +121,7 @@ def stream(pieces: Iterable[str]) -> None:
     last = ""
     try:
         for piece in pieces:
-            shown = wrapper.add(piece) if wrapper else plain(piece)
+            shown = wrapper.add(piece) if wrapper else piece  # a pipe gets what the model wrote
             last = shown or last
             click.echo(shown, nl=False)
     finally:
@@ -143,7 +143,7 @@ class ThoughtPrinter:
     def add(self, text: str) -> None:
         """Print a piece of a thought."""
         self._began |= bool(text)
-        self._print(self._wrapper.add(text) if self._wrapper else plain(text))
+        self._print(self._wrapper.add(text) if self._wrapper else text)
 
     def end(self) -> None:
         """End the thought with a blank line, if there was one."""

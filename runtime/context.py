@@ -342,7 +342,7 @@ class Context(internals.LlamaContext):
         n_threads = self.params.n_threads if batch.n_tokens() == 1 else self.params.n_threads_batch
         interruptible = batch.n_tokens() >= self._executor.interruptible
         with waiting.step(n_threads):
-            code = self._run(batch, interruptible)
+            code = self._run(batch, interruptible=interruptible)
         self._executor.finish()
         if self._interruption.came and (code or interruptible):  # llama.cpp calls it no failure if a device abandons it
             raise KeyboardInterrupt

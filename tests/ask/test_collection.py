@@ -45,7 +45,8 @@ def route_to(monkeypatch):
     """route_to(name): have questions be about this document; returns the questions that were looked for."""
     asked = []
 
-    def rank(self, question, before=""):
+    def rank(self, question, before, n_batch):
+        yield from ()
         asked.append((before, question))
         order = sorted(self.documents, key=lambda document: document.name != route_to.name)
         found = [Candidate(document, 0.5, -float(number)) for number, document in enumerate(order)]
@@ -56,7 +57,7 @@ def route_to(monkeypatch):
         route_to.name = name
         return asked
 
-    monkeypatch.setattr(DocumentSet, "rank", rank)
+    monkeypatch.setattr(DocumentSet, "rank_in_steps", rank)
     return to
 
 
@@ -105,12 +106,13 @@ def test_a_question_whose_document_is_not_found_leaves_the_conversation(
     first = collection.ask("Which ship?").text
     before = collection.n_tokens
 
-    def fail(self, question, before):
+    def fail(self, question, before, n_batch):
+        yield None
         self._llama.reset()
         raise problem
 
     with monkeypatch.context() as patch:
-        patch.setattr(DocumentSet, "rank", fail)
+        patch.setattr(DocumentSet, "rank_in_steps", fail)
         with pytest.raises(type(problem)):
             collection.ask("Who?")
     assert collection.n_tokens == before
@@ -178,8 +180,13 @@ def test_a_question_whose_excerpts_are_not_found_leaves_the_conversation(excerpt
     route_to("tower.txt")
     excerpted.ask("Who built it?")
     before = excerpted.llama.input_ids[: excerpted.n_tokens].tolist()
+
+    def fail(self, question, before, n_batch):
+        yield None
+        raise OctavoError("no")
+
     with monkeypatch.context() as patch:
-        patch.setattr(DocumentSet, "rank", lambda self, question, before: (_ for _ in ()).throw(OctavoError("no")))
+        patch.setattr(DocumentSet, "rank_in_steps", fail)
         with pytest.raises(OctavoError, match="no"):
             excerpted.ask("Why?")
     assert excerpted.llama.input_ids[: excerpted.n_tokens].tolist() == before
