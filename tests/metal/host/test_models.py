@@ -9,6 +9,8 @@ from helpers.index_builds import build, library_of
 
 import octavo
 from octavo.convert.plan.heads import streaming
+from octavo.runtime.devices.cpu_device import CpuDevice
+from octavo.runtime.devices.metal_device import MetalDevice
 from octavo.runtime.graph import ggml
 from octavo.runtime.models.llama_arguments import GGML_TYPES
 from octavo.runtime.store.index_files import open_index
@@ -81,6 +83,12 @@ def assert_same(model, attention="dense", kv_type="f16", tokens=TOKENS[:400], do
     np.testing.assert_allclose(actual[0], expected, atol=SAME if kv_type == "f16" else ROUNDED)
     assert actual[1] == pytest.approx(bytes_read, rel=0.02)
     np.testing.assert_allclose(actual[2], selected, atol=16)
+
+
+@pytest.fixture(autouse=True)
+def flat_rows(monkeypatch):
+    """Have the CPU store q8_0 as Metal does, without a rotation: otherwise both round, but differently."""
+    monkeypatch.setattr(CpuDevice, "row_type", MetalDevice.row_type)
 
 
 @pytest.fixture(scope="module")
