@@ -97,18 +97,23 @@ def _entries_of(library: Path) -> Iterator[Entry]:
     """Yield the indexes of a library."""
     model, names = f"{library.stem}.gguf", _names_in(library)
     for name in names:
-        entry, finished = _entry_of(library / name, model), name.removesuffix(PARTIAL)
-        if entry is None and finished not in names:  # it was made, and has its final name, since they were listed
-            entry = _entry_of(library / finished, model)
-        if entry is not None:
-            yield entry
+        finished = name.removesuffix(PARTIAL)
+        other = finished if name != finished else f"{name}{PARTIAL}"
+        for each in (name,) if other in names else (name, other, name):  # it may have moved since they were listed
+            if (entry := _entry_of(library / each, model)) is not None:
+                yield entry
+                break
 
 
 def _names_in(library: Path) -> set[str]:
-    """Return the names of all files and folders of a library."""
+    """Return the names of all files and folders of a library: a listing may lack one that is renamed meanwhile."""
+    names: set[str] | None = None
     with suppress(OSError):
-        return set(os.listdir(library))
-    return set()
+        for _ in range(100):
+            before, names = names, set(os.listdir(library))
+            if names == before:
+                break
+    return names or set()
 
 
 def _entry_of(folder: Path, model: str) -> Entry | None:
