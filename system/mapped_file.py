@@ -20,6 +20,9 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ct
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
+#: Address of the system's `madvise`, for compiled code.
+MADVISE = ctypes.cast(_libc.madvise, ctypes.c_void_p).value or 0
+
 #: What `mmap` returns if it fails.
 _FAILED = ctypes.c_void_p(-1).value
 

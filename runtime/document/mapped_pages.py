@@ -10,7 +10,6 @@ Asking costs a few hundredths of a step's time, so steps ask only after one that
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import resource
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ...cpu_kernels.attend.read_ahead import LATELY, PAGES
-from ...system.mapped_file import mapping_of
+from ...system.mapped_file import MADVISE, mapping_of
 
 #: Number of tokens that ask after a step had to wait for the disk.
 _ASKING = 64
@@ -53,14 +52,13 @@ class MappedPages:
         self._is_random = np.zeros(len(keys), bool)
         self._n_waits, self._n_asking = _waits(), 0
         self._of_caches: WeakKeyDictionary[HeadRecords, tuple[int, np.ndarray, np.ndarray]] = WeakKeyDictionary()
-        advise = ctypes.cast(ctypes.CDLL(None).madvise, ctypes.c_void_p).value or 0
         for record, file in zip(self._records, self._files, strict=False):
             if file is None:
                 continue
             selected = np.zeros(-(-file.n_bytes // mmap.PAGESIZE), np.uint16)
             record["first"], record["n_pages"] = file.start, len(selected)
             record["page_bits"], record["selected"] = mmap.PAGESIZE.bit_length() - 1, selected.ctypes.data
-            record["step"], record["advise"] = LATELY, advise
+            record["step"], record["advise"] = LATELY, MADVISE
             self._selected.append(selected)
 
     def prepare(self, cache: HeadRecords, n_tokens: int) -> None:

@@ -140,7 +140,7 @@ class ServedLibrary:
             return Path(path).parent.name
         if "part" in described:
             version = described.get("content") or f"{described.get('mtime_ns')} {described.get('bytes')}"
-            return f"file-{hashlib.sha256(os.fsencode(f'{path} {version}')).hexdigest()[:24]}"
+            return _id_of_bytes(os.fsencode(f"{path} {version}"))
         return f"file-{described['sha256'][:24]}"
 
     def _folders_of(self, document_id: str, origin: str = "") -> list[str]:
@@ -307,14 +307,15 @@ class ServedLibrary:
         OctavoError
             It cannot be stored.
         """
-        document_id = self._folder.copied(f"file-{hashlib.sha256(data).hexdigest()[:24]}")
+        own_id = await asyncio.to_thread(_id_of_bytes, data)
+        document_id = self._folder.copied(own_id)
         finished, uploads = self._documents()
         upload = uploads.get(document_id)
         is_read = any(document.id == document_id for document in finished)
         if not is_read and (upload is None or upload.problem):
             if upload is not None:
                 self._queue.remove(upload)
-            document_id = f"file-{hashlib.sha256(data).hexdigest()[:24]}"
+            document_id = own_id
             file = await asyncio.to_thread(self._folder.store, document_id, name, data)
             self._queue_upload(file)
             self._watch()
@@ -456,6 +457,11 @@ class ServedLibrary:
         for task in filter(None, (self._watching, self._looking)):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+def _id_of_bytes(data: bytes) -> str:
+    """Return the id of a file with these bytes."""
+    return f"file-{hashlib.sha256(data).hexdigest()[:24]}"
 
 
 def _content_of(document_id: str) -> str:
