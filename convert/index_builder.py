@@ -336,7 +336,7 @@ class IndexBuilder:
         write_means(self.folder, layers)
         entries = {
             "octavo": __version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created": datetime.now(UTC).isoformat(timespec="microseconds"),  # versions of a file may be a moment apart
             "document": self._described(),
             "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
             "dtype": self.llama.context.kv_type,
