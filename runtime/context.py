@@ -26,7 +26,7 @@ from .graph import ggml, hook
 from .graph.attention_nodes import AttentionNode, cache_layers, silent_llama_cpp
 from .methods.assignment import assign
 from .methods.method import Assignment
-from .process.interruption import Interruption, abort_callback, shielded
+from .process.interruption import Interruption, shielded
 from .process.sigbus import n_lost_pages
 from .query_recorder import Recorder
 from .sequences.recurrent import RecurrentState, StateSlots
@@ -99,7 +99,10 @@ class Context(internals.LlamaContext):
         if self.is_hybrid:
             sequence.recurrent = RecurrentState()
         self._n_lost_pages = n_lost_pages()
-        self._abort = abort_callback(self._interruption)
+        # llama.cpp calls this between the nodes of a graph, so that Python handles signals; True abandons the graph. It
+        # holds no reference to this context, which would otherwise outlive its last user.
+        interruption = self._interruption
+        self._abort = llama_cpp.ggml_abort_callback(lambda _: interruption.came)
 
     @property
     def cache(self) -> KVCache:

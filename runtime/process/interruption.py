@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import llama_cpp
-
 
 @dataclass
 class Interruption:
@@ -24,20 +22,6 @@ class Interruption:
     def __call__(self, *_: Any) -> None:
         """Note a signal, as its handler."""
         self.came = True
-
-
-def abort_callback(interruption: Interruption) -> Any:
-    """Return a function that llama.cpp calls between the nodes of a graph, so that Python handles signals.
-
-    It returns True to abandon the graph. It holds no reference to the context, which would otherwise outlive its last
-    user.
-    """
-
-    @llama_cpp.ggml_abort_callback
-    def abort(_: Any) -> bool:
-        return interruption.came
-
-    return abort
 
 
 @contextmanager
