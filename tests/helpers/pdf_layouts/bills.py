@@ -117,7 +117,8 @@ _CARD = """<style>body{font:11pt serif;width:14cm} li{list-style:none;margin:6pt
 .a span{margin-left:auto} small{display:block;width:9cm}</style><h1>Carta</h1><ul>
 <li><div class="a"><b>Pulpo a la brasa</b><span>18,50 €</span></div><small>con patata violeta, pimentón de la Vera y
 un chorro de aceite del valle</small><li><div class="a"><b>Arroz de monte</b><span>16,00 €</span></div><small>con setas,
-conejo y romero recogido en la sierra esta misma mañana</small><li><div class="a"><b>Tarta de queso</b><span>6,50 €</span></div>
+conejo y romero recogido en la sierra esta misma mañana</small><li><div class="a"><b>Tarta de queso</b>
+<span>6,50 €</span></div>
 <small>al horno de leña</small></ul>"""
 
 _BALANCES = [
