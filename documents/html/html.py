@@ -5,13 +5,15 @@ from __future__ import annotations
 import codecs
 import re
 from contextlib import suppress
+from html import escape
 from typing import Any
 
 from ...errors import OctavoError
 from ..document import Document
 from ..encodings import decode, decode_as, is_damaged_utf_8, loses_little
 from ..markdown import document_of, headings
-from .html_elements import HTMLElements
+from .html_elements import HTMLElements, Page
+from .style_sheets import apply_style_sheets
 
 #: Encodings that browsers use in place of those that pages name.
 _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "shift_jis": "cp932"}
@@ -22,6 +24,10 @@ _NAMED = re.compile(
     rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([^"'>]+)|<\s*meta[^>]+charset\s*=\s*["']?([^>"'\s/;]+)""", re.IGNORECASE
 )
 _WHERE_NAMED = 4096
+
+#: Text of XHTML that has no marks, and prefixes of its elements.
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_PREFIX = re.compile(r"""\sxmlns:([\w-]+)=["']http://www\.w3\.org/(?:1999/xhtml|1998/Math/MathML|2000/svg)["']""")
 
 #: Most nested elements of an HTML file: text needs a tenth.
 _MOST_NESTED = 300
@@ -96,7 +102,8 @@ def parse(text: str, name: str) -> Any:
     from lxml import etree
 
     parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True)
-    content = text.replace("\0", "").encode("utf-8", errors="replace")
+    text = _without_prefixes(_CDATA.sub(lambda data: escape(data[1], quote=False), text.replace("\0", "")))
+    content = text.encode("utf-8", errors="replace")
     try:
         root = etree.fromstring(content, parser) if content.strip() else None
     except (etree.LxmlError, ValueError) as problem:
@@ -108,6 +115,31 @@ def parse(text: str, name: str) -> Any:
         if depth > _MOST_NESTED:
             raise too_deep(name)
     return root
+
+
+def _without_prefixes(text: str) -> str:
+    """Return XHTML in which elements of pages, formulas and drawings have no prefix, as the parser knows none."""
+    for prefix in set(_PREFIX.findall(text)):
+        text = re.sub(rf"<(/?){re.escape(prefix)}:(?=\w)", r"<\1", text)
+    return text
+
+
+def _open_shadow_roots(root: Any) -> None:
+    """Put what the shadow root of an element shows in its place, with its own content in the slots."""
+    for template in list(root.iter("template")):
+        host = template.getparent()
+        if template.get("shadowrootmode") is None or host is None:
+            continue
+        template.tag = "span"
+        own = {slot.get("name") or "": slot for slot in list(template.iter("slot"))[::-1]}
+        for child in [child for child in host if child is not template]:
+            slot = own.get(child.get("slot") or "")
+            if slot is not None and "filled" not in slot.attrib:
+                for otherwise in list(slot):
+                    slot.remove(otherwise)
+                slot.text = ""
+                slot.set("filled", "")
+            host.remove(child) if slot is None else slot.append(child)
 
 
 def too_deep(name: str) -> OctavoError:
@@ -123,8 +155,8 @@ def to_markdown(root: Any, is_site: bool = True) -> tuple[str, list[tuple[int, s
     is_site : bool
         Whether it is a page of a site, whose header, footer and margins belong to the site.
     """
-    has_styles = any(True for _ in root.iter("style", "link"))
-    elements = HTMLElements(is_site, has_styles, labels=[])
+    elements = HTMLElements(Page.of(root, is_site, apply_style_sheets(root)), labels=[])
+    _open_shadow_roots(root)
     elements.walk(root)
     if is_site and not elements.out.text():  # all that there is stands in what looks like margins
         return to_markdown(root, is_site=False)
