@@ -10,7 +10,7 @@ from .document import Document, Place
 #: Lines that open or close a block of code, that are headings, and that make the line before a heading.
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
-_UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
+_UNDERLINE = re.compile(r" {0,3}(?!-- $)(=+|-{2,})[ \t]*$")  # "-- " begins the sender's lines in mail
 
 #: Beginnings of lines of a text without marks that Markdown takes for those of headings and of code.
 _TAKEN = re.compile(r"#{1,6}(?=\s|$)|```|~~~|(?==+\s*$|-{2,}\s*$)")

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import codecs
 import re
-from contextlib import suppress
 from html import escape
 from typing import Any
 
 from ...errors import OctavoError
 from ..document import Document
-from ..encodings import decode, decode_as, is_damaged_utf_8, loses_little
+from ..encodings import decode, decode_as, is_damaged_utf_8, loses_little, named_encoding
 from ..markdown import document_of, headings
 from .html_elements import HTMLElements, Page
 from .style_sheets import apply_style_sheets
-
-#: Encodings that browsers use in place of those that pages name.
-_WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "shift_jis": "cp932"}
-_WIDER |= {"gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "big5": "big5hkscs"}
 
 #: Where XML and HTML name their encoding, and bytes within which browsers look for it.
 _NAMED = re.compile(
@@ -82,12 +77,11 @@ def decode_html(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     found = _NAMED.search(content[:_WHERE_NAMED])
     named = (found[1] or found[2]).decode("latin-1").lower() if found else ""
     has_mark = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    with suppress(LookupError, UnicodeError):
-        if named and not has_mark and not named.startswith("utf-16"):  # an ASCII name rules out UTF-16
-            encoding = codecs.lookup(named).name
-            encoding = _WIDER.get(encoding, encoding)
-            if is_damaged_utf_8(content) if encoding == "utf-8" else loses_little(content, encoding):
-                return decode_as(encoding, content, name)
+    if named and not has_mark and not named.startswith("utf-16"):  # an ASCII name rules out UTF-16
+        encoding = named_encoding(named)
+        is_right = is_damaged_utf_8(content) if encoding == "utf-8" else encoding and loses_little(content, encoding)
+        if encoding and is_right:
+            return decode_as(encoding, content, name)
     return decode(content, name, last="cp1252")
 
 
