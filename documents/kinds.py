@@ -144,7 +144,7 @@ def _is_mail(content: bytes, name: str) -> bool:
 
 
 def of_apple_mail(content: bytes) -> bytes:
-    """Return the mail in a file of Apple's mail program (EMLX), which has a list of properties after it; else the file."""
+    """Return the mail in a file of Apple's mail program (EMLX), which has properties after it; else the file."""
     length = _LENGTH.match(content)
     return content[length.end() : length.end() + int(length[1])] if length and len(length[1]) < 12 else content
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..left_out import LeftOut
 from ..markdown import as_text
 from ..markdown_table import markdown_table
+from ..scripts import lowered, raised
 from ..xml_text import words
 from .formulas import formula
 from .html_tables import grid_of, rows_of
@@ -90,24 +92,24 @@ class Page:
         Whether the page marks what is its text, so that what stands beside it is a margin.
     opened : frozenset of str
         Names of elements that something on the page opens.
-    n_hidden : int
-        Number of texts that it hides, so far.
+    left_out : LeftOut
+        Counts what the page does not show.
     """
 
     is_site: bool
-    has_ground: bool = False
-    has_article: bool = False
-    opened: frozenset[str] = frozenset()
-    n_hidden: int = 0
+    has_ground: bool
+    has_article: bool
+    opened: frozenset[str]
+    left_out: LeftOut
 
     @classmethod
-    def of(cls, root: Any, is_site: bool, has_ground: bool) -> Page:
+    def of(cls, root: Any, is_site: bool, has_ground: bool, left_out: LeftOut) -> Page:
         """Look at a parsed page."""
         names = [name for key in _OPENING for value in root.xpath(f".//@{key}") for name in _NAMED.findall(value)]
         tabs = root.xpath('.//*[@role="tab" or @data-toggle or @data-bs-toggle]/@href')
         names += [link[1:] for link in tabs if link.startswith("#")]
         has_article = next(root.iter("article", "main"), None) is not None
-        return cls(is_site, has_ground, has_article, frozenset(names))
+        return cls(is_site, has_ground, has_article, frozenset(names), left_out)
 
 
 class HTMLElements:
@@ -226,7 +228,8 @@ class HTMLElements:
         return before is not None and before.tag == "button" and self._opens(before)
 
     def _note_hidden(self, node: Any) -> None:
-        self.page.n_hidden += node.get("aria-hidden") != "true" and any(text.strip() for text in node.itertext())
+        is_read_elsewhere = node.get("aria-hidden") == "true"  # or a sign
+        self.page.left_out["hidden passage"] += not is_read_elsewhere and any(map(str.strip, node.itertext()))
 
     def _opens(self, node: Any) -> bool:
         """Return whether a button names what it opens, as in accordions and tabs, and is not a command."""
@@ -260,9 +263,19 @@ class HTMLElements:
             return None
         if node.find(".//a") is not None or next(node.iterancestors("a"), None) is not None:  # to a note
             return self._begin_note()
-        if re.fullmatch(r"[-+\u2212]?\d+|[a-z]", text):
-            self.out.put("^")
-        return None
+        return self._script(text, raised(text if node.find(".//sup") is None else self._line(node)))
+
+    def _sub(self, node: Any) -> _End:
+        text, before = "".join(node.itertext()).strip(), node.getprevious()
+        ends = node.getparent().text if before is None else before.tail or "".join(before.itertext())
+        return self._script(text, lowered(text, ends or "", node.tail or ""))
+
+    def _script(self, text: str, written: str) -> _End:
+        """Write text above or below the line with its mark; without one, write its elements as any others."""
+        if written == text:
+            return None
+        self.out.put(written)
+        return _done
 
     def _br(self, node: Any) -> _End:
         self.out.break_line()
@@ -417,24 +430,8 @@ class HTMLElements:
 
 
 #: The methods of elements that have one.
-_NAMES = [
-    "a",
-    "blockquote",
-    "br",
-    "button",
-    "dd",
-    "hr",
-    "img",
-    "input",
-    "li",
-    "math",
-    "ol",
-    "pre",
-    "rt",
-    "select",
-    "sub",
-]
-_NAMES += ["sup", "svg", "switch", "table", "text", "textarea", "title", "tspan", "ul"]
+_NAMES = ["a", "blockquote", "br", "button", "dd", "hr", "img", "input", "li", "math", "ol", "pre", "rt", "select"]
+_NAMES += ["sub", "sup", "svg", "switch", "table", "text", "textarea", "title", "tspan", "ul"]
 _OWN = {name: getattr(HTMLElements, f"_{name}") for name in _NAMES}
 
 

@@ -33,6 +33,9 @@ _GROUPS = re.compile(r"@media(?!.*print)|@layer|@supports")
 
 _BRACE = re.compile("[{}]")
 
+#: What makes text visible that a program fades in.
+_FADES = re.compile(r"(?<![-\w])opacity\s*:\s*(?:0?\.\d*[1-9]|[1-9])")
+
 #: Most groups of rules within each other, and most comparisons of a rule with an element.
 _MOST_NESTED, _MOST_MATCHES = 9, 10**8
 
@@ -86,9 +89,9 @@ def _apply(sheet: str, scope: Any) -> None:
                     rules.setdefault(name, []).append(_Rule(value, path[0], rank))
     most = _MOST_MATCHES // (1 + sum(1 for _ in scope.iter()))
     for name, own in rules.items():
-        if name == "opacity" and any(not _APPLIED[name].fullmatch(rule.value) for rule in own):
-            continue  # what fades in is seen
-        if not any(_APPLIED[name].fullmatch(rule.value) for rule in own):
+        if (name == "opacity" and _FADES.search(sheet)) or not any(
+            _APPLIED[name].fullmatch(rule.value) for rule in own
+        ):
             continue
         values: dict[Any, _Rule] = {}
         for rule in sorted(own[:most], key=lambda rule: rule.rank):

@@ -81,7 +81,7 @@ def _message(message: Any, name: str, depth: int) -> tuple[str, list[str]]:
     read = _read(message, name, depth)
     if not read.texts and not read.invitations and message.get_content_maintype() == "text":
         read = _Read([_text(message, name, read.notices)], notices=read.notices)  # it has a name, but is all there is
-    body = "\n\n".join(filter(None, (text.strip("\n") for text in (*read.texts, *read.invitations))))
+    body = "\n\n".join(filter(str.strip, (*read.texts, *read.invitations)))
     text = mail_text(
         header(message, "Subject"), {each: header(message, each) for each in SHOWN}, read.attachments, body
     )
@@ -97,7 +97,8 @@ def _read(part: Any, name: str, depth: int, is_of_page: bool = False) -> _Read:
         return _read_parts(part, name, depth)
     read, filename, disposition = _Read(), file_name(part), part.get_content_disposition()
     if kind in ("text/calendar", "application/ics"):
-        read.invitations = [calendar_text(_text(part, name, read.notices), LeftOut())]
+        invitation = calendar_text(_text(part, name, read.notices), LeftOut())
+        read.invitations = [re.sub("^# ", "## ", invitation, flags=re.MULTILINE)]  # below the mail's subject
         read.attachments = [filename] if filename else []
     elif kind.startswith("text/") and not filename and disposition != "attachment" and not _UNSEEN.match(kind):
         read.texts, read.is_page = [_text(part, name, read.notices)], kind == "text/html"

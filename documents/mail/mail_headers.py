@@ -9,7 +9,7 @@ from email.message import Message
 from email.quoprimime import header_decode
 from typing import Any
 
-from ..encodings import named_encoding
+from ..encodings import is_utf_8, named_encoding
 
 #: A word in another encoding, and the blanks between two of them, which do not count.
 _WORD = re.compile(r"=\?([^?*\s]+)(?:\*[^?\s]*)?\?([bBqQ])\?([^?]*)\?=")
@@ -23,7 +23,8 @@ def write_in_unicode(message: Message[str, str]) -> None:
     for part in message.walk():
         for name, value in part.raw_items():
             if not value.isascii():
-                part.replace_header(name, _decoded(value.encode(errors="surrogateescape"), charset or ""))
+                content = value.encode(errors="surrogateescape")
+                part.replace_header(name, _decoded(content, "utf-8" if is_utf_8(content) else charset or ""))
 
 
 def header(message: Message[str, str], name: str) -> str:
@@ -67,9 +68,5 @@ def _bytes_of(form: str, written: str) -> bytes:
 
 
 def _decoded(content: bytes, charset: str) -> str:
-    """Decode a part of a header in the encoding that it names, else in UTF-8 if it is that."""
-    encoding = named_encoding(charset) if charset else None
-    if encoding is None:
-        with suppress(UnicodeDecodeError):
-            return content.decode()
-    return content.decode(encoding or "cp1252", errors="replace")
+    encoding = named_encoding(charset) or ("utf-8" if is_utf_8(content) else "cp1252")
+    return content.decode(encoding, errors="replace")
