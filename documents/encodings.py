@@ -25,6 +25,9 @@ _BYTE_ORDER_MARKS = {
 _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "tis-620": "cp874"}
 _WIDER |= {"gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "big5": "big5hkscs", "shift_jis": "cp932"}
 
+#: Encodings of parts of programs and of names in networks, which no document has.
+_OF_PYTHON = ("idna", "punycode", "undefined", "raw-unicode-escape", "unicode-escape")
+
 #: Characters, and bytes, that texts lack but other files have. Logs have escapes.
 _CONTROLS = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _CONTROL_BYTES = bytes({*range(32)} - {*b"\t\n\v\f\r\x1b"})
@@ -146,8 +149,9 @@ def named_encoding(name: str) -> str | None:
     for known in (name, re.sub(r"^x-|-[ie]$", "", name), re.sub(r"^(?:windows|dos|ibm)-?", "cp", name)):
         with suppress(LookupError, UnicodeError, ValueError):
             encoding = codecs.lookup(known).name
-            "".encode(encoding)  # raises LookupError for a codec that is not of texts
-            return _WIDER.get(encoding, encoding)
+            if encoding not in _OF_PYTHON:
+                "".encode(encoding)  # raises LookupError for a codec that is not of texts
+                return _WIDER.get(encoding, encoding)
     return None
 
 

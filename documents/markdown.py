@@ -12,7 +12,7 @@ _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
 _UNDERLINE = re.compile(r" {0,3}(?!-- $)(=+|-{2,})[ \t]*$")  # "-- " begins the sender's lines in mail
 
-#: Beginnings of lines of a text without marks that Markdown takes for those of headings and of code.
+#: Beginnings of lines of a text without marks that Markdown takes for headings and for code.
 _TAKEN = re.compile(r"#{1,6}(?=\s|$)|```|~~~|(?==+\s*$|-{2,}\s*$)")
 
 #: Separates the headings of a path.

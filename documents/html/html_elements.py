@@ -48,7 +48,7 @@ _FORMS |= {"decimal": "decimal", "decimal-leading-zero": "decimalZero"}
 _LIST_STYLE = re.compile(r"(?:^|;)\s*list-style(?:-type)?\s*:([^;]*)", re.IGNORECASE)
 
 #: Styles that hide an element until it is opened, and for good; those that begin a line; those that make text white,
-#: and those that colour what is behind it.
+#: and those that colour the ground.
 _CLOSED = re.compile(r"(^|;)(display:none|visibility:(hidden|collapse))")
 _UNSEEN = re.compile(
     r"(^|;)((opacity|font-size):0(\.0+)?(px|pt|r?em|%)?(;|!|$)|mso-hide:all|(left|top):-\d{3,}(px|em))"
@@ -60,10 +60,10 @@ _GROUND = re.compile(r"(^|;)background")
 #: The numbers of lines of code, and what programs that colour it call them.
 _LINE_NUMBERS, _NUMBERS = re.compile(r"line-?no|line-?num|gutter", re.IGNORECASE), re.compile(r"[\d\s]*")
 
-#: Elements whose buttons name what is below.
+#: Elements whose buttons are titles.
 _TITLES = ("dt", "h1", "h2", "h3", "h4", "h5", "h6", "legend", "summary")
 
-#: What tells which elements a button opens: attributes, and strings in a script.
+#: Attributes that name the elements that a button opens, and a name in them.
 _OPENING = ("aria-controls", "data-bs-target", "data-target", "onclick")
 _NAMED = re.compile(r"[\w:.-]+")
 
@@ -80,7 +80,7 @@ def _done() -> None:
 
 @dataclass
 class Page:
-    """What is known about a page before it is read, and what was left out of it.
+    """A page before it is read, and the texts that it does not show.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Page:
     has_ground : bool
         Whether a style sheet may colour the ground of white text.
     has_article : bool
-        Whether the page marks what is its text, so that what stands beside it is a margin.
+        Whether the page marks its text, so that anything beside it is a margin.
     opened : frozenset of str
         Names of elements that something on the page opens.
     left_out : LeftOut

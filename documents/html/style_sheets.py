@@ -26,7 +26,7 @@ _APPLIED = {name: re.compile(values) for name, values in _VALUES.items()}
 #: Values that hide an element.
 _HIDING = {"display": "none", "left": None, "visibility": None, "opacity": None, "font-size": None, "color": None}
 
-#: What is not a rule; groups of rules that apply in any window, and those that may apply.
+#: Text between rules; groups of rules that apply in any window, and those that may apply.
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|<!--|-->", re.DOTALL)
 _ALWAYS = re.compile(r"@media\s+(?:only\s+)?(?:all|screen)\s*$|@layer|@supports")
 _GROUPS = re.compile(r"@media(?!.*print)|@layer|@supports")

@@ -27,7 +27,7 @@ _PICTURES = ("PHOTO", "LOGO", "SOUND", "KEY")
 #: Components that say nothing to a person.
 _SILENT = ("VTIMEZONE", "STANDARD", "DAYLIGHT", "VALARM")
 
-#: A property: its name after that of a group, its parameters, and its value. A time.
+#: A property: its name after a group's, its parameters, and its value. A time.
 _PROPERTY = re.compile(r"""(?:[\w-]+\.)?([\w-]+)((?:;(?:[^":;]|"[^"]*")*)*):(.*)""", re.DOTALL)
 _PARAMETER = re.compile(r""";([\w-]+)(?:=((?:[^";]|"[^"]*")*))?""")
 _TIMES, _TIME = (
@@ -46,7 +46,7 @@ class _Property(NamedTuple):
 
 
 def extract_calendar(content: bytes, name: str) -> Document:
-    """Extract a calendar or contacts: a heading for each event, task and person, and below it what is said of it."""
+    """Extract a calendar or contacts: a heading for each event, task and person, and its properties."""
     written, notices = decode(content, name)
     left_out = LeftOut()
     return document_of(calendar_text(written, left_out), notices=(*notices, *left_out.notices(name)))
@@ -72,7 +72,7 @@ def _component(properties: list[_Property], left_out: LeftOut) -> str:
 
 
 def _lines(property_: _Property) -> list[str]:
-    """Return what a property says, with what it is called; nothing of an empty one."""
+    """Return a property in lines, the first with its label; none of an empty property."""
     name, parameters, value = property_
     if name in _TIMES:
         value = ", ".join(map(_time, value.split(",")))
@@ -105,13 +105,13 @@ def _components(written: str) -> list[tuple[str, list[_Property]]]:
 
 
 def _properties(written: str) -> Iterator[_Property]:
-    """Yield the properties of a text. A line that begins with a blank goes on with the one before."""
+    """Yield the properties of a text. A line that begins with a blank continues the one before."""
     lines = iter(re.sub(r"\r?\n[ \t]", "", written).splitlines())
     for line in lines:
         if (found := _PROPERTY.match(line)) is None:
             continue
         parameters: dict[str, str] = {}
-        for key, value in _PARAMETER.findall(found[2]):  # of the oldest contacts, a kind stands alone
+        for key, value in _PARAMETER.findall(found[2]):  # the oldest contacts have kinds without a name
             name, value = (key.upper(), value.replace('"', "")) if value else ("TYPE", key)
             name = "ENCODING" if value.upper() == "QUOTED-PRINTABLE" else name
             parameters[name] = f"{parameters[name]},{value}" if name in parameters else value
