@@ -162,9 +162,10 @@ def _text(part: Any, name: str, notices: list[str]) -> str:
     """Return the text of a part; add notices."""
     content = part.get_payload(decode=True) or b""
     encoding = named_encoding(str(part.get_content_charset() or "us-ascii"))
-    is_guessed = encoding is None or part.get_content_charset() in (None, "us-ascii")
+    if part.get_content_charset() in (None, "us-ascii") or (encoding == "cp1252" and is_utf_8(content)):
+        encoding = None  # the sender did not mean it
     try:
-        if is_guessed or (encoding == "cp1252" and is_utf_8(content)):  # as the sender did not mean
+        if encoding is None:
             text, own = decode(content, name, last="cp1252")
         else:
             text, own = decode_as(encoding, content, name)
