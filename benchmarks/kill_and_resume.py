@@ -298,7 +298,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for kind in arguments.kinds or KINDS:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a killed reader's child may write
             os.environ["XDG_STATE_HOME"] = folder
             work = KINDS[kind](Path(folder))
             write_model(work.model, _SIZES)
