@@ -132,7 +132,7 @@ async def complete(http_request: HttpRequest) -> Response:
         choice, end = await _choice(http_request, server, turn, answered)
         choices.append({"index": index, **choice})
         ends.append(end)
-    totals = {"usage": usage_of(ends), **extensions_of(request, ends[-1])}
+    totals = {"usage": usage_of(ends), **extensions_of(request, *ends)}
     return JSONResponse({**head, "object": "chat.completion", "choices": choices, **totals})
 
 
@@ -291,7 +291,7 @@ async def _stream(
                     more = {} if with_usage else extensions_of(request, event.end)
                     yield chunk(index, {}, event.reason, **more)
     if with_usage:
-        totals = {"usage": usage_of(ends), **extensions_of(requests[-1], ends[-1])}
+        totals = {"usage": usage_of(ends), **extensions_of(requests[-1], *ends)}
         yield json.dumps({**head, "choices": [], **totals})
     yield "[DONE]"
 
