@@ -35,6 +35,7 @@ from .methods import DENSE
 from .methods.assignment import assign, excess
 from .methods.attention import Attention
 from .models import model_file
+from .models.hub import files_of
 from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx, wants_extra_buffers
 from .process.interruption import shielded
 from .sequences.sequence import TokenSequence, steps_within
@@ -127,7 +128,7 @@ class Llama(DropIn):
         path, only_words = os.fspath(model_path), bool(arguments.get("vocab_only"))
         self.template_problem = model_file.check(path, only_words)
         self._file = os.path.abspath(path)
-        self._file_at_load = _state_of_file(self._file)
+        self._files_at_load = {file: state for file in files_of(self._file) if (state := _state_of_file(file))}
         native = attention.is_llama_cpp or only_words
         if native:
             arguments |= {"type_k": type_k, "type_v": type_v}
@@ -159,12 +160,16 @@ class Llama(DropIn):
 
     @property
     def has_its_file(self) -> bool:
-        """Return whether the model's file was neither written nor replaced since the model was loaded."""
-        return _state_of_file(self._file) == self._file_at_load
+        """Return whether no file of the model was written or replaced since the model was loaded."""
+        return all(_state_of_file(file) == before for file, before in self._files_at_load.items())
 
     def check_file(self) -> None:
-        """Raise OctavoError if the model's file has changed since the model was loaded."""
-        if not self.has_its_file:
+        """Raise OctavoError if a file of the model was written or replaced since the model was loaded.
+
+        Its weights are mapped: what is written there changes them, and nothing else belongs to another model. A file
+        that was removed stays mapped as it is.
+        """
+        if any(_state_of_file(file) not in (before, None) for file, before in self._files_at_load.items()):
             raise OctavoError(f"{self.model_path} has changed since the model was loaded: start octavo again.")
 
     @cached_property
