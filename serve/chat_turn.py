@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ..ask.answer.notices import notices_of_unfounded, notices_of_whole, unfounded
+from ..ask.answer.notices import notices_of_damaged, notices_of_unfounded, notices_of_whole, unfounded
 from ..ask.context.answer_context import Context
+from ..library.catalogue import DAMAGED
 from ..library.question_words import asks_about_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
 from ..prompts.message_forms import Message
@@ -22,6 +23,7 @@ from ..settings import BY_QUESTION
 from .engine.grammar import Grammar
 from .engine.request import AnswerPart, End, Generation, PromptProgress, Request, TokenLogprob
 from .engine.tasks import Report
+from .library.served_document import with_id
 from .request_error import RequestError
 from .services import Server
 
@@ -214,7 +216,9 @@ def _notices_of_text(
         others = [b"".join(map(piece, request.tokens)).decode(errors="replace")]
     missing = unfounded(written, others, map(piece, context.index.tokens.tolist()))
     about_whole = asks_about_whole(others[-1] if others else "")
-    return {**notices_of_unfounded(missing), **notices_of_whole(about_whole, context.share.share)}
+    damaged = [document.name for document in map(with_id, context.documents) if document.state == DAMAGED]
+    of_whole = notices_of_whole(about_whole, context.share.share)
+    return {**notices_of_unfounded(missing), **notices_of_damaged(damaged), **of_whole}
 
 
 async def gathered(events: AsyncGenerator[Event, None]) -> Whole:

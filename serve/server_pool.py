@@ -135,10 +135,10 @@ class ServerPool:
         in_part = [name for name in self.choices if name.lower().rpartition("/")[2] in wanted]
         return next(iter([*whole, *in_part]), None)
 
-    def holding(self, document_id: str) -> list[str]:
+    async def holding(self, document_id: str) -> list[str]:
         """Return the loaded models that know a document, the last that was used first."""
-        knowing = [name for name, loaded in self._loaded.items() if loaded.server.documents.knows(document_id)]
-        return sorted(knowing, key=lambda name: -self._loaded[name].used)
+        newest = sorted(self._loaded.items(), key=lambda named: -named[1].used)
+        return [name for name, loaded in newest if (await loaded.server.documents.look()).knows(document_id)]
 
     def server(self, name: str) -> Server:
         """Return the server of a loaded model."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -118,19 +119,19 @@ class GrowingIndexes:
         folder = indexer.find(text) if indexer.snapshot.indexes_of(text.sha256) else None
         if folder is None:
             return None
-
-        def heal(damaged: SourceText) -> None:
-            for part in indexer.fit(document.extracted()[0]):
-                if part.sha256 == damaged.sha256:  # the others may not be read yet
-                    index_again(indexer, part, self._progress)
-
         of_one = self._sets.pop(folder, None)
         if of_one is None:
-            of_one = DocumentSet(indexer.llama, indexer.library, {text: folder}, [], heal)
+            of_one = DocumentSet(indexer.llama, indexer.library, {text: folder}, [], partial(self.heal, document))
         self._sets[folder] = of_one
         while len(self._sets) > _KEPT_OPEN:
             self._sets.popitem(last=False)
         return of_one.whole(of_one.documents[0])
+
+    def heal(self, document: SourceText, damaged: SourceText) -> None:
+        """Make the damaged index of a document, or of a part of it, again."""
+        for part in self._indexer.fit(document.extracted()[0]):
+            if part.sha256 == damaged.sha256:  # the others may not be read yet
+                index_again(self._indexer, part, self._progress)
 
     def close_indexes(self) -> None:
         """Close all indexes, in any thread: one of them may have been removed."""

@@ -37,9 +37,10 @@ class Attachments:
         if reference not in self.documents:
             self.documents.append(reference)
 
-    def numbers(self) -> dict[str, int]:
+    async def numbers(self) -> dict[str, int]:
         """Return the number of each document by its id: its place in the messages, or after all of them."""
-        ids, n_blocks = self._server.documents.ids([*self._in_messages, *self._named]), len(self._in_messages)
+        known, n_blocks = await self._server.documents.look(), len(self._in_messages)
+        ids = known.ids([*self._in_messages, *self._named])
         found: dict[str, int] = {}
         for number, named in enumerate(ids[:n_blocks]):
             for document_id in named:

@@ -90,7 +90,8 @@ async def file_search_of(
     searches = [checked(FileSearchTool, tool, "tools") for tool in tools if tool.get("type") == FILE_SEARCH]
     if not searches:
         return None
-    stores, known, files = pool_of(http_request).vector_stores, KnownFiles.of(http_request), dict[str, StoreFile]()
+    stores, files = pool_of(http_request).vector_stores, dict[str, StoreFile]()
+    known = await KnownFiles.of(http_request)
     for tool in searches:
         for store_id in tool.vector_store_ids:
             store = await asyncio.to_thread(stores.get, store_id)

@@ -100,7 +100,7 @@ async def create(http_request: HttpRequest) -> Response:
     turn = await _turn(server, body, tools, client_of(http_request), attachments, body.max_tokens)
     request = await while_connected(http_request, prepared(server, turn))
     note_ignored(http_request, [*tools.left_out, *request.ignored])
-    numbers = attachments.numbers() if request.generation.sources else {}
+    numbers = await attachments.numbers() if request.generation.sources else {}
     writer = _Writer(request, server.engine.name, body.stop_sequences or (), numbers)
     if body.stream:
         return sse(writer.lines(answer(server, turn, request)), writer.failure)

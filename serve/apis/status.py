@@ -92,7 +92,7 @@ async def metrics(request: Request) -> Response:
     pool, figures = pool_of(request), dict[tuple[str, str, str], list[str]]()
     for server in [server_of(request)] if len(pool.choices) == 1 else pool.loaded:
         label = f'{{model="{server.engine.name}"}}' if len(pool.choices) > 1 else ""
-        for figure, value in _figures(server).items():
+        for figure, value in (await _figures(server)).items():
             figures.setdefault(figure, []).append(f"{figure[0]}{label} {value}")
     lines = [
         line
@@ -102,7 +102,7 @@ async def metrics(request: Request) -> Response:
     return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _figures(server: Server) -> dict[tuple[str, str, str], float]:
+async def _figures(server: Server) -> dict[tuple[str, str, str], float]:
     """Return the figures of a model, each by its name, its kind and its meaning."""
     engine = server.engine
     counters = asdict(engine.totals).items()
@@ -111,7 +111,7 @@ def _figures(server: Server) -> dict[tuple[str, str, str], float]:
         "requests_waiting": (engine.n_waiting, "Requests that wait"),
         "held_tokens": (engine.sequences.n_tokens, "Tokens of conversations in memory, without documents"),
         "kept_prompts_bytes": (server.prompt_cache.n_bytes, "Prompts on disk, in bytes"),
-        "documents": (len(server.documents.list()), "Documents that are read, or being read"),
+        "documents": (len(await server.documents.look()), "Documents that are read, or being read"),
     }
     figures = {(f"octavo_{name}_total", "counter", _HELP[name]): value for name, value in counters}
     return figures | {(f"octavo_{name}", "gauge", text): number for name, (number, text) in gauges.items()}

@@ -89,7 +89,7 @@ def test_the_server_lists_files_with_one_look_at_each_manifest(made, llama, read
     _, library = made
     job = ReadingJob(llama.settings, llama.attention)
     documents = ServedLibrary(llama, library_of(llama, library), job)
-    assert len(documents.list()) == N_DOCUMENTS
+    assert len(documents.look_now().files()) == N_DOCUMENTS
     assert of_each(read)
 
 
