@@ -112,7 +112,7 @@ async def complete(http_request: HttpRequest) -> Response:
     """Answer POST /v1/chat/completions."""
     server, body = server_of(http_request), await parsed(http_request, ChatBody)
     tools = tools_of(body.tools, body.tool_choice[1])
-    turn = await turn_of(server, body, tools, client_of(http_request))
+    turn = await while_connected(http_request, turn_of(server, body, tools, client_of(http_request)))
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     is_plain = turn.schema is None and turn.grammar is None and not tools.functions  # nothing else is ignored then
@@ -139,8 +139,10 @@ async def complete(http_request: HttpRequest) -> Response:
 async def count(http_request: HttpRequest) -> Response:
     """Answer POST /v1/chat/completions/input_tokens."""
     server, body = server_of(http_request), await parsed(http_request, ChatBody)
-    turn = await turn_of(server, body, tools_of(body.tools, body.tool_choice[1]), client_of(http_request))
-    return JSONResponse({"input_tokens": (await prepared(server, turn, checked=False)).n_prompt})
+    tools = tools_of(body.tools, body.tool_choice[1])
+    turn = await while_connected(http_request, turn_of(server, body, tools, client_of(http_request)))
+    request = await while_connected(http_request, prepared(server, turn, checked=False))
+    return JSONResponse({"input_tokens": request.n_prompt})
 
 
 async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> ChatTurn:
