@@ -16,6 +16,9 @@ from ..request_error import RequestError
 from ..server_pool import pool_of
 from ..services import Server, server_of
 
+#: Most characters of a text whose tokens are told, and of one whose tokens are told with their texts.
+_MOST_CHARACTERS, _MOST_WITH_PIECES = 1 << 20, 100_000
+
 
 class TokenizeBody(BaseModel):
     """A text, in the form of llama.cpp's server, or of vLLM's: as `prompt`."""
@@ -28,11 +31,18 @@ class TokenizeBody(BaseModel):
 
 async def tokenize(request: Request) -> Response:
     """Answer POST /tokenize."""
-    body, llama = await parsed(request, TokenizeBody), server_of(request).engine.llama
-    how = {"add_bos": body.add_special, "special": body.parse_special}
-    tokens = await server_of(request).tokenized(lambda: llama.tokenize(body.content.encode(), **how), len(body.content))
-    pieces = [{"id": token, "piece": _piece(llama, token)} for token in tokens] if body.with_pieces else list(tokens)
-    return JSONResponse({"tokens": pieces, "count": len(tokens)})
+    body, server = await parsed(request, TokenizeBody), server_of(request)
+    most = _MOST_WITH_PIECES if body.with_pieces else _MOST_CHARACTERS
+    if len(body.content) > most:
+        raise RequestError(f"A text has at most {most:,} characters here: send it in parts.", 413, param="content")
+
+    def response() -> Response:
+        llama = server.engine.llama
+        tokens = llama.tokenize(body.content.encode(), add_bos=body.add_special, special=body.parse_special)
+        pieces = ({"id": token, "piece": _piece(llama, token)} for token in tokens)
+        return JSONResponse({"tokens": list(pieces) if body.with_pieces else list(tokens), "count": len(tokens)})
+
+    return await server.tokenized(response, len(body.content))
 
 
 def _piece(llama: Llama, token: int) -> str | list[int]:
@@ -52,11 +62,17 @@ class DetokenizeBody(BaseModel):
 
 async def detokenize(request: Request) -> Response:
     """Answer POST /detokenize."""
-    body, llama = await parsed(request, DetokenizeBody), server_of(request).engine.llama
-    if any(not 0 <= token < llama.n_vocab() for token in body.tokens):
-        raise RequestError(f"There are only tokens from 0 to {llama.n_vocab() - 1}.", param="tokens")
-    text = b"".join(llama.piece(token) for token in body.tokens).decode(errors="replace")
-    return JSONResponse({"content": text, "prompt": text})
+    body, server = await parsed(request, DetokenizeBody), server_of(request)
+
+    def text() -> str:
+        llama = server.engine.llama
+        n_vocab = llama.n_vocab()
+        if any(not 0 <= token < n_vocab for token in body.tokens):
+            raise RequestError(f"There are only tokens from 0 to {n_vocab - 1}.", param="tokens")
+        return b"".join(llama.piece(token) for token in body.tokens).decode(errors="replace")
+
+    found = await server.tokenized(text, len(body.tokens))
+    return JSONResponse({"content": found, "prompt": found})
 
 
 async def tokenizer_info(request: Request) -> Response:

@@ -25,8 +25,8 @@ _SILENCE, _COMMENT = 10.0, ": still working\n\n"
 #: The header of a response that names the fields that octavo ignores.
 IGNORED = "x-octavo-ignored"
 
-#: Fewest bytes of a body that is parsed beside the event loop; most bytes and values of JSON.
-_SHORT, _MOST_JSON, _MOST_VALUES = 100_000, 32 << 20, 200_000
+#: Fewest bytes of a body that is parsed beside the event loop; most bytes, values and escapes of JSON.
+_SHORT, _MOST_JSON, _MOST_VALUES, _MOST_ESCAPES = 100_000, 32 << 20, 200_000, 2_000_000
 
 #: The escape of a surrogate in JSON.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -97,6 +97,8 @@ def json_of(body: bytes) -> Any:
         )
     if body.count(b",") > _MOST_VALUES and _n_values(body) > _MOST_VALUES:
         raise RequestError(f"The body has more than {_MOST_VALUES:,} values.", 413)
+    if body.count(b"\\") > _MOST_ESCAPES:
+        raise RequestError(f"The body has more than {_MOST_ESCAPES:,} escapes: send its text as UTF-8.", 413)
     try:
         value = from_json(body.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)  # in half the time of `json`
     except ValueError:

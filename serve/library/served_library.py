@@ -71,6 +71,7 @@ class ServedLibrary:
         self._listed, self._fitting = list[FoundIndex](), list[ServedDocument]()
         self._last_look: asyncio.Task[KnownDocuments] | None = None
         self._next_look: asyncio.Task[KnownDocuments] | None = None
+        self._queueing = asyncio.Lock()  # two uploads must not get the same place
         self._watching: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self.mapped = MappedDocuments(self._map_index)
@@ -232,10 +233,11 @@ class ServedLibrary:
         is_read = any(document.id == document_id for document in known.read)
         if not is_read and (upload is None or upload.problem):
             if upload is not None:
-                self._queue.remove(upload)
+                await asyncio.to_thread(self._queue.remove, upload)
             document_id = own_id
             file = await asyncio.to_thread(self._folder.store, document_id, name, data)
-            self._queue_file(file)
+            async with self._queueing:
+                await asyncio.to_thread(self._queue_file, file)
             self._watch()
         await asyncio.to_thread(self._folder.note_upload, document_id, file_name(name), folder)
         return document_id
@@ -293,7 +295,7 @@ class ServedLibrary:
         problems = [upload for upload in queued if upload.problem not in ("", STOPPED) and not upload.may_succeed]
         failed = {each.file.parent.name: each for each in problems if self._folder.is_unread(each.file)}
         for name in failed:  # at once: a client may upload it again
-            self._folder.remove(name)
+            await asyncio.to_thread(self._folder.remove, name)
         with suppress(OctavoError):
             for name in failed:
                 await self._remove_indexes(name)  # of its first parts
