@@ -1,9 +1,9 @@
-"""Send requests that ask much of octavo's server while it writes another stream, and time how long that stands still.
+"""Send requests that ask much of octavo's server while it writes another stream, and time the gaps of that.
 
     python benchmarks/hostile_requests.py [-m MODEL] [-t THREADS] [--documents 60]
 
 For each kind of request the table has the longest gap between two parts of the stream, and the longest time that
-/health took: the event loop answers it at once, unless it stands still. Files are ordinary, but large.
+/health took: the event loop answers it at once, unless it is blocked. Files are ordinary, but large.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def main() -> None:
             rows = []
             for what, requests in _kinds(server).items():
                 gap, stall, statuses = watch.during(requests)
-                told = ", ".join(f"{n} x {status}" for status, n in sorted(statuses.items()))
-                rows.append([what, told, f"{gap:.2f}", f"{stall:.2f}"])
+                answers = ", ".join(f"{n} x {status}" for status, n in sorted(statuses.items()))
+                rows.append([what, answers, f"{gap:.2f}", f"{stall:.2f}"])
                 print(*rows[-1], file=sys.stderr, flush=True)
             watch.end()
     print(f"{cpu_name()}, {arguments.threads} threads, {arguments.documents} documents")
@@ -101,7 +101,7 @@ class Watch:
             thread.join()
 
     def _stream(self) -> None:
-        body = {"messages": _said("Tell a story."), "stream": True, "max_tokens": 400, "ignore_eos": True}
+        body = {"messages": _said("Write a story."), "stream": True, "max_tokens": 400, "ignore_eos": True}
         while not self._ends:
             connection, last = _connect(self._server), 0.0
             connection.request("POST", _CHAT, json.dumps(body), {"Content-Type": _JSON})

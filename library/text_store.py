@@ -112,7 +112,7 @@ class TextStore(SqliteFile):
     path : Path
         Its file, made if it is missing.
     heals : bool
-        Whether to read damaged texts again. Otherwise `DamagedError` tells of them, and `add` replaces them.
+        Whether to read damaged texts again. Otherwise they raise `DamagedError`, and `add` replaces them.
     """
 
     def __init__(self, path: Path, heals: bool = True) -> None:

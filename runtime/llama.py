@@ -166,8 +166,7 @@ class Llama(DropIn):
     def check_file(self) -> None:
         """Raise OctavoError if a file of the model was written or replaced since the model was loaded.
 
-        Its weights are mapped: what is written there changes them, and nothing else belongs to another model. A file
-        that was removed stays mapped as it is.
+        Its weights are mapped, so that they change with the file. A file that was removed stays mapped.
         """
         if any(_state_of_file(file) not in (before, None) for file, before in self._files_at_load.items()):
             raise OctavoError(f"{self.model_path} has changed since the model was loaded: start octavo again.")

@@ -67,11 +67,11 @@ def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
 def extensions_of(request: Request, *ends: End) -> dict[str, Any]:
     """Return octavo's own fields of answers: timings, the share of documents, notices, and a finer reason if any.
 
-    Of several answers, all notices are told, each once, and else what the last one has.
+    Of several answers these are the notices of all, each once, and the last one's other fields.
     """
     end, basis = ends[-1], {"basis": request.context.share.as_json()} if request.context else {}
-    told = (notice for each in ends for notice in each.notices.items())
-    said = [sentence for kind, sentence in told if kind != "length"]  # which every API has a reason for
+    kinds = (notice for each in ends for notice in each.notices.items())
+    said = [sentence for kind, sentence in kinds if kind != "length"]  # which every API has a reason for
     notices = {"notices": list(dict.fromkeys(said))} if said else {}
     reason = {"cut_by": end.reason} if end.reason in ("loop", "context") else {}
     return {"timings": _timings(end.usage), **basis, **notices, **reason}

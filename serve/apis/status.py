@@ -16,7 +16,7 @@ from ..request_error import RequestError
 from ..server_pool import pool_of
 from ..services import Server, server_of
 
-#: Most characters of a text whose tokens are told, and of one whose tokens are told with their texts.
+#: Most characters of a text that /tokenize takes, and of one whose tokens come with their texts.
 _MOST_CHARACTERS, _MOST_WITH_PIECES = 1 << 20, 100_000
 
 

@@ -135,7 +135,7 @@ class DamagedIndexes:
         return len(self._ids) > n_before
 
     def _unlisted(self, snapshot: LibrarySnapshot) -> Iterator[tuple[Path, str]]:
-        """Yield indexes without a whole manifest that no process removes or makes, and what is wrong with each."""
+        """Yield indexes without a whole manifest that no process removes or makes, each with its damage."""
         for name in self._library.folder_names() - {folder.name for folder, _ in snapshot.indexes}:
             folder = self._library.folder / name
             if not any((folder / file).exists() for file in (MANIFEST, DOCUMENT)):

@@ -150,7 +150,7 @@ class DocumentFinder:
         return await self._whole(references, opened)
 
     async def _whole(self, references: Sequence[str], look: Callable[[Found], Awaitable[_Result]]) -> _Result:
-        """Return what a look at documents gives. Of those that turn out to be damaged, look at what is whole then.
+        """Return what a look at documents gives. If one turns out to be damaged, look again at whole ones.
 
         Indexes are made again in the background, and their documents are unread meanwhile. Texts are kept again.
         """

@@ -92,7 +92,7 @@ class ServedLibrary:
 
     def look_now(self) -> KnownDocuments:
         """Look at the queue, the indexes, and the files of documents; take the uploads that were read."""
-        queued = self._queued()  # before the indexes: what is read meanwhile counts as being read
+        queued = self._queued()  # before the indexes: an upload that ends meanwhile counts as being read
         self._folder.refresh()  # another server may have taken uploads
         before, snapshot = self._fitting, LibrarySnapshot(self._library)
         versions = self._versions_in(snapshot)
