@@ -154,20 +154,21 @@ class DocumentFinder:
 
         Indexes are made again in the background, and their documents are unread meanwhile. Texts are kept again.
         """
-        for n_left in reversed(range(_LOOKS)):
+        n_left = _LOOKS
+        while True:
             found = (await self._documents.look()).find(references)
             try:
                 return await look(found)
             except RequestError:
                 raise
             except OctavoError as problem:
+                n_left -= 1
                 if not n_left:
                     raise
                 if not await self._documents.heal(found.read):
                     if not isinstance(problem, DamagedError):
                         raise
                     await self._keep_again(found)
-        raise AssertionError
 
     async def text(self, reference: str) -> str:
         """Return the text of a document, whole even if it is read in parts; blanks stand for parts that are missing.

@@ -26,11 +26,6 @@ class Found(NamedTuple):
     read: list[ServedDocument]
     unread: dict[str, QueuedDocument]
 
-    @property
-    def names(self) -> list[str]:
-        """Return the names of all."""
-        return [document.name for document in (*self.read, *self.unread.values())]
-
 
 #: A document with its id.
 _Named = tuple[str, ServedDocument | QueuedDocument]
