@@ -228,6 +228,8 @@ class HTMLElements:
             number = _whole(node.get("value"), numbers[0])
             bullet = f"{in_form(number, numbers[1])}. "
             self._lists[-1] = (number + 1, numbers[1])
+        if (label := node.get("octavo-label")) is not None:  # of a program that numbers lists itself
+            bullet = f"{label} " if label else "  "
         self.out.begin_level(bullet, " " * len(bullet))
         return lambda: self.out.end_level(1)
 
