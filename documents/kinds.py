@@ -16,7 +16,8 @@ ZIP, OLE = (b"PK\x03\x04", b"PK\x05\x06"), b"\xd0\xcf\x11\xe0"
 
 ArchiveKind = Literal["docx", "epub", "pptx", "xlsx", "opendocument", "zipped book"]
 OleKind = Literal["msg", "doc", "ppt", "xls"]
-TextKind = Literal["rtf", "fiction book", "mail", "notebook", "subtitles", "html", "plain text"]
+XMLKind = Literal["fiction book", "flat opendocument", "word xml", "sheets xml", "evernote"]
+TextKind = XMLKind | Literal["rtf", "mail", "calendar", "notebook", "subtitles", "html", "plain text"]
 
 #: Files in zip archives that identify documents. The first of them in an archive decides.
 _IN_ARCHIVES: dict[str, ArchiveKind] = {
@@ -60,17 +61,34 @@ OTHERS = {
     b"GGUF\x03\0": "a model: give it with `model`",
 }
 
-_FICTION_BOOK = re.compile(rb"<(?:\w+:)?FictionBook\b")
+#: The elements that files of XML begin with, which identify documents.
+_IN_XML: dict[XMLKind, re.Pattern[bytes]] = {
+    "fiction book": re.compile(rb"<(?:\w+:)?FictionBook\b"),
+    "flat opendocument": re.compile(rb"<office:document\b"),
+    "word xml": re.compile(rb"<(?:w:wordDocument|pkg:package)\b"),
+    "sheets xml": re.compile(rb"<(?:\w+:)?Workbook\b[^>]*urn:schemas-microsoft-com:office:spreadsheet"),
+    "evernote": re.compile(rb"<en-export\b"),
+}
 
 #: The headers of a mail, those of which every mail has one, and the endings of its file's name.
 _HEADERS = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)+", re.ASCII)
 _OF_MAIL = re.compile(
-    rb"^(?:MIME-Version|Message-ID|Received|Snapshot-Content-Location):", re.IGNORECASE | re.MULTILINE
+    rb"^(?:MIME-Version:[ \t]*1|Message-ID:\s*<[^>]+>|Snapshot-Content-Location:|"
+    rb"Received:[ \t]*(?:from|by)\b(?:[^\n;]|\n[ \t])*;)",
+    re.IGNORECASE | re.MULTILINE,
 )
-_MAIL_NAMES = (".eml", ".mht", ".mhtml", ".mbox")
+_MAIL_NAMES = (".eml", ".emlx", ".mht", ".mhtml", ".mbox")
 
-#: The line before each mail of a mailbox.
-ENVELOPE = re.compile(rb"(?:\A|(?<=\n\n))From [^\n:]+[^\n]*\n(?=[!-9;-~]+:)", re.ASCII)
+#: The line before each mail of a mailbox: after a blank line, or with a date. Apple's mail begins with its length.
+ENVELOPE = re.compile(
+    rb"(?:(?:\A|(?<=\n\n))From [^\n:]+[^\n]*|"
+    rb"(?<=\n)From \S+[ \t]+(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d[^\n]*)\n(?=[!-9;-~]+:)",
+    re.ASCII,
+)
+_LENGTH = re.compile(rb"\s*(\d+)[ \t]*\r?\n(?=[!-9;-~]+:)", re.ASCII)
+
+#: The beginnings of calendars and of contacts.
+_CALENDAR = re.compile(rb"(?:\xef\xbb\xbf)?\s*BEGIN[ \t]*:[ \t]*V(?:CALENDAR|CARD|EVENT)\b", re.IGNORECASE)
 
 _SUBTITLES = re.compile(r"\ufeff?(?:WEBVTT(?:[ \t\n]|$)|\s*\d+[ \t]*\n\s*\d+:\d\d:\d\d[,.]\d+[ \t]*-->)")
 
@@ -110,10 +128,14 @@ def text_kind(content: bytes, name: str) -> TextKind:
     """Return the kind of a file that is neither a PDF nor a picture nor an archive."""
     if content.startswith(b"{\\rtf1"):
         return "rtf"
-    if _FICTION_BOOK.search(content[:2048]) and content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<"):
-        return "fiction book"
+    if content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<"):
+        for kind, element in _IN_XML.items():
+            if element.search(content[:4096]):
+                return kind
     if _is_mail(content, name):
         return "mail"
+    if _CALENDAR.match(content):
+        return "calendar"
     if _is_notebook(content):
         return "notebook"
     beginning = content[:4096].decode("utf-8", errors="ignore").replace("\r\n", "\n")
@@ -124,11 +146,17 @@ def text_kind(content: bytes, name: str) -> TextKind:
 
 def _is_mail(content: bytes, name: str) -> bool:
     """Return whether a file begins with the headers of a mail, after the line that mailboxes put before each."""
-    beginning = content[: 1 << 16].replace(b"\r\n", b"\n").lstrip()
+    beginning = of_apple_mail(content[: 1 << 16]).replace(b"\r\n", b"\n").lstrip()
     head = _HEADERS.match(ENVELOPE.sub(b"", beginning, count=1))
     if head is None or b"from:" not in head[0].lower():
         return False
     return name.lower().endswith(_MAIL_NAMES) or _OF_MAIL.search(head[0]) is not None
+
+
+def of_apple_mail(content: bytes) -> bytes:
+    """Return the mail in a file of Apple's mail program (EMLX), which has properties after it; else the file."""
+    length = _LENGTH.match(content)
+    return content[length.end() : length.end() + int(length[1])] if length and len(length[1]) < 12 else content
 
 
 def _is_notebook(content: bytes) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ..markdown import as_text
+
 #: Characters that only say where a word may break, or how a formula is meant.
 UNSEEN = re.compile("[\u00ad\u200b\u2060-\u2064\ufeff]+")
 
@@ -64,6 +66,7 @@ class MarkdownWriter:
         """Write a text after the breaks and blanks that it needs, and after the marks that begin with it."""
         if self._breaks and not self.in_line:
             self._begin_line()
+            text = text if is_block or self._marks else as_text(text)
         elif self.has_blank and self._parts:
             self._add(" ")
         self._breaks, self.has_blank = 0, False
@@ -145,25 +148,3 @@ class MarkdownWriter:
         for level in self._levels:
             self._add(level.rest if level.is_used else level.first)
             level.is_used = True
-
-
-#: Largest number of an item that letters write, as in Word: 30 of them.
-_MOST_LETTERED = 780
-
-
-def in_form(number: int, form: str) -> str:
-    """Write the number of an item of a list in a form of Word's, such as lowerRoman."""
-    if form in ("lowerLetter", "upperLetter") and 0 < number <= _MOST_LETTERED:
-        letters = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
-        return letters if form == "lowerLetter" else letters.upper()
-    if form in ("lowerRoman", "upperRoman") and 0 < number < 4000:
-        letters = ""
-        for value, sign in zip(
-            (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
-            ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i"),
-            strict=True,
-        ):
-            letters += sign * (number // value)
-            number %= value
-        return letters if form == "lowerRoman" else letters.upper()
-    return "" if form == "none" else f"{number:02}" if form == "decimalZero" else str(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-#: Stands between the head, the text and the foot of a document, and in place of the number of a page.
+#: Parts the head, the text and the foot of a document; and replaces the number of a page.
 SEPARATOR, PAGE = "\ue004", "\ue005"
 
 #: What parts a number of a page from other text in a line.
@@ -24,9 +24,14 @@ def without_page_numbers(line: str) -> str:
 
 
 def with_letterheads(text: str) -> str:
-    """Put the parts of a Markdown text together that separators part: the head, the text, and the foot.
+    """Put the head, the text and the foot of a Markdown text together, which separators part.
 
     A paragraph of head or foot is written once, and not at all if the text has it.
+
+    Parameters
+    ----------
+    text : str
+        The three parts, with a separator after the first and the second.
     """
     head, body, foot = (part.strip("\n") for part in text.split(SEPARATOR))
     written = [body]

@@ -252,7 +252,7 @@ class _OpenDocument:
         return f'<img alt="{escape(about)}">' if about else ""
 
     def _object(self, node: Element) -> str:
-        """Return a chart as a table of its numbers, after the table that it stands in, and a formula in a line."""
+        """Return a chart as a table of its numbers, after the table around it, and a formula in a line."""
         path = posixpath.normpath(posixpath.join(attribute(node, "href"), "content.xml"))
         root = next(iter(node), None)
         if root is None:
@@ -297,8 +297,8 @@ class _OpenDocument:
         for cell in node:
             n_columns = whole(cell, "number-columns-repeated")
             if element_name(cell) == "table-cell":
-                n_seen = n_columns - sum(self.columns[column : column + n_columns])
-                cells += self._cell(cell, n_seen) if n_seen > 0 else ""
+                n_shown = n_columns - sum(self.columns[column : column + n_columns])
+                cells += self._cell(cell, n_shown) if n_shown > 0 else ""
             column += n_columns
         has_text = re.search(r">[^<>]*[^<>\s]", cells) is not None
         return self._copies(f"<tr>{cells}</tr>", number) if has_text else ""

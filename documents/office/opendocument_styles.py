@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from ..html.markdown_writer import in_form
+from ..html.list_numbers import in_form
 from ..xml_text import attribute, element_name
 
 #: Forms of numbers, as OpenDocument and as Word name them.

@@ -68,8 +68,8 @@ def _own_cells(row: Row, grid: list[int], near: int, above: dict[int, _Cell]) ->
         else:
             cells.append(_Cell(html, column, stop))
         column = stop
-    begun = {cell.column: cell for cell in cells}
-    kept = {start: cell for start, cell in above.items() if start not in begun}
+    own = {cell.column: cell for cell in cells}
+    kept = {start: cell for start, cell in above.items() if start not in own}
     above.clear()
-    above.update(kept | begun)
+    above.update(kept | own)
     return cells
