@@ -16,11 +16,11 @@ from ..document import Document
 from ..markdown import document_of
 from ..ocr.recognition import Recognition, picture_of, remedy
 from .pdf_blocks import Block, Line
+from .pdf_columns import lines_in_order
 from .pdf_hyphens import count_words, joined
-from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
+from .pdf_layout import LEADER, blocks, code, list_item, plain
 from .pdf_pieces import PageText, page_text
 from .pdf_repeats import usual_size, without_repeats
-from .pdf_tables import table_rows
 
 #: Most pages of a document; models read a few thousand.
 _MOST_PAGES = 20_000
@@ -260,8 +260,7 @@ def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]
 
 def _block(block: Block, words: Counter[str], level: int | None) -> str:
     if block.kind == "table":
-        table = block.lines[0].table
-        cells = [[joined(cell or [""], words) for cell in row] for row in table.rows] if table else table_rows(block)
+        cells = [[joined(cell or [""], words) for cell in row] for row in block.rows]
         rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
         return "\n".join([rows[0], "|" + " --- |" * len(cells[0]), *rows[1:]]) + "\n\n"
     if block.kind == "rows":

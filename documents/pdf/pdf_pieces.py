@@ -18,6 +18,7 @@ from .pdf_characters import Character, lines_of_characters
 from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
 from .pdf_rules import grids as grids_of_rules
+from .pdf_tables import NUMBER_GAP
 from .right_to_left import is_right_to_left, logical_text
 
 #: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
@@ -42,6 +43,9 @@ _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u201
 #: Where a paragraph begins beside such a capital, in sizes of its text: from where to where at the capital's right, how
 #: much above its foot at least, and how far from the height of its top at most.
 _BESIDE, _ABOVE_FOOT, _OFF_TOP = (-0.3, 1.5), 0.5, 0.6
+
+#: What numbers begin and end with, besides digits.
+_SIGNS, _AFTER_NUMBERS = tuple("-+(.\u2212\u2013$€£¥"), tuple("%)-\u2013€£¥")
 
 #: A digit is an exponent or a note's number if it is this much smaller and higher than the text before it.
 _SMALL, _RAISED = 0.85, 0.2
@@ -213,10 +217,19 @@ def _whole_lines(lines: Iterable[list[Character]]) -> list[list[Character]]:
     return whole
 
 
+def _is_gap(words: Sequence[Character], character: Character) -> bool:
+    """Return whether a blank before a character parts two numbers that are wider apart than words."""
+    gap = character.left - words[-1].right
+    if gap < NUMBER_GAP * character.style.size or not (character.text.isdigit() or character.text in _SIGNS):
+        return False
+    before = next((each.text for each in reversed(words) if each.text != " "), "")
+    return before.isdigit() or before in _AFTER_NUMBERS
+
+
 def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
     words: list[Character] = []
     for character in line:
-        if words and character.text != " " and not _continues(words, character):
+        if words and character.text != " " and (not _continues(words, character) or _is_gap(words, character)):
             yield from _piece(words, _with_exponents(words))
             words = []
         if words or character.text != " ":
