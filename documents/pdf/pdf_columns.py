@@ -25,8 +25,9 @@ _LEAST_COLUMN, _GUTTER, _LEAST_LETTERS = 0.08, 0.8, 12
 #: Places across the page that are tried as the end of a column, and most gaps that are looked at closely.
 _MOST_EDGES, _MOST_GAPS = 300, 4
 
-#: Most that exponents and note numbers rise above their line, and that parts of a line differ in height, in font sizes.
-_RAISED, _LEVEL = 0.45, 0.4
+#: Most that exponents and note numbers rise above their line, that parts of a line differ in height, and lines that are
+#: beside one another, in font sizes.
+_RAISED, _LEVEL, _BESIDE = 0.45, 0.4, 0.8
 
 #: Most distance of lines of a block, in usual ones; and the share of lines that continue others in sentences.
 _BLOCK_LEADING, _TEXT = 1.3, 0.3
@@ -169,19 +170,25 @@ def _joined_baselines(lines: list[Line]) -> list[Line]:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """The heights of a block's first and last line, and the size of its letters."""
+    """A block of lines: its first one, and the height of the last."""
 
-    top: float
+    first: Line
     end: float
-    size: float
+
+    @property
+    def top(self) -> float:
+        """Return the height of the first line."""
+        return self.first.y
 
 
 def _are_columns(before: Sequence[Line], after: Sequence[Line]) -> bool:
     """Return whether lines on both sides of a gap are read one side after the other."""
-    have_letters = all(
-        sum(map(str.isalpha, "".join(line.text for line in side))) >= _LEAST_LETTERS for side in (before, after)
-    )
-    return have_letters and max(len(before), len(after)) >= _FEWEST_ROWS and not _are_rows(before, after)
+    fewer, more = sorted((before, after), key=len)
+    n_letters = min(sum(letter.isalpha() for line in side for letter in line.text) for side in (before, after))
+    if n_letters < _LEAST_LETTERS or len(more) < _FEWEST_ROWS:
+        return False
+    n_beside = sum(any(abs(line.y - other.y) < _BESIDE * line.size for other in more) for line in fewer)
+    return 2 * n_beside > len(fewer) and not _are_rows(before, after)
 
 
 def _are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
@@ -201,7 +208,7 @@ def _are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
     are_pairs = n_pairs >= _ROWS * max(len(before), len(after)) and not _are_text(before)
     if not have_rows and not are_pairs:
         return False
-    return not (_are_sorted(before, after) or _are_alike(before, after) or _are_short(before, after))
+    return not (_are_sorted(first, second) or _are_alike(before, after) or _are_short(before, after))
 
 
 def _are_level(line: Line, other: Line) -> bool:
@@ -235,7 +242,7 @@ def _blocks(lines: Sequence[Line]) -> list[_Stretch]:
 
 
 def _stretch(line: Line) -> _Stretch:
-    return _Stretch(line.y, line.y - (line.table.height if line.table else 0), line.size)
+    return _Stretch(line, line.y - (line.table.height if line.table else 0))
 
 
 def _rows(before: Sequence[_Stretch], after: Sequence[_Stretch]) -> Iterator[tuple[list[_Stretch], list[_Stretch]]]:
@@ -243,7 +250,7 @@ def _rows(before: Sequence[_Stretch], after: Sequence[_Stretch]) -> Iterator[tup
     row: tuple[list[_Stretch], list[_Stretch]] = [], []
     end = math.inf
     for block, side in sorted(((b, i) for i, blocks in enumerate((before, after)) for b in blocks), key=_top):
-        if any(row) and block.top < end - _LEVEL * block.size:
+        if any(row) and block.top < end - _LEVEL * block.first.size:
             yield row
             row, end = ([], []), math.inf
         row[side].append(block)
@@ -259,7 +266,7 @@ def _is_level(row: tuple[list[_Stretch], list[_Stretch]]) -> bool:
     """Return whether the sides of a row begin, end or have their middles at one height."""
     (top, end), (other_top, other_end) = ((side[0].top, side[-1].end) for side in row)
     off = min(abs(top - other_top), abs(end - other_end), abs(top + end - other_top - other_end) / 2)
-    return off < _LEVEL * row[0][0].size
+    return off < _LEVEL * row[0][0].first.size
 
 
 def _ordinals(lines: Iterable[Line]) -> list[int]:
@@ -293,12 +300,13 @@ def _ordinals_continue_across(before: Sequence[Line], after: Sequence[Line]) -> 
     return len(pairs) > 1 and all(b - a == 1 for a, b in pairs)
 
 
-def _are_sorted(before: Sequence[Line], after: Sequence[Line]) -> bool:
+def _are_sorted(before: Sequence[_Stretch], after: Sequence[_Stretch]) -> bool:
     """Return whether entries are in the order of letters down both sides, one after the other."""
     words: list[str] = []
     for side in (before, after):
-        left = min(line.left for line in side)
-        outer = [line.text.casefold() for line in side if line.left < left + line.size and line.text[:1].isalpha()]
+        lines = [block.first for block in side if block.first.text[:1].isalpha()]
+        left = min((line.left for line in lines), default=0.0)
+        outer = [line.text.casefold() for line in lines if line.left < left + line.size]
         if len(outer) < _LEAST_SORTED:
             return False
         words += outer

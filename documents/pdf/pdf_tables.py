@@ -121,8 +121,6 @@ def _table(lines: Sequence[Line], start: int, stop: int, floor: int) -> GapTable
             if places is None:
                 break
             placed.append(places)
-        while placed and len(placed[-1]) == 1 and 0 in placed[-1]:
-            placed.pop()
         if len(placed) < _FEWEST:
             return None
         parts = parts[: len(placed)]
@@ -150,16 +148,20 @@ def _span(cell: Sequence[Piece]) -> Span:
     return cell[0].left, cell[-1].right
 
 
-def _columns(lines: Sequence[Sequence[Sequence[Piece]]]) -> list[Span]:
-    """Return the extents of columns, of the lines with the most cells."""
+def _columns(lines: Sequence[Sequence[list[Piece]]]) -> list[Span]:
+    """Return the extents of columns, of the lines with the most cells. Heads may stand beside their columns."""
     most = max(map(len, lines))
-    columns: list[Span] = []
-    for left, right in sorted(_span(cell) for line in lines if len(line) >= max(2, _TELLING * most) for cell in line):
-        if columns and left < columns[-1][1]:
-            columns[-1] = columns[-1][0], max(right, columns[-1][1])
+    columns: list[tuple[Span, int]] = []
+    telling = [(number, line) for number, line in enumerate(lines) if len(line) >= max(2, _TELLING * most)]
+    for (left, right), number in sorted((_span(cell), number) for number, line in telling for cell in line):
+        if columns and left < columns[-1][0][1]:
+            (start, end), last = columns[-1]
+            columns[-1] = (start, max(right, end)), max(number, last)
         else:
-            columns.append((left, right))
-    return columns
+            columns.append(((left, right), number))
+    with_rows = [column for column, last in columns if last > 0]
+    has_heads = len(telling) > _FEWEST and len(with_rows) > 1 and _placed(lines[0], with_rows) is not None
+    return with_rows if has_heads else [column for column, _ in columns]
 
 
 def _placed(line: Sequence[list[Piece]], columns: Sequence[Span]) -> Placed | None:
@@ -173,7 +175,7 @@ def _placed(line: Sequence[list[Piece]], columns: Sequence[Span]) -> Placed | No
     for cell in line:
         left, right = _span(cell)
         inside = [i for i, column in enumerate(columns) if left < column[1] and right > column[0]]
-        inside = inside or [min(range(len(columns)), key=lambda i: abs(sum(columns[i]) - left - right))]
+        inside = inside or [min(range(len(columns)), key=lambda i: max(left - columns[i][1], columns[i][0] - right))]
         first = inside[0]
         is_alone = len(line) == 1 and len(columns) > 1
         is_long = is_alone and first == 0 and right - columns[0][1] > _INTO_GAP * (columns[1][0] - columns[0][1])
