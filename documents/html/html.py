@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import OctavoError
 from ..document import Document
 from ..encodings import decode, decode_as, is_damaged_utf_8, loses_little
+from ..left_out import LeftOut
 from ..markdown import document_of, headings
 from .html_elements import HTMLElements
 
@@ -44,11 +45,12 @@ def extract_html(content: bytes, name: str) -> Document:
     page = parse(written, name)
     titles = (title for title in page.iter("title") if title.getparent().tag != "svg")
     title = " ".join("".join(next((each.itertext() for each in titles), ())).split())
-    text, pages = to_markdown(page)
+    left_out = LeftOut()
+    text, pages = to_markdown(page, left_out=left_out)
     if title and not re.search(r"^# ", text, re.MULTILINE):
         head = f"# {title}\n\n"
         text, pages = head + text, [(offset + len(head), label) for offset, label in pages]
-    return document_of(text, pages, notices)
+    return document_of(text, pages, (*notices, *left_out.notices(name)))
 
 
 def markdown_of_html(text: str, name: str) -> str:
@@ -115,18 +117,23 @@ def too_deep(name: str) -> OctavoError:
     return OctavoError(f"The elements of {name} are nested too deeply: save its text in another format.")
 
 
-def to_markdown(root: Any, is_site: bool = True) -> tuple[str, list[tuple[int, str]]]:
+def to_markdown(root: Any, is_site: bool = True, left_out: LeftOut | None = None) -> tuple[str, list[tuple[int, str]]]:
     """Convert parsed HTML to Markdown, and return the starts of its pages, if it marks them.
 
     Parameters
     ----------
     is_site : bool
         Whether it is a page of a site, whose header, footer and margins belong to the site.
+    left_out : LeftOut, optional
+        Counts what a page does not show.
     """
     has_styles = any(True for _ in root.iter("style", "link"))
-    elements = HTMLElements(is_site, has_styles, labels=[])
+    counted = LeftOut()
+    elements = HTMLElements(is_site, has_styles, labels=[], left_out=counted)
     elements.walk(root)
     if is_site and not elements.out.text():  # all that there is stands in what looks like margins
-        return to_markdown(root, is_site=False)
+        return to_markdown(root, is_site=False, left_out=left_out)
+    if left_out is not None:
+        left_out.update(counted)
     elements.out.begin_pages()
     return elements.out.text() + "\n", elements.out.pages

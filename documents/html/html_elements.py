@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..left_out import LeftOut
 from ..markdown_table import markdown_table
+from ..scripts import lowered, raised
 from .formulas import formula
 from .html_tables import grid_of, rows_of
 from .markdown_writer import UNSEEN, MarkdownWriter, in_form
@@ -65,12 +67,16 @@ class HTMLElements:
         Whether the page has a style sheet, which may colour the ground of white text.
     labels : list of str
         Labels of pages that begin before the next text.
+    left_out : LeftOut
+        Counts what a page does not show.
     in_line : bool
         Whether the text is one line, such as a heading or a cell of a table.
     """
 
-    def __init__(self, is_site: bool, has_styles: bool, labels: list[str], in_line: bool = False) -> None:
-        self.is_site, self.has_styles = is_site, has_styles
+    def __init__(
+        self, is_site: bool, has_styles: bool, labels: list[str], left_out: LeftOut, in_line: bool = False
+    ) -> None:
+        self.is_site, self.has_styles, self.left_out = is_site, has_styles, left_out
         self.out = MarkdownWriter(labels, in_line)
         self._lists: list[tuple[int, str] | None] = []
         self._n_articles = 0
@@ -128,7 +134,7 @@ class HTMLElements:
         self.out.need(2)
 
     def _line(self, node: Any) -> str:
-        inner = HTMLElements(self.is_site, self.has_styles, self.out.labels, in_line=True)
+        inner = HTMLElements(self.is_site, self.has_styles, self.out.labels, self.left_out, in_line=True)
         inner._n_articles = self._n_articles
         inner.walk(node)
         return inner.out.text().strip()
@@ -139,6 +145,12 @@ class HTMLElements:
             label = (node.get("title") or node.get("aria-label") or "".join(node.itertext())).strip()
             self.out.labels += [label] if label else []
             return True
+        if self._is_hidden(node, names):
+            self.left_out["hidden passage"] += bool("".join(node.itertext()).strip())
+            return True
+        return False
+
+    def _is_hidden(self, node: Any, names: list[str]) -> bool:
         if "hidden" in names or node.get("aria-hidden") == "true":
             return True
         style = (node.get("style") or "").replace(" ", "").lower()
@@ -164,9 +176,19 @@ class HTMLElements:
             return None
         if node.find(".//a") is not None or next(node.iterancestors("a"), None) is not None:  # to a note
             return self._begin_note()
-        if re.fullmatch(r"[-+\u2212]?\d+|[a-z]", text):
-            self.out.put("^")
-        return None
+        return self._script(text, raised(text if node.find(".//sup") is None else self._line(node)))
+
+    def _sub(self, node: Any) -> _End:
+        text, before = "".join(node.itertext()).strip(), node.getprevious()
+        ends = node.getparent().text if before is None else before.tail or "".join(before.itertext())
+        return self._script(text, lowered(text, ends or "", node.tail or ""))
+
+    def _script(self, text: str, written: str) -> _End:
+        """Write text above or below the line with its mark; without one, write its elements as any others."""
+        if written == text:
+            return None
+        self.out.put(written)
+        return _done
 
     def _br(self, node: Any) -> _End:
         self.out.break_line()
@@ -277,8 +299,8 @@ class HTMLElements:
 
 
 #: The methods of elements that have one.
-_NAMES = ["a", "blockquote", "br", "dd", "hr", "img", "input", "li", "math", "ol", "pre", "rt", "select", "sup", "svg"]
-_OWN = {name: getattr(HTMLElements, f"_{name}") for name in [*_NAMES, "table", "textarea", "ul"]}
+_NAMES = ["a", "blockquote", "br", "dd", "hr", "img", "input", "li", "math", "ol", "pre", "rt", "select", "sub", "sup"]
+_OWN = {name: getattr(HTMLElements, f"_{name}") for name in [*_NAMES, "svg", "table", "textarea", "ul"]}
 
 
 def kind_of(node: Any) -> str:
