@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from .document import Document, Place
 
@@ -16,18 +16,25 @@ _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
 _BELOW = " > "
 
 
-def document_of(text: str, pages: Sequence[tuple[int, str]] = (), notices: Sequence[str] = ()) -> Document:
+def document_of(
+    text: str,
+    pages: Sequence[tuple[int, str]] = (),
+    notices: Sequence[str] = (),
+    titles: Iterable[tuple[int, int, str]] | None = None,
+) -> Document:
     """Turn a Markdown text into a document with its headings as places.
 
     Parameters
     ----------
     pages : sequence of (int, str)
         Starts of pages, by rising offset, and their labels.
+    titles : iterable of (int, int, str), optional
+        The headings, as `headings` yields them, of a text in which lines may begin as headings do.
     """
     path: list[tuple[int, str]] = []
     places: list[Place] = []
     marks: list[tuple[int, int | None, str]] = [(offset, None, label) for offset, label in pages]
-    marks += [(offset, level, title) for offset, level, title in headings(text)]
+    marks += [(offset, level, title) for offset, level, title in (headings(text) if titles is None else titles)]
     page: str | None = None
     for offset, level, name in sorted(marks, key=lambda mark: (mark[0], mark[1] is not None)):
         if level is None:

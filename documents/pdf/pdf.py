@@ -78,8 +78,8 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
     notices += filter(None, [recognition.notice])
     heights = [text.height for text in texts]
     pages = without_repeats(_with_normal_weight(pages), heights, labels)
-    text, offsets = _written(pages, outline, [text.remarks for text in texts])
-    document = document_of(text, list(zip(offsets, labels, strict=True)), notices)
+    text, offsets, headings = _written(pages, outline, [text.remarks for text in texts])
+    document = document_of(text, list(zip(offsets, labels, strict=True)), notices, headings)
     return replace(document, needed_password=password is not None and _needs_password(content))
 
 
@@ -173,8 +173,11 @@ def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
 
 def _written(
     pages: list[list[Line]], outline: dict[tuple[int, str], int], remarks: Sequence[Sequence[str]]
-) -> tuple[str, list[int]]:
-    """Write pages as Markdown, and their remarks; return the text, and the start of each page."""
+) -> tuple[str, list[int], list[tuple[int, int, str]]]:
+    """Write pages as Markdown, and their remarks; return the text, the start of each page, and the headings.
+
+    Headings have their start, level and title.
+    """
     body_size = usual_size(pages)
     titles: dict[int, set[str]] = defaultdict(set)
     for number, title in outline:
@@ -185,10 +188,12 @@ def _written(
     levels = _heading_levels(blocks_of_pages, outline)
     parts: list[str] = []
     offsets, length = [], 0
+    headings: list[tuple[int, int, str]] = []
     for number, page in enumerate(blocks_of_pages):
         offsets.append(length)
         for position, block in enumerate(page):
-            written = _block(block, words, levels.get(id(block)))
+            level = levels.get(id(block))
+            written = _block(block, words, level)
             joins = position == 0 and block.kind == "text" and parts and _is_open(parts[-1]) and written[:1].islower()
             if joins:  # a paragraph continues on the next page
                 before = parts.pop()
@@ -199,11 +204,14 @@ def _written(
                 offsets = [min(offset, offsets[number]) for offset in offsets]  # empty pages before it begin there too
             elif position and block.kind in ("item", "entry") and page[position - 1].kind == block.kind:
                 parts[-1], length = parts[-1][:-1], length - 1  # keep items of a list together
+            if level:
+                headings.append((length, level, written.lstrip("#").strip()))
             parts.append(written)
             length += len(written)
         parts += (f"{_REMARK}{remark}]\n\n" for remark in remarks[number])
         length = sum(map(len, parts)) if remarks[number] else length
-    return "".join(parts).rstrip("\n") + "\n", [min(offset, max(length - 1, 0)) for offset in offsets]
+    starts = [min(offset, max(length - 1, 0)) for offset in offsets]
+    return "".join(parts).rstrip("\n") + "\n", starts, headings
 
 
 def _move_notes(pages: Sequence[list[Block]], body_size: float) -> None:

@@ -39,7 +39,7 @@ _FEWEST_ROWS, _ROWS, _LEVEL_ROWS = 3, 0.75, 0.75
 _MARK, _MARK_GAP = re.compile("[•◦▪‣●○■]"), 3.0
 
 #: The number or the letter of an item; and the fewest of them that tell columns.
-_ORDINAL, _LEAST_ORDINALS = re.compile(r"[(\[]?(\d{1,3}|[A-Za-z])[.)\]]\s+(?=\S)"), 3
+ORDINAL, _LEAST_ORDINALS = re.compile(r"[(\[]?(\d{1,3}|[A-Za-z])[.)\]]\s+(?=\S)"), 3
 
 #: Fewest entries of a sorted list; and the least share of them that are in order.
 _LEAST_SORTED, _SORTED = 4, 0.9
@@ -208,7 +208,8 @@ def _are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
     are_pairs = n_pairs >= _ROWS * max(len(before), len(after)) and not _are_text(before)
     if not have_rows and not are_pairs:
         return False
-    return not (_are_sorted(first, second) or _are_alike(before, after) or _are_short(before, after))
+    are_entries = _are_text(before) == _are_text(after) and _are_sorted(first, second)
+    return not (are_entries or _are_alike(before, after) or _are_short(before, after))
 
 
 def _are_level(line: Line, other: Line) -> bool:
@@ -270,7 +271,7 @@ def _is_level(row: tuple[list[_Stretch], list[_Stretch]]) -> bool:
 
 
 def _ordinals(lines: Iterable[Line]) -> list[int]:
-    found = (_ORDINAL.match(line.text) for line in lines)
+    found = (ORDINAL.match(line.text) for line in lines)
     return [int(one[1]) if one[1].isdigit() else ord(one[1]) for one in found if one]
 
 
@@ -285,7 +286,7 @@ def _ordinals_continue(before: Sequence[Line], after: Sequence[Line]) -> bool:
 
 def _are_items(lines: Sequence[Line]) -> bool:
     """Return whether most of some lines begin with the marks of lists."""
-    n_items = sum(bool(_MARK.match(line.text) or _ORDINAL.match(line.text)) for line in lines)
+    n_items = sum(bool(_MARK.match(line.text) or ORDINAL.match(line.text)) for line in lines)
     return n_items > 1 and 2 * n_items > len(lines)
 
 
@@ -310,7 +311,7 @@ def _are_sorted(before: Sequence[_Stretch], after: Sequence[_Stretch]) -> bool:
         if len(outer) < _LEAST_SORTED:
             return False
         words += outer
-    n_sorted = sum(a <= b for a, b in pairwise(words))
+    n_sorted = sum(a < b for a, b in pairwise(words))
     return n_sorted >= _SORTED * (len(words) - 1)
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from itertools import pairwise
 
 from .pdf_blocks import Block, Line
-from .pdf_tables import ROW_GAP, cells, find_tables
+from .pdf_columns import ORDINAL
+from .pdf_tables import ROW_GAP, cells, find_tables, is_number, runs_on, words_of
 
 #: Most that lines of a paragraph, and of an unfinished sentence, are further apart than is usual, in font sizes; and
 #: the most distance of the lines of a heading and of code, in font sizes.
@@ -42,7 +44,18 @@ _CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGN
 
 #: Dots that lead from an entry of a table of contents to its page.
 LEADER = re.compile(r"(\s*\.){4,}\s*")
-_NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.)]\s+(?=\S)")
+_NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z]|[A-Z](?=\)))[.)]\s+(?=\S)")
+
+#: A value with its label, or an amount with its currency; and years.
+_AMOUNT = re.compile(r":\s*\S*\d\S*$|[$€£¥]\s?[\d.,]*\d$|\d[.,]\d\d\s?([$€£¥]|[A-Z]{3})$|:\s+\d.*\d$")
+_YEARS = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
+
+#: The gap between a text and what is apart from it at the right, in font sizes.
+_APART = 3.0
+
+#: Fewest lines of a list without marks; the share of their width that full lines fill; the most of its lines that are
+#: full; and the least share of those that end with the number of a page, as in an index.
+_FEWEST_ENTRIES, _FULL, _MOST_FULL, _LISTED = 3, 0.75, 0.7, 0.4
 
 
 def plain(title: str) -> str:
@@ -58,6 +71,7 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
     titles : set of str
         Titles in the outline for this page, after `plain`.
     """
+    lines = [part for line in lines for part in _choices(line)]
     leading = _leading(lines)
     n_cells = [_n_cells(line) for line in lines]
     tables = {table.start: table for table in find_tables(lines, n_cells)}
@@ -76,8 +90,8 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
             continue
         kind = "heading" if plain(line.text) in titles else _kind(line, body_size)
         before = grouped[-1].lines[-1] if grouped else None
-        if n_cells[position] > 1 and kind == "text" and _has_neighbour(grouped, n_cells[position + 1 : position + 2]):
-            kind = "rows"
+        if n_cells[position] > 1 and kind in ("text", "heading"):
+            kind = _kind_of_row(line, kind, body_size, grouped, n_cells[position + 1 : position + 2])
         elif before and grouped[-1].kind == "text" and kind == "item" and not _SURE_BULLET.match(line.text):
             kind = "text" if _runs_on(before, line, leading) and abs(before.left - line.left) < line.size else kind
         elif _is_bold_only(line, kind, body_size, titles) and _in_text(grouped, line, after, leading):
@@ -87,7 +101,49 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
         else:
             grouped.append(Block([line], kind))
         position += 1
-    return grouped
+    return [part for block in grouped for part in _entries(block)]
+
+
+def _choices(line: Line) -> list[Line]:
+    """Return the cells of a line that all have the marks of items, or the line."""
+    parts = cells(line)
+    are_items = len(parts) > 1 and all(ORDINAL.match(cell[0].text) for cell in parts)
+    return [replace(line, pieces=tuple(cell)) for cell in parts] if are_items else [line]
+
+
+def _kind_of_row(line: Line, kind: str, body_size: float, made: Sequence[Block], n_cells_after: Sequence[int]) -> str:
+    """Return the kind of a line with cells that is in no table: a title may have a date at its right, but no amount."""
+    parts = cells(line)
+    is_apart = parts[-1][0].left - parts[-2][-1].right > _APART * line.size
+    title = replace(line, pieces=tuple(parts[0]))
+    if is_apart and len(parts) == 2 and _kind(title, body_size) == "heading":
+        return "rows" if is_number(words_of(parts[1])) and not _YEARS.search(words_of(parts[1])) else "heading"
+    if kind == "heading":
+        return kind
+    return "rows" if is_apart or _has_neighbour(made, n_cells_after) else kind
+
+
+def _entries(block: Block) -> list[Block]:
+    """Return the entries of a block of short lines, as of an index: most are not full, or end with a number."""
+    if block.kind != "text" or len(block.lines) < _FEWEST_ENTRIES:
+        return [block]
+    left = min(line.left for line in block.lines)
+    rights = [max(line.right for line in block.lines[max(0, i - 2) : i + 4]) for i in range(len(block.lines) - 1)]
+    pairs = [(*pair, right) for pair, right in zip(pairwise(block.lines), rights, strict=True)]
+    n_full = sum(
+        above.right - left > _FULL * (right - left) or above.text.endswith("-") or runs_on(above, line, right)
+        for above, line, right in pairs
+    )
+    n_listed = sum(line.text[-1].isdigit() for line in block.lines)
+    if n_full > _MOST_FULL * len(pairs) and n_listed < _LISTED * len(block.lines):
+        return [block]
+    entries = [Block([block.lines[0]], "entry")]
+    for above, line, right in pairs:
+        if runs_on(above, line, right) and not above.text[-1].isdigit():
+            entries[-1].lines.append(line)
+        else:
+            entries.append(Block([line], "entry"))
+    return entries
 
 
 def _n_cells(line: Line) -> int:
@@ -143,9 +199,14 @@ def _kind(line: Line, body_size: float) -> str:
     if _BULLET.match(text) or _NUMBERED.match(text):
         return "item" if line.size < _HEADING_SIZE * body_size and not line.bold else "heading"
     is_short = len(text) < 120 and not text.endswith((".", ",", ";", ":"))
-    if is_short and re.search(r"\w", text) and (line.size >= _HEADING_SIZE * body_size or line.bold):
+    if is_short and _is_title(text) and (line.size >= _HEADING_SIZE * body_size or line.bold):
         return "heading"
     return "text"
+
+
+def _is_title(text: str) -> bool:
+    """Return whether a text has words, and not only a value, or a total or date with its label."""
+    return bool(re.search(r"[^\W\d_]", text)) and not is_number(text) and not _AMOUNT.search(text)
 
 
 def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
@@ -171,7 +232,8 @@ def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
         return False
     indent = line.left - line.column[0]
     if block.kind == "item":
-        return line.left > block.lines[0].left + _ITEM_INDENT * line.size or len(block.lines) > 1
+        is_indented = line.left > block.lines[0].left + _ITEM_INDENT * line.size
+        return is_indented or len(block.lines) > 1 or runs_on(last, line, line.column[1])
     first_indent = block.lines[0].left - line.column[0]
     is_indented = indent > first_indent + _PARAGRAPH_INDENT * line.size
     return not is_indented and (is_full or not last.text.endswith((".", "!", "?", ":")))
@@ -186,7 +248,7 @@ def list_item(text: str) -> str:
 
 
 def code(lines: Sequence[Line]) -> str:
-    """Return lines of letters of one width, each where it stands, as a block of Markdown."""
+    """Return lines of letters of one width, each in its place, as a block of Markdown."""
     pieces = [piece for line in lines for piece in line.pieces]
     left = min(piece.left for piece in pieces)
     width = statistics.median((piece.right - piece.left) / len(piece.text) for piece in pieces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,7 +38,7 @@ _NUMBER = re.compile(
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a number, with its unit or currency, or the stroke that stands for none."""
+    """Return whether a text is a number, with its unit or currency, or the stroke for none."""
     return bool(_NUMBER.fullmatch(text))
 
 
@@ -161,14 +162,27 @@ def _columns(lines: Sequence[Sequence[list[Piece]]]) -> list[Span]:
             columns.append(((left, right), number))
     with_rows = [column for column, last in columns if last > 0]
     has_heads = len(telling) > _FEWEST and len(with_rows) > 1 and _placed(lines[0], with_rows) is not None
-    return with_rows if has_heads else [column for column, _ in columns]
+    found = with_rows if has_heads else [column for column, _ in columns]
+    return _with_columns_between(found, [_span(line[0]) for line in lines if len(line) == 1])
+
+
+def _with_columns_between(columns: Sequence[Span], alone: Sequence[Span]) -> list[Span]:
+    """Add columns that only lines with one cell have, as cells are centred: between others, and twice at least."""
+    ends = [right for _, right in columns[:-1]]
+    between: dict[int, list[Span]] = {}
+    for left, right in alone:
+        place = bisect_right(ends, left) - 1
+        if 0 <= place < len(columns) - 1 and right < columns[place + 1][0]:
+            between.setdefault(place, []).append((left, right))
+    added = [(min(span)[0], max(right for _, right in span)) for span in between.values() if len(span) > 1]
+    return sorted([*columns, *added])
 
 
 def _placed(line: Sequence[list[Piece]], columns: Sequence[Span]) -> Placed | None:
     """Return the cells of a line by their columns; None if they do not fit.
 
     A cell that lies over several columns, as the head of a group does, is in the first of them; a line of its own that
-    runs over the gap after the first column is no cell.
+    runs over the gap after the first column is none.
     """
     placed: Placed = {}
     taken = -1
@@ -223,16 +237,16 @@ def _is_row(group: Sequence[Placed], columns: Sequence[Span]) -> bool:
     """Return whether lines are one row: no column has two numbers, and one at most has two texts, but not the first."""
     if len(group) == 1:
         return True
-    begun, has_numbers = set[int](), set[int]()
+    started, has_numbers = set[int](), set[int]()
     for number, line in enumerate(group):
         for column, cell in line.items():
             if column in has_numbers and is_number(words_of(cell)):
                 return False
             if not _continue(group[:number], {column: cell}, columns):
-                begun.add(column)
+                started.add(column)
             if is_number(words_of(cell)):
                 has_numbers.add(column)
-    return len(begun) < 2 and 0 not in begun and max(map(len, group)) > 1
+    return len(started) < 2 and 0 not in started and max(map(len, group)) > 1
 
 
 def _continue(above: Sequence[Placed], line: Placed, columns: Sequence[Span]) -> bool:

@@ -29,3 +29,12 @@ def test_typed_text_and_remarks_are_read():
     document = read(writer)
     assert document.text.endswith("Typed on the page\n\n[Remark: Is this so?]\n\nand it was.\n")
     assert document.place(document.text.index("and it was.")).page == "2"
+
+
+def test_values_in_high_boxes_are_no_headings():
+    fields = " ".join(
+        f"<< /Type /Annot /Subtype /Widget /Rect [60 {y} 260 {y + 22}] /F 4 /FT /Tx /T (f{y}) /V (Sample {y}) >>"
+        for y in (700, 650, 600)
+    )
+    texts = [(60, y + 26, f"Name {y}") for y in (700, 650, 600)]
+    assert "#" not in read(PdfWriter().page(*texts, notes=fields)).text

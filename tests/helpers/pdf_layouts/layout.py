@@ -22,7 +22,6 @@ A4 = (595, 842)
 
 #: Why several layouts fail today.
 REPEATS = "what is alike up to its digits near the edge of three pages is left out"
-BLANKS = "blanks of a fixed pitch become one"
 
 
 @dataclass(frozen=True)
