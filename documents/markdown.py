@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from .document import Document, Place
 
 #: Lines that open or close a block of code, that are headings, and that make the line before a heading.
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
-_UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
+_UNDERLINE = re.compile(r" {0,3}(?!-- $)(=+|-{2,})[ \t]*$")  # "-- " begins the sender's lines in mail
+
+#: Beginnings of lines of a text without marks that Markdown takes for headings and for code.
+_TAKEN = re.compile(r"#{1,6}(?=\s|$)|```|~~~|(?==+\s*$|-{2,}\s*$)")
 
 #: Separates the headings of a path.
 _BELOW = " > "
 
 
-def document_of(
-    text: str,
-    pages: Sequence[tuple[int, str]] = (),
-    notices: Sequence[str] = (),
-    titles: Iterable[tuple[int, int, str]] | None = None,
-) -> Document:
+def document_of(text: str, pages: Sequence[tuple[int, str]] = (), notices: Sequence[str] = ()) -> Document:
     """Turn a Markdown text into a document with its headings as places.
 
     Parameters
     ----------
     pages : sequence of (int, str)
         Starts of pages, by rising offset, and their labels.
-    titles : iterable of (int, int, str), optional
-        The headings, as `headings` yields them, of a text in which lines may begin as headings do.
     """
     path: list[tuple[int, str]] = []
     places: list[Place] = []
     marks: list[tuple[int, int | None, str]] = [(offset, None, label) for offset, label in pages]
-    marks += [(offset, level, title) for offset, level, title in (headings(text) if titles is None else titles)]
+    marks += [(offset, level, title) for offset, level, title in headings(text)]
     page: str | None = None
     for offset, level, name in sorted(marks, key=lambda mark: (mark[0], mark[1] is not None)):
         if level is None:
@@ -74,6 +70,11 @@ def headings(text: str) -> Iterator[tuple[int, int, str]]:
             yield offset - len(before), 1 if under[1][0] == "=" else 2, _plain(before)
         before = "" if fence or opened else line
         offset += len(line)
+
+
+def as_text(line: str) -> str:
+    """Return a line of a text without marks so that Markdown does not take it for a heading or for code."""
+    return f"\\{line}" if _TAKEN.match(line) else line
 
 
 def _without_closing_marks(title: str) -> str:

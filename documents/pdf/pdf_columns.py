@@ -1,4 +1,4 @@
-"""Tell the columns of a PDF's page from the rows of its tables, and put its lines in the order of reading.
+"""Part the columns of a PDF's page, but not the rows of its tables, and put its lines in the order of reading.
 
 A gap down the page parts two columns, which are read one after the other, or the cells of rows, which belong together.
 Rows have their blocks of lines on both sides at the same heights: their first lines, their middles or their last lines
@@ -38,7 +38,7 @@ _FEWEST_ROWS, _ROWS, _LEVEL_ROWS = 3, 0.75, 0.75
 #: Marks of items that mark nothing else; and most between such a mark and its text, in font sizes.
 _MARK, _MARK_GAP = re.compile("[•◦▪‣●○■]"), 3.0
 
-#: The number or the letter of an item; and the fewest of them that tell columns.
+#: The number or the letter of an item; and the fewest of them that show columns.
 ORDINAL, _LEAST_ORDINALS = re.compile(r"[(\[]?(\d{1,3}|[A-Za-z])[.)\]]\s+(?=\S)"), 3
 
 #: Fewest entries of a sorted list; and the least share of them that are in order.
@@ -307,7 +307,7 @@ def _are_sorted(before: Sequence[_Stretch], after: Sequence[_Stretch]) -> bool:
     for side in (before, after):
         lines = [block.first for block in side if block.first.text[:1].isalpha()]
         left = min((line.left for line in lines), default=0.0)
-        outer = [line.text.casefold() for line in lines if line.left < left + line.size]
+        outer = [line.text.casefold() for line in lines if line.left < left + _LEVEL * line.size]
         if len(outer) < _LEAST_SORTED:
             return False
         words += outer

@@ -19,7 +19,7 @@ _CELL_GAP, NUMBER_GAP, ROW_GAP, _ALIGNED = 0.95, 0.4, 3.0, 1.0
 _MOST_ROWS, _FULL_ROWS, _FILLED = 200, 0.6, 0.4
 
 #: Fewest rows of a table; most lines with one cell between two with more; and the least share of the most cells of a
-#: line in those that tell the columns.
+#: line in those that show the columns.
 _FEWEST, _MOST_SINGLE, _TELLING = 3, 8, 0.6
 
 #: Rows are further apart than the lines of a cell by this factor at least.
@@ -68,7 +68,7 @@ Placed = dict[int, list[Piece]]
 
 @dataclass(frozen=True)
 class GapTable:
-    """A table that gaps tell: the numbers of its first line and of the one after it, and its rows."""
+    """A table without rules: the numbers of its first line and of the one after it, and its rows."""
 
     start: int
     stop: int

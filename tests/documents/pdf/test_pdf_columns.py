@@ -41,7 +41,7 @@ def test_numbers_are_rows(columns, lowest):
 
 
 @pytest.mark.parametrize("above", [0, 1, 2])
-def test_a_term_stands_beside_its_text(above):
+def test_a_term_is_beside_its_text(above):
     """Beside the first line, the middle or the last line of it."""
     texts = []
     for number in range(4):

@@ -220,7 +220,7 @@ def test_a_total_with_its_amount_at_the_right_is_no_heading():
 @pytest.mark.parametrize("text", ["# of bells: 14", "## 12 ##", "# open both valves first"])
 def test_a_line_that_begins_as_a_heading_of_markdown_is_text(text):
     document = read(PdfWriter().page((60, 780, "Of Ships", 14, "bold"), (60, 740, text), *lines(WIDE, y=700)))
-    assert f"\n{text}\n" in document.text
+    assert f"\n\\{text}\n" in document.text
     assert {place.heading for place in document.places} == {"Of Ships"}
 
 

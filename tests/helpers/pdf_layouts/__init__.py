@@ -1,6 +1,6 @@
-"""Layouts of PDFs as bills, forms, logs and books have them, each with what a good reading has."""
+"""Layouts of PDFs as bills, forms, tables, books and résumés have them, each with what a good reading has."""
 
-from . import bills, forms
+from . import bills, books, forms, lives, tables
 from .layout import Layout
 
-LAYOUTS: list[Layout] = [*bills.LAYOUTS, *forms.LAYOUTS]
+LAYOUTS: list[Layout] = [*bills.LAYOUTS, *forms.LAYOUTS, *tables.LAYOUTS, *books.LAYOUTS, *lives.LAYOUTS]
