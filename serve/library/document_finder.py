@@ -235,7 +235,7 @@ class DocumentFinder:
         return chooser.choose(question, before, list(self._known), lambda: self._engine.room)
 
     async def _of_texts(self, found: Found, reads: str, question: str, before: str, report: Report | None) -> Context:
-        """Choose passages of the texts, behind what is read of the likeliest one."""
+        """Choose passages of the texts, behind the part of the likeliest one that is read."""
         with closing(await self._open_store()) as store:
             finder = PassageFinder(self._engine.llama, store, await self._kept(store, found))
             chooser = ContextChooser(self._engine.llama, finder, reads, None if reads == EXCERPTS else self._growing)

@@ -140,7 +140,7 @@ class KnownDocuments:
         return self._uploads.holds(document.described.get("path", ""))
 
     def _folders_of(self, document_id: str, document: ServedDocument | QueuedDocument) -> list[str]:
-        """Return the folders that a document is in: that of its file, and those that clients uploaded it from."""
+        """Return the folders that a document is in: its file's, and the ones that clients uploaded it from."""
         if isinstance(document, ServedDocument):
             origin = "" if self._is_upload(document) else document.origin
         else:

@@ -188,7 +188,7 @@ class ServedLibrary:
         return ContextShare("part", share=document.described["tokens"] / n_tokens)
 
     async def heal(self, documents: Sequence[ServedDocument]) -> bool:
-        """Have those of some documents made again whose indexes are damaged. Return whether there are any.
+        """Have damaged indexes of some documents made again. Return whether there are any.
 
         Raise RequestError if one of these cannot be made again.
         """

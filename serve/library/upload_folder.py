@@ -143,7 +143,7 @@ class UploadFolder:
         return list(self._path.glob("*/[!.]*"))
 
     def is_unread(self, file: Path) -> bool:
-        """Return whether a file is that of an upload that was never read."""
+        """Return whether a file is an upload that was never read."""
         return self.holds(str(file)) and file.with_name(_UNREAD).exists()
 
     def note_read(self, document_id: str) -> None:

@@ -97,7 +97,7 @@ def test_notices_about_prompts_without_messages(talking, path):
 
 
 def test_notices_of_several_answers_are_told_once(talking):
-    """Also those of the first answers, and with the counts at the end of a stream."""
+    """Also notices of the first answers, and with the counts at the end of a stream."""
     other, missing = talking.read("other.txt", b"The ship sailed in 1785."), ["90 is not in the text that was read."]
     prompts = {"prompt": ["How many?\n", "How many\n", "Are there 90?\n"], "document": other["id"]}
     assert talking.post("/v1/completions", **prompts)["notices"] == missing
