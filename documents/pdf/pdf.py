@@ -21,6 +21,7 @@ from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
 from .pdf_picture import page_labels
 from .pdf_pieces import PageText, page_text
 from .pdf_repeats import usual_size, without_repeated_marks, without_repeats
+from .pdf_symbols import UNKNOWN
 from .pdf_tables import table_rows
 
 #: Most pages of a document; models read a few thousand.
@@ -141,6 +142,10 @@ def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Ite
     pictures = [label for label, text in zip(labels, texts, strict=True) if text.is_picture]
     if pictures:
         yield f"{name} has only pictures or drawings {_shown(pictures, len(texts))}: {remedy()}."
+    unknown = [label for label, text in zip(labels, texts, strict=True) if text.has_unknown]
+    if unknown:
+        shown = _shown(unknown, len(texts))
+        yield f"{name} has signs of fonts that do not say what they mean {shown}: octavo writes {UNKNOWN} for each."
     hidden = [label for label, text in zip(labels, texts, strict=True) if text.has_hidden]
     if hidden:
         yield f"{name} has invisible text {_shown(hidden, len(texts))}: octavo leaves it out."

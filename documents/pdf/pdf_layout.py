@@ -61,8 +61,8 @@ _SURE_BULLET = re.compile(rf"{_MARK.pattern}\s+(?=\S)")
 #: The beginnings of captions of pictures and tables.
 _CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGNORECASE)
 
-#: Dots that lead from an entry of a table of contents to its page.
-LEADER = re.compile(r"(\s*\.){4,}\s*")
+#: Dots that lead from an entry of a table of contents to its page, or to a price, which may begin with a dot.
+LEADER = re.compile(r"((\s*\.){3,}(?=\s+\.\d)|(\s*\.){4,})\s*")
 #: The number of an item; and the fewest of them that tell columns.
 _ORDINAL, _LEAST_NUMBERS = re.compile(r"\(?(\d{1,3})[.)]\s+(?=\S)"), 3
 

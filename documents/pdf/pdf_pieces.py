@@ -18,6 +18,7 @@ from .pdf_characters import Character, lines_of_characters
 from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
 from .pdf_rules import grids as grids_of_rules
+from .pdf_symbols import UNKNOWN
 from .right_to_left import is_right_to_left, logical_text
 
 #: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
@@ -58,9 +59,9 @@ class PageText:
         The pieces of its lines; those at other angles follow in separate lists.
     over : list of list of Piece
         Pieces that are drawn across the page or in its margins, such as watermarks and stamps.
-    is_unclear, has_hidden, is_picture : bool
-        Whether letters were left out whose meaning is unknown, or that are invisible; and whether the page has nothing
-        but pictures and drawings, apart from text in the margins, such as a stamp.
+    is_unclear, has_unknown, has_hidden, is_picture : bool
+        Whether letters were left out whose meaning is unknown, or marked as unknown, or that are invisible; and whether
+        the page has nothing but pictures and drawings, apart from text in the margins, such as a stamp.
     remarks : list of str
         Remarks that readers open.
     fonts, missing_fonts : set of str
@@ -71,6 +72,7 @@ class PageText:
     parts: list[list[Piece]]
     over: list[list[Piece]]
     is_unclear: bool
+    has_unknown: bool
     has_hidden: bool
     is_picture: bool
     remarks: list[str]
@@ -115,6 +117,7 @@ def page_text(page: Any) -> PageText:
         parts=parts,
         over=over,
         is_unclear=bool(unclear),
+        has_unknown=any(UNKNOWN in piece.text for part in [*parts, *over] for piece in part),
         has_hidden=sum(map(len, seen)) < sum(map(len, found)),
         is_picture=_is_picture(page, parts, highest - lowest),
         remarks=remarks(page),

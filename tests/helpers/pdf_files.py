@@ -25,12 +25,15 @@ FONTS = {
     "code": "Courier",
     "hebrew": "Helvetica",
     "arabic": "Helvetica",
+    "symbols": "Symbol",
+    "boxes": "Wingdings-Regular",
+    "icons": "FontAwesome5Free-Solid",
     "computer-modern": "SFBX1000",
     "nimbus": "NimbusRomNo9L-Medi",
 }
 
-#: Encodings of fonts that say which Unicode their codes are.
-CODE_PAGES = {"hebrew": "cp1255", "arabic": "cp1256"}
+#: Encodings of fonts that say which Unicode their codes are; "private" is U+F000 and on, as for symbols.
+CODE_PAGES = {"hebrew": "cp1255", "arabic": "cp1256", "symbols": "private", "boxes": "private", "icons": "private"}
 #: A font that is not in the file.
 CHINESE_FONT = (
     b"<< /Type /Font /Subtype /Type0 /BaseFont /SimSun-GBK-EUC-H /Encoding /GBK-EUC-H /DescendantFonts [%d 0 R] >>",
@@ -171,7 +174,10 @@ def _drawn(texts, image):
         size, font, degrees = (*style, *(10, "text", 0)[len(style) :])
         matrix = degrees if isinstance(degrees, tuple) else _turned(degrees)
         escaped = (
-            text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)").encode(CODE_PAGES.get(font, "cp1252"))
+            text.replace("\\", "\\\\")
+            .replace("(", "\\(")
+            .replace(")", "\\)")
+            .encode(CODE_PAGES.get(font, "cp1252").replace("private", "latin-1"))
         )
         placed = " ".join(str(number) for number in (*matrix, x, y))
         parts.append(f"BT /{font} {size} Tf {placed} Tm (".encode() + escaped + b") Tj ET")
@@ -196,7 +202,10 @@ def _turned(degrees):
 
 def _unicode_map(code_page):
     """A CMap from bytes to Unicode."""
-    letters = {byte: bytes([byte]).decode(code_page, "ignore") for byte in range(32, 256)}
+    is_private = code_page == "private"
+    letters = {
+        byte: chr(0xF000 + byte) if is_private else bytes([byte]).decode(code_page, "ignore") for byte in range(32, 256)
+    }
     lines = "\n".join(f"<{byte:02x}> <{ord(letter):04x}>" for byte, letter in letters.items() if letter)
     return (
         "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /M def /CMapType 2 def "
