@@ -102,6 +102,7 @@ def _part(document: Document, start: int, stop: int, name: str, most: int) -> Do
         places=tuple(places),
         name=name,
         notices=(),
+        left_out=(),
         part=(start, stop),
         split=most,
         first_line=document.text.count("\n", 0, start) + 1,

@@ -102,4 +102,5 @@ class GuardedFile(SourceFile):
 def document_of_fields(fields: dict[str, Any]) -> Document:
     """Return the document with these fields, which were sent in JSON."""
     places = tuple(Place(*place) for place in fields["places"])
-    return Document(**{**fields, "places": places, "notices": tuple(fields["notices"])})
+    notices, left_out = tuple(fields["notices"]), tuple(fields["left_out"])
+    return Document(**{**fields, "places": places, "notices": notices, "left_out": left_out})

@@ -65,17 +65,19 @@ def seen(text):
 class PdfWriter:
     """A file with pages of 595 x 842 points.
 
-    `password`: encrypts it, by RC4 of 40 bits
+    `password`: encrypts it, by RC4 of 40 bits; `catalog` and `resources` are further entries of these; `others` are
+    further objects, by their numbers from 500 on: dictionaries, or (entries, data) of streams
     """
 
     def __init__(self, password=None):
         self.pages, self.outline, self.labels, self.password = [], [], None, password
+        self.catalog, self.resources, self.others = "", "", {}
 
-    def page(self, *texts, image=False, rotate=0, box="0 0 595 842", drawn="", notes=""):
-        """drawn : other operators, after the texts; notes : annotations, fields of forms among them
+    def page(self, *texts, image=False, rotate=0, box="0 0 595 842", under="", drawn="", notes=""):
+        """under, drawn : other operators, before and after the texts; notes : annotations, fields of forms among them
 
         texts : (x, y, text) or (x, y, text, size, font) or (x, y, text, size, font, degrees or four of a matrix)"""
-        self.pages.append((texts, image, rotate, box, drawn, notes))
+        self.pages.append((texts, image, rotate, box, under, drawn, notes))
         return self
 
     def content(self):
@@ -84,7 +86,7 @@ class PdfWriter:
         fonts = 3  # numbers of objects: catalog, pages, fonts, then pages and their contents
         first = fonts + len(FONTS) + 1 + len(CODE_PAGES) + 4
         kids = " ".join(f"{first + 2 * i} 0 R" for i in range(n_pages))
-        catalog = "/Type /Catalog /Pages 2 0 R /AcroForm << /Fields [] >>"
+        catalog = f"/Type /Catalog /Pages 2 0 R {self.catalog or '/AcroForm << /Fields [] >>'}"
         objects = {2: f"<< /Type /Pages /Count {n_pages} /Kids [{kids}] >>".encode()}
         picture = fonts + len(FONTS)
         maps = {name: picture + 1 + i for i, name in enumerate(CODE_PAGES)}
@@ -107,14 +109,16 @@ class PdfWriter:
         used = f"/unclear {glyph + 1} 0 R /chinese {glyph + 2} 0 R " + " ".join(
             f"/{name} {fonts + i} 0 R" for i, name in enumerate(FONTS)
         )
-        for i, (texts, image, rotate, box, drawn, notes) in enumerate(self.pages):
+        for i, (texts, image, rotate, box, under, drawn, notes) in enumerate(self.pages):
             number = first + 2 * i
             objects[number] = (
                 f"<< /Type /Page /Parent 2 0 R /MediaBox [{box}] /Rotate {rotate} /Contents {number + 1} 0 R "
                 f"/Annots [{notes}] "
-                f"/Resources << /Font << {used} >> /XObject << /Im {picture} 0 R >> >> >>"
+                f"/Resources << /Font << {used} >> /XObject << /Im {picture} 0 R >> {self.resources} >> >>"
             ).encode()
-            objects[number + 1] = self._stream(number + 1, _drawn(texts, image) + drawn.encode())
+            objects[number + 1] = self._stream(
+                number + 1, f"{under}\n".encode() + _drawn(texts, image) + drawn.encode()
+            )
         last = first + 2 * n_pages
         if self.outline:
             catalog += f" /Outlines {last} 0 R"
@@ -129,6 +133,8 @@ class PdfWriter:
         if self.labels:
             catalog += f" /PageLabels << /Nums [{self.labels}] >>"
         objects[1] = f"<< {catalog} >>".encode()
+        for number, each in self.others.items():
+            objects[number] = each.encode() if isinstance(each, str) else self._stream(number, each[1], each[0])
         return self._file(objects)
 
     def _stream(self, number, data, entries=""):
