@@ -16,7 +16,7 @@ from .render import TaskProgress, notice, print_json, resumable
 @click.argument("document", metavar="DOCUMENT")
 @options.output_option("text", "json")
 @click.option(
-    "--all", "with_rest", is_flag=True, help="Print what was left out, too: repeats, page numbers, invisible text."
+    "--all", "with_rest", is_flag=True, help="Print all that was left out, too: repeats, page numbers, invisible text."
 )
 @options.quiet
 @options.extraction_options

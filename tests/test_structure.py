@@ -113,7 +113,6 @@ SHORT = {
     "system/usable_cpus.py": "three numbers that documents, models and the command line ask for",
     "runtime/compile_kernels.py": "a command of its own",
     "runtime/selftest.py": "a command of its own",
-    "cli/read.py": "a command of its own",
     "documents/left_out.py": "one count that all readers share",
     "documents/xml_text.py": "four functions that all families of documents share",
     "evaluation/folders/folder_needle.py": "one task, one file",

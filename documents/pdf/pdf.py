@@ -76,7 +76,7 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
             outline, attachments = _outline(pdf), _attachments(pdf)
             form = xfa_text(pdf)
     except pypdfium2.PdfiumError as problem:
-        is_encrypted = b"/Encrypt" in content  # PDFium's error may be that of an earlier file
+        is_encrypted = b"/Encrypt" in content  # an earlier file may have left PDFium its error
         if problem.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD and is_encrypted:
             wrong = "is encrypted, and the password is wrong" if password else "is encrypted: give its `password`"
             raise OctavoError(f"{name} {wrong}.") from problem

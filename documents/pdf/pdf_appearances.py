@@ -1,14 +1,14 @@
-"""Draw what is laid over the pages of a PDF, and is no value of a field, apart: stamps and signatures."""
+"""Draw stamps and signatures, which are laid over the pages of a PDF, apart from these pages."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .pdf_forms import annotations, contents, is_drawn
+from .pdf_forms import contents, is_drawn, laid_over
 
 
 class Appearances:
-    """Pages that have only what is laid over those of a PDF. They belong to a second copy of the file, as it changes.
+    """Pages that have only the stamps and signatures of a PDF. They belong to a second copy of the file, as it changes.
 
     Parameters
     ----------
@@ -25,13 +25,13 @@ class Appearances:
         import pypdfium2
         import pypdfium2.raw as pdfium
 
-        if not any(_has_text(page, note) for note in annotations(page)):
+        if not any(_has_text(page, note) for note in laid_over(page)):
             return None
         if self._copy is None:
             self._copy = pypdfium2.PdfDocument(self._content, password=self._password)
             self._copy.init_forms()
         drawn = self._copy[number]
-        stays = [_has_text(drawn, note) for note in annotations(drawn, hidden=True)]
+        stays = [_has_text(drawn, note) for note in laid_over(drawn, hidden=True)]
         for index in range(len(stays) - 1, -1, -1):
             if not stays[index]:
                 pdfium.FPDFPage_RemoveAnnot(drawn.raw, index)

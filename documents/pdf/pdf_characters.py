@@ -227,4 +227,4 @@ def _width(box: Any, style: Style) -> float:
         width = (across * cos - high * sin) / difference
     else:
         width = (across + high) / (cos + sin) - _HEIGHT * style.size
-    return min(max(width, _WIDTHS[0] * style.size), _WIDTHS[1] * style.size)
+    return float(min(max(width, _WIDTHS[0] * style.size), _WIDTHS[1] * style.size))

@@ -1,4 +1,4 @@
-"""Tell which letters of a PDF's page are not to be seen: under a box that is drawn later, or on a layer that is off.
+"""Leave out letters of a PDF's page that no one can see: under a box that is drawn later, or on a layer that is off.
 
 A picture of the page decides; it is made only where there may be such letters.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .pdf_characters import Character, Style, place
-from .pdf_forms import annotations
+from .pdf_forms import laid_over
 
 #: The shorter side of the smallest box that hides a letter, in points; the pixels of a point in the picture; most
 #: pixels of the picture, for posters; and most that the grey of an area without letters differs, of 255.
@@ -29,7 +29,7 @@ _OBJECTS, _LAYERS = re.compile(rb"/ObjStm\b.{0,400}?stream\r?\n(.*?)endstream", 
 
 
 class _Box(NamedTuple):
-    """An area that may hide what is drawn before it: its sides, and its number in the order of drawing."""
+    """An area that may hide earlier drawings: its sides, and its number in the order of drawing."""
 
     left: float
     bottom: float
@@ -77,7 +77,7 @@ def without_covered(
     if not any(map(any, suspects)):
         return list(lines)
     picture = _Picture(page)
-    return [_seen(line, those, picture) for line, those in zip(lines, suspects, strict=True)]
+    return [_shown(line, those, picture) for line, those in zip(lines, suspects, strict=True)]
 
 
 def _boxes(page: Any, styles: dict[int | None, Style]) -> tuple[list[_Box], dict[int, int]]:
@@ -117,14 +117,14 @@ def _boxes(page: Any, styles: dict[int | None, Style]) -> tuple[list[_Box], dict
         getattr(pdfium, f"FPDF_ANNOT_{name}") for name in ("SQUARE", "CIRCLE", "POLYGON", "STAMP", "REDACT", "INK")
     }
     box = pdfium.FS_RECTF()
-    for note in annotations(page):
+    for note in laid_over(page):
         if pdfium.FPDFAnnot_GetSubtype(note) in kinds and pdfium.FPDFAnnot_GetRect(note, box):
             boxes.append(_Box(box.left, box.bottom, box.right, box.top, float("inf")))
     return boxes, numbers
 
 
 class _Picture:
-    """A picture of a page in grey, with what is laid over it."""
+    """A picture of a page in grey, with all that is laid over it."""
 
     def __init__(self, page: Any) -> None:
         import pypdfium2.raw as pdfium
@@ -157,7 +157,7 @@ class _Picture:
         return not area.size or int(area.max()) - int(area.min()) > _SAME
 
 
-def _seen(line: list[Character], suspects: Sequence[bool], picture: _Picture) -> list[Character]:
+def _shown(line: list[Character], suspects: Sequence[bool], picture: _Picture) -> list[Character]:
     """Return the characters of a line that a picture shows; signs between letters that it does not show go, too."""
     hidden: list[bool | None] = [
         (is_suspect and not picture.shows(character)) if character.text.isalnum() else None

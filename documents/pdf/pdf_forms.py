@@ -32,7 +32,7 @@ def form_pieces(page: Any) -> list[tuple[tuple[float, float], Piece]]:
     boxes = {pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON}
     values = {pdfium.FPDF_FORMFIELD_TEXTFIELD, pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX}
     pieces: list[tuple[tuple[float, float], Piece]] = []
-    for note in annotations(page):
+    for note in laid_over(page):
         kind, text = pdfium.FPDFAnnot_GetSubtype(note), ""
         if kind == pdfium.FPDF_ANNOT_FREETEXT:
             text = contents(note)
@@ -53,12 +53,12 @@ def remarks(page: Any) -> list[str]:
 
     names = "TEXT", "HIGHLIGHT", "UNDERLINE", "SQUIGGLY", "STRIKEOUT", "CARET", "SQUARE", "CIRCLE", "INK"
     kinds = {getattr(pdfium, f"FPDF_ANNOT_{name}") for name in names}
-    texts = (contents(note) for note in annotations(page) if pdfium.FPDFAnnot_GetSubtype(note) in kinds)
+    texts = (contents(note) for note in laid_over(page) if pdfium.FPDFAnnot_GetSubtype(note) in kinds)
     return [" ".join(text.split()) for text in texts if text.strip()]
 
 
-def annotations(page: Any, *, hidden: bool = False) -> Iterator[Any]:
-    """Yield what is laid over a page and seen, and with `hidden` what is not."""
+def laid_over(page: Any, *, hidden: bool = False) -> Iterator[Any]:
+    """Yield the annotations that are laid over a page and seen, and with `hidden` the others, too."""
     import pypdfium2.raw as pdfium
 
     for number in range(pdfium.FPDFPage_GetAnnotCount(page.raw)):

@@ -1,4 +1,4 @@
-"""Compare the letters that a PDF draws with those of its text, page by page, so that no loss stays unknown."""
+"""Compare the letters that a PDF draws with its text, page by page, so that no loss stays unknown."""
 
 from __future__ import annotations
 

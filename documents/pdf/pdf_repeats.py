@@ -61,7 +61,7 @@ class Repeats(NamedTuple):
     heads : list of list of str
         For each page its running heads and feet, but for those that the page before has, too.
     left_out : list of list of str
-        For each page what was left out, with the reason.
+        For each page the texts that were left out, with the reason.
     """
 
     pages: list[list[Line]]

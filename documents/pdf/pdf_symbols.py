@@ -1,4 +1,4 @@
-"""Tell which signs the codes of symbol fonts are: files that do not say it number them in Unicode's private area."""
+"""Find the signs for the codes of symbol fonts, which some files number in Unicode's private area."""
 
 # ruff: noqa: RUF001 - signs look like others
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OF_SYMBOL = {
     0xF1: "〉∫⌠⎮⌡⎞⎟⎠⎤⎥⎦⎫⎬⎭",
 }
 
-#: The signs of Wingdings, from these codes on. Those of other symbol fonts often have the same.
+#: The signs of Wingdings, from these codes on. Other symbol fonts often have the same.
 _OF_WINGDINGS = {
     0x21: "✏✂✁👓🔔📖🕯☎✆✉🖂📪📫📬📭📁📂📄🗏🗐🗄⌛🖮🖰🖲🖳🖴🖫🖬✇✍",
     0x40: "🖎✌👌👍👎☜☞☝☟🖐☺😐☹💣☠🏳🏱✈☼💧❄🕆✞🕈✠✡☪☯ॐ☸♈♉",
