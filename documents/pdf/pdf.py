@@ -84,14 +84,18 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
             wrong = "is encrypted, and the password is wrong" if password else "is encrypted: give its `password`"
             raise OctavoError(f"{name} {wrong}.") from problem
         raise OctavoError(f"{name} is damaged, and PDFium cannot open it: download or save it again.") from problem
-    if form:  # its pages only say that another program is needed
+    if form:  # its pages only ask for another program
+        requests = [[piece.text for part in text.parts for piece in part] for text in texts]
         texts = [replace(text, parts=[[]], over=[], letters=Counter()) for text in texts]
     pages = [[line for part in text.parts for line in lines_in_order(part)] for text in texts]
     notices = list(_notices(name, texts, labels))
     if not any(pages) and not form and not attachments:
         raise OctavoError(notices[0] if notices else f"{name} is blank: there is nothing to read in it.")
     notices += filter(None, [recognition.notice])
-    made = without_repeats(_with_normal_weight(pages), [text.height for text in texts], labels)
+    if form:
+        shown = _shown(labels, len(texts))
+        notices.append(f"{name} is a form in XFA, and only asks for another program {shown}: octavo reads its fields.")
+    rest = without_repeats(_with_normal_weight(pages), [text.height for text in texts], labels)
     over_pages = [[line for part in text.over for line in lines_in_order(part)] for text in texts]
     marks = list(without_repeated_marks(over_pages))
     notes = [
@@ -99,10 +103,10 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
         for text, (lines, _) in zip(texts, marks, strict=True)
     ]
     notes[-1] += filter(None, [form, attachments])
-    text, offsets = _written(made.pages, outline, made.heads, notes)
+    text, offsets = _written(rest.pages, outline, rest.heads, notes)
     left_out = [
         [*those, *of_marks, *(f"repeated: {line}" for line in each.repeated)]
-        for those, (_, of_marks), each in zip(made.left_out, marks, texts, strict=True)
+        for those, (_, of_marks), each in zip(rest.left_out, marks, texts, strict=True)
     ]
     lost = pages_with_losses([each.letters for each in texts], text, offsets, left_out)
     if lost:
@@ -110,6 +114,7 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
         drawn_texts = _drawn_texts(content, password, lost)
     for number, each in enumerate(texts):
         left_out[number] += [f"invisible: {line}" for line in each.hidden]
+        left_out[number] += [f"in place of the form: {line}" for line in requests[number]] if form else []
         left_out[number] += [f"all that is drawn: {drawn_texts[number]}"] if number in lost else []
     document = document_of(text, list(zip(offsets, labels, strict=True)), notices)
     return replace(

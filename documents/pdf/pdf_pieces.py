@@ -205,11 +205,16 @@ def _by_angle(
 def _once(over: Sequence[Sequence[Piece]]) -> tuple[list[list[Piece]], list[str]]:
     """Return pieces without those whose text a page has before, as watermarks have, and the texts of these."""
     texts: set[str] = set()
-    once, repeated = [], []
+    once: list[list[Piece]] = []
+    repeated: list[str] = []
     for part in over:
-        kept = [piece for piece in part if not (piece.text in texts or texts.add(piece.text))]
-        once.append(kept)
-        repeated += [piece.text for piece in part if not any(piece is each for each in kept)]
+        once.append([])
+        for piece in part:
+            if piece.text in texts:
+                repeated.append(piece.text)
+            else:
+                once[-1].append(piece)
+                texts.add(piece.text)
     return once, repeated
 
 

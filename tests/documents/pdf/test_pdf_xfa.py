@@ -31,4 +31,6 @@ def test_fields_are_read_where_pages_have_none(needs_program, expected):
     writer.others = {500: ("", TEMPLATE.encode()), 501: ("", DATA.encode())}
     form = "<< /Fields [] /XFA [(template) 500 0 R (datasets) 501 0 R] >>"
     writer.catalog = f"/AcroForm {form} " + "/NeedsRendering true" * needs_program
-    assert read(writer).text == expected
+    document = read(writer)
+    assert document.text == expected
+    assert len(document.notices) == len(document.left_out) == needs_program
