@@ -14,7 +14,7 @@ from ..markdown import document_of
 from .number_formats import shown_value
 from .sheets import repeat_merged_cells, text_of_sheet, without_hidden
 
-#: A format of hours, minutes or seconds that go on beyond a day.
+#: A format of hours, minutes or seconds of more than a day.
 _DURATION = re.compile(r"\[[hms]+\]", re.IGNORECASE)
 
 

@@ -24,7 +24,7 @@ from .sheet_notes import remark
 
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 
-#: The names of numbers of paragraphs: a form, and what is around it.
+#: The names of numbers of paragraphs: a form, and the signs around it.
 _NUMBER = re.compile(r"(arabic|alphaLc|alphaUc|romanLc|romanUc|\w*?)(Period|ParenR|ParenBoth|Plain|)$")
 _FORMS = {"alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman", "romanUc": "upperRoman"}
 _FORMS |= {"ea1Chs": "chineseCounting", "ea1Cht": "chineseCounting", "circleNumDb": "decimalEnclosedCircle"}
