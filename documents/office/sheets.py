@@ -51,9 +51,8 @@ def extract_sheets(archive: Archive) -> Document:
             books = [
                 load_workbook(io.BytesIO(archive.content), read_only=True, data_only=only) for only in (True, False)
             ]
-            sheets = [
-                _sheet(archive, *pair, left_out) for pair in zip(*(book.worksheets for book in books), strict=True)
-            ]
+            pairs = zip(books[0].worksheets, books[1].worksheets, strict=True)
+            sheets = [_sheet(archive, values, formulas, left_out) for values, formulas in pairs]
     except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # openpyxl trusts its input: it may raise anything
