@@ -15,10 +15,9 @@ from ..prompts.chat_template import EPOCH
 from ..runtime.llama import Llama
 from ..runtime.models.hub import files_of
 from ..runtime.models.llama_arguments import ROPE_SCALING, rope_arguments, uses_long_factors
-from ..runtime.store.file_hash import hash_of_file
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import DATELESS_HEAD, INDEX_VERSION
-from ..runtime.store.model_library import Library
+from ..runtime.store.model_library import Library, hash_of_file
 from .clusters import UNCLUSTERED, ClusterSettings, settings_for
 
 #: Names of the entries of `numbers_of`.

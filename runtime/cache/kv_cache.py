@@ -23,15 +23,13 @@ from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ...system.free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from ..document.cache_layer import CacheLayer, Rows
-from ..document.index import Index, IndexLayer, StreamingRows
-from ..document.mean_values import ClusterMeans
+from ..document.index import ClusterMeans, Index, IndexLayer, StreamingRows
 from ..methods.budgets import budget_warning, distribute_budget, minimum_share
 from ..methods.evicting import EvictingMethod
 from ..methods.method import Assignment, Storage
 from .cache_memory import CpuMemory, Memory
-from .derived_extras import HeadWithDocument, derive_extras
+from .document_rows import HeadWithDocument, copy_streaming_rows, derive_extras, kept_rows
 from .head_table import HeadTable
-from .streaming_rows import copy_streaming_rows, kept_rows
 from .tail import Chunk, Tail, joined_rows
 
 #: Positions beyond the context at which the origin moves, so that angles of any step stay accurate in f32.

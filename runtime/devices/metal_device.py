@@ -23,8 +23,7 @@ from ...errors import OctavoError
 from ...metal.attention import LayerStep, Work, attend
 from ...metal.gpu import Gpu, open_gpu
 from ...metal.records import GpuHeads, State
-from ...metal.shader_library import LONGEST_HEAD, library
-from ...metal.shader_parts import defines, has_method, method_names
+from ...metal.shader_library import LONGEST_HEAD, defines, has_method, library, method_names
 from ...metal.shared_memory import SharedMemory
 from ..cache.kv_cache import KVCache
 from ..graph import ggml, hook

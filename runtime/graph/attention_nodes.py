@@ -16,8 +16,7 @@ import numpy as np
 from llama_cpp import _internals as internals
 from llama_cpp._logger import llama_log_callback
 
-from ...cpu_kernels.layout.limits import Limits
-from ...cpu_kernels.numba_support.shape import Shape
+from ...cpu_kernels.numba_support.shape import Limits, Shape
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rope
 from ..process.interruption import shielded

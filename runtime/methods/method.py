@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cpu_kernels.layout.hooks import Hooks
-from ...cpu_kernels.layout.limits import LIMITS_APART, Limits
-from ...cpu_kernels.numba_support.shape import Shape
+from ...cpu_kernels.numba_support.shape import LIMITS_APART, Limits, Shape
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import Rope
 from ..document.index import Index

@@ -14,9 +14,8 @@ from ...cpu_kernels.layout.head import ANY_ORDER
 from ...cpu_kernels.numba_support.shape import FLAT_Q8_0, llama_cpp_name
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
-from ..document.index import Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
+from ..document.index import ClusterMeans, Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
 from ..document.kept_state import check_state
-from ..document.mean_values import ClusterMeans
 from ..document.stored_rows import is_format, kv_type_of, row_format, rows_format
 
 

@@ -1,4 +1,4 @@
-"""Locate a model's indexes and its plan."""
+"""Locate a model's indexes and its plan. The model is known by its hash, which is remembered."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from typing import Any
 
 from ...errors import OctavoError
 from ...settings import state_folder
-from ...system.files import PARTIAL, DamagedError, make_private
-from .file_hash import hash_of_file
+from ...system.files import PARTIAL, DamagedError, file_mark, make_private, read_json, sha256_of, write_json
 from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
 
@@ -201,3 +200,40 @@ def _cache_folder(model: Path, name: str) -> Path:
 def hash_text(text: str) -> str:
     """Return the SHA-256 of a document's text, in hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def hash_of_file(path: Path, remembered: Path | None = None) -> str:
+    """Return the SHA-256 of a large file, such as a model; it is remembered until the file is written or replaced.
+
+    Parameters
+    ----------
+    remembered : Path, optional
+        The JSON file that remembers the hash; by default one in the user's folder. An entry of an older octavo has no
+        mark, so the file is hashed once more.
+
+    Raises
+    ------
+    OctavoError
+        Another program writes the file.
+    """
+    if remembered is None:
+        place = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        remembered = state_folder() / "hashes" / f"{place}.json"
+    key = _key(path)
+    with suppress(OctavoError):  # it is missing or damaged, and written anew below
+        entries = read_json(remembered)
+        known = str(entries.pop("sha256", ""))
+        if key.items() <= entries.items() and re.fullmatch("[0-9a-f]{64}", known):
+            return known
+    digest = sha256_of(path)
+    if _key(path) != key:
+        raise OctavoError(f"{path} is being written by another program: wait until it is complete.")
+    with suppress(OctavoError):  # in a read-only folder, files are hashed each time
+        make_private(remembered.parent)
+        write_json(remembered, {**key, "sha256": digest})
+    return digest
+
+
+def _key(path: Path) -> dict[str, Any]:
+    status = path.stat()
+    return {"path": str(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns, "mark": file_mark(status)}
