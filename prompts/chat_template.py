@@ -233,27 +233,22 @@ class ChatTemplate:
             last = max(number for number, message in enumerate(messages) if message["role"] == "user")
             said = {**messages[last], "content": f"{messages[last]['content']}{words}"}
             messages = [*messages[:last], said, *messages[last + 1 :]]
-        problem = TemplateError()
+        problem: TemplateError | None = None
         called = any(message.get("tool_calls") for message in messages)
         for as_objects in (True, False) if called else (True,):  # a few templates want the JSON
             adapted = [_adapted(message, as_objects, self._thoughts) for message in messages]
-            for no_tools in (None, []) if tools is None else (tools,):  # or always a list
+            for listed in (None, []) if tools is None else (tools,):  # or always a list
+                functions = (
+                    json.dumps(listed, ensure_ascii=False, indent=4) if listed else None if listed is None else ""
+                )
+                others = {"functions": functions, "datetime": _strftime("%b %d %Y %H:%M:%S"), **(options or {})}
                 try:
-                    return self._render(adapted, no_tools if tools is None else tools, options or {})
-                except TemplateError as failure:
-                    problem = problem if problem.args else failure
-        raise problem
-
-    def _render(self, messages: list[dict[str, Any]], tools: list[Any] | None, options: Mapping[str, Any]) -> str:
-        """Render messages in the template's own form."""
-        functions = None if tools is None else json.dumps(tools, ensure_ascii=False, indent=4) if tools else ""
-        others = {"functions": functions, "datetime": _strftime("%b %d %Y %H:%M:%S"), **options}
-        try:
-            return str(self._formatter(messages=messages, tools=tools, **others).prompt)
-        except (MemoryError, TimeoutError):
-            raise
-        except Exception as problem:  # Jinja's, and any that the template's expressions raise
-            raise _failure(problem) from problem
+                    return str(self._formatter(messages=adapted, tools=listed, **others).prompt)
+                except (MemoryError, TimeoutError):
+                    raise
+                except Exception as failure:  # Jinja's, and any that the template's expressions raise
+                    problem = problem or _failure(failure)
+        raise problem or TemplateError()
 
     @cached_property
     def shows_calls(self) -> bool:
@@ -342,7 +337,12 @@ class ChatTemplate:
                     text = with_system
         if len(text) > _MOST_CHARACTERS:
             raise TemplateError(f"it makes {len(text):,} characters of three short messages")
-        head, border, _, between, last = cut_at_marks(text, (_DOCUMENT, _QUESTION, _ANSWER, _NEXT))
+        marks = _DOCUMENT, _QUESTION, _ANSWER, _NEXT
+        if any(text.count(mark) != 1 for mark in marks):
+            raise TemplateError("it changes or repeats what is written, or leaves it out")
+        if (cut := re.fullmatch("(.*)".join(("", *map(re.escape, marks), "")), text, re.DOTALL)) is None:
+            raise TemplateError("it changes the order of what is written")
+        head, border, _, between, last = cut.groups()
         return TemplateParts(head.split(_SYSTEM), border, between, last)
 
 
@@ -413,30 +413,6 @@ def _with_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
-def cut_at_marks(text: str, marks: Sequence[str]) -> list[str]:
-    """Cut a text at marks, each of which occurs in it once, in this order.
-
-    Returns
-    -------
-    list of str
-        The text before each mark, and the text after the last one.
-
-    Raises
-    ------
-    TemplateError
-        A mark is missing or repeated, or the order is another one.
-    """
-    if any(text.count(mark) != 1 for mark in marks):
-        raise TemplateError("it changes or repeats what is written, or leaves it out")
-    parts = []
-    for mark in marks:
-        before, found, text = text.partition(mark)
-        if not found:
-            raise TemplateError("it changes the order of what is written")
-        parts.append(before)
-    return [*parts, text]
-
-
 def _failure(problem: Exception) -> TemplateError:
     return TemplateError(f"it fails: {problem or type(problem).__name__}")
 
@@ -457,11 +433,9 @@ def without_templates(only_named: bool) -> Iterator[None]:
         Whether to leave it the default one.
     """
     metadata, prefix = internals.LlamaModel.metadata, f"{TEMPLATE_NAME}." if only_named else TEMPLATE_NAME
-
-    def without(model: Any) -> dict[str, str]:
-        return {name: value for name, value in metadata(model).items() if not name.startswith(prefix)}
-
-    internals.LlamaModel.metadata = without
+    internals.LlamaModel.metadata = lambda model: {
+        name: value for name, value in metadata(model).items() if not name.startswith(prefix)
+    }
     try:
         yield
     finally:

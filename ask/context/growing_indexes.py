@@ -125,7 +125,7 @@ class GrowingIndexes:
             start, stop = part["part"]
             if start <= piece.start < stop:
                 text = SourceText(part["sha256"], part["name"], Path(part["name"]), document.file)
-        folder = indexer.find(text) if indexer.snapshot.indexes_of(text.sha256) else None
+        folder = indexer.find(text) if text.sha256 in indexer.snapshot.by_text else None
         if folder is None:
             return None
 

@@ -44,7 +44,7 @@ def assign(attention: Attention, layers: Sequence[CacheLayer]) -> list[Assignmen
         for head in range(layer.n_kv_head):
             if (i, head) in streaming:
                 streamed.append(number)
-            elif _serves(method, i, layer):
+            elif i >= method.dense_layers and not layer.window:
                 selected.append(number)
                 selected_layers.append(i)
             else:
@@ -85,12 +85,7 @@ def _check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLaye
             )
 
 
-def _serves(method: Method, number: int, layer: CacheLayer) -> bool:
-    """Return whether a method serves a layer of the model, in which no heads stream."""
-    return not layer.window and number >= method.dense_layers
-
-
 def excess(method: Method, layers: Sequence[CacheLayer]) -> str:
     """Return which size of a layer that a method serves exceeds its kernels, and the way out; "" if none does."""
-    problems = (method.excess(layer.shape) for i, layer in enumerate(layers) if _serves(method, i, layer))
+    problems = (method.excess(layer.shape) for layer in layers[method.dense_layers :] if not layer.window)
     return next(filter(None, problems), "")

@@ -186,8 +186,8 @@ def explain(owner: type[Parameters]) -> list[tuple[str, str, str]]:
     entries = _docstring_entries(owner)
     explained = []
     for declared in fields(owner):
-        default = "" if declared.default is None else f"={_shown(declared.default)}"
-        explained.append((f"{declared.name}{default}", range_of(declared).words, entries.get(declared.name, "")))
+        name = declared.name if declared.default is None else written({declared.name: declared.default})
+        explained.append((name, range_of(declared).words, entries.get(declared.name, "")))
     return explained
 
 
@@ -198,17 +198,13 @@ def explain_presets(owner: type[Parameters]) -> list[tuple[str, str]]:
 
 def written(settings: Mapping[str, Any]) -> str:
     """Return settings as the command line takes them: `key=value,...`."""
-    return ",".join(f"{key}={_shown(value)}" for key, value in settings.items())
+    shown = {key: ("off", "on")[value] if isinstance(value, bool) else value for key, value in settings.items()}
+    return ",".join(f"{key}={value}" for key, value in shown.items())
 
 
 def summary(owner: type[Parameters]) -> str:
     """Return the first line of a class's docstring."""
     return inspect.cleandoc(owner.__doc__ or "").partition("\n")[0]
-
-
-def _shown(value: Any) -> str:
-    """Return a value as the command line writes it."""
-    return ("off", "on")[value] if isinstance(value, bool) else f"{value}"
 
 
 def _docstring_entries(owner: type) -> dict[str, str]:

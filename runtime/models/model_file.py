@@ -57,7 +57,15 @@ def check(path: str, only_words: bool = False) -> str:
     from ...system.free_memory import check_limits
     from .gguf_header import check_gguf
 
-    _check_kind(path)
+    if os.path.isdir(path):
+        raise OctavoError(f"{path} is a folder: give the GGUF file in it.")
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(4)
+    except OSError as problem:
+        raise OctavoError(f"The model {path} cannot be opened: {problem.strerror}.") from problem
+    if magic != b"GGUF":
+        raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
     check_limits(path, os.path.getsize(path))
     remembered, key, status = _remembered(), os.path.realpath(path), os.stat(path)
     mark = [_VERSION, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
@@ -71,19 +79,6 @@ def check(path: str, only_words: bool = False) -> str:
     kept = dict(list(remembered.items())[1 - _MOST_REMEMBERED :])
     _remember({**kept, key: [*mark, problem]})
     return problem
-
-
-def _check_kind(path: str) -> None:
-    """Raise OctavoError if a path is not a readable file, or obviously not a model."""
-    if os.path.isdir(path):
-        raise OctavoError(f"{path} is a folder: give the GGUF file in it.")
-    try:
-        with open(path, "rb") as file:
-            magic = file.read(4)
-    except OSError as problem:
-        raise OctavoError(f"The model {path} cannot be opened: {problem.strerror}.") from problem
-    if magic != b"GGUF":
-        raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
 
 
 def load_apart(path: str, n_bytes: int) -> str:

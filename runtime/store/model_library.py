@@ -22,6 +22,9 @@ from .plan import Plan, read_plan
 #: Ending of libraries' names, and the file of a plan in a library.
 LIBRARY, PLAN = ".octavo", "plan.json"
 
+#: File of the user's folder that lists a library's folder on each line.
+_NOTE = "libraries"
+
 #: Folder of files that other programs name by their hashes: octavo writes nothing beside them.
 _BLOBS = "blobs"
 
@@ -102,8 +105,8 @@ class Library:
         with suppress(OSError):  # without the note, `octavo list` misses this folder
             noted, folder = _noted(), str(self.folder.resolve())
             if folder not in noted:
-                _note_path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with _note_path().open("a", encoding="utf-8", errors="surrogateescape") as file:
+                state_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+                with (state_folder() / _NOTE).open("a", encoding="utf-8", errors="surrogateescape") as file:
                     file.write(folder + "\n")
 
     def index_path(self, name: str, sha256: str, settings: dict[str, Any]) -> Path:
@@ -180,13 +183,8 @@ def _manifest(folder: Path, as_of: tuple[int, ...]) -> dict[str, Any]:
 
 def _noted() -> list[str]:
     """Read the folders that were noted."""
-    path = _note_path()
+    path = state_folder() / _NOTE
     return path.read_text("utf-8", "surrogateescape").splitlines() if path.exists() else []
-
-
-def _note_path() -> Path:
-    """Return the path of the file that lists a library's folder on each line."""
-    return state_folder() / "libraries"
 
 
 def _cache_folder(model: Path, name: str) -> Path:
