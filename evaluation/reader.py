@@ -166,7 +166,7 @@ class Reader:
             for token in sample.prompt[:-1]:
                 bytes_read.append(self._step([token]))
         if recorder is not None:
-            recorder.steps.clear() if not in_batches else recorder.forget_question()
+            del recorder.steps[: -1 if in_batches else None]
         tokens: list[int] = []
         log_probs: list[np.ndarray] = []
         outputs: list[np.ndarray] = []

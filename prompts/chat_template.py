@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from jinja2 import nodes, pass_context
@@ -176,7 +176,7 @@ class ChatTemplate:
         self._thoughts = next((name for name in _THOUGHTS if name in self._strings), _THOUGHTS[0])
         self._formatter._environment.environment.filters["random"] = _chosen
         self._words: set[str] | None = None
-        self._parts_at = lru_cache(maxsize=4096)(self._parts)
+        self._parts_at: dict[tuple[bool, bool, datetime], TemplateParts] = {}
 
     def parts(
         self,
@@ -202,10 +202,33 @@ class ChatTemplate:
         TemplateError
             The template raises an error, or changes or omits a message.
         """
+        if not options and at is not None and (known := self._parts_at.get((has_document, system, at))):
+            return known
+        document = f"{INSTRUCTION}{_DOCUMENT}\n\n" if has_document else _DOCUMENT
+        messages = [
+            {"role": "user", "content": document + _QUESTION},
+            {"role": "assistant", "content": _ANSWER},
+            {"role": "user", "content": _NEXT},
+        ]
         with nullcontext() if at is None else _at(at):
-            if at is None or options:
-                return self._parts(has_document, system, options=options)
-            return self._parts_at(has_document, system, at)
+            text = self.render(messages, options=options)
+            if system and not has_document:
+                with suppress(TemplateError):  # a template without system messages may raise anything
+                    with_system = self.render([{"role": "system", "content": _SYSTEM}, *messages], options=options)
+                    if with_system.count(_SYSTEM) == with_system.partition(_DOCUMENT)[0].count(_SYSTEM) == 1:
+                        text = with_system
+        if len(text) > _MOST_CHARACTERS:
+            raise TemplateError(f"it makes {len(text):,} characters of three short messages")
+        marks = _DOCUMENT, _QUESTION, _ANSWER, _NEXT
+        if any(text.count(mark) != 1 for mark in marks):
+            raise TemplateError("it changes or repeats what is written, or leaves it out")
+        if (cut := re.fullmatch("(.*)".join(("", *map(re.escape, marks), "")), text, re.DOTALL)) is None:
+            raise TemplateError("it changes the order of what is written")
+        head, border, _, between, last = cut.groups()
+        parts = TemplateParts(head.split(_SYSTEM), border, between, last)
+        if at is not None and not options:
+            self._parts_at[has_document, system, at] = parts
+        return parts
 
     def render(
         self,
@@ -314,36 +337,6 @@ class ChatTemplate:
             long = {string for string in self._strings if len(string) > 3 and not string.isspace()}
             self._words = {string for string in long if not set(string).isdisjoint("/<>|[]") and is_text(string)}
         return self._words
-
-    def _parts(
-        self,
-        has_document: bool,
-        system: bool,
-        at: datetime | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> TemplateParts:
-        """Return the texts for `parts`, whose cache `at` keys."""
-        document = f"{INSTRUCTION}{_DOCUMENT}\n\n" if has_document else _DOCUMENT
-        messages = [
-            {"role": "user", "content": document + _QUESTION},
-            {"role": "assistant", "content": _ANSWER},
-            {"role": "user", "content": _NEXT},
-        ]
-        text = self.render(messages, options=options)
-        if system and not has_document:
-            with suppress(TemplateError):  # a template without system messages may raise anything
-                with_system = self.render([{"role": "system", "content": _SYSTEM}, *messages], options=options)
-                if with_system.count(_SYSTEM) == with_system.partition(_DOCUMENT)[0].count(_SYSTEM) == 1:
-                    text = with_system
-        if len(text) > _MOST_CHARACTERS:
-            raise TemplateError(f"it makes {len(text):,} characters of three short messages")
-        marks = _DOCUMENT, _QUESTION, _ANSWER, _NEXT
-        if any(text.count(mark) != 1 for mark in marks):
-            raise TemplateError("it changes or repeats what is written, or leaves it out")
-        if (cut := re.fullmatch("(.*)".join(("", *map(re.escape, marks), "")), text, re.DOTALL)) is None:
-            raise TemplateError("it changes the order of what is written")
-        head, border, _, between, last = cut.groups()
-        return TemplateParts(head.split(_SYSTEM), border, between, last)
 
 
 class PromptModel(Protocol):

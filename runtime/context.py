@@ -89,7 +89,7 @@ class Context(internals.LlamaContext):
         params.cb_eval_user_data = self._executor.step.ctypes.data
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k = params.type_v = ggml.TYPE_F16
-        device.set_parameters(params)
+        params.offload_kqv, params.op_offload = device.on_gpu, device.on_gpu and params.op_offload
         self._n_together, self.is_hybrid = params.n_seq_max, bool(llama_cpp.llama_model_is_hybrid(model.model))
         if self.is_hybrid:
             params.n_seq_max, params.kv_unified = params.n_seq_max + 1, True

@@ -209,21 +209,18 @@ class Meter:
     ----------
     first, last : float
         Times of these tokens, by `working_time`.
+    grown : list of float
+        By how much each counter has grown; empty before the first token.
     """
 
     def __init__(self) -> None:
         self.first = self.last = working_time()
         self._before: Sequence[float] = ()
-        self._after: Sequence[float] = ()
+        self.grown: list[float] = []
 
     def count(self, *counters: float) -> None:
         """Note the time of a token, and counters that the steps after the first token increase."""
         self.last = working_time()
-        if not self._after:
+        if not self._before:
             self.first, self._before = self.last, counters
-        self._after = counters
-
-    @property
-    def grown(self) -> list[float]:
-        """By how much each counter has grown."""
-        return [after - before for before, after in zip(self._before, self._after, strict=True)]
+        self.grown = [after - before for before, after in zip(self._before, counters, strict=True)]

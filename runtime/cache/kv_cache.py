@@ -378,7 +378,14 @@ class KVCache:
     def attach(self, document: Index | None) -> None:
         """Start with a document, or with an empty cache. Raise OctavoError if rows must be copied and do not fit."""
         if document is not None:
-            self._check_copies(document)
+            copied = sum(
+                tail.chunk_bytes
+                for tail, layer in zip(self.tails, self.table.layer_of.tolist(), strict=True)
+                if tail.method.storage is Storage.CHUNKS and document.layers[layer].position == ANY_ORDER
+            )
+            if copied:  # its index has sorted them by cluster
+                n_bytes = copied * -(-len(document.tokens) // CHUNK_ROWS)
+                check_free("A copy of the document's rows, which `--attention squeezed` reads where they are,", n_bytes)
         self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
         self.table.clear_rows()
         self.dropped, self.n_shared = np.zeros((2, len(self.tails)), np.int64)
@@ -423,16 +430,6 @@ class KVCache:
                 self._take_rows(tail, stored, stored.heads.index(head), *seen)
                 taken.append(HeadWithDocument(layer, head, tail))
         derive_extras(document, taken)
-
-    def _check_copies(self, document: Index) -> None:
-        """Refuse a document whose rows must be copied, as its index has sorted them by cluster, but do not fit."""
-        copied = [
-            tail.chunk_bytes
-            for tail, layer in zip(self.tails, self.table.layer_of.tolist(), strict=True)
-            if tail.method.storage is Storage.CHUNKS and document.layers[layer].position == ANY_ORDER
-        ]
-        if n_bytes := sum(copied) * -(-len(document.tokens) // CHUNK_ROWS):
-            check_free("A copy of the document's rows, which `--attention squeezed` reads where they are,", n_bytes)
 
     def _share(self, layer: int, stored: IndexLayer) -> IndexLayer:
         """Return a document's layer in memory that the device reads."""

@@ -167,7 +167,7 @@ class CpuExecutor:
 class CpuDevice:
     """Attention of all models and methods, on llama.cpp's threads."""
 
-    name = CPU
+    name, on_gpu = CPU, False
     new_memory, new_executor = CpuMemory, CpuExecutor
 
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -175,10 +175,6 @@ class CpuDevice:
         if arguments.get("n_gpu_layers") and llama_cpp.llama_supports_gpu_offload():
             warnings.warn("octavo computes all layers on the CPU here: n_gpu_layers is not used.", stacklevel=4)
         return {**arguments, "n_gpu_layers": 0}
-
-    def set_parameters(self, params: Any) -> None:
-        """Keep everything on the CPU."""
-        params.offload_kqv = params.op_offload = False
 
     def row_type(self, kv_type: str) -> str:
         """Return the format of that name."""

@@ -44,7 +44,7 @@ class MetalDevice:
         This machine has no GPU that octavo can use.
     """
 
-    name = METAL
+    name, on_gpu = METAL, True
 
     def __init__(self) -> None:
         self.gpu = open_gpu()
@@ -52,10 +52,6 @@ class MetalDevice:
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Make llama.cpp compute all layers on the GPU, unless the user chooses otherwise."""
         return {"n_gpu_layers": _ALL_LAYERS} | arguments
-
-    def set_parameters(self, params: Any) -> None:
-        """Make llama.cpp keep its cache of one batch where its graph runs."""
-        params.offload_kqv = True
 
     def row_type(self, kv_type: str) -> str:
         """Return the format of that name, but flat: no shader rotates."""

@@ -71,20 +71,16 @@ class MappedPages:
             return
         generation, addresses, selects = self._of_caches.get(cache, (-1, _NONE, _NONE))
         if generation != cache.generation:
-            addresses, selects = self._heads_that_select(cache)
+            may_select = (cache.heads["n_document"] == 0) | cache.selecting()
+            selects = np.logical_and.reduceat(may_select, cache.first_heads) & (self._records["n_pages"] > 0)
+            n_heads = np.diff([*cache.first_heads, len(may_select)])
+            of_layers = self._records.ctypes.data + np.arange(len(n_heads)) * PAGES.itemsize
+            addresses = np.repeat(np.where(selects, of_layers, 0), n_heads)  # 0 for a head whose layer reads all
             self._of_caches[cache] = cache.generation, addresses, selects
         self._n_asking -= 1
         self._records["step"] += 1
         cache.heads["document_pages"] = addresses
         self._advise(selects)
-
-    def _heads_that_select(self, cache: HeadRecords) -> tuple[np.ndarray, np.ndarray]:
-        """Return the address of each head's PAGES, 0 for one that reads all; and which layers' heads all select."""
-        selects = (cache.heads["n_document"] == 0) | cache.selecting()
-        in_layers = np.logical_and.reduceat(selects, cache.first_heads) & (self._records["n_pages"] > 0)
-        n_heads = np.diff([*cache.first_heads, len(selects)])
-        of_layers = self._records.ctypes.data + np.arange(len(n_heads)) * PAGES.itemsize
-        return np.repeat(np.where(in_layers, of_layers, 0), n_heads), in_layers
 
     def _advise(self, is_random: np.ndarray) -> None:
         """Tell the system which layers' files are read in random order."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cpu_kernels.numba_support.shape import NIBBLES, Q4_0
+from ...cpu_kernels.numba_support.shape import LIMITS_APART, NIBBLES, Q4_0
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from .attention import DENSE_ATTENTION, Attention
@@ -87,5 +87,9 @@ def _check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLaye
 
 def excess(method: Method, layers: Sequence[CacheLayer]) -> str:
     """Return which size of a layer that a method serves exceeds its kernels, and the way out; "" if none does."""
-    problems = (method.excess(layer.shape) for layer in layers[method.dense_layers :] if not layer.window)
-    return next(filter(None, problems), "")
+    of_method = [method.limits, LIMITS_APART] if getattr(method, "select", "") == "head" else [method.limits]
+    for layer in layers[method.dense_layers :]:
+        for limits in of_method if not layer.window else ():
+            if problem := limits.excess(layer.shape):
+                return f"{problem}: {limits.way_out}"
+    return ""

@@ -91,7 +91,7 @@ def parameter(
 
 @dataclass(frozen=True)
 class Parameters:
-    """A name and its parameters on the command line. A subclass is a frozen dataclass of them.
+    """A name and its parameters on the command line. A subclass is a frozen dataclass of them, each a `parameter`.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Parameters:
         """Raise OctavoError for values out of range."""
         for declared in fields(self):
             value = getattr(self, declared.name)
-            if value is not declared.default and not range_of(declared).has(value):
+            if value is not declared.default and not declared.metadata[_RANGE].has(value):
                 raise _refusal(self.name, declared, value)
 
     @property
@@ -152,15 +152,9 @@ def read_settings(owner: type[Parameters], text: str) -> dict[str, Any]:
     return settings
 
 
-def range_of(declared: Field[Any]) -> Range:
-    """Return the range of a field; any value is in that of a field declared without `parameter`."""
-    values: Range = declared.metadata.get(_RANGE) or Range(type(declared.default))
-    return values
-
-
 def _value(name: str, declared: Field[Any], text: str) -> Any:
     """Parse a value. Raise OctavoError if the text is none, or is out of range."""
-    allowed = range_of(declared)
+    allowed: Range = declared.metadata[_RANGE]
     try:
         value = _TRUTH[text] if allowed.kind is bool else allowed.kind(text)
     except (KeyError, ValueError):
@@ -171,7 +165,7 @@ def _value(name: str, declared: Field[Any], text: str) -> Any:
 
 
 def _refusal(name: str, declared: Field[Any], value: Any) -> OctavoError:
-    return OctavoError(f"{name}'s {declared.name} has to be {range_of(declared).words}, not {value}.")
+    return OctavoError(f"{name}'s {declared.name} has to be {declared.metadata[_RANGE].words}, not {value}.")
 
 
 def explain(owner: type[Parameters]) -> list[tuple[str, str, str]]:
@@ -187,7 +181,7 @@ def explain(owner: type[Parameters]) -> list[tuple[str, str, str]]:
     explained = []
     for declared in fields(owner):
         name = declared.name if declared.default is None else written({declared.name: declared.default})
-        explained.append((name, range_of(declared).words, entries.get(declared.name, "")))
+        explained.append((name, declared.metadata[_RANGE].words, entries.get(declared.name, "")))
     return explained
 
 

@@ -29,6 +29,9 @@ _TEMPLATE_SECONDS, _TEMPLATE_BYTES = 5, 512 << 20
 #: Output of the process: when the model is loaded, and before the problem of its template.
 _LOADED, _TEMPLATE = "loaded", "template:"
 
+#: File of the user's folder that remembers models.
+_FILE = "models.json"
+
 #: Version of the check: what another one found is not remembered.
 _VERSION = 2
 
@@ -117,15 +120,10 @@ def _reason(log: bytes, code: int | None, limit: float) -> str:
     return f"{ended}: {says}." if says else f"{ended}."
 
 
-def _path() -> Path:
-    """Return the path of the file that remembers models."""
-    return state_folder() / "models.json"
-
-
 def _remembered() -> dict[str, Any]:
     """Read the results of earlier checks: for each path the file's marks, and its template's problem."""
     try:
-        content = json.loads(_path().read_text("utf-8"))
+        content = json.loads((state_folder() / _FILE).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -136,8 +134,8 @@ def _remember(known: dict[str, Any]) -> None:
     from ...system.files import make_private, write_json
 
     with suppress(OctavoError):
-        make_private(_path().parent)
-        write_json(_path(), known)
+        make_private(state_folder())
+        write_json(state_folder() / _FILE, known)
 
 
 def main(path: str) -> None:

@@ -372,7 +372,7 @@ class Engine:
                 return
             recorder = sequence.recorder
             if recorder is not None:
-                recorder.forget_question()
+                del recorder.steps[:-1]  # the question but for its last token
             if request.generation.answers:
                 running.draw(llama, -1)
             else:

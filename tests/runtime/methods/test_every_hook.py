@@ -24,6 +24,7 @@ from octavo.cpu_kernels.numba_support.views import array_at, record_at
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.runtime.methods import METHODS
 from octavo.runtime.methods.method import Method, Storage
+from octavo.runtime.methods.parameters import parameter
 
 STATE = np.dtype([("n_recent", "i8"), ("n_steps", "i8")])
 
@@ -77,7 +78,7 @@ def leave_output(shape, head_address, out, out_stride):
 class Sixteenth(Method):
     """Attend to every sixteenth row and to the newest ones."""
 
-    budget: float = 0.5
+    budget: float = parameter(0.5)
 
     name = "sixteenth"
     hooks = Hooks(select_rows, score_rows, leave_output, append_rows, count_step)
