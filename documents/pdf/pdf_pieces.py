@@ -28,9 +28,8 @@ _GAP, _BLANK, _TOUCHING = 0.9, 0.12, 0.1
 _LEVEL = 0.5
 
 #: Fewest pieces at a right angle to the page's text that are more than a stamp in the margin; width of this margin, as
-#: a share of the page's; the largest angle of lines that only lean, in degrees; and the largest size of text across the
-#: page that counts as text, in sizes of the page's text.
-_LEAST_TURNED, _MARGIN, _LEANS, _LARGEST_ACROSS = 3, 0.12, 10, 1.5
+#: a share of the page's; and the largest angle of lines that only lean, in degrees.
+_LEAST_TURNED, _MARGIN, _LEANS = 3, 0.12, 10
 
 #: Least share of a page that the picture of a scanned page covers.
 _LARGE = 2 / 3
@@ -57,6 +56,8 @@ class PageText:
         Of the page.
     parts : list of list of Piece
         The pieces of its lines; those at other angles follow in separate lists.
+    over : list of list of Piece
+        Pieces that are drawn across the page or in its margins, such as watermarks and stamps.
     is_unclear, has_hidden, is_picture : bool
         Whether letters were left out whose meaning is unknown, or that are invisible; and whether the page has nothing
         but pictures and drawings, apart from text in the margins, such as a stamp.
@@ -68,6 +69,7 @@ class PageText:
 
     height: float
     parts: list[list[Piece]]
+    over: list[list[Piece]]
     is_unclear: bool
     has_hidden: bool
     is_picture: bool
@@ -79,9 +81,8 @@ class PageText:
 def page_text(page: Any) -> PageText:
     """Return the pieces of a page's lines, seen with most of its text upright.
 
-    Text at other angles follows in separate lists. Up to two pieces of it in a margin, such as a stamp, are left out,
-    as is large text across the page, such as a watermark. Pages in scripts from right to left are mirrored, so that
-    what is read first is on the left.
+    Text at other angles follows in separate lists. Pages in scripts from right to left are mirrored, so that what is
+    read first is on the left.
     """
     found, styles = lines_of_characters(page)
     unclear = unclear_fonts(found)
@@ -102,7 +103,7 @@ def page_text(page: Any) -> PageText:
     for place, piece in form_pieces(page):
         cell = cell_at(*place, grids)
         (in_cells.setdefault(cell, {}) if cell else turned).setdefault(page.get_rotation(), []).append(piece)
-    parts = _by_angle(turned, main, page.get_bbox())
+    parts, over = _by_angle(turned, main, page.get_bbox())
     lowest, highest = _heights(page.get_bbox(), main)
     parts[0] = _without_drop_capitals(parts[0]) + table_pieces(grids, in_cells, main, from_right)
     parts[0] = [replace(piece, y=piece.y - lowest) for piece in parts[0]]
@@ -112,6 +113,7 @@ def page_text(page: Any) -> PageText:
     return PageText(
         height=highest - lowest,
         parts=parts,
+        over=over,
         is_unclear=bool(unclear),
         has_hidden=sum(map(len, seen)) < sum(map(len, found)),
         is_picture=_is_picture(page, parts, highest - lowest),
@@ -142,21 +144,25 @@ def _heights(box: Sequence[float], angle: int) -> tuple[float, float]:
     return min(heights), max(heights)
 
 
-def _by_angle(turned: dict[int, list[Piece]], main: int, box: Sequence[float]) -> list[list[Piece]]:
-    """Return the pieces at the main angle, then those at others. Lines that lean count as the right angle near them."""
+def _by_angle(
+    turned: dict[int, list[Piece]], main: int, box: Sequence[float]
+) -> tuple[list[list[Piece]], list[list[Piece]]]:
+    """Return the pieces at the main angle, then those at right angles; and those across the page or in its margins.
+
+    Lines that lean count as the right angle near them.
+    """
     straight: dict[int, list[Piece]] = {main: turned.pop(main, [])}
-    across: list[list[Piece]] = []
-    largest = _LARGEST_ACROSS * statistics.median([piece.size for piece in straight[main]] or [0.0])
+    over: list[list[Piece]] = []
     for angle in sorted(turned):
         quarter = main + 90 * round((angle - main) / 90)
         if abs(angle - quarter) <= _LEANS:
             pieces = [_leant(piece, angle - quarter) for piece in turned[angle]]
             straight.setdefault(quarter % 360, []).extend(pieces)
         else:
-            texts = Counter(piece.text for piece in turned[angle])
-            across.append([piece for piece in turned[angle] if piece.size <= largest and texts[piece.text] == 1])
+            over.append(list({piece.text: piece for piece in turned[angle]}.values()))
     upright = straight.pop(main)
-    return [upright, *(straight[a] for a in sorted(straight) if not _is_stamp(straight[a], _heights(box, a))), *across]
+    stamps = [straight.pop(angle) for angle in sorted(straight) if _is_stamp(straight[angle], _heights(box, angle))]
+    return [upright, *(straight[angle] for angle in sorted(straight))], stamps + over
 
 
 def _is_stamp(pieces: Sequence[Piece], heights: tuple[float, float]) -> bool:
