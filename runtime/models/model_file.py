@@ -65,8 +65,8 @@ def check(path: str, only_words: bool = False) -> str:
     try:
         with open(path, "rb") as file:
             magic = file.read(4)
-    except OSError as problem:
-        raise OctavoError(f"The model {path} cannot be opened: {problem.strerror}.") from problem
+    except OSError as refusal:
+        raise OctavoError(f"The model {path} cannot be opened: {refusal.strerror}.") from refusal
     if magic != b"GGUF":
         raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
     check_limits(path, os.path.getsize(path))
