@@ -189,7 +189,6 @@ class Attention:
 
     @property
     def needs_plan(self) -> bool:
-        """Return whether it needs a plan."""
         return self.duo is not None or self.layers is not None
 
     @property

@@ -45,7 +45,6 @@ class Range:
     choices: tuple[str | int, ...] = ()
 
     def has(self, value: Any) -> bool:
-        """Return whether the range has a value."""
         if self.kind is bool or self.choices or isinstance(value, (bool, str)):
             return isinstance(value, self.kind) and (self.kind is bool or value in self.choices)
         whole = self.kind is float or float(value).is_integer()
