@@ -16,18 +16,21 @@ from ..document import Document
 from ..markdown import document_of
 from ..ocr.recognition import Recognition, picture_of, remedy
 from .pdf_blocks import Block, Line
+from .pdf_columns import lines_in_order
 from .pdf_hyphens import count_words, joined
-from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
+from .pdf_layout import LEADER, blocks, code, list_item, plain
 from .pdf_picture import page_labels
 from .pdf_pieces import PageText, page_text
 from .pdf_repeats import usual_size, without_repeated_marks, without_repeats
-from .pdf_tables import table_rows
 
 #: Most pages of a document; models read a few thousand.
 _MOST_PAGES = 20_000
 
 #: Largest size of foot notes, in sizes of the text; and what they begin with.
 _NOTE_SIZE, _NOTE = 0.92, re.compile(r"[\^\[(]?(\d{1,3}|[*\u2020\u2021\u00a7])")
+
+#: The beginning of a heading of Markdown.
+_HEADING = re.compile(r"^#(?=#{0,5}\s)")
 
 #: What a remark of the page's readers begins with.
 _REMARK = "[Remark: "
@@ -276,17 +279,21 @@ def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]
 
 def _block(block: Block, words: Counter[str], level: int | None) -> str:
     if block.kind == "table":
-        table = block.lines[0].table
-        cells = [[joined(cell or [""], words) for cell in row] for row in table.rows] if table else table_rows(block)
+        cells = [[joined(cell or [""], words) for cell in row] for row in block.rows]
         rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
         return "\n".join([rows[0], "|" + " --- |" * len(cells[0]), *rows[1:]]) + "\n\n"
     if block.kind == "rows":
-        return "\n".join(line.text for line in block.lines) + "\n\n"
+        return "\n".join(_escaped(line.text) for line in block.lines) + "\n\n"
     if block.kind == "code":
         return code(block.lines) + "\n\n"
-    text = joined([line.text for line in block.lines], words)
+    text = _escaped(joined([line.text for line in block.lines], words))
     if block.kind == "entry":
         return LEADER.sub(" ... ", text) + "\n\n"
     if block.kind == "item":
         return list_item(text) + "\n\n"
     return f"{'#' * level} {text}\n\n" if level else text + "\n\n"
+
+
+def _escaped(text: str) -> str:
+    """Return a line so that it is text in Markdown even if it begins as headings do there."""
+    return _HEADING.sub(r"\\#", text)
