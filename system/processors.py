@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import psutil
 
-#: Where containers find their own control group: that of version 2, and that of version 1.
+#: Where containers find their own control group, by version: 2 and 1.
 _GROUPS = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")
 
 

@@ -83,7 +83,7 @@ class GeneratedAnswer:
                 piece = llama.piece(token)
                 parts = stream.feed(token, piece, llama.ends(token))
                 if self._recorder is not None and (stream.turned or stream.n_tokens == 1):
-                    del self._recorder.steps[:-1]  # the question, and the thoughts: sources are those of the answer
+                    del self._recorder.steps[:-1]  # the question, and the thoughts: the answer alone has sources
                 if not stream.ended_by_model:
                     self.tokens.append((token, piece))
                 yield from parts or [Part("")]

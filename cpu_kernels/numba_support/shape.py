@@ -331,7 +331,7 @@ class Limits:
     """The largest sizes of a head: kernels' memory has room for no more, and they check no size themselves.
 
     A method's kernels have limits of their own, by the arrays of their state and scratch; its file states them. They
-    are checked when the method is assigned to a layer, and those of all kernels when a model's graph is read.
+    are checked when the method is assigned to a layer, and the limits of all kernels when a model's graph is read.
 
     Parameters
     ----------

@@ -144,7 +144,7 @@ def chosen_languages(languages: str | None) -> str:
 
 
 def recognise(pictures: Iterable[tuple[int, bytes]], languages: str) -> Iterator[tuple[int, bytes]]:
-    """Yield a PDF for each picture, whose letters lie where those of the picture do, without the picture.
+    """Yield a PDF for each picture, whose letters lie where the picture has them, without the picture.
 
     Parameters
     ----------

@@ -197,7 +197,7 @@ class KVCache:
         self._n_unfinished = n_new
 
     def finish_step(self, n_threads: int = 1) -> None:
-        """End the step of `reserve`: let the methods update what is stored, and free rows that no token sees."""
+        """End the step of `reserve`: let the methods update the stored rows, and free rows that no token sees."""
         n_new, self._n_unfinished = self._n_unfinished, 0
         self._update(n_new, n_threads)
         self._drop()

@@ -110,7 +110,7 @@ class RunningRequest:
         self.next_token, mark = token, self.request.call_texts.get(token)
         parts = stream.feed(token, llama.piece(token) if mark is None else mark.encode(), llama.ends(token))
         if stream.turned and self.sequence.recorder is not None:
-            del self.sequence.recorder.steps[:-1]  # the question, and the thoughts: sources are those of the answer
+            del self.sequence.recorder.steps[:-1]  # the question, and the thoughts: the answer alone has sources
         of_prompt = self.request.generation.of_prompt
         if logprob is not None and stream.in_answer and (not stream.ended_by_model or of_prompt):
             self._logprobs.append(logprob)  # lm-eval expects them all
