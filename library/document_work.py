@@ -14,8 +14,7 @@ from ..documents.pdf.pdf_picture import draw_page
 from ..errors import NoRoom, OctavoError
 from ..progress import Progress, Silent
 from ..settings import Extraction
-from ..workers.work import Message, Sender, Work, name_of, receive
-from ..workers.work_limits import WorkLimits
+from ..workers.work import Message, Sender, Work, WorkLimits, name_of, receive
 from ..workers.worker_process import Died, WorkerProcess
 from .source_text import SourceFile
 from .text_store import TextStore

@@ -110,7 +110,6 @@ SHORT = {
     "runtime/methods/dense.py": "one method, one file",
     "cpu_kernels/numba_support/machine_features.py": "a table of the CPU's features, below all kernels",
     "cli/option_names.py": "a table",
-    "system/usable_cpus.py": "three numbers that documents, models and the command line ask for",
     "runtime/compile_kernels.py": "a command of its own",
     "runtime/selftest.py": "a command of its own",
     "documents/left_out.py": "one count that all readers share",

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 from weakref import WeakSet
 
 from ...ask.context.answer_context import Context, Steps
@@ -41,14 +40,6 @@ from .served_library import Found, ServedLibrary
 
 #: Most uploads whose texts are extracted at once, for questions.
 _EXTRACTED_AT_ONCE = 2
-
-
-class RankedPassage(NamedTuple):
-    """A passage of a document, and its score by BM25, which has no upper bound."""
-
-    document: ServedDocument
-    text: str
-    score: float
 
 
 class DocumentFinder:
@@ -159,8 +150,12 @@ class DocumentFinder:
         """Return whether a document leaves room for a question: it may have been indexed with a longer context."""
         return bool(document.described["tokens"] < self._engine.llama.n_ctx())
 
-    async def search(self, references: Sequence[str], question: str, most: int) -> list[RankedPassage]:
+    async def search(
+        self, references: Sequence[str], question: str, most: int
+    ) -> list[tuple[ServedDocument, str, float]]:
         """Find the passages of documents that share words with a question, the best first. Uses no model.
+
+        Each comes with its document, and with its score by BM25, which has no upper bound.
 
         Raise RequestError if a document is missing, or could not be read.
         """
@@ -172,7 +167,7 @@ class DocumentFinder:
             pieces = (await asyncio.to_thread(store.search, question, list(documents)))[:most]
             texts = {number: store.document(number).text for number in {piece.text for piece in pieces}}
         return [
-            RankedPassage(documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
+            (documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
             for piece in pieces
         ]
 

@@ -135,7 +135,6 @@ class UploadFolder:
         return file.resolve()
 
     def note_read(self, document_id: str) -> None:
-        """Note that an upload is read."""
         (self._path / document_id / _UNREAD).unlink(missing_ok=True)
 
     def unread(self) -> Iterator[tuple[str, Path]]:
@@ -166,7 +165,6 @@ class UploadFolder:
 
     @staticmethod
     def _files(folder: Path) -> list[Path]:
-        """Return the uploaded files in a folder."""
         return [file for file in folder.iterdir() if not file.name.startswith(".")]
 
 
