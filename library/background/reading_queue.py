@@ -106,7 +106,6 @@ class QueuedDocument(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """Return its file."""
         return Path(self.path)
 
     @property

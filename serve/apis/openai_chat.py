@@ -146,7 +146,6 @@ async def count(http_request: HttpRequest) -> Response:
 
 
 async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> ChatTurn:
-    """Return the turn of a body."""
     attachments = Attachments(server, body.documents)
     messages = [await _message(message, attachments) for message in body.messages]
     max_tokens = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens

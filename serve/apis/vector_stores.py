@@ -118,7 +118,7 @@ async def search(request: Request) -> Response:
     body, store = await parsed(request, SearchBody), await _store(request)
     files = [file for file in (await KnownFiles.of(request)).in_store(store) if body.takes(file)]
     found = await searched(server_of(request), files, "\n".join(body.query), body)
-    data = [search_as_json(passage, file, in_parts=True) for file, passage in found]
+    data = [search_as_json(*each, in_parts=True) for each in found]
     page = {"object": "vector_store.search_results.page", "search_query": body.query, "data": data}
     return JSONResponse({**page, "has_more": False, "next_page": None})
 

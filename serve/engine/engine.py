@@ -342,7 +342,11 @@ class Engine:
                 context = self.llama.context
                 running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
             if running.request.generation.reports_progress:
+<<<<<<< HEAD
                 running.report()  # the tokens that are known
+=======
+                running.report()  # known already
+>>>>>>> main
 
     def _refuse(self, running: RunningRequest, problem: Exception | None) -> None:
         """End a request that has not begun, or no longer has a sequence."""
@@ -391,7 +395,7 @@ class Engine:
                 return
             recorder = sequence.recorder
             if recorder is not None:
-                recorder.forget_question()
+                del recorder.steps[:-1]  # the question but for its last token
             if request.generation.answers:
                 running.draw(llama, -1)
             else:

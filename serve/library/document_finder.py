@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+<<<<<<< HEAD
 from typing import NamedTuple, TypeVar
+=======
+>>>>>>> main
 from weakref import WeakSet
 
 from ...ask.context.answer_context import Context, Steps
@@ -50,14 +53,6 @@ _EXTRACTED_AT_ONCE = 2
 
 #: Most looks at the documents of a request: an index and a text may be damaged, or be damaged again.
 _LOOKS = 4
-
-
-class RankedPassage(NamedTuple):
-    """A passage of a document, and its score by BM25, which has no upper bound."""
-
-    document: ServedDocument
-    text: str
-    score: float
 
 
 class DocumentFinder:
@@ -195,12 +190,17 @@ class DocumentFinder:
         """Return whether a document leaves room for a question: it may have been indexed with a longer context."""
         return bool(document.described["tokens"] < self._engine.llama.n_ctx())
 
-    async def search(self, references: Sequence[str], question: str, most: int) -> list[RankedPassage]:
+    async def search(
+        self, references: Sequence[str], question: str, most: int
+    ) -> list[tuple[ServedDocument, str, float]]:
         """Find the passages of documents that share words with a question, the best first. Uses no model.
+
+        Each comes with its document, and with its score by BM25, which has no upper bound.
 
         Raise RequestError if a document is missing, or could not be read.
         """
         await self._documents.adopt(references)
+<<<<<<< HEAD
 
         async def searched(found: Found) -> list[RankedPassage]:
             with closing(await self._open_store()) as store:
@@ -214,6 +214,17 @@ class DocumentFinder:
             ]
 
         return await self._whole(references, searched)
+=======
+        found = self._documents.find(references)
+        with closing(await self._open_store()) as store:
+            documents = {document.number: document for document in await self._kept(store, found)}
+            pieces = (await asyncio.to_thread(store.search, question, list(documents)))[:most]
+            texts = {number: store.document(number).text for number in {piece.text for piece in pieces}}
+        return [
+            (documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
+            for piece in pieces
+        ]
+>>>>>>> main
 
     def _forget(self, is_removed: Callable[[SourceText], bool]) -> None:
         """Close removed documents, and forget the conversations over them. Any thread may call it."""

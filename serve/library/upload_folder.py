@@ -147,7 +147,6 @@ class UploadFolder:
         return self.holds(str(file)) and file.with_name(_UNREAD).exists()
 
     def note_read(self, document_id: str) -> None:
-        """Note that an upload is read."""
         (self._path / document_id / _UNREAD).unlink(missing_ok=True)
 
     def unread(self) -> Iterator[tuple[str, Path]]:
@@ -180,7 +179,6 @@ class UploadFolder:
 
     @staticmethod
     def _files(folder: Path) -> list[Path]:
-        """Return the uploaded files in a folder."""
         return [file for file in folder.iterdir() if not file.name.startswith(".")]
 
 
