@@ -41,6 +41,10 @@ _READERS = {
     "xls": "office.old_sheets:extract_old_sheets",
     "msg": "mail.msg:extract_msg",
     "mail": "mail.mail:extract_mail",
+    "flat opendocument": "office.opendocument:extract_flat_opendocument",
+    "word xml": "office.flat_xml:extract_word_xml",
+    "sheets xml": "office.flat_xml:extract_sheets_xml",
+    "evernote": "office.flat_xml:extract_evernote",
     "calendar": "text.calendars:extract_calendar",
     "rtf": "office.rtf:extract_rtf",
     "notebook": "text.notebook:extract_notebook",
@@ -208,8 +212,9 @@ def _well_formed(document: Document) -> Document:
         Place(offset, page and well_formed(page), heading and well_formed(heading))
         for offset, page, heading in document.places
     )
-    notices = tuple(map(well_formed, document.notices))
-    return replace(document, text=well_formed(document.text), places=tuple(places), notices=notices)
+    notices, left_out = tuple(map(well_formed, document.notices)), tuple(map(well_formed, document.left_out))
+    text = well_formed(document.text)
+    return replace(document, text=text, places=tuple(places), notices=notices, left_out=left_out)
 
 
 def _extract(content: bytes, name: str, recognition: Recognition) -> Document:

@@ -15,9 +15,13 @@ from typing import Any
 from .pdf_blocks import Piece
 from .pdf_cells import Cell, cell_at, mirrored, parts_by_cell, table_pieces, tables
 from .pdf_characters import Character, lines_of_characters
+from .pdf_covered import without_covered
 from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
+from .pdf_losses import letters_of
 from .pdf_rules import grids as grids_of_rules
+from .pdf_symbols import UNKNOWN
+from .pdf_tables import NUMBER_GAP
 from .right_to_left import is_right_to_left, logical_text
 
 #: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
@@ -40,7 +44,13 @@ _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u201
 
 #: Where a paragraph begins beside such a capital, in sizes of its text: from where to where at the capital's right, how
 #: much above its foot at least, and how far from the height of its top at most.
-_BESIDE, _ABOVE_FOOT, _OFF_TOP = (-0.3, 1.5), 0.5, 0.6
+_BESIDE, _ABOVE_FOOT, _OFF_TOP = (-0.3, 1.5), 0.25, 0.6
+
+#: Most from a line to the next one, in font sizes.
+_NEXT_LINE = 1.8
+
+#: What numbers begin and end with, besides digits.
+_SIGNS, _AFTER_NUMBERS = tuple("-+(.\u2212\u2013$€£¥"), tuple("%)-\u2013€£¥")
 
 #: A digit is an exponent or a note's number if it is this much smaller and higher than the text before it.
 _SMALL, _RAISED = 0.85, 0.2
@@ -58,9 +68,13 @@ class PageText:
         The pieces of its lines; those at other angles follow in separate lists.
     over : list of list of Piece
         Pieces that are drawn across the page or in its margins, such as watermarks and stamps.
-    is_unclear, has_hidden, is_picture : bool
-        Whether letters were left out whose meaning is unknown, or that are invisible; and whether the page has nothing
+    is_unclear, has_unknown, is_picture : bool
+        Whether letters were left out whose meaning is unknown, or marked as unknown; and whether the page has nothing
         but pictures and drawings, apart from text in the margins, such as a stamp.
+    hidden, repeated : list of str
+        What was left out as it is invisible, and of `over` as it is there already.
+    letters : Counter of str
+        Letters and digits that the page draws, but for those left out as invisible or without a meaning.
     remarks : list of str
         Remarks that readers open.
     fonts, missing_fonts : set of str
@@ -71,22 +85,32 @@ class PageText:
     parts: list[list[Piece]]
     over: list[list[Piece]]
     is_unclear: bool
-    has_hidden: bool
+    has_unknown: bool
     is_picture: bool
+    hidden: list[str]
+    repeated: list[str]
+    letters: Counter[str]
     remarks: list[str]
     fonts: set[str]
     missing_fonts: set[str]
 
 
-def page_text(page: Any) -> PageText:
+def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> PageText:
     """Return the pieces of a page's lines, seen with most of its text upright.
 
     Text at other angles follows in separate lists. Pages in scripts from right to left are mirrored, so that what is
     read first is on the left.
+
+    Parameters
+    ----------
+    stamps : pypdfium2.PdfPage, optional
+        A page with only the stamps and the like that are laid over it (`Appearances`).
+    may_be_off : bool
+        Whether its text may be on layers that are off.
     """
     found, styles = lines_of_characters(page)
     unclear = unclear_fonts(found)
-    seen = without_hidden(page, found)
+    seen = without_covered(page, without_hidden(page, found), styles, may_be_off=may_be_off)
     lines = _whole_lines([sign for sign in line if not (sign.is_guess and sign.style.font in unclear)] for line in seen)
     n_from_right = sum(is_right_to_left(character.text) for line in lines for character in line)
     n_letters = sum(character.text.isalpha() for line in lines for character in line)
@@ -100,10 +124,15 @@ def page_text(page: Any) -> PageText:
         is_mixed = n_from_right and any(is_right_to_left(character.text) for character in part)
         for angle, piece in _mixed_pieces(part, from_right) if is_mixed else _pieces(part):
             (in_cells.setdefault(cell, {}) if cell else turned).setdefault(angle, []).append(piece)
+    usual = _usual_size([piece for at in (turned, *in_cells.values()) for pieces in at.values() for piece in pieces])
     for place, piece in form_pieces(page):
+        piece = replace(piece, size=min(piece.size, usual or piece.size))  # a box may be higher than its letters
         cell = cell_at(*place, grids)
         (in_cells.setdefault(cell, {}) if cell else turned).setdefault(page.get_rotation(), []).append(piece)
     parts, over = _by_angle(turned, main, page.get_bbox())
+    lines_of_stamps = lines_of_characters(stamps)[0] if stamps else []
+    over += [[piece for _, piece in _pieces(line)] for line in lines_of_stamps]
+    over, repeated = _once(over)
     lowest, highest = _heights(page.get_bbox(), main)
     parts[0] = _without_drop_capitals(parts[0]) + table_pieces(grids, in_cells, main, from_right)
     parts[0] = [replace(piece, y=piece.y - lowest) for piece in parts[0]]
@@ -115,12 +144,20 @@ def page_text(page: Any) -> PageText:
         parts=parts,
         over=over,
         is_unclear=bool(unclear),
-        has_hidden=sum(map(len, seen)) < sum(map(len, found)),
+        has_unknown=any(UNKNOWN in piece.text for part in [*parts, *over] for piece in part),
+        hidden=_hidden(found, seen),
+        repeated=repeated,
+        letters=letters_of(character.text for line in [*lines, *lines_of_stamps] for character in line),
         is_picture=_is_picture(page, parts, highest - lowest),
         remarks=remarks(page),
         fonts=fonts,
         missing_fonts=missing_fonts,
     )
+
+
+def _usual_size(pieces: Sequence[Piece]) -> float:
+    """Return the size of most pieces of a page; 0 without any."""
+    return statistics.median(piece.size for piece in pieces) if pieces else 0.0
 
 
 def _is_picture(page: Any, parts: Sequence[Sequence[Piece]], height: float) -> bool:
@@ -159,10 +196,35 @@ def _by_angle(
             pieces = [_leant(piece, angle - quarter) for piece in turned[angle]]
             straight.setdefault(quarter % 360, []).extend(pieces)
         else:
-            over.append(list({piece.text: piece for piece in turned[angle]}.values()))
+            over.append(turned[angle])
     upright = straight.pop(main)
     stamps = [straight.pop(angle) for angle in sorted(straight) if _is_stamp(straight[angle], _heights(box, angle))]
     return [upright, *(straight[angle] for angle in sorted(straight))], stamps + over
+
+
+def _once(over: Sequence[Sequence[Piece]]) -> tuple[list[list[Piece]], list[str]]:
+    """Return pieces without those whose text a page has before, as watermarks have, and the texts of these."""
+    texts: set[str] = set()
+    once: list[list[Piece]] = []
+    repeated: list[str] = []
+    for part in over:
+        once.append([])
+        for piece in part:
+            if piece.text in texts:
+                repeated.append(piece.text)
+            else:
+                once[-1].append(piece)
+                texts.add(piece.text)
+    return once, repeated
+
+
+def _hidden(found: Sequence[Sequence[Character]], seen: Sequence[Sequence[Character]]) -> list[str]:
+    """Return the texts of the characters that were left out, by line."""
+    if sum(map(len, seen)) == sum(map(len, found)):
+        return []
+    kept = {id(character) for line in seen for character in line}
+    texts = ("".join(character.text for character in line if id(character) not in kept).strip() for line in found)
+    return [text for text in texts if text]
 
 
 def _is_stamp(pieces: Sequence[Piece], heights: tuple[float, float]) -> bool:
@@ -174,24 +236,39 @@ def _is_stamp(pieces: Sequence[Piece], heights: tuple[float, float]) -> bool:
 
 def _without_drop_capitals(pieces: list[Piece]) -> list[Piece]:
     """Put large capitals, beside which a paragraph begins, before its first word."""
-    usual = statistics.median(piece.size for piece in pieces) if pieces else 0.0
+    usual = _usual_size(pieces)
     words = Counter(word for piece in pieces for word in piece.text.split())
     for capital in [piece for piece in pieces if piece.size > _DROPPED * usual and _CAPITAL.fullmatch(piece.text)]:
-        beside = [piece for piece in pieces if _begins_beside(piece, capital)]
-        if beside:
-            first = max(beside, key=lambda piece: piece.y)
-            is_word = capital.text in _ONE_LETTER_WORDS and words[first.text.split()[0]] > 1
-            joined = replace(first, text=f"{capital.text} {first.text}" if is_word else capital.text + first.text)
+        beside = [piece for piece in pieces if _is_beside(piece, capital)]
+        first = max(beside, key=lambda piece: piece.y, default=None)
+        above = [piece for piece in pieces if first and _begins_above(piece, capital, first)]
+        if first and (above or _is_at_top(first, capital)):
+            first = above[0] if above else first
+            word = first.text.split()[0]
+            is_word = capital.text in _ONE_LETTER_WORDS and words[word] > 1
+            is_apart = is_word or (word[:1].isupper() and not word.isupper())
+            joined = replace(first, text=f"{capital.text} {first.text}" if is_apart else capital.text + first.text)
             pieces = [joined if piece is first else piece for piece in pieces if piece is not capital]
     return pieces
 
 
-def _begins_beside(piece: Piece, capital: Piece) -> bool:
-    """Return whether a piece begins at the right of a large capital, at the height of its top."""
+def _begins_above(piece: Piece, capital: Piece, beside: Piece) -> bool:
+    """Return whether a piece has the rest of a large capital's word, above the lines beside it."""
+    is_near = abs(piece.left - capital.left) < 0.5 * piece.size and 0 < piece.y - beside.y < _NEXT_LINE * piece.size
+    return is_near and abs(piece.size - beside.size) < 0.1 and piece.text[:1].islower()
+
+
+def _is_beside(piece: Piece, capital: Piece) -> bool:
+    """Return whether a piece begins at the right of a large capital, above its foot."""
     nearest, farthest = _BESIDE
     is_beside = nearest < (piece.left - capital.right) / piece.size < farthest
+    return is_beside and _ABOVE_FOOT * piece.size < piece.y - capital.y < _CAP_HEIGHT * capital.size
+
+
+def _is_at_top(piece: Piece, capital: Piece) -> bool:
+    """Return whether the tops of a piece and of a large capital are at one height."""
     below_top = capital.y - piece.y + _CAP_HEIGHT * (capital.size - piece.size)
-    return is_beside and piece.y - capital.y > _ABOVE_FOOT * piece.size and abs(below_top) < _OFF_TOP * piece.size
+    return abs(below_top) < _OFF_TOP * piece.size
 
 
 def _leant(piece: Piece, degrees: int) -> Piece:
@@ -219,10 +296,24 @@ def _whole_lines(lines: Iterable[list[Character]]) -> list[list[Character]]:
     return whole
 
 
+def _is_gap(words: Sequence[Character], character: Character) -> bool:
+    """Return whether a character begins a word of its own.
+
+    It follows a number that is further away than a word, or a large capital that hangs below the line.
+    """
+    size, gap = character.style.size, character.left - words[-1].right
+    if len(words) == 1 and words[0].style.size > _DROPPED * size and character.y - words[0].y > _RAISED * size:
+        return True
+    if gap < NUMBER_GAP * size or not (character.text.isdigit() or character.text in _SIGNS):
+        return False
+    before = next((each.text for each in reversed(words) if each.text != " "), "")
+    return before.isdigit() or before in _AFTER_NUMBERS
+
+
 def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
     words: list[Character] = []
     for character in line:
-        if words and character.text != " " and not _continues(words, character):
+        if words and character.text != " " and (not _continues(words, character) or _is_gap(words, character)):
             yield from _piece(words, _with_exponents(words))
             words = []
         if words or character.text != " ":

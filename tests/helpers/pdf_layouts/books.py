@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from .layout import BESIDE, Drawing, Layout
+from .layout import Drawing, Layout
 
 _STORY = (
     "The miller had three sons, and the youngest kept the geese beside the weir. In the dry summer the wheel stood "
@@ -257,7 +257,6 @@ LAYOUTS = [
         "two addresses",
         _addresses,
         order=["Seller", "Weir Mills", "9 Lock", "Tewksby", "Buyer", "Otto", "Am Kai", "Emden", "The miller"],
-        fails="two columns of short lines become a table",
     ),
     Layout(
         "big letters",
@@ -270,7 +269,6 @@ LAYOUTS = [
         _hashes,
         headings=["Inventory"],
         texts=["of oars", "open the sluice", "1986"],
-        fails="a line that begins with # becomes a heading",
     ),
     Layout(
         "slides with one title",
@@ -290,7 +288,6 @@ LAYOUTS = [
             "See the plan of the weir.",
             "and no boat goes up while another comes down",
         ],
-        fails=BESIDE,
     ),
     Layout(
         "report",
@@ -298,7 +295,6 @@ LAYOUTS = [
         headings=["Отчёт", "Πύργος", "Ende"],
         whole=[_STORY, "The codes are qa-wsed-rf and www.old-mill-weir.example, for self-service at half-price."],
         order=["1. one thing", "2. another", "```", "    close(gate)", "```"],
-        fails="hyphens of codes are taken out within a line",
     ),
     Layout("hyphens", _HYPHENS, whole=[_STORY]),
 ]
