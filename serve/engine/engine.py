@@ -333,7 +333,7 @@ class Engine:
                 context = self.llama.context
                 running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
             if running.request.generation.reports_progress:
-                running.report()  # known already
+                running.report()  # the tokens that are known
 
     def _refuse(self, running: RunningRequest, problem: Exception | None) -> None:
         """End a request that has not begun, or no longer has a sequence."""
