@@ -24,6 +24,7 @@ from ...errors import OctavoError
 from ...library import catalogue
 from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue, start_reader
 from ...library.batch.job import ReadingJob
+from ...library.expand_paths import composed
 from ...library.file_state import CHANGED
 from ...library.file_texts import forget_texts
 from ...library.source_text import SourceText
@@ -234,7 +235,7 @@ class ServedLibrary:
         Of several with the same name, the newest counts, which is one that is being read if there is any.
         """
         reading = {name: upload for name, upload in uploads.items() if not upload.problem}
-        reference = self._folder.copied(reference)
+        reference = composed(self._folder.copied(reference))
         for document in finished:
             if document.id == reference:
                 return document.parts(other for other in finished if other.id == reference)
@@ -246,11 +247,13 @@ class ServedLibrary:
         found += [document for document in finished if is_in_folder(self._folders_of_read(document), reference)]
         found += [upload for name, upload in reading.items() if is_in_folder(self._folders_of(name), reference)]
         if not found and has_magic(reference):
-            found += [document for document in finished if fnmatch(document.name, reference)]
-            found += [other for other in finished if fnmatch(other.file_name, reference) and other not in found]
-            found += [upload for upload in reading.values() if fnmatch(upload.name, reference)]
+            found += [document for document in finished if fnmatch(composed(document.name), reference)]
+            found += [
+                other for other in finished if fnmatch(composed(other.file_name), reference) and other not in found
+            ]
+            found += [upload for upload in reading.values() if fnmatch(composed(upload.name), reference)]
         for name, upload in uploads.items():
-            if not found and upload.problem and reference in (name, upload.name):
+            if not found and upload.problem and reference in (name, composed(upload.name)):
                 raise RequestError(f"{upload.name} could not be read: {without_folders(upload.problem)}")
         if not found and (older := next((each for each in self._all_indexes() if each.id == reference), None)):
             changed = f"{older.file_name} has changed, and was indexed again: name the file, or its new id."
@@ -266,13 +269,13 @@ class ServedLibrary:
         found: list[tuple[float, Sequence[ServedDocument | QueuedDocument]]] = []
         for document_id, upload in reading.items():
             given = self._folder.names_of(document_id)
-            if name in given or name == upload.name:
+            if name in given or name == composed(upload.name):
                 found.append((given.get(name, upload.asked), [upload]))
         for document in finished:
             given = self._folder.names_of(document.id)
-            if name in given or name in (document.name, document.file_name):
+            if name in given or name in (composed(document.name), composed(document.file_name)):
                 made = datetime.fromisoformat(document.manifest["created"]).timestamp()
-                parts = [document] if name == document.name else document.parts(finished)
+                parts = [document] if name == composed(document.name) else document.parts(finished)
                 found.append((given.get(name, made), parts))
         return max(found, key=lambda each: each[0], default=(0.0, []))[1]
 
