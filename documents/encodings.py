@@ -168,7 +168,7 @@ def loses_little(content: bytes, encoding: str) -> bool:
 
 
 def is_wide(content: bytes) -> bool:
-    """Return whether a text is in UTF-16 or UTF-32, of which Latin letters have many null bytes."""
+    """Return whether a text is in UTF-16 or UTF-32, in which Latin letters have many null bytes."""
     return content.startswith(tuple(_BYTE_ORDER_MARKS)) or content.count(0) > len(content) // 4
 
 

@@ -45,9 +45,7 @@ def extract_fiction_book(content: bytes, name: str) -> Document:
         written += f"<h1>{escape(title)}</h1><p>{escape(authors)}</p>"
         for series in (node for node in about if element_name(node) == "sequence"):
             written += f"<p>{escape(' '.join(filter(None, (series.get('name'), series.get('number')))))}</p>"
-    shown = [
-        node for node in root.iter() if element_name(node) == "annotation"
-    ]  # that of the book; sections have theirs
+    shown = [node for node in root.iter() if element_name(node) == "annotation"]  # the first is the book's
     bodies = [node for node in root if element_name(node) == "body"]
     try:
         written += "".join(_as_html(node, 1) for node in (*shown[:1], *bodies))

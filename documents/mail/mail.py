@@ -163,7 +163,7 @@ def _decoded(part: Any, inner: list[Any]) -> list[Any]:
 
 
 def _text(part: Any, name: str, read: _Read) -> str:
-    """Return the text of a part; note what is lost of it."""
+    """Return the text of a part; note its losses."""
     content = part.get_payload(decode=True) or b""
     encoding = named_encoding(str(part.get_content_charset() or "us-ascii"))
     if part.get_content_charset() in (None, "us-ascii") or (encoding == "cp1252" and is_utf_8(content)):

@@ -24,7 +24,7 @@ _ORG_TITLE, _ORG_BLOCK = (
     re.compile(r"#\+(begin|end)_", re.IGNORECASE),
 )
 
-#: Commands of LaTeX that are headings, by rising level, what is not read, and what the words of a heading may hold.
+#: Commands of LaTeX that are headings, by rising level, parts without any, and marks in the words of a heading.
 _TEX_LEVELS = ("title", "part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph")
 _TEX = re.compile(rf"\\({'|'.join(_TEX_LEVELS)}|frametitle)\*?\s*(?:\[[^\]]*\])?\s*\{{")
 _TEX_SILENT = re.compile(

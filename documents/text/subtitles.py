@@ -16,7 +16,7 @@ _TIMES = re.compile(
 )
 _MARKS, _SPEAKER = re.compile(r"</?[a-zA-Z0-9][^<>]*>|\{\\[^{}]*\}"), re.compile(r"<v(?:\.[^ >]*)?[ \t]+([^<>]+)>")
 
-#: Blocks of VTT that are not shown, and the beginning of a line by which a speaker is told from the one before.
+#: Blocks of VTT that are not shown, and the beginning of a line that names or marks a speaker.
 _NOT_SHOWN = re.compile(r"(?:NOTE|STYLE|REGION)(?:[ \t\n]|$)")
 _SPEAKS = re.compile(r"(?:[-\u2010-\u2014][ \t]*\S|>>|\ue000|[^\W\d_a-z][^a-z:]+:)")
 

@@ -19,7 +19,7 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...system.files import make_private, read_json, write_json
 
-#: Most bytes of an upload's name, of which file systems take 255; most characters of its end, which is kept, and of the
+#: Most bytes of an upload's name, where file systems take 255; most characters of its end, which is kept, and of the
 #: name of its folder.
 _LONGEST_NAME, _LONGEST_END, _LONGEST_FOLDER = 240, 20, 300
 
