@@ -144,6 +144,9 @@ def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Ite
     pictures = [label for label, text in zip(labels, texts, strict=True) if text.is_picture]
     if pictures:
         yield f"{name} has only pictures or drawings {_shown(pictures, len(texts))}: {remedy()}."
+    numbered = [label for label, text in zip(labels, texts, strict=True) if text.has_line_numbers]
+    if numbered:
+        yield f"{name} numbers its lines {_shown(numbered, len(texts))}: octavo leaves the numbers out."
     hidden = [label for label, text in zip(labels, texts, strict=True) if text.has_hidden]
     if hidden:
         yield f"{name} has invisible text {_shown(hidden, len(texts))}: octavo leaves it out."

@@ -17,6 +17,7 @@ from .pdf_cells import Cell, cell_at, mirrored, parts_by_cell, table_pieces, tab
 from .pdf_characters import Character, lines_of_characters
 from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
+from .pdf_line_numbers import without_line_numbers
 from .pdf_rules import grids as grids_of_rules
 from .pdf_tables import NUMBER_GAP
 from .right_to_left import is_right_to_left, logical_text
@@ -68,6 +69,8 @@ class PageText:
     is_unclear, has_hidden, is_picture : bool
         Whether letters were left out whose meaning is unknown, or that are invisible; and whether the page has nothing
         but pictures and drawings, apart from text in the margins, such as a stamp.
+    has_line_numbers : bool
+        Whether numbers of lines were left out.
     remarks : list of str
         Remarks that readers open.
     fonts, missing_fonts : set of str
@@ -78,6 +81,7 @@ class PageText:
     parts: list[list[Piece]]
     over: list[list[Piece]]
     is_unclear: bool
+    has_line_numbers: bool
     has_hidden: bool
     is_picture: bool
     remarks: list[str]
@@ -116,6 +120,8 @@ def page_text(page: Any) -> PageText:
     lowest, highest = _heights(page.get_bbox(), main)
     parts[0] = _without_drop_capitals(parts[0]) + table_pieces(grids, in_cells, main, from_right)
     parts[0] = [replace(piece, y=piece.y - lowest) for piece in parts[0]]
+    n_pieces = len(parts[0])
+    parts[0] = without_line_numbers(parts[0])
     fonts, missing_fonts = fonts_of_objects(page, styles)
     if from_right:
         parts = [mirrored(part) for part in parts]
@@ -124,6 +130,7 @@ def page_text(page: Any) -> PageText:
         parts=parts,
         over=over,
         is_unclear=bool(unclear),
+        has_line_numbers=len(parts[0]) < n_pieces,
         has_hidden=sum(map(len, seen)) < sum(map(len, found)),
         is_picture=_is_picture(page, parts, highest - lowest),
         remarks=remarks(page),
@@ -241,21 +248,23 @@ def _whole_lines(lines: Iterable[list[Character]]) -> list[list[Character]]:
     """Join lines where PDFium breaks a line at small letters above or below it."""
     whole: list[list[Character]] = []
     for line in filter(None, lines):
-        if whole and _continues(whole[-1], line[0], _TOUCHING):
+        if whole and any(_continues(words, line[0], _TOUCHING) for words in (whole[-1], whole[-1][-1:])):
             whole[-1] += line
         else:
             whole.append(line)
     return whole
 
 
-def _is_gap(words: Sequence[Character], character: Character) -> bool:
+def _is_gap(words: Sequence[Character], character: Character, after: Character | None) -> bool:
     """Return whether a character begins a word of its own.
 
-    It follows a number that is further away than a word, or a large capital that hangs below the line.
+    It follows a number that is further away than a word, or a large capital that hangs below the line or is no part of
+    the word.
     """
     size, gap = character.style.size, character.left - words[-1].right
-    if len(words) == 1 and words[0].style.size > _DROPPED * size and character.y - words[0].y > _RAISED * size:
-        return True
+    if len(words) == 1 and words[0].style.size > _DROPPED * size:
+        is_name = character.text.isupper() and after is not None and after.text.islower()
+        return is_name or character.y - words[0].y > _RAISED * size
     if gap < NUMBER_GAP * size or not (character.text.isdigit() or character.text in _SIGNS):
         return False
     before = next((each.text for each in reversed(words) if each.text != " "), "")
@@ -264,8 +273,8 @@ def _is_gap(words: Sequence[Character], character: Character) -> bool:
 
 def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
     words: list[Character] = []
-    for character in line:
-        if words and character.text != " " and (not _continues(words, character) or _is_gap(words, character)):
+    for character, after in zip_longest(line, line[1:]):
+        if words and character.text != " " and (not _continues(words, character) or _is_gap(words, character, after)):
             yield from _piece(words, _with_exponents(words))
             words = []
         if words or character.text != " ":
