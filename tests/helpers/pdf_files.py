@@ -2,7 +2,12 @@
 
 import hashlib
 import math
+import re
+import unicodedata
 import zlib
+from collections import Counter
+
+import pypdfium2
 
 from octavo.documents.ocr.recognition import Recognition
 from octavo.documents.pdf.pdf import extract_pdf
@@ -18,6 +23,9 @@ NARROW = [
     "So the years went by, and the book grew heavy with",
 ]
 WIDE = [f"{first} {second}" for first, second in zip(NARROW, NARROW[1:] + NARROW[:1], strict=True)]
+
+#: Words of numbers of pages, such as "page 1 of 9".
+PAGE_WORDS = {"page", "seite", "of", "von"}
 
 FONTS = {
     "text": "Helvetica",
@@ -45,8 +53,61 @@ _PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9
 
 
 def read(writer, password=None):
-    """What octavo reads of a file."""
-    return extract_pdf(writer.content(), "report.pdf", Recognition(b"", "", Extraction(password)))
+    """What octavo reads of a file; what it leaves out it must tell."""
+    content = writer.content()
+    document = extract_pdf(content, "report.pdf", Recognition(b"", "", Extraction(password)))
+    assert untold(content, document, password) == {}
+    return document
+
+
+def untold(content, document, password=None):
+    """Return the words of each page that are drawn but are not in the text, if no notice names the page.
+
+    Each distinct line must be there, but for the page's own number: in one piece, or else word by word, numbers as
+    often as they are drawn. PDFium's words may be parts of words, such as those beside a hyphen at the end of a line,
+    so only the order of letters counts.
+    """
+    left = Counter(_words(document.text))
+    stream = "".join(_words(document.text))
+    with pypdfium2.PdfDocument(content, password=password) as pdf:
+        pages = [
+            [_words(line) for line in page.get_textpage().get_text_range().splitlines() if _words(line)] for page in pdf
+        ]
+        labels = [pdf.get_page_label(number) for number in range(len(pdf))]
+    counted = set.intersection(*(_ends(lines, number) for number, lines in enumerate(pages))) if pages[2:] else set()
+    lost, seen = {}, set()
+    for number, (lines, label) in enumerate(zip(pages, labels, strict=True)):
+        own = {str(number + 1), label, *(str(number + first) for first in counted)}
+        missing = []
+        for line in lines:
+            key = tuple(word for word in line if word not in own)
+            if key not in seen and "".join(key) not in stream and not _is_page_number(line, own):
+                missing += [word for word in key if not (left[word] > 0 if word.isdecimal() else word in stream)]
+                left.subtract(key)
+            seen.add(key)
+        if missing and not any(_names(notice, own, len(pages)) for notice in document.notices):
+            lost[number + 1] = missing
+    return lost
+
+
+def _words(text):
+    return re.findall(r"\d+|[^\W\d]+", unicodedata.normalize("NFKC", text))
+
+
+def _ends(lines, number):
+    """Return which number the first page has, if one that begins or ends a line counts pages."""
+    return {int(word) - number for line in lines for word in (line[0], line[-1]) if word.isdecimal()}
+
+
+def _is_page_number(words, own):
+    """Tell whether a line is only the page's own number and what names it."""
+    return bool(own & set(words)) and all(word.isdigit() or word.lower() in PAGE_WORDS | own for word in words)
+
+
+def _names(notice, own, n_pages):
+    """Tell whether a notice names a page, or all pages."""
+    everywhere = "on its page" if n_pages == 1 else f"on its {n_pages} pages"
+    return everywhere in notice or bool(own & set(re.findall(r"\w+", notice)))
 
 
 def lines(texts, x=60, y=700, step=13, **style):
