@@ -64,8 +64,8 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
                 texts.append(page_text(page))
                 page.close()
             without_text = [number for number, text in enumerate(texts) if text.is_picture or text.is_unclear]
-            for number, made in recognition.pages(without_text, lambda number: picture_of(pdf[number])).items():
-                with pypdfium2.PdfDocument(made) as recognised:
+            for number, page_pdf in recognition.pages(without_text, lambda number: picture_of(pdf[number])).items():
+                with pypdfium2.PdfDocument(page_pdf) as recognised:
                     texts[number] = page_text(recognised[0])
             outline = _outline(pdf)
     except pypdfium2.PdfiumError as problem:

@@ -258,7 +258,7 @@ def _whole_lines(lines: Iterable[list[Character]]) -> list[list[Character]]:
 def _is_gap(words: Sequence[Character], character: Character, after: Character | None) -> bool:
     """Return whether a character begins a word of its own.
 
-    It follows a number that is further away than a word, or a large capital that hangs below the line or is no part of
+    It follows a number that is further away than a word, or a large capital that hangs below the line or is not part of
     the word.
     """
     size, gap = character.style.size, character.left - words[-1].right

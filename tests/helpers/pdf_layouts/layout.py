@@ -20,8 +20,6 @@ BETWEEN, BEFORE = r"[\s|:…·_.]*?", r"[\s|#>*-]*"
 #: The size of a page in points.
 A4 = (595, 842)
 
-#: Why several layouts fail today.
-
 
 @dataclass(frozen=True)
 class Layout:
