@@ -241,7 +241,7 @@ def test_a_large_capital_may_hang_below_its_line():
         (60, 685.5, "H", 32),
         (86, 689, "tunnel beacon meadow and"),
     ]
-    text = read(PdfWriter().page(*texts, *lines(WIDE, y=660))).text
+    text = extract_pdf((PdfWriter().page(*texts, *lines(WIDE, y=660))).content(), "report.pdf").text
     assert text.startswith("Harbour lantern")
     assert "\ntunnel beacon" in text
 
