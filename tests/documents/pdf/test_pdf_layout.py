@@ -3,6 +3,8 @@
 import pytest
 from helpers.pdf_files import NARROW, WIDE, PdfWriter, lines, read, seen
 
+from octavo.documents.pdf.pdf import extract_pdf
+
 
 def test_lines_become_paragraphs():
     second = lines(["It was the last", "of them."], y=700 - 13 * len(WIDE) - 14)
