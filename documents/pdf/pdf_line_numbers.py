@@ -24,17 +24,17 @@ _BESIDE, _WITHIN, _LONG, _LONG_WIDTH = 0.6, 0.35, 0.5, 0.6
 _WIDE = 10.0
 
 
-def without_line_numbers(pieces: list[Piece]) -> list[Piece]:
-    """Leave out numbers below one another that count the lines beside them: each one, or each fifth or tenth."""
+def without_line_numbers(pieces: list[Piece]) -> tuple[list[Piece], list[str]]:
+    """Leave out numbers below one another that count the lines beside them, each or each fifth or tenth; return them."""
     numbers = [piece for piece in pieces if _NUMBER.fullmatch(piece.text)]
     if len(numbers) < _FEWEST_SPARSE:
-        return pieces
+        return pieces, []
     texts = [piece for piece in pieces if not _NUMBER.fullmatch(piece.text) and not piece.table]
-    left_out: set[int] = set()
+    left_out: dict[int, str] = {}
     for column in (*_columns(numbers, "left"), *_columns(numbers, "right")):
         if _count_lines(column, texts):
-            left_out.update(map(id, column))
-    return [piece for piece in pieces if id(piece) not in left_out]
+            left_out |= {id(number): number.text for number in column}
+    return [piece for piece in pieces if id(piece) not in left_out], list(left_out.values())
 
 
 def _columns(numbers: Sequence[Piece], side: str) -> list[list[Piece]]:

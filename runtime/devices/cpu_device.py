@@ -31,44 +31,8 @@ from . import CPU
 from .protocol import ExecutorArguments
 
 
-class CpuDevice:
-    """Attention of all models and methods, on llama.cpp's threads."""
-
-    name = CPU
-
-    def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Keep all layers on the CPU: a layer on a GPU would compute its attention there."""
-        if arguments.get("n_gpu_layers") and llama_cpp.llama_supports_gpu_offload():
-            warnings.warn("octavo computes all layers on the CPU here: n_gpu_layers is not used.", stacklevel=4)
-        return {**arguments, "n_gpu_layers": 0}
-
-    def set_parameters(self, params: Any) -> None:
-        """Keep everything on the CPU."""
-        params.offload_kqv = params.op_offload = False
-
-    def row_type(self, kv_type: str) -> str:
-        """Return the format of that name."""
-        return kv_type
-
-    def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
-        """Return all assignments: all are supported."""
-        return list(assignments)
-
-    def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
-        """Compile the methods' hooks, and other kernels that are needed after the first tokens, in this order."""
-        hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
-        first, last = [attend_tile, load_values, hook.compiled_token], [kmeans.improve, *WORD_STAGES, choose_in_layer]
-        background_compile.compile_ahead([*first, *hooks, *last])
-
-    def new_memory(self) -> CpuMemory:
-        return CpuMemory()
-
-    def new_executor(self, arguments: ExecutorArguments) -> CpuExecutor:
-        return CpuExecutor(arguments)
-
-
 class CpuExecutor:
-    """The records that the native step reads, and its working memory."""
+    """The records that the native step reads (see hook.py), and its working memory."""
 
     interruptible, together = 8, True
 
@@ -79,15 +43,8 @@ class CpuExecutor:
         self.step = hook.new_step(len(self._nodes))
         self._work = np.zeros(1, WORK)
         self._layers = np.zeros(len(self._nodes), hook.LAYER)
-        self._make_tables(arguments.n_threads)
         self._spans = np.empty((self._n_kv_head, 0), SPAN)
-        self.follow(arguments.cache)
-
-    def _make_tables(self, n_threads: int) -> None:
-        """Make the records that the native step reads (see hook.py), and its working memory.
-
-        That lies on cache lines: elsewhere AMX loads its tiles at half the speed.
-        """
+        # working memory lies on cache lines: elsewhere AMX loads its tiles at half the speed
         scratch = -(-max(scratch_bytes(shape) for shape in self._shapes) // CACHE_LINE) * CACHE_LINE
         partial = max(4 * partial_size(shape) for shape in self._shapes)
         n_floats = self._n_ubatch * max(node.n_head * node.head_dim for node in self._nodes)
@@ -96,8 +53,8 @@ class CpuExecutor:
             "n_spans": np.zeros(self._n_kv_head, np.int64),
             "n_rows": np.zeros(self._n_kv_head, np.int64),
             "n_blocks": np.zeros(self._n_kv_head, np.int64),
-            "partials": self._memory.allocate(n_threads * self._n_kv_head * partial),
-            "scratch": self._memory.allocate(n_threads * scratch).reshape(n_threads, scratch),
+            "partials": self._memory.allocate(arguments.n_threads * self._n_kv_head * partial),
+            "scratch": self._memory.allocate(arguments.n_threads * scratch).reshape(arguments.n_threads, scratch),
         }
         self.step["layers"] = self._layers.ctypes.data
         for name, array in self._buffers.items():
@@ -108,6 +65,8 @@ class CpuExecutor:
             layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
             layer["shape"] = shape.packed
             layer["scale"], layer["softcap"] = node.scale, node.softcap
+        self._spans = np.empty((self._n_kv_head, 0), SPAN)
+        self.follow(arguments.cache)
 
     def follow(self, cache: KVCache) -> None:
         """Point the layers at another cache's heads."""
@@ -203,3 +162,30 @@ class CpuExecutor:
     def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
         addresses = [0 if array is None else array.ctypes.data for array in arrays or ()]
         self._layers["captured_queries"] = addresses or 0
+
+
+class CpuDevice:
+    """Attention of all models and methods, on llama.cpp's threads."""
+
+    name, on_gpu = CPU, False
+    new_memory, new_executor = CpuMemory, CpuExecutor
+
+    def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Keep all layers on the CPU: a layer on a GPU would compute its attention there."""
+        if arguments.get("n_gpu_layers") and llama_cpp.llama_supports_gpu_offload():
+            warnings.warn("octavo computes all layers on the CPU here: n_gpu_layers is not used.", stacklevel=4)
+        return {**arguments, "n_gpu_layers": 0}
+
+    def row_type(self, kv_type: str) -> str:
+        """Return the format of that name."""
+        return kv_type
+
+    def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
+        """Return all assignments: all are supported."""
+        return list(assignments)
+
+    def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
+        """Compile the methods' hooks, and other kernels that are needed after the first tokens, in this order."""
+        hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
+        first, last = [attend_tile, load_values, hook.compiled_token], [kmeans.improve, *WORD_STAGES, choose_in_layer]
+        background_compile.compile_ahead([*first, *hooks, *last])

@@ -243,7 +243,8 @@ def test_a_large_capital_may_hang_below_its_line():
         (60, 685.5, "H", 32),
         (86, 689, "tunnel beacon meadow and"),
     ]
-    text = extract_pdf((PdfWriter().page(*texts, *lines(WIDE, y=660))).content(), "report.pdf").text
+    content = PdfWriter().page(*texts, *lines(WIDE, y=660)).content()
+    text = extract_pdf(content, "report.pdf").text  # PDFium's own text has the capital at another word
     assert text.startswith("Harbour lantern")
     assert "\ntunnel beacon" in text
 
