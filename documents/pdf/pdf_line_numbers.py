@@ -25,7 +25,7 @@ _WIDE = 10.0
 
 
 def without_line_numbers(pieces: list[Piece]) -> tuple[list[Piece], list[str]]:
-    """Leave out numbers below one another that count the lines beside them, each or each fifth or tenth; return them."""
+    """Leave out numbers below one another that count the lines beside them, each or each fifth; return them."""
     numbers = [piece for piece in pieces if _NUMBER.fullmatch(piece.text)]
     if len(numbers) < _FEWEST_SPARSE:
         return pieces, []
