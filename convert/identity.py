@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..cpu_kernels.numba_support.shape import F16
-from ..errors import OctavoError
 from ..prompts.chat_template import EPOCH
 from ..runtime.llama import Llama
 from ..runtime.models.hub import files_of
@@ -112,8 +111,7 @@ def identity(llama: Llama, settings: ClusterSettings, attention_share: float = 0
     OctavoError
         The model's file has changed since it was loaded.
     """
-    if not llama.has_its_file:
-        raise OctavoError(f"{llama.model_path} has changed since the model was loaded: start octavo again.")
+    llama.check_file()
     kv_type, attention = llama.context.kv_type, llama.attention
     duo, plan = attention.duo, attention.plan
     return {

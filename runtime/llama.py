@@ -37,13 +37,9 @@ from .methods import DENSE
 from .methods.assignment import assign, excess
 from .methods.attention import Attention
 from .models import model_file
-<<<<<<< HEAD
-from .models.hub import files_of
-from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx, wants_extra_buffers
-=======
 from .models.gguf_header import has_latent_attention
+from .models.hub import files_of
 from .models.llama_arguments import kv_type_named, original_n_ctx, rope_arguments
->>>>>>> main
 from .process.interruption import shielded
 from .sequences.sequence import TokenSequence, steps_within
 from .store.index_check import check_fits
@@ -170,7 +166,6 @@ class Llama(DropIn):
         """Return whether no file of the model was written or replaced since the model was loaded."""
         return all(_state_of_file(file) == before for file, before in self._files_at_load.items())
 
-<<<<<<< HEAD
     def check_file(self) -> None:
         """Raise OctavoError if a file of the model was written or replaced since the model was loaded.
 
@@ -179,8 +174,6 @@ class Llama(DropIn):
         if any(_state_of_file(file) not in (before, None) for file, before in self._files_at_load.items()):
             raise OctavoError(f"{self.model_path} has changed since the model was loaded: start octavo again.")
 
-=======
->>>>>>> main
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
         """Return the model's chat template; None without a usable one."""

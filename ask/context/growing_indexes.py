@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-<<<<<<< HEAD
-from functools import partial
-from itertools import chain
-=======
 from contextlib import suppress
+from functools import partial
 from itertools import chain, cycle, islice
->>>>>>> main
 from pathlib import Path
 
 from ...cpu_kernels.numba_support.machine import cpu_name

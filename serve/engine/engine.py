@@ -342,11 +342,7 @@ class Engine:
                 context = self.llama.context
                 running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
             if running.request.generation.reports_progress:
-<<<<<<< HEAD
                 running.report()  # the tokens that are known
-=======
-                running.report()  # known already
->>>>>>> main
 
     def _refuse(self, running: RunningRequest, problem: Exception | None) -> None:
         """End a request that has not begun, or no longer has a sequence."""

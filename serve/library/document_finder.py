@@ -7,10 +7,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-<<<<<<< HEAD
-from typing import NamedTuple, TypeVar
-=======
->>>>>>> main
+from typing import TypeVar
 from weakref import WeakSet
 
 from ...ask.context.answer_context import Context, Steps
@@ -200,31 +197,19 @@ class DocumentFinder:
         Raise RequestError if a document is missing, or could not be read.
         """
         await self._documents.adopt(references)
-<<<<<<< HEAD
 
-        async def searched(found: Found) -> list[RankedPassage]:
+        async def searched(found: Found) -> list[tuple[ServedDocument, str, float]]:
             with closing(await self._open_store()) as store:
                 documents = {document.number: document for document in await self._kept(store, found)}
                 pieces = (await asyncio.to_thread(store.search, question, list(documents)))[:most]
                 numbers = {piece.text for piece in pieces}
                 texts = await asyncio.to_thread(lambda: {number: store.document(number).text for number in numbers})
             return [
-                RankedPassage(documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
+                (documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
                 for piece in pieces
             ]
 
         return await self._whole(references, searched)
-=======
-        found = self._documents.find(references)
-        with closing(await self._open_store()) as store:
-            documents = {document.number: document for document in await self._kept(store, found)}
-            pieces = (await asyncio.to_thread(store.search, question, list(documents)))[:most]
-            texts = {number: store.document(number).text for number in {piece.text for piece in pieces}}
-        return [
-            (documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
-            for piece in pieces
-        ]
->>>>>>> main
 
     def _forget(self, is_removed: Callable[[SourceText], bool]) -> None:
         """Close removed documents, and forget the conversations over them. Any thread may call it."""
