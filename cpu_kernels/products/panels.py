@@ -165,22 +165,35 @@ def _write_panel(builder: Any, of: BlockType, job: Any, first_row: Any) -> None:
         row = builder.select(builder.icmp_signed("<", constant(r), left), constant(r), constant(0))
         own = builder.add(first_row, row)
         rows.append(builder.add(read["weights"], builder.mul(own, read["row_bytes"])))
-    with cgutils.for_range(builder, read["n_blocks"]) as loop:
-        at = builder.mul(loop.index, constant(of.n_bytes))
-        place = builder.add(read["panel"], builder.mul(loop.index, constant(of.panel_bytes)))
-        _unpack(builder, of, [builder.add(row, at) for row in rows], place)
+    next_panel = builder.add(rows[0], builder.mul(read["row_bytes"], constant(LANES)))
     out = builder.add(read["out"], builder.mul(first_row, constant(4)))
     lanes = ir.Constant(INTEGERS, list(range(LANES)))
     is_row = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(left, INT32)))
 
-    def write(token: Any, n: int) -> None:
+    def unpack(block: Any, place: Any) -> Any:
+        at = builder.mul(block, constant(of.n_bytes))
+        ahead = builder.add(next_panel, builder.mul(block, constant(LANES * of.n_bytes)))
+        Emit(builder).prefetch(ahead, LANES * of.n_bytes)  # eight streams are more than the CPU foresees
+        _unpack(builder, of, [builder.add(row, at) for row in rows], place)
+        return place
+
+    def unpacked(block: Any) -> Any:
+        return builder.add(read["panel"], builder.mul(block, constant(of.panel_bytes)))
+
+    def write(token: Any, n: int, panel: Callable[[Any], Any] = unpacked) -> None:
         inputs = [builder.add(token, constant(t)) for t in range(n)]
         inputs = [builder.add(read["inputs"], builder.mul(each, read["token_bytes"])) for each in inputs]
-        for t, total in enumerate(_tile(builder, of, read["panel"], read["n_blocks"], inputs)):
+        for t, total in enumerate(_tile(builder, of, panel, read["n_blocks"], inputs)):
             place = builder.add(out, builder.mul(builder.add(token, constant(t)), read["out_bytes"]))
             _store_rows(builder, total, place, left, is_row)
 
-    cover(builder, read["n_tokens"], (TOKENS, 1), write)
+    with builder.if_else(builder.icmp_signed("==", read["n_tokens"], constant(1))) as (one, many):
+        with one:  # what is unpacked is not needed again: one block's memory, which stays in the L1 cache
+            write(constant(0), 1, lambda block: unpack(block, read["panel"]))
+        with many:
+            with cgutils.for_range(builder, read["n_blocks"]) as loop:
+                unpack(loop.index, unpacked(loop.index))
+            cover(builder, read["n_tokens"], (TOKENS, 1), write)
 
 
 def _store_rows(builder: Any, total: Any, place: Any, left: Any, is_row: Any) -> None:
@@ -218,15 +231,20 @@ def _part(builder: Any, codes: Any, part: int, n_parts: int) -> Any:
     return builder.bitcast(own, INTEGERS)
 
 
-def _tile(builder: Any, of: BlockType, panel: Any, n_blocks: Any, inputs: list[Any]) -> list[Any]:
-    """Write the products of a panel and some tokens; return a vector of results for each."""
+def _tile(
+    builder: Any, of: BlockType, panel: Callable[[Any], Any], n_blocks: Any, inputs: list[Any]
+) -> list[Any]:
+    """Write the products of a panel and some tokens; return a vector of results for each.
+
+    `panel` returns the address of a block in it.
+    """
     totals, write = accumulators(builder, Emit(builder, LANES), len(inputs)), _block_of_codes
     if of.in_words:
         write = _block_of_words
     elif of.integers:
         write = _superblock_of_codes
     with cgutils.for_range(builder, n_blocks) as loop:
-        place = builder.add(panel, builder.mul(loop.index, constant(of.panel_bytes)))
+        place = panel(loop.index)
         step = builder.mul(loop.index, constant(of.input_bytes))
         write(builder, of, place, [builder.add(own, step) for own in inputs], totals)
     return [builder.load(total) for total in totals]
