@@ -18,6 +18,7 @@ from llama_cpp.llama_tokenizer import BaseLlamaTokenizer
 
 from ..cpu_kernels.numba_support import background_compile
 from ..cpu_kernels.numba_support import compile as compiling
+from ..cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from ..errors import OctavoError
 from ..prompts.chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from ..prompts.conversation_tokens import ConversationTokens
@@ -196,7 +197,8 @@ class Llama(DropIn):
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
-        self._extra_buffers = wants_extra_buffers(path)
+        multiplies = MULTIPLIES_WEIGHTS and not self.sequence.attention.is_llama_cpp
+        self._extra_buffers = wants_extra_buffers(path) and not multiplies
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         wants_named = str(arguments.get("chat_format")).startswith("chat_template.")

@@ -23,7 +23,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.machine_features import HAS_AVX2
 from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover
 from .activations import BLOCK, SCALE_BYTES, SUMMED, SUPERBLOCK
 from .integers import (
@@ -146,9 +145,8 @@ def multiplier(of: BlockType) -> Any:
     def multiply_panels(typing: Any, job: Any, first: Any, stop: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             job, first, stop = args
-            if HAS_AVX2:
-                with cgutils.for_range_slice(builder, first, stop, constant(1), INT64) as (panel, _count):
-                    _write_panel(builder, of, job, builder.mul(panel, constant(LANES)))
+            with cgutils.for_range_slice(builder, first, stop, constant(1), INT64) as (panel, _count):
+                _write_panel(builder, of, job, builder.mul(panel, constant(LANES)))
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 3), generate

@@ -299,12 +299,16 @@ class Kernels(NamedTuple):
         Rounds the inputs (activations.py).
     factor : int
         Of the sums of rounded inputs: minus what is added to codes.
+    fewest : int
+        Tokens of a batch from which on octavo multiplies. For some types llama.cpp's steps of one token run at the
+        memory's speed.
     """
 
     of: BlockType
     round: LateStage
     multiply: LateStage
     factor: int = 0
+    fewest: int = 1
 
 
 #: The kernels for each of ggml's types.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from ...cpu_kernels.layout.head import HEAD
 from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support import background_compile
 from ...cpu_kernels.numba_support.compile import native
+from ...cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.attend_batch import attend_tile
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
@@ -26,6 +28,7 @@ from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory
 from ..cache.kv_cache import KVCache
 from ..graph import hook
+from ..graph.products import Products, compiled_product
 from ..methods.method import Assignment
 from . import CPU
 from .protocol import ExecutorArguments
@@ -81,6 +84,9 @@ class CpuExecutor:
         self._layers = np.zeros(len(self._nodes), hook.LAYER)
         self._make_tables(arguments.n_threads)
         self._spans = np.empty((self._n_kv_head, 0), SPAN)
+        self._products = Products(arguments.n_threads)
+        if MULTIPLIES_WEIGHTS:
+            self._use_products()
         self.follow(arguments.cache)
 
     def _make_tables(self, n_threads: int) -> None:
@@ -109,6 +115,13 @@ class CpuExecutor:
             layer["shape"] = shape.packed
             layer["scale"], layer["softcap"] = node.scale, node.softcap
 
+    def _use_products(self) -> None:
+        """Have the step compute llama.cpp's products."""
+        products = self._products
+        self.step["products"] = products.table.ctypes.data
+        self.step["prepare_product"] = ctypes.cast(products.prepare, ctypes.c_void_p).value
+        self.step["run_product"] = compiled_product().address
+
     def follow(self, cache: KVCache) -> None:
         """Point the layers at another cache's heads."""
         self._cache = cache
@@ -132,7 +145,7 @@ class CpuExecutor:
             self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short block
             self._layers["choose"] = native(choose_in_layer).address
         self._connect(n_tokens)
-        self._layers["together"] = self._work["arrived"] = self.step["next_layer"] = 0
+        self._layers["together"] = self._work["arrived"] = self._products.shared["arrived"] = self.step["next_layer"] = 0
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
         """Start a step of several caches at the first node, where its threads compute one cache after another."""
@@ -146,7 +159,7 @@ class CpuExecutor:
         self._connect(1)
         self._connect(2)
         self._layers["together"] = hook.compiled_together().address
-        self._work["arrived"] = self.step["next_layer"] = 0
+        self._work["arrived"] = self._products.shared["arrived"] = self.step["next_layer"] = 0
 
     def _prepare(self, cache: KVCache, n_tokens: int) -> None:
         """Prepare a cache for a step: memory for the selection, and the files of its document."""
