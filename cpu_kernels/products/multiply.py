@@ -22,7 +22,7 @@ SHARED = np.dtype(
         ("inputs", "i8"),  # address of room for the rounded inputs of a batch
         ("inputs_bytes", "i8"),
         ("panels", "i8"),  # address of room for an unpacked panel of each thread
-        ("panel_bytes", "i8"),  # of one thread
+        ("panels_bytes", "i8"),  # of one thread
     ],
     align=True,
 )
@@ -59,7 +59,7 @@ def fits(product_address, n_columns, n_tokens):
     product = record_at(product_address, PRODUCT)
     shared, n_blocks = record_at(product.shared, SHARED), n_columns // product.columns
     inputs, panel = n_blocks * product.input_bytes * n_tokens, n_blocks * product.panel_bytes
-    return product.multiply != 0 and inputs <= shared.inputs_bytes and panel <= shared.panel_bytes
+    return product.multiply != 0 and inputs <= shared.inputs_bytes and panel <= shared.panels_bytes
 
 
 @kernel
@@ -91,9 +91,10 @@ def multiply_batch(product_address, weights, matrix, source, source_bytes, n_tok
     job_address = stack_bytes(_JOB_BYTES)
     job = record_at(job_address, JOB)
     job.weights, job.row_bytes, job.n_rows, job.n_blocks = weights, row_bytes, n_rows, n_blocks
-    job.panel = shared.panels + ith * shared.panel_bytes
+    job.panel = shared.panels + ith * shared.panels_bytes
     job.token_bytes, job.out_bytes = token_bytes, out_bytes
-    n_panels, at_once = -(-n_rows // LANES), max(min(_TILE_BYTES // token_bytes, _TILE_TOKENS) // TOKENS * TOKENS, TOKENS)
+    at_once = max(min(_TILE_BYTES // token_bytes, _TILE_TOKENS) // TOKENS * TOKENS, TOKENS)
+    n_panels = -(-n_rows // LANES)
     n_own = max(n_panels // (n_threads * _PARTS), 1)
     first = fetch_add(product.shared + _SHARED_NEXT, n_own)
     while first < n_panels:

@@ -229,9 +229,7 @@ def _part(builder: Any, codes: Any, part: int, n_parts: int) -> Any:
     return builder.bitcast(own, INTEGERS)
 
 
-def _tile(
-    builder: Any, of: BlockType, panel: Callable[[Any], Any], n_blocks: Any, inputs: list[Any]
-) -> list[Any]:
+def _tile(builder: Any, of: BlockType, panel: Callable[[Any], Any], n_blocks: Any, inputs: list[Any]) -> list[Any]:
     """Write the products of a panel and some tokens; return a vector of results for each.
 
     `panel` returns the address of a block in it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -23,12 +22,13 @@ from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sa
 from ...cpu_kernels.prefill.strips import load_keys, load_queries, load_values
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
 from ...cpu_kernels.prefill.word_strips import WORD_STAGES
+from ...cpu_kernels.products.product_table import ProductTable
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory
 from ..cache.kv_cache import KVCache
 from ..graph import hook
-from ..graph.products import Products, compiled_product
+from ..graph.products import compiled_product
 from ..methods.method import Assignment
 from . import CPU
 from .protocol import ExecutorArguments
@@ -84,7 +84,7 @@ class CpuExecutor:
         self._layers = np.zeros(len(self._nodes), hook.LAYER)
         self._make_tables(arguments.n_threads)
         self._spans = np.empty((self._n_kv_head, 0), SPAN)
-        self._products = Products(arguments.n_threads)
+        self._products = ProductTable(arguments.n_threads)
         if MULTIPLIES_WEIGHTS:
             self._use_products()
         self.follow(arguments.cache)
@@ -116,10 +116,8 @@ class CpuExecutor:
             layer["scale"], layer["softcap"] = node.scale, node.softcap
 
     def _use_products(self) -> None:
-        """Have the step compute llama.cpp's products."""
-        products = self._products
-        self.step["products"] = products.table.ctypes.data
-        self.step["prepare_product"] = ctypes.cast(products.prepare, ctypes.c_void_p).value
+        """Have the step compute llama.cpp's products of weights."""
+        self.step["products"], self.step["prepare_product"] = self._products.address, self._products.prepare_address
         self.step["run_product"] = compiled_product().address
 
     def follow(self, cache: KVCache) -> None:
@@ -145,7 +143,8 @@ class CpuExecutor:
             self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short block
             self._layers["choose"] = native(choose_in_layer).address
         self._connect(n_tokens)
-        self._layers["together"] = self._work["arrived"] = self._products.shared["arrived"] = self.step["next_layer"] = 0
+        self._layers["together"] = self._work["arrived"] = self.step["next_layer"] = 0
+        self._products.start()
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
         """Start a step of several caches at the first node, where its threads compute one cache after another."""
@@ -159,7 +158,8 @@ class CpuExecutor:
         self._connect(1)
         self._connect(2)
         self._layers["together"] = hook.compiled_together().address
-        self._work["arrived"] = self._products.shared["arrived"] = self.step["next_layer"] = 0
+        self._work["arrived"] = self.step["next_layer"] = 0
+        self._products.start()
 
     def _prepare(self, cache: KVCache, n_tokens: int) -> None:
         """Prepare a cache for a step: memory for the selection, and the files of its document."""

@@ -51,7 +51,18 @@ ALL_THREADS = -1
 #: The fields of a tensor that kernels use; pointers are addresses.
 TENSOR = np.dtype(
     {
-        "names": ["type", "ne", "nb", "op", "custom_function", "custom_n_tasks", "custom_user_data", "src", "data", "extra"],
+        "names": [
+            "type",
+            "ne",
+            "nb",
+            "op",
+            "custom_function",
+            "custom_n_tasks",
+            "custom_user_data",
+            "src",
+            "data",
+            "extra",
+        ],
         "formats": [
             "i4",
             ("i8", MAX_DIMS),
