@@ -21,6 +21,13 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 
+#: Encodings that browsers use in place of those that are named.
+_WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "tis-620": "cp874"}
+_WIDER |= {"gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "big5": "big5hkscs", "shift_jis": "cp932"}
+
+#: Encodings of parts of programs and of names in networks, which no document has.
+_OF_PYTHON = ("idna", "punycode", "undefined", "raw-unicode-escape", "unicode-escape")
+
 #: Characters, and bytes, that texts lack but other files have. Logs have escapes.
 _CONTROLS = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _CONTROL_BYTES = bytes({*range(32)} - {*b"\t\n\v\f\r\x1b"})
@@ -136,6 +143,18 @@ def decode_as(encoding: str, content: bytes, name: str) -> tuple[str, tuple[str,
     return text, (f"{name} has bytes that are not {known}, the first in line {line}: they are read as �.",)
 
 
+def named_encoding(name: str) -> str | None:
+    """Return the encoding that browsers take for a name, which may have more characters; None for an unknown name."""
+    name = name.strip(" \t\r\n\"'").lower()
+    for known in (name, re.sub(r"^x-|-[ie]$", "", name), re.sub(r"^(?:windows|dos|ibm)-?", "cp", name)):
+        with suppress(LookupError, UnicodeError, ValueError):
+            encoding = codecs.lookup(known).name
+            if encoding not in _OF_PYTHON:
+                "".encode(encoding)  # raises LookupError for a codec that is not of texts
+                return _WIDER.get(encoding, encoding)
+    return None
+
+
 def in_utf_8(content: bytes, encoding: str, name: str) -> tuple[bytes, tuple[str, ...]]:
     """Return a text of a known encoding in UTF-8, marked as such, and notices."""
     text, notices = decode_as(encoding, content, name)
@@ -168,6 +187,13 @@ def is_damaged_utf_8(content: bytes) -> bool:
     text = content.decode(errors="replace")
     n_whole = len(re.findall("[^\0-\x7f\ufffd]", text))
     return n_whole > _LEAST_WHOLE * (n_whole + text.count("\ufffd"))
+
+
+def is_utf_8(content: bytes) -> bool:
+    """Return whether a text has letters beyond ASCII, all in UTF-8."""
+    with suppress(UnicodeDecodeError):
+        return not content.isascii() and bool(content.decode())
+    return False
 
 
 def _guess(content: bytes) -> str | None:

@@ -41,6 +41,7 @@ _READERS = {
     "xls": "office.old_sheets:extract_old_sheets",
     "msg": "mail.msg:extract_msg",
     "mail": "mail.mail:extract_mail",
+    "calendar": "text.calendars:extract_calendar",
     "rtf": "office.rtf:extract_rtf",
     "notebook": "text.notebook:extract_notebook",
     "subtitles": "text.plain_text:extract_subtitles",

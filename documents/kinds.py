@@ -16,7 +16,7 @@ ZIP, OLE = (b"PK\x03\x04", b"PK\x05\x06"), b"\xd0\xcf\x11\xe0"
 
 ArchiveKind = Literal["docx", "epub", "pptx", "xlsx", "opendocument", "zipped book"]
 OleKind = Literal["msg", "doc", "ppt", "xls"]
-TextKind = Literal["rtf", "fiction book", "mail", "notebook", "subtitles", "html", "plain text"]
+TextKind = Literal["rtf", "fiction book", "mail", "calendar", "notebook", "subtitles", "html", "plain text"]
 
 #: Files in zip archives that identify documents. The first of them in an archive decides.
 _IN_ARCHIVES: dict[str, ArchiveKind] = {
@@ -65,12 +65,22 @@ _FICTION_BOOK = re.compile(rb"<(?:\w+:)?FictionBook\b")
 #: The headers of a mail, those of which every mail has one, and the endings of its file's name.
 _HEADERS = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)+", re.ASCII)
 _OF_MAIL = re.compile(
-    rb"^(?:MIME-Version|Message-ID|Received|Snapshot-Content-Location):", re.IGNORECASE | re.MULTILINE
+    rb"^(?:MIME-Version:[ \t]*1|Message-ID:\s*<[^>]+>|Snapshot-Content-Location:|"
+    rb"Received:[ \t]*(?:from|by)\b(?:[^\n;]|\n[ \t])*;)",
+    re.IGNORECASE | re.MULTILINE,
 )
-_MAIL_NAMES = (".eml", ".mht", ".mhtml", ".mbox")
+_MAIL_NAMES = (".eml", ".emlx", ".mht", ".mhtml", ".mbox")
 
-#: The line before each mail of a mailbox.
-ENVELOPE = re.compile(rb"(?:\A|(?<=\n\n))From [^\n:]+[^\n]*\n(?=[!-9;-~]+:)", re.ASCII)
+#: The line before each mail of a mailbox: after a blank line, or with a date. Apple's mail begins with its length.
+ENVELOPE = re.compile(
+    rb"(?:(?:\A|(?<=\n\n))From [^\n:]+[^\n]*|"
+    rb"(?<=\n)From \S+[ \t]+(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d[^\n]*)\n(?=[!-9;-~]+:)",
+    re.ASCII,
+)
+_LENGTH = re.compile(rb"\s*(\d+)[ \t]*\r?\n(?=[!-9;-~]+:)", re.ASCII)
+
+#: The beginnings of calendars and of contacts.
+_CALENDAR = re.compile(rb"(?:\xef\xbb\xbf)?\s*BEGIN[ \t]*:[ \t]*V(?:CALENDAR|CARD|EVENT)\b", re.IGNORECASE)
 
 _SUBTITLES = re.compile(r"\ufeff?(?:WEBVTT(?:[ \t\n]|$)|\s*\d+[ \t]*\n\s*\d+:\d\d:\d\d[,.]\d+[ \t]*-->)")
 
@@ -114,6 +124,8 @@ def text_kind(content: bytes, name: str) -> TextKind:
         return "fiction book"
     if _is_mail(content, name):
         return "mail"
+    if _CALENDAR.match(content):
+        return "calendar"
     if _is_notebook(content):
         return "notebook"
     beginning = content[:4096].decode("utf-8", errors="ignore").replace("\r\n", "\n")
@@ -124,11 +136,17 @@ def text_kind(content: bytes, name: str) -> TextKind:
 
 def _is_mail(content: bytes, name: str) -> bool:
     """Return whether a file begins with the headers of a mail, after the line that mailboxes put before each."""
-    beginning = content[: 1 << 16].replace(b"\r\n", b"\n").lstrip()
+    beginning = of_apple_mail(content[: 1 << 16]).replace(b"\r\n", b"\n").lstrip()
     head = _HEADERS.match(ENVELOPE.sub(b"", beginning, count=1))
     if head is None or b"from:" not in head[0].lower():
         return False
     return name.lower().endswith(_MAIL_NAMES) or _OF_MAIL.search(head[0]) is not None
+
+
+def of_apple_mail(content: bytes) -> bytes:
+    """Return the mail in a file of Apple's mail program (EMLX), which has properties after it; else the file."""
+    length = _LENGTH.match(content)
+    return content[length.end() : length.end() + int(length[1])] if length and len(length[1]) < 12 else content
 
 
 def _is_notebook(content: bytes) -> bool:

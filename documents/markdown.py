@@ -10,7 +10,10 @@ from .document import Document, Place
 #: Lines that open or close a block of code, that are headings, and that make the line before a heading.
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t](.*)")
-_UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
+_UNDERLINE = re.compile(r" {0,3}(?!-- $)(=+|-{2,})[ \t]*$")  # "-- " begins the sender's lines in mail
+
+#: Beginnings of lines of a text without marks that Markdown takes for headings and for code.
+_TAKEN = re.compile(r"#{1,6}(?=\s|$)|```|~~~|(?==+\s*$|-{2,}\s*$)")
 
 #: Separates the headings of a path.
 _BELOW = " > "
@@ -67,6 +70,11 @@ def headings(text: str) -> Iterator[tuple[int, int, str]]:
             yield offset - len(before), 1 if under[1][0] == "=" else 2, _plain(before)
         before = "" if fence or opened else line
         offset += len(line)
+
+
+def as_text(line: str) -> str:
+    """Return a line of a text without marks so that Markdown does not take it for a heading or for code."""
+    return f"\\{line}" if _TAKEN.match(line) else line
 
 
 def _without_closing_marks(title: str) -> str:

@@ -75,6 +75,8 @@ INNER_ORDER = {
         "encodings",
         "archive",
         "xml_text",
+        "scripts",
+        "left_out",
         "markdown",
         "markdown_table",
         "document",
@@ -112,6 +114,7 @@ SHORT = {
     "runtime/compile_kernels.py": "a command of its own",
     "runtime/selftest.py": "a command of its own",
     "cli/read.py": "a command of its own",
+    "documents/left_out.py": "one count that all readers share",
     "documents/xml_text.py": "four functions that all families of documents share",
     "evaluation/folders/folder_needle.py": "one task, one file",
 }

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import codecs
 import re
-from contextlib import suppress
+from html import escape
 from typing import Any
 
 from ...errors import OctavoError
 from ..document import Document
-from ..encodings import decode, decode_as, is_damaged_utf_8, loses_little
+from ..encodings import decode, decode_as, is_damaged_utf_8, loses_little, named_encoding
+from ..left_out import LeftOut
 from ..markdown import document_of, headings
-from .html_elements import HTMLElements
-
-#: Encodings that browsers use in place of those that pages name.
-_WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "shift_jis": "cp932"}
-_WIDER |= {"gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "big5": "big5hkscs"}
+from .html_elements import HTMLElements, Page
+from .style_sheets import apply_style_sheets
 
 #: Where XML and HTML name their encoding, and bytes within which browsers look for it.
 _NAMED = re.compile(
     rb"""^\s*<\?xml[^>]*?encoding\s*=\s*["']([^"'>]+)|<\s*meta[^>]+charset\s*=\s*["']?([^>"'\s/;]+)""", re.IGNORECASE
 )
 _WHERE_NAMED = 4096
+
+#: Text of XHTML that has no marks, and prefixes of its elements.
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_PREFIX = re.compile(r"""\sxmlns:([\w-]+)=["']http://www\.w3\.org/(?:1999/xhtml|1998/Math/MathML|2000/svg)["']""")
 
 #: Most nested elements of an HTML file: text needs a tenth.
 _MOST_NESTED = 300
@@ -44,11 +46,12 @@ def extract_html(content: bytes, name: str) -> Document:
     page = parse(written, name)
     titles = (title for title in page.iter("title") if title.getparent().tag != "svg")
     title = " ".join("".join(next((each.itertext() for each in titles), ())).split())
-    text, pages = to_markdown(page)
+    left_out = LeftOut()
+    text, pages = to_markdown(page, left_out=left_out)
     if title and not re.search(r"^# ", text, re.MULTILINE):
         head = f"# {title}\n\n"
         text, pages = head + text, [(offset + len(head), label) for offset, label in pages]
-    return document_of(text, pages, notices)
+    return document_of(text, pages, (*notices, *left_out.notices(name)))
 
 
 def markdown_of_html(text: str, name: str) -> str:
@@ -76,12 +79,11 @@ def decode_html(content: bytes, name: str) -> tuple[str, tuple[str, ...]]:
     found = _NAMED.search(content[:_WHERE_NAMED])
     named = (found[1] or found[2]).decode("latin-1").lower() if found else ""
     has_mark = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    with suppress(LookupError, UnicodeError):
-        if named and not has_mark and not named.startswith("utf-16"):  # an ASCII name rules out UTF-16
-            encoding = codecs.lookup(named).name
-            encoding = _WIDER.get(encoding, encoding)
-            if is_damaged_utf_8(content) if encoding == "utf-8" else loses_little(content, encoding):
-                return decode_as(encoding, content, name)
+    if named and not has_mark and not named.startswith("utf-16"):  # an ASCII name rules out UTF-16
+        encoding = named_encoding(named)
+        is_right = is_damaged_utf_8(content) if encoding == "utf-8" else encoding and loses_little(content, encoding)
+        if encoding and is_right:
+            return decode_as(encoding, content, name)
     return decode(content, name, last="cp1252")
 
 
@@ -96,7 +98,8 @@ def parse(text: str, name: str) -> Any:
     from lxml import etree
 
     parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True)
-    content = text.replace("\0", "").encode("utf-8", errors="replace")
+    text = _without_prefixes(_CDATA.sub(lambda data: escape(data[1], quote=False), text.replace("\0", "")))
+    content = text.encode("utf-8", errors="replace")
     try:
         root = etree.fromstring(content, parser) if content.strip() else None
     except (etree.LxmlError, ValueError) as problem:
@@ -110,23 +113,53 @@ def parse(text: str, name: str) -> Any:
     return root
 
 
+def _without_prefixes(text: str) -> str:
+    """Return XHTML in which elements of pages, formulas and drawings have no prefix, as the parser knows none."""
+    for prefix in set(_PREFIX.findall(text)):
+        text = re.sub(rf"<(/?){re.escape(prefix)}:(?=\w)", r"<\1", text)
+    return text
+
+
+def _open_shadow_roots(root: Any) -> None:
+    """Put what the shadow root of an element shows in its place, with its own content in the slots."""
+    for template in list(root.iter("template")):
+        host = template.getparent()
+        if template.get("shadowrootmode") is None or host is None:
+            continue
+        template.tag = "span"
+        own = {slot.get("name") or "": slot for slot in list(template.iter("slot"))[::-1]}
+        for child in [child for child in host if child is not template]:
+            slot = own.get(child.get("slot") or "")
+            if slot is not None and "filled" not in slot.attrib:
+                for otherwise in list(slot):
+                    slot.remove(otherwise)
+                slot.text = ""
+                slot.set("filled", "")
+            host.remove(child) if slot is None else slot.append(child)
+
+
 def too_deep(name: str) -> OctavoError:
     """Return the error about elements within elements without end."""
     return OctavoError(f"The elements of {name} are nested too deeply: save its text in another format.")
 
 
-def to_markdown(root: Any, is_site: bool = True) -> tuple[str, list[tuple[int, str]]]:
+def to_markdown(root: Any, is_site: bool = True, left_out: LeftOut | None = None) -> tuple[str, list[tuple[int, str]]]:
     """Convert parsed HTML to Markdown, and return the starts of its pages, if it marks them.
 
     Parameters
     ----------
     is_site : bool
         Whether it is a page of a site, whose header, footer and margins belong to the site.
+    left_out : LeftOut, optional
+        Counts what a page does not show.
     """
-    has_styles = any(True for _ in root.iter("style", "link"))
-    elements = HTMLElements(is_site, has_styles, labels=[])
+    counted = LeftOut()
+    elements = HTMLElements(Page.of(root, is_site, apply_style_sheets(root), counted), labels=[])
+    _open_shadow_roots(root)
     elements.walk(root)
     if is_site and not elements.out.text():  # all that there is stands in what looks like margins
-        return to_markdown(root, is_site=False)
+        return to_markdown(root, is_site=False, left_out=left_out)
+    if left_out is not None:
+        left_out.update(counted)
     elements.out.begin_pages()
     return elements.out.text() + "\n", elements.out.pages

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from ..left_out import LeftOut
+from ..markdown import as_text
 from ..markdown_table import markdown_table
+from ..scripts import lowered, raised
+from ..xml_text import words
 from .formulas import formula
 from .html_tables import grid_of, rows_of
 from .markdown_writer import UNSEEN, MarkdownWriter, in_form
 
 #: Elements without text.
-_SILENT = {"button", "datalist", "head", "iframe", "nav", "noscript", "object", "rp", "script", "style"}
-_SILENT |= {"template", "title"}
+_SILENT = {"datalist", "head", "iframe", "metadata", "nav", "noscript", "object", "rp", "script", "style", "template"}
+_SILENT |= {"desc"}
 
 #: Elements on lines of their own, those with a blank line before and after, and those of a site, outside articles.
-_LINES = {"address", "center", "dt", "fieldset", "form", "legend", "menu", "optgroup", "option", "summary"}
+_LINES = {"address", "center", "dt", "fieldset", "foreignobject", "form", "legend", "menu", "optgroup"}
+_LINES |= {"option", "summary"}
 _BLOCKS = {"article", "aside", "caption", "details", "dialog", "div", "dl", "figcaption", "figure", "footer", "header"}
 _BLOCKS |= {"hgroup", "main", "p", "search", "section", "tbody", "td", "tfoot", "th", "thead", "tr"}
-_OF_SITES, _ARTICLES = ("aside", "footer", "header"), ("article", "main", "section")
+_OF_SITES = ("aside", "footer", "header")
+_ARTICLES = {"article", "blockquote", "details", "dialog", "fieldset", "figure", "main", "section", "td", "th"}
 
 #: Headings, and marks of emphasis and code.
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
@@ -33,15 +40,32 @@ _SIGNS_OF_LINKS = {"¶", "#", "§", "🔗", "↩", "↩\ufe0e", "↩\ufe0f", "�
 _WITHOUT_VALUE = ("hidden", "password", "submit", "button", "reset", "image", "file")
 _TICKED = ("checkbox", "radio")
 
-#: Forms of the numbers of lists.
+#: Forms of the numbers of lists, by attributes and by styles.
 _FORMS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+_FORMS |= {"lower-alpha": "lowerLetter", "lower-latin": "lowerLetter", "lower-roman": "lowerRoman", "none": "none"}
+_FORMS |= {"upper-alpha": "upperLetter", "upper-latin": "upperLetter", "upper-roman": "upperRoman"}
+_FORMS |= {"decimal": "decimal", "decimal-leading-zero": "decimalZero"}
+_LIST_STYLE = re.compile(r"(?:^|;)\s*list-style(?:-type)?\s*:([^;]*)", re.IGNORECASE)
 
-#: Styles that hide an element, those that make text white, and those that colour what is behind it.
-_HIDING = re.compile(
-    r"(^|;)(display:none|visibility:hidden|(opacity|font-size):0(\.0+)?(px|pt|em)?(;|!|$)|mso-hide:all)"
+#: Styles that hide an element until it is opened, and for good; those that begin a line; those that make text white,
+#: and those that colour the ground.
+_CLOSED = re.compile(r"(^|;)(display:none|visibility:(hidden|collapse))")
+_UNSEEN = re.compile(
+    r"(^|;)((opacity|font-size):0(\.0+)?(px|pt|r?em|%)?(;|!|$)|mso-hide:all|(left|top):-\d{3,}(px|em))"
 )
+_OWN_LINE = re.compile(r"(^|;)display:(block|flex|grid|list-item|table|table-row)(;|!|$)")
 _WHITE = re.compile(r"(^|;)color:(#fff(fff)?|white|rgb\(255,255,255\)|transparent)(;|!|$)")
 _GROUND = re.compile(r"(^|;)background")
+
+#: The numbers of lines of code, and what programs that colour it call them.
+_LINE_NUMBERS, _NUMBERS = re.compile(r"line-?no|line-?num|gutter", re.IGNORECASE), re.compile(r"[\d\s]*")
+
+#: Elements whose buttons are titles.
+_TITLES = ("dt", "h1", "h2", "h3", "h4", "h5", "h6", "legend", "summary")
+
+#: Attributes that name the elements that a button opens, and a name in them.
+_OPENING = ("aria-controls", "data-bs-target", "data-target", "onclick")
+_NAMED = re.compile(r"[\w:.-]+")
 
 #: A formula as Wikipedia writes it.
 _DISPLAYED = re.compile(r"\{\\(?:display|text)style (.*)\}", re.DOTALL)
@@ -54,25 +78,57 @@ def _done() -> None:
     """Stand for the end of an element that is written whole, or left out."""
 
 
-class HTMLElements:
-    """The elements of a page, and the text that becomes of them.
+@dataclass
+class Page:
+    """A page before it is read, and the texts that it does not show.
 
     Parameters
     ----------
     is_site : bool
         Whether it is a page of a site, whose header, footer and margins belong to the site.
-    has_styles : bool
-        Whether the page has a style sheet, which may colour the ground of white text.
+    has_ground : bool
+        Whether a style sheet may colour the ground of white text.
+    has_article : bool
+        Whether the page marks its text, so that anything beside it is a margin.
+    opened : frozenset of str
+        Names of elements that something on the page opens.
+    left_out : LeftOut
+        Counts what the page does not show.
+    """
+
+    is_site: bool
+    has_ground: bool
+    has_article: bool
+    opened: frozenset[str]
+    left_out: LeftOut
+
+    @classmethod
+    def of(cls, root: Any, is_site: bool, has_ground: bool, left_out: LeftOut) -> Page:
+        """Look at a parsed page."""
+        names = [name for key in _OPENING for value in root.xpath(f".//@{key}") for name in _NAMED.findall(value)]
+        tabs = root.xpath('.//*[@role="tab" or @data-toggle or @data-bs-toggle]/@href')
+        names += [link[1:] for link in tabs if link.startswith("#")]
+        has_article = next(root.iter("article", "main"), None) is not None
+        return cls(is_site, has_ground, has_article, frozenset(names), left_out)
+
+
+class HTMLElements:
+    """The elements of a page, and the text that becomes of them.
+
+    Parameters
+    ----------
+    page : Page
+        The page.
     labels : list of str
         Labels of pages that begin before the next text.
     in_line : bool
         Whether the text is one line, such as a heading or a cell of a table.
     """
 
-    def __init__(self, is_site: bool, has_styles: bool, labels: list[str], in_line: bool = False) -> None:
-        self.is_site, self.has_styles = is_site, has_styles
+    def __init__(self, page: Page, labels: list[str], in_line: bool = False) -> None:
+        self.page = page
         self.out = MarkdownWriter(labels, in_line)
-        self._lists: list[tuple[int, str] | None] = []
+        self._lists: list[tuple[int, str, int] | None] = []  # the next number, its form, and the step to the one after
         self._n_articles = 0
 
     def walk(self, root: Any) -> None:
@@ -109,12 +165,19 @@ class HTMLElements:
         if tag in _OWN:
             end: _End = _OWN[tag](self, node)
             return end
-        return self._begin_block(node, tag) if tag in _BLOCKS or tag in _LINES or tag in _HEADINGS else None
+        if tag in _BLOCKS or tag in _LINES or tag in _HEADINGS:
+            return self._begin_block(node, tag)
+        return self._begin_line() if names and _OWN_LINE.search(_style(node)) else None
+
+    def _begin_line(self) -> _End:
+        self.out.need(1)
+        return lambda: self.out.need(1)
 
     def _begin_block(self, node: Any, tag: str) -> _End:
-        if tag in _OF_SITES and self.is_site and not self._n_articles:
+        if tag in _OF_SITES and self._is_of_site(node, tag):
             return _done
-        if tag == "dialog" and node.get("open") is None:
+        if tag == "dialog" and node.get("open") is None and node.get("id") not in self.page.opened:
+            self._note_hidden(node)
             return _done
         breaks = 1 if tag in _LINES else 2
         self.out.need(breaks)
@@ -123,13 +186,22 @@ class HTMLElements:
         self._n_articles += 1
         return self._end_article
 
+    def _is_of_site(self, node: Any, tag: str) -> bool:
+        """Return whether a header, footer or margin is of the site, not of a part of the page or of its text."""
+        if not self.page.is_site or self._n_articles or "note" in kind_of(node):
+            return False
+        if tag == "aside":
+            return self.page.has_article
+        has_title = tag == "header" and node.find(".//h1") is not None
+        return not (has_title and all(node in title.iterancestors() for title in node.getroottree().iter("h1")))
+
     def _end_article(self) -> None:
         self._n_articles -= 1
         self.out.need(2)
 
     def _line(self, node: Any) -> str:
-        inner = HTMLElements(self.is_site, self.has_styles, self.out.labels, in_line=True)
-        inner._n_articles = self._n_articles
+        inner = HTMLElements(self.page, self.out.labels, in_line=True)
+        inner._n_articles = self._n_articles + 1
         inner.walk(node)
         return inner.out.text().strip()
 
@@ -139,11 +211,38 @@ class HTMLElements:
             label = (node.get("title") or node.get("aria-label") or "".join(node.itertext())).strip()
             self.out.labels += [label] if label else []
             return True
-        if "hidden" in names or node.get("aria-hidden") == "true":
+        style = _style(node)
+        is_closed = "hidden" in names or node.get("aria-hidden") == "true" or _CLOSED.search(style)
+        is_white = not self.page.has_ground and _WHITE.search(style) is not None
+        is_hidden = (is_closed and not self._can_be_opened(node)) or _UNSEEN.search(style) is not None
+        if is_hidden or (is_white and not _has_ground(node)):
+            self._note_hidden(node)
             return True
-        style = (node.get("style") or "").replace(" ", "").lower()
-        is_white = not self.has_styles and _WHITE.search(style) is not None
-        return _HIDING.search(style) is not None or (is_white and not _has_ground(node))
+        return False
+
+    def _can_be_opened(self, node: Any) -> bool:
+        """Return whether a hidden element is a panel of tabs or of an accordion, or shown by a search."""
+        if node.get("hidden") == "until-found" or "tabpanel" in kind_of(node) or node.get("id") in self.page.opened:
+            return True
+        before = node.getprevious()
+        return before is not None and before.tag == "button" and self._opens(before)
+
+    def _note_hidden(self, node: Any) -> None:
+        is_read_elsewhere = node.get("aria-hidden") == "true"  # or a sign
+        self.page.left_out["hidden passage"] += not is_read_elsewhere and any(map(str.strip, node.itertext()))
+
+    def _opens(self, node: Any) -> bool:
+        """Return whether a button names what it opens, as in accordions and tabs, and is not a command."""
+        if any(key in node.attrib for key in ("aria-controls", "aria-expanded", "data-bs-target", "data-target")):
+            return True
+        if node.get("role") == "tab" or next(node.iterancestors(*_TITLES), None) is not None:
+            return True
+        panel = node.getnext()
+        is_command = node.get("type") in ("submit", "reset") or next(node.iterancestors("form"), None) is not None
+        return not is_command and panel is not None and panel.tag in ("div", "section") and bool(words(panel))
+
+    def _button(self, node: Any) -> _End:
+        return self._begin_line() if self._opens(node) else _done
 
     def _a(self, node: Any) -> _End:
         text = "".join(node.itertext()).strip()
@@ -164,9 +263,19 @@ class HTMLElements:
             return None
         if node.find(".//a") is not None or next(node.iterancestors("a"), None) is not None:  # to a note
             return self._begin_note()
-        if re.fullmatch(r"[-+\u2212]?\d+|[a-z]", text):
-            self.out.put("^")
-        return None
+        return self._script(text, raised(text if node.find(".//sup") is None else self._line(node)))
+
+    def _sub(self, node: Any) -> _End:
+        text, before = "".join(node.itertext()).strip(), node.getprevious()
+        ends = node.getparent().text if before is None else before.tail or "".join(before.itertext())
+        return self._script(text, lowered(text, ends or "", node.tail or ""))
+
+    def _script(self, text: str, written: str) -> _End:
+        """Write text above or below the line with its mark; without one, write its elements as any others."""
+        if written == text:
+            return None
+        self.out.put(written)
+        return _done
 
     def _br(self, node: Any) -> _End:
         self.out.break_line()
@@ -180,15 +289,23 @@ class HTMLElements:
     def _blockquote(self, node: Any) -> _End:
         self.out.need(2)
         self.out.begin_level("> ", "> ")
-        return lambda: self.out.end_level(2)
+        self._n_articles += 1
+        return self._end_quote
+
+    def _end_quote(self) -> None:
+        self._n_articles -= 1
+        self.out.end_level(2)
 
     def _ul(self, node: Any) -> _End:
-        return self._begin_list(node, None)
+        form = _form_of(node)
+        return self._begin_list(node, (1, form, 1) if form not in ("", "none") else None)
 
     def _ol(self, node: Any) -> _End:
-        return self._begin_list(node, (_whole(node.get("start"), 1), _FORMS.get(node.get("type", ""), "decimal")))
+        step = -1 if "reversed" in node.attrib else 1
+        first = len(node.findall("li")) if step < 0 else 1
+        return self._begin_list(node, (_whole(node.get("start"), first), _form_of(node) or "decimal", step))
 
-    def _begin_list(self, node: Any, numbers: tuple[int, str] | None) -> _End:
+    def _begin_list(self, node: Any, numbers: tuple[int, str, int] | None) -> _End:
         breaks = 1 if self._lists else 2
         self.out.need(breaks)
         if self._lists:
@@ -203,9 +320,11 @@ class HTMLElements:
     def _li(self, node: Any) -> _End:
         bullet = "- "
         if self._lists and (numbers := self._lists[-1]) is not None:
-            number = _whole(node.get("value"), numbers[0])
-            bullet = f"{in_form(number, numbers[1])}. "
-            self._lists[-1] = (number + 1, numbers[1])
+            following, form, step = numbers
+            number = _whole(node.get("value"), following)
+            sign = in_form(number, _form_of(node) or form)
+            bullet = f"{sign}. " if sign else "- "
+            self._lists[-1] = (number + step, form, step)
         self.out.begin_level(bullet, " " * len(bullet))
         return lambda: self.out.end_level(1)
 
@@ -219,11 +338,29 @@ class HTMLElements:
     def _pre(self, node: Any) -> _End:
         if self.out.in_line:
             return None
-        lines = _code(node).removeprefix("\n").removesuffix("\n").split("\n")
-        if any(line.strip() for line in lines):
+        lines = self._code(node).split("\n")
+        if any(line.strip() for line in lines) and not _has_line_numbers(node):
             fence = "```" if not any(line.lstrip().startswith("```") for line in lines) else "````"
             self.out.block([fence, *(line.rstrip(" \t") for line in lines), fence])
         return _done
+
+    def _code(self, node: Any) -> str:
+        text = re.sub("\n?\0+\n?", "\n", "".join(self._parts_of_code(node)))
+        return UNSEEN.sub("", text).removeprefix("\n").removesuffix("\n")
+
+    def _parts_of_code(self, node: Any) -> Iterator[str]:
+        """Yield the text of code as it is written, with a null where a line begins without a break."""
+        yield node.text or ""
+        for child in node:
+            tag = child.tag
+            if tag == "br":
+                yield "\n"
+            elif isinstance(tag, str) and tag != "button" and tag not in _SILENT:
+                names = child.keys()
+                if not (names and (self._is_left_out(child, names) or _has_line_numbers(child))):
+                    is_line = tag in _BLOCKS or tag in _LINES or tag == "li" or _OWN_LINE.search(_style(child))
+                    yield from ("\0" if is_line else "", *self._parts_of_code(child), "\0" if is_line else "")
+            yield child.tail or ""
 
     def _table(self, node: Any) -> _End:
         rows = rows_of(node)
@@ -233,11 +370,12 @@ class HTMLElements:
             self.out.string(", ".join(filter(None, lines)))
             self.out.need(1)
             return _done
-        if (grid := grid_of(node, rows, self._line)) is None:  # it lays out the page
+        has_code = len(rows) == 1 and next(node.iter("pre"), None) is not None  # beside the numbers of its lines
+        if has_code or (grid := grid_of(node, rows, self._line)) is None:  # it lays out the page
             return self._begin_block(node, "div")
         for caption in node.iterchildren("caption"):
             if title := self._line(caption):
-                self.out.block([title])
+                self.out.block([as_text(title)])
         self.out.block(markdown_table(grid).splitlines())
         return _done
 
@@ -256,11 +394,26 @@ class HTMLElements:
         return _done
 
     def _svg(self, node: Any) -> _End:
-        for inner in node.iter("title", "text"):
-            self.out.has_blank = True
-            self.out.string("".join(inner.itertext()))
-            self.out.has_blank = True
-        return _done
+        self.out.has_blank = True
+        return self._end_text
+
+    def _end_text(self) -> None:
+        self.out.has_blank = True
+
+    def _text(self, node: Any) -> _End:
+        return self._svg(node) if next(node.iterancestors("svg"), None) is not None else None
+
+    def _title(self, node: Any) -> _End:
+        return self._svg(node) if next(node.iterancestors("svg"), None) is not None else _done
+
+    def _tspan(self, node: Any) -> _End:
+        self.out.has_blank |= any(node.get(key) not in (None, "0") for key in ("x", "y", "dy"))
+        return None
+
+    def _switch(self, node: Any) -> _End:
+        for other in list(node)[1:]:  # a drawing shows the first that the program knows
+            node.remove(other)
+        return None
 
     def _rt(self, node: Any) -> _End:
         if reading := "".join(node.itertext()).strip():
@@ -277,8 +430,9 @@ class HTMLElements:
 
 
 #: The methods of elements that have one.
-_NAMES = ["a", "blockquote", "br", "dd", "hr", "img", "input", "li", "math", "ol", "pre", "rt", "select", "sup", "svg"]
-_OWN = {name: getattr(HTMLElements, f"_{name}") for name in [*_NAMES, "table", "textarea", "ul"]}
+_NAMES = ["a", "blockquote", "br", "button", "dd", "hr", "img", "input", "li", "math", "ol", "pre", "rt", "select"]
+_NAMES += ["sub", "sup", "svg", "switch", "table", "text", "textarea", "title", "tspan", "ul"]
+_OWN = {name: getattr(HTMLElements, f"_{name}") for name in _NAMES}
 
 
 def kind_of(node: Any) -> str:
@@ -291,7 +445,7 @@ def _has_ground(node: Any) -> bool:
     for each in (node, *node.iterancestors()):
         if each.get("bgcolor") or each.get("background"):
             return True
-        if _GROUND.search((each.get("style") or "").replace(" ", "").lower()):
+        if _GROUND.search(_style(each)):
             return True
     return False
 
@@ -303,13 +457,21 @@ def _as_formula(tex: str) -> str:
     return f"${(displayed[1] if displayed else tex).strip()}$"
 
 
-def _code(node: Any) -> str:
-    parts = [node.text or ""]
-    for child in node.iterdescendants():
-        if isinstance(child.tag, str):
-            parts += ["\n"] if child.tag == "br" else [child.text or ""]
-        parts.append(child.tail or "")
-    return UNSEEN.sub("", "".join(parts))
+def _style(node: Any) -> str:
+    return (node.get("style") or "").replace(" ", "").lower()
+
+
+def _form_of(node: Any) -> str:
+    """Return the form of numbers that a list or an item has; nothing if it does not say."""
+    declared = _LIST_STYLE.search(node.get("style") or "")
+    names = [node.get("type") or "", *(declared[1].lower().split() if declared else ())]
+    return next((_FORMS[name] for name in reversed(names) if name in _FORMS), "")
+
+
+def _has_line_numbers(node: Any) -> bool:
+    """Return whether an element has nothing but the numbers of lines of code."""
+    is_named = _LINE_NUMBERS.search(node.get("class") or "") is not None
+    return is_named and _NUMBERS.fullmatch("".join(node.itertext())) is not None
 
 
 def _whole(attribute: str | None, otherwise: int) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ..markdown import as_text
+
 #: Characters that only say where a word may break, or how a formula is meant.
 UNSEEN = re.compile("[\u00ad\u200b\u2060-\u2064\ufeff]+")
 
@@ -64,6 +66,7 @@ class MarkdownWriter:
         """Write a text after the breaks and blanks that it needs, and after the marks that begin with it."""
         if self._breaks and not self.in_line:
             self._begin_line()
+            text = text if is_block or self._marks else as_text(text)
         elif self.has_blank and self._parts:
             self._add(" ")
         self._breaks, self.has_blank = 0, False

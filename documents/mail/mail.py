@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
 from email import message_from_bytes
-from email.policy import EmailPolicy
+from email.message import Message
+from email.policy import compat32
 from typing import Any
 
 from ...errors import OctavoError
 from ..document import Document
-from ..encodings import decode, decode_as
+from ..encodings import decode, decode_as, is_utf_8, named_encoding
 from ..html.html import markdown_of_html
-from ..kinds import ENVELOPE
+from ..kinds import ENVELOPE, of_apple_mail
+from ..left_out import LeftOut
 from ..markdown import document_of
+from ..text.calendars import calendar_text
+from .mail_headers import file_name, header, header_text, write_in_unicode
 
 #: Headers that a reader sees, in this order.
 SHOWN = ("From", "To", "Cc", "Date")
@@ -19,27 +26,42 @@ SHOWN = ("From", "To", "Cc", "Date")
 #: Most messages within each other.
 _MOST_NESTED = 9
 
+#: Kinds of parts that say how a page looks or what it does, signatures, and messages that are mail.
+_UNSEEN = re.compile(r"text/(css|javascript|(x-)?(amp|watch)-html)|application/(x-)?javascript")
+_SIGNATURE = re.compile(r"application/(x-)?(pgp|pkcs7)-signature")
+_MAILS = ("rfc822", "global", "news", "partial", "rfc822-headers")
 
-class _Forgiving(EmailPolicy):
-    """Read a header as it is written if no codec decodes it."""
-
-    def header_fetch_parse(self, name: str, value: str) -> Any:
-        """Return a header."""
-        try:
-            return super().header_fetch_parse(name, value)
-        except Exception:  # of any codec that a mail may name
-            return super().header_fetch_parse(name, value.partition(";")[0].replace("=?", "= ?"))
+#: Least share of the words of a page that a plain text has that says the same.
+_LEAST_SHARED = 0.8
 
 
-_POLICY: Any = _Forgiving()
+@dataclass
+class _Read:
+    """What a part of a mail holds: texts that a reader sees, invitations, names of attachments, and mail."""
+
+    texts: list[str] = field(default_factory=list)
+    invitations: list[str] = field(default_factory=list)
+    attachments: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    is_page: bool = False
+
+    def add(self, other: _Read, with_texts: bool = True) -> None:
+        self.texts += other.texts if with_texts else []
+        self.is_page |= with_texts and other.is_page
+        for own, more in zip(self._others(), other._others(), strict=True):
+            own += [each for each in more if each not in own]
+
+    def _others(self) -> tuple[list[str], ...]:
+        return self.invitations, self.attachments, self.messages, self.notices
 
 
 def extract_mail(content: bytes, name: str) -> Document:
     """Extract a mail, a mailbox, or a page that a browser saved as MHTML."""
     texts, notices = [], list[str]()
-    for mail in filter(None, map(bytes.strip, ENVELOPE.split(content.replace(b"\r\n", b"\n").lstrip()))):
-        message: Any = message_from_bytes(mail + b"\n", policy=_POLICY)
-        text, own = _extract(message, name, 1)
+    content = of_apple_mail(content.replace(b"\r\n", b"\n").lstrip())
+    for mail in filter(None, map(bytes.strip, ENVELOPE.split(content))):
+        text, own = _message(message_from_bytes(mail + b"\n"), name, 1)
         texts.append(text)
         notices += own
     return document_of("\n".join(texts), notices=list(dict.fromkeys(notices)))
@@ -53,39 +75,101 @@ def mail_text(subject: str, headers: dict[str, str], attachments: list[str], bod
     return title + "\n\n".join(filter(None, ("\n".join(lines), body.strip()))) + "\n"
 
 
-def _extract(message: Any, name: str, depth: int) -> tuple[str, list[str]]:
+def _message(message: Any, name: str, depth: int) -> tuple[str, list[str]]:
     """Return the text of a message, and notices."""
-    attachments: list[str] = []
-    messages: list[str] = []
-    notices: list[str] = []
-    part = message.get_body(("related", "plain", "html"))
-    body = "" if part is None else _body(part, name, notices)
-    if not body.strip() and (part := message.get_body(("html",))) is not None:  # the plain part may be empty
-        body = _body(part, name, notices)
-    others = list(message.iter_attachments()) if message.is_multipart() else [message] if part is None else []
-    for other in others:
-        kind, filename = other.get_content_type(), other.get_filename()
-        if kind == "message/rfc822" and other.is_multipart() and depth < _MOST_NESTED:
-            text, own = _extract(other.get_payload(0), name, depth + 1)
-            messages.append("\n" + text)
-            notices += own
-        elif kind in ("text/plain", "text/html") and not filename and not other.is_attachment():
-            body += "\n\n" + _body(other, name, notices)  # a reader sees it below the first
-        elif filename or not other.is_multipart():
-            attachments.append(filename or kind)
-    headers = {header: str(message.get(header, "")) for header in SHOWN}
-    text = mail_text(str(message.get("Subject", "")), headers, attachments, body)
-    return text + "".join(messages), notices
+    write_in_unicode(message)
+    read = _read(message, name, depth)
+    if not read.texts and not read.invitations and message.get_content_maintype() == "text":
+        read = _Read([_text(message, name, read.notices)], notices=read.notices)  # it has a name, but is all there is
+    body = "\n\n".join(filter(str.strip, (*read.texts, *read.invitations)))
+    text = mail_text(
+        header(message, "Subject"), {each: header(message, each) for each in SHOWN}, read.attachments, body
+    )
+    return text + "".join(read.messages), read.notices
 
 
-def _body(part: Any, name: str, notices: list[str]) -> str:
+def _read(part: Any, name: str, depth: int, is_of_page: bool = False) -> _Read:
+    """Read a part of a mail, and the parts in it."""
+    kind = part.get_content_type()
+    if kind.startswith("message/") or kind == "text/rfc822-headers":
+        return _read_message(part, name, depth)
+    if part.is_multipart():
+        return _read_parts(part, name, depth)
+    read, filename, disposition = _Read(), file_name(part), part.get_content_disposition()
+    if kind in ("text/calendar", "application/ics"):
+        invitation = calendar_text(_text(part, name, read.notices), LeftOut())
+        read.invitations = [re.sub("^# ", "## ", invitation, flags=re.MULTILINE)]  # below the mail's subject
+        read.attachments = [filename] if filename else []
+    elif kind.startswith("text/") and not filename and disposition != "attachment" and not _UNSEEN.match(kind):
+        read.texts, read.is_page = [_text(part, name, read.notices)], kind == "text/html"
+    elif filename or not (is_of_page or _UNSEEN.match(kind)):
+        read.attachments = [] if _SIGNATURE.match(kind) else [filename or kind]
+    return read
+
+
+def _read_parts(part: Any, name: str, depth: int) -> _Read:
+    """Read the parts of a part: all of them, but of alternatives one, and the attachments of the others."""
+    is_of_page = part.get_content_subtype() == "related"  # its pictures and styles
+    parts = [_read(each, name, depth, is_of_page) for each in part.get_payload()]
+    chosen = _fuller(parts) if part.get_content_subtype() == "alternative" else None
+    read = _Read()
+    for each in parts:
+        read.add(each, with_texts=chosen is None or each is chosen)
+    return read
+
+
+def _fuller(parts: list[_Read]) -> _Read | None:
+    """Return the part with a plain text, or the one with a page if the plain text lacks much of it."""
+    plain = next((part for part in parts if part.texts and not part.is_page and "".join(part.texts).strip()), None)
+    page = next((part for part in reversed(parts) if part.texts and part.is_page), None)
+    if plain is None or page is None:
+        return plain or page
+    said, shown = (set(re.findall(r"\w+", " ".join(part.texts).casefold())) for part in (plain, page))
+    return page if len(said & shown) < _LEAST_SHARED * len(shown) and len(said) < len(shown) else plain
+
+
+def _read_message(part: Any, name: str, depth: int) -> _Read:
+    """Read a mail within a mail, or a report about one, whose fields have the form of headers."""
+    kind, read = part.get_content_subtype(), _Read()
+    inner = part.get_payload() if part.is_multipart() else [message_from_bytes(part.get_payload(decode=True) or b"")]
+    if str(part.get("Content-Transfer-Encoding", "")).strip().lower() in ("base64", "quoted-printable"):
+        inner = _decoded(part, inner)  # against the rules
+    if kind in _MAILS and depth < _MOST_NESTED:
+        for each in inner:
+            text, notices = _message(each, name, depth + 1)
+            read.add(_Read(messages=["\n" + text], notices=notices))
+    elif kind in _MAILS or kind == "external-body":
+        read.attachments = [file_name(part) or part.get_content_type()]
+    else:
+        fields = ("\n".join(f"{key}: {header_text(value)}" for key, value in each.raw_items()) for each in inner)
+        read.texts = ["\n\n".join(filter(None, fields))]
+    return read
+
+
+def _decoded(part: Any, inner: list[Any]) -> list[Any]:
+    """Return the messages in a part that is encoded as a whole."""
+    whole = Message()
+    whole["Content-Transfer-Encoding"] = part["Content-Transfer-Encoding"]
+    with suppress(UnicodeError, ValueError):
+        whole.set_payload("\n\n".join(each.as_string(policy=compat32.clone(max_line_length=0)) for each in inner))
+        content = (whole.get_payload(decode=True) or b"").replace(b"\r\n", b"\n")  # type: ignore[union-attr]
+        blocks = [content] if part.get_content_subtype() in _MAILS else re.split(rb"\n\n+", content.strip())
+        return [message_from_bytes(block) for block in blocks]
+    return inner
+
+
+def _text(part: Any, name: str, notices: list[str]) -> str:
     """Return the text of a part; add notices."""
     content = part.get_payload(decode=True) or b""
-    charset = str(part.get_content_charset() or "us-ascii")
+    encoding = named_encoding(str(part.get_content_charset() or "us-ascii"))
+    if part.get_content_charset() in (None, "us-ascii") or (encoding == "cp1252" and is_utf_8(content)):
+        encoding = None  # the sender did not mean it
     try:
-        is_named = charset != "us-ascii"
-        text, own = decode_as(charset, content, name) if is_named else decode(content, name, last="cp1252")
-    except (LookupError, UnicodeError, OctavoError):  # an encoding that does not exist, or bytes that are not text
+        if encoding is None:
+            text, own = decode(content, name, last="cp1252")
+        else:
+            text, own = decode_as(encoding, content, name)
+    except (UnicodeError, OctavoError):  # bytes that are not text
         text, own = decode_as("cp1252", content, name)
     notices += own
     text = text.replace("\r\n", "\n")

@@ -152,3 +152,120 @@ def test_word_numbers_its_document_at_times(tmp_path, name):
     assert "- Petrel\n- Gannet\n" in extract_docx(Archive(zipped(parts), "x")).text
     (tmp_path / "x").write_bytes(zipped(parts))
     assert extract_document(tmp_path / "x").text.startswith("# The Lighthouse\n")
+
+
+ACCORDION = "<div><h2><button data-bs-target='#a'>{}</button></h2><div id=a class=collapse{}><p>{}</p></div></div>"
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        (ACCORDION.format("When?", "", "At nine."), "## When?\n\nAt nine."),
+        (ACCORDION.format("When?", " hidden", "At nine."), "## When?\n\nAt nine."),
+        ("<details><summary><button>When?</button></summary>At nine.</details>", "When?\nAt nine."),
+        ("<dl><dt><button aria-expanded=false>When?</button><dd style='display:none'>no", "When?"),
+        (
+            "<button class=accordion>When?</button><div class=panel style='display: none'><p>At nine.</div>",
+            "When?\n\nAt nine.",
+        ),
+        (
+            "<div><button role=tab aria-controls=t>Tides</button></div><div id=t aria-hidden=true>High.</div>",
+            "Tides\n\nHigh.",
+        ),
+        ("<ul><li><a role=tab href='#t'>Tides</a></ul><div id=t hidden>High.</div>", "- Tides\n\nHigh."),
+        ("<div role=tabpanel hidden>High.</div><div hidden=until-found>Low.</div>", "High.\n\nLow."),
+        ("<form><button>Send</button><div>Later.</div></form><p>a <button>Copy</button>", "Later.\n\na"),
+    ],
+)
+def test_accordions_and_tabs_are_read_with_what_they_open(html, text):
+    assert read(html) == text
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>a<aside>Never dry.</aside><p>b", "a\n\nNever dry.\n\nb"),
+        ("<main><p>a</main><aside>Advertisement</aside>", "a"),
+        ("<header><h1>Title</h1><p>Ane Holm</header><p>b", "# Title\n\nAne Holm\n\nb"),
+        ("<header><h1>Site</h1></header><h1>Title</h1><p>b", "# Title\n\nb"),
+        ("<blockquote><p>a<footer>Ane, 1998</footer></blockquote>b", "> a\n>\n> Ane, 1998\n\nb"),
+        ("<figure>a<header>b</header></figure>", "a\n\nb"),
+        ("<p>a<footer role=doc-footnote>1. A note.</footer>", "a\n\n1. A note."),
+        ("<table><tr><td>a<td>b<footer>c</footer></table>", "| a | b c |\n| --- | --- |"),
+    ],
+)
+def test_margins_of_a_part_of_a_page_belong_to_its_text(html, text):
+    assert read(html) == text
+
+
+HIGH, LOW = "def tide():", "    # high\n    return 9"
+CODE = f"{HIGH}\n{LOW}"
+LINE = "<span style='display:block'>{}</span>"
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<pre><code><b>def <i>tide</i>():</b>\n<span>    <em># high</em></span>\n    return 9</code></pre>",
+        f"<pre><code><div>{HIGH}</div><div>    # high</div><div>    return 9</div></code></pre>",
+        f"<pre>{LINE.format(HIGH)}{LINE.format('    # high')}    return 9</pre>",
+        f"<pre>{HIGH}<br>    # high<br>    return 9<button>Copy</button></pre>",
+        f"<table><tr><td><pre class=linenos>1\n2\n3</pre><td><pre>{CODE}</pre></table>",
+        f"<pre><span class=lineno>1 </span>{HIGH}\n<span class=lineno>2 </span>{LOW}\n</pre>",
+        f"<pre><a aria-hidden=true></a>{HIGH}\n<a aria-hidden=true></a>    # high\n    <u>return <s>9</s></u></pre>",
+    ],
+)
+def test_code_in_colours_keeps_its_lines(html):
+    assert read(html) == f"```\n{CODE}\n```"
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<ol style='list-style-type: lower-alpha'><li>x<li>y</ol>", "a. x\nb. y"),
+        ("<ol style='list-style: outside upper-roman'><li>x<li>y</ol>", "I. x\nII. y"),
+        ("<ol type=a style='list-style-type:decimal-leading-zero'><li>x</ol>", "01. x"),
+        ("<ol><li style='list-style-type: lower-latin'>x<li type=I>y</ol>", "a. x\nII. y"),
+        ("<ol style='list-style: none'><li>x</ol>", "- x"),
+        ("<ul style='list-style-type: lower-roman'><li>x<li>y</ul>", "i. x\nii. y"),
+        ("<ol reversed><li>x<li>y<ol><li>z</ol><li>w</ol>", "3. x\n2. y\n   1. z\n1. w"),
+        ("<ol reversed start=10 type=A><li>x<li>y<li value=3>z<li>w</ol>", "J. x\nI. y\nC. z\nB. w"),
+    ],
+)
+def test_items_have_the_numbers_that_the_page_shows(html, text):
+    assert read(html) == text
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<svg><foreignObject><div><p>Ask</p></div></foreignObject><text>b</text></svg>", "Ask\n\nb"),
+        ("<svg><text><tspan x=1 dy=0>quay</tspan><tspan x=1 dy=16>is</tspan></text></svg>", "quay is"),
+        ("<svg><text>qu<tspan dy=0>ay</tspan> <tspan font-weight=bold>4</tspan></text></svg>", "quay 4"),
+        ("<svg><switch><foreignObject><b>a</b></foreignObject><text>a</text></switch></svg>", "**a**"),
+        ("<svg><style>.a{}</style><desc>no</desc><a><text>yes</text></a></svg>", "yes"),
+        ("<p>See <svg><title>a ship</title></svg> there.", "See a ship there."),
+        ("<p><span style='display: block'>a</span><span style='display:flex'>b</span>c", "a\nb\nc"),
+        ("<x-a><template shadowrootmode=open><h2>Open</h2><p>At nine.</template></x-a>", "## Open\n\nAt nine."),
+        (
+            "<x-a><template shadowrootmode=closed><h2><slot name=t>no</slot></h2><slot>none</slot></template>"
+            "<p>At nine.</p><i slot=t><b></b>Open</i></x-a>",
+            "## *Open*\n\nAt nine.",
+        ),
+        ("<x-a><template shadowrootmode=open><slot>none</slot></template></x-a><template>no</template>", "none"),
+        ("<p><![CDATA[if a < 4 & b]]></p>", "if a < 4 & b"),
+        (
+            '<p xmlns:m="http://www.w3.org/1998/Math/MathML"><m:math><m:mfrac><m:mn>1</m:mn><m:mn>2</m:mn></m:mfrac></m:math>',
+            r"$\frac{1}{2}$",
+        ),
+    ],
+)
+def test_what_a_browser_shows_is_read(html, text):
+    assert read(html) == text
+
+
+@pytest.mark.parametrize("text", ["# 12 ropes", "```", "~~~", "---", "==="])
+def test_a_text_on_a_page_is_no_mark(text):
+    document = extract_html(f"<h1>Stores</h1><p>The shed:<br>{text}</p><p># 9 oars</p>".encode(), "a.html")
+    assert [place.heading for place in document.places] == ["Stores"]
+    assert document.text == f"# Stores\n\nThe shed:\n\\{text}\n\n\\# 9 oars\n"

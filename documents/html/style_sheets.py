@@ -1,0 +1,176 @@
+"""Apply a page's own style sheets, so far as they decide whether and how its text is shown.
+
+A declaration becomes a part of the element's `style`, as if the page had written it there. Rules of a narrow or a wide
+window can only show text: somebody sees it then. Rules of printing, and those with selectors that depend on more than
+names, classes and attributes, are not applied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+#: The properties that are applied, each with the values for which it is.
+_VALUES = {
+    "display": r"none|block|flex|grid|list-item|table|table-row",
+    "visibility": r"hidden|collapse",
+    "opacity": r"0(\.0+)?%?",
+    "font-size": r"0(\.0+)?(px|pt|em|rem|%)?",
+    "color": r"#fff(fff)?|white|rgb\(255,255,255\)|transparent",
+    "left": r"-\d{3,}px",
+    "list-style-type": r"(lower|upper)-\w+|decimal.*|none",
+}
+_APPLIED = {name: re.compile(values) for name, values in _VALUES.items()}
+
+#: Values that hide an element.
+_HIDING = {"display": "none", "left": None, "visibility": None, "opacity": None, "font-size": None, "color": None}
+
+#: Text between rules; groups of rules that apply in any window, and those that may apply.
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|<!--|-->", re.DOTALL)
+_ALWAYS = re.compile(r"@media\s+(?:only\s+)?(?:all|screen)\s*$|@layer|@supports")
+_GROUPS = re.compile(r"@media(?!.*print)|@layer|@supports")
+
+_BRACE = re.compile("[{}]")
+
+#: What makes text visible that a program fades in.
+_FADES = re.compile(r"(?<![-\w])opacity\s*:\s*(?:0?\.\d*[1-9]|[1-9])")
+
+#: Most groups of rules within each other, and most comparisons of a rule with an element.
+_MOST_NESTED, _MOST_MATCHES = 9, 10**8
+
+#: A part of a selector between combinators, and its classes, names and attributes.
+_NAME = r"(?:[\w-]|\\.)+"
+_PART = re.compile(
+    rf"\s*([>+~]?)\s*({_NAME}|\*)?((?:[.#]{_NAME}|\[[^\]]*\])*)(?=[\s>+~]|$)",
+)
+_SIMPLE = re.compile(rf"""([.#])({_NAME})|\[\s*([\w-]+)\s*(?:([~^*|]?=)\s*["']?([^"'\]]*?)["']?\s*)?\]""")
+_AXES = {"": "//", ">": "/", "+": "/following-sibling::*[1]/self::", "~": "/following-sibling::"}
+
+
+class _Rule(NamedTuple):
+    """A value, the XPath of the elements that it is for, and its rank: whether it is important, and what follows."""
+
+    value: str
+    path: str
+    rank: tuple[int, ...]
+
+
+def apply_style_sheets(root: Any) -> bool:
+    """Write what a page's style sheets declare into its elements.
+
+    Returns
+    -------
+    bool
+        Whether the page may colour the ground of its text: by a sheet, or by one that is not in the file.
+    """
+    sheets = [(node, "".join(node.itertext())) for node in root.iter("style")]
+    has_ground = any("background" in text for _, text in sheets)
+    has_ground |= any("stylesheet" in (node.get("rel") or "").lower() for node in root.iter("link"))
+    by_scope: dict[Any, list[str]] = {}
+    for node, text in sheets:
+        if (node.get("media") or "all").strip().lower() in ("all", "screen"):
+            by_scope.setdefault(next(node.iterancestors("template"), root), []).append(text)
+    for scope, texts in by_scope.items():
+        _apply("\n".join(texts), scope)
+    return has_ground
+
+
+def _apply(sheet: str, scope: Any) -> None:
+    rules: dict[str, list[_Rule]] = {}
+    names = {f".{name}" for value in scope.xpath(".//@class") for name in value.split()}
+    names |= {f"#{value}" for value in scope.xpath(".//@id")}
+    for number, (selectors, declarations, is_certain) in enumerate(_rules(_COMMENT.sub("", sheet))):
+        found = [each for each in _declarations(declarations) if is_certain or not _hides(*each[:2])]
+        for selector in selectors.split(",") if found else ():
+            if (path := _path(selector)) is not None and path[2] <= names:
+                for name, value, is_important in found:
+                    rank = (is_important, *path[1], number)
+                    rules.setdefault(name, []).append(_Rule(value, path[0], rank))
+    most = _MOST_MATCHES // (1 + sum(1 for _ in scope.iter()))
+    for name, own in rules.items():
+        if (name == "opacity" and _FADES.search(sheet)) or not any(
+            _APPLIED[name].fullmatch(rule.value) for rule in own
+        ):
+            continue
+        values: dict[Any, _Rule] = {}
+        for rule in sorted(own[:most], key=lambda rule: rule.rank):
+            values.update(dict.fromkeys(scope.xpath(rule.path), rule))
+        for node, rule in values.items():
+            if _APPLIED[name].fullmatch(rule.value):
+                written = node.get("style") or ""
+                if rule.rank[0] or not re.search(rf"(?:^|[;\s]){name}\s*:", written):
+                    node.set("style", f"{name}:{rule.value};{written}")
+
+
+def _hides(name: str, value: str) -> bool:
+    return name in _HIDING and _HIDING[name] in (None, value) and _APPLIED[name].fullmatch(value) is not None
+
+
+def _rules(sheet: str, is_certain: bool = True, depth_left: int = _MOST_NESTED) -> Iterator[tuple[str, str, bool]]:
+    """Yield the selectors and the declarations of each rule, and whether it applies in any window."""
+    position = 0
+    while (opened := sheet.find("{", position)) >= 0:
+        head = sheet[position:opened].rpartition(";")[2].strip()
+        depth, end = 1, opened + 1
+        for brace in _BRACE.finditer(sheet, opened + 1):
+            depth += 1 if brace[0] == "{" else -1
+            end = brace.end()
+            if not depth:
+                break
+        inner = sheet[opened + 1 : end - 1 if not depth else end]
+        if not head.startswith("@"):
+            yield head, inner, is_certain
+        elif depth_left and _GROUPS.match(head):
+            yield from _rules(inner, is_certain and _ALWAYS.match(head) is not None, depth_left - 1)
+        position = max(end, opened + 1)
+
+
+def _declarations(text: str) -> list[tuple[str, str, bool]]:
+    """Return the declarations that matter: property, value, and whether it is important."""
+    found = []
+    for declaration in text.split(";"):
+        name, _, value = declaration.lower().partition(":")
+        name, is_important = name.strip(), "!important" in value
+        value = value.replace("!important", "").strip()
+        if name == "list-style":
+            name, value = "list-style-type", next(filter(_APPLIED["list-style-type"].fullmatch, value.split()), "")
+        if name in _APPLIED and value:
+            found.append((name, value.replace(" ", ""), is_important))
+    return found
+
+
+def _path(selector: str) -> tuple[str, tuple[int, int, int], frozenset[str]] | None:
+    """Return a selector as XPath, its specificity, and the classes and ids in it; None for one that is not applied."""
+    position, path = 0, "."
+    ids = classes = names = 0
+    needs = set[str]()
+    selector = selector.strip()
+    while position < len(selector):
+        part = _PART.match(selector, position)
+        if part is None or not (part[2] or part[3]):
+            return None
+        position = part.end()
+        tag = (part[2] or "*").lower()
+        names += tag != "*"
+        path += f"{_AXES[part[1]]}{tag}"
+        for sign, name, key, operator, value in _SIMPLE.findall(part[3]):
+            name = re.sub(r"\\(.)", r"\1", name)
+            if '"' in name + value:
+                return None
+            if sign:
+                needs.add(sign + name)
+            ids, classes = ids + (sign == "#"), classes + (sign != "#")
+            path += f"[{_condition(sign, name, key, operator, value)}]"
+    return (path, (ids, classes, names), frozenset(needs)) if path != "." else None
+
+
+def _condition(sign: str, name: str, key: str, operator: str, value: str) -> str:
+    if sign == "#":
+        return f'@id="{name}"'
+    if sign == "." or operator == "~=":
+        attribute, word = ("class", name) if sign else (key, value)
+        return f'contains(concat(" ", normalize-space(@{attribute}), " "), " {word} ")'
+    if operator in ("^=", "|="):
+        return f'starts-with(@{key}, "{value}")'
+    return f'contains(@{key}, "{value}")' if operator == "*=" else f'@{key}="{value}"' if operator else f"@{key}"
