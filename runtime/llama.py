@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import llama_cpp
@@ -36,6 +37,7 @@ from .methods import DENSE
 from .methods.assignment import assign, excess
 from .methods.attention import Attention
 from .models import model_file
+from .models.gguf_header import weight_types
 from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx, wants_extra_buffers
 from .process.interruption import shielded
 from .sequences.sequence import TokenSequence, steps_within
@@ -146,7 +148,8 @@ class Llama(DropIn):
             self._load(path, arguments)
             return
         if not compiling.compiled_before():
-            chosen_device.compile_ahead(())  # while the model is loaded
+            types = weight_types(Path(path)) if MULTIPLIES_WEIGHTS else ()
+            chosen_device.compile_ahead((), types)  # while the model is loaded
         try:
             self._load(path, chosen_device.model_arguments(arguments))
             self._use_own_context(kv_type, n_ctx, chosen_device)
@@ -198,7 +201,7 @@ class Llama(DropIn):
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
         multiplies = MULTIPLIES_WEIGHTS and not self.sequence.attention.is_llama_cpp
-        self._extra_buffers = wants_extra_buffers(path) and not multiplies
+        self._extra_buffers = wants_extra_buffers(path, multiplies)
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         wants_named = str(arguments.get("chat_format")).startswith("chat_template.")

@@ -310,6 +310,10 @@ class Kernels(NamedTuple):
     factor: int = 0
     fewest: int = 1
 
+    @property
+    def stages(self) -> tuple[LateStage, LateStage]:
+        return self.round, self.multiply
+
 
 #: The kernels for each of ggml's types.
 KERNELS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import llama_cpp
@@ -23,6 +23,7 @@ from ...cpu_kernels.prefill.strips import load_keys, load_queries, load_values
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
 from ...cpu_kernels.prefill.word_strips import WORD_STAGES
 from ...cpu_kernels.products.product_table import ProductTable
+from ...cpu_kernels.products.weights import KERNELS
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory
@@ -57,11 +58,12 @@ class CpuDevice:
         """Return all assignments: all are supported."""
         return list(assignments)
 
-    def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
-        """Compile the methods' hooks, and other kernels that are needed after the first tokens, in this order."""
+    def compile_ahead(self, assignments: Sequence[Assignment], weight_types: Collection[int] = ()) -> None:
+        """Compile products, the methods' hooks, and other kernels that are needed after the first tokens."""
         hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
         first, last = [attend_tile, load_values, hook.compiled_token], [kmeans.improve, *WORD_STAGES, choose_in_layer]
-        background_compile.compile_ahead([*first, *hooks, *last])
+        products = [each for kind in sorted(weight_types) if kind in KERNELS for each in KERNELS[kind].stages]
+        background_compile.compile_ahead([*products, *first, *hooks, *last])
 
     def new_memory(self) -> CpuMemory:
         return CpuMemory()

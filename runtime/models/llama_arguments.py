@@ -13,7 +13,7 @@ from ...cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from ...errors import OctavoError
 from ...settings import check_rope
 from ..graph import ggml
-from .gguf_header import has_latent_attention
+from .gguf_header import architecture_number
 
 #: Storage formats of keys and values, with llama.cpp's numbers.
 GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0, Q4_0: ggml.TYPE_Q4_0}
@@ -48,12 +48,15 @@ def kv_type_named(type_k: int | None, type_v: int | None) -> str:
     )
 
 
-def wants_extra_buffers(path: str) -> bool:
+def wants_extra_buffers(path: str, multiplies: bool) -> bool:
     """Return whether llama.cpp may lay out a model's weights for this CPU.
 
-    Its buffers for AMX take the weights of latent attention, which it then cannot multiply: it would abort.
+    Its buffers for AMX take the weights of latent attention, which it then cannot multiply: it would abort. Where
+    octavo multiplies, they would only hold the weights twice; but experts are llama.cpp's.
     """
-    return not (HAS_AMX and has_latent_attention(Path(path)))
+    if multiplies:
+        return architecture_number(Path(path), "expert_count") > 0
+    return not (HAS_AMX and architecture_number(Path(path), "attention.key_length_mla"))
 
 
 def trained_n_ctx(metadata: Mapping[str, str]) -> int:
