@@ -37,7 +37,7 @@ from .panels import BlockType, multiplier
 
 _HALF_CODES, _BLOCK_WORDS = ir.VectorType(INT8, BLOCK // 2), ir.VectorType(INT16, BLOCK)
 
-#: The values of nibbles of IQ4_NL and IQ4_XS.
+#: The values of nibbles of IQ4_XS.
 _UNEVEN = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 #: The values of nibbles of MXFP4, twice, and what is added to them so that none is negative.
@@ -91,11 +91,6 @@ def _scale_and_minimum(builder: Any, rows: list[Any]) -> list[Any]:
 
 def _bytes(builder: Any, block: Any, _part: Any) -> Any:
     return builder.sext(load(builder, CODES, block, 2), _BLOCK_WORDS)
-
-
-def _uneven(builder: Any, block: Any, _part: Any) -> Any:
-    """Return the codes of a block of IQ4_NL."""
-    return builder.sext(look_up(builder, _UNEVEN, _nibbles(builder, _after(builder, block, 2))), _BLOCK_WORDS)
 
 
 def _scaled_uneven(builder: Any, block: Any, part: Any) -> Any:
@@ -204,7 +199,6 @@ Q4_1 = BlockType(20, _nibbles_after(4), _scale_and_minimum, largest=15, has_mini
 Q5_0 = BlockType(22, _five_bits_after(2), _scale, largest=31)
 Q5_1 = BlockType(24, _five_bits_after(4), _scale_and_minimum, largest=31, has_minimum=True)
 Q8_0 = BlockType(34, _bytes, _scale)
-IQ4_NL = BlockType(18, _uneven, _scale)
 MXFP4 = BlockType(17, _small_floats, _half_powers, largest=2 * _ADDED)
 Q4_K = BlockType(144, _parts_of_nibbles(16), _scale_and_subtracted, 15, 256, _scales_and_minima, has_minimum=True)
 Q5_K = BlockType(176, _five_bits_of_superblock, _scale_and_subtracted, 31, 256, _scales_and_minima, has_minimum=True)
@@ -216,7 +210,6 @@ _multiply_q4_1 = multiplier(Q4_1)
 _multiply_q5_0 = multiplier(Q5_0)
 _multiply_q5_1 = multiplier(Q5_1)
 _multiply_q8_0 = multiplier(Q8_0)
-_multiply_iq4_nl = multiplier(IQ4_NL)
 _multiply_mxfp4 = multiplier(MXFP4)
 _multiply_q4_k = multiplier(Q4_K)
 _multiply_q5_k = multiplier(Q5_K)
@@ -252,12 +245,6 @@ def multiply_q5_1(job, first, stop, _unused):
 def multiply_q8_0(job, first, stop, _unused):
     """Multiply panels of Q8_0."""
     _multiply_q8_0(job, first, stop)
-
-
-@late_stage(*[types.int64] * 4)
-def multiply_iq4_nl(job, first, stop, _unused):
-    """Multiply panels of IQ4_NL."""
-    _multiply_iq4_nl(job, first, stop)
 
 
 @late_stage(*[types.int64] * 4)
@@ -300,8 +287,8 @@ class Kernels(NamedTuple):
     factor : int
         Of the sums of rounded inputs: minus what is added to codes.
     fewest : int
-        Tokens of a batch from which on octavo multiplies. For some types llama.cpp's steps of one token run at the
-        memory's speed.
+        Tokens of a batch from which on octavo multiplies, as it is faster: llama.cpp's steps of one token run at the
+        memory's speed for some types.
     """
 
     of: BlockType
@@ -325,7 +312,6 @@ KERNELS = {
     12: Kernels(Q4_K, round_superblocks, multiply_q4_k, fewest=2),
     13: Kernels(Q5_K, round_superblocks, multiply_q5_k, fewest=2),
     14: Kernels(Q6_K, round_superblocks, multiply_q6_k, fewest=2),
-    20: Kernels(IQ4_NL, round_words, multiply_iq4_nl),
-    23: Kernels(IQ4_XS, round_superblock_words, multiply_iq4_xs, fewest=2),
+    23: Kernels(IQ4_XS, round_superblock_words, multiply_iq4_xs, fewest=4),
     39: Kernels(MXFP4, round_with_offset, multiply_mxfp4, -_ADDED),
 }
