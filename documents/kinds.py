@@ -16,7 +16,8 @@ ZIP, OLE = (b"PK\x03\x04", b"PK\x05\x06"), b"\xd0\xcf\x11\xe0"
 
 ArchiveKind = Literal["docx", "epub", "pptx", "xlsx", "opendocument", "zipped book"]
 OleKind = Literal["msg", "doc", "ppt", "xls"]
-TextKind = Literal["rtf", "fiction book", "mail", "calendar", "notebook", "subtitles", "html", "plain text"]
+XMLKind = Literal["fiction book", "flat opendocument", "word xml", "sheets xml", "evernote"]
+TextKind = XMLKind | Literal["rtf", "mail", "calendar", "notebook", "subtitles", "html", "plain text"]
 
 #: Files in zip archives that identify documents. The first of them in an archive decides.
 _IN_ARCHIVES: dict[str, ArchiveKind] = {
@@ -60,7 +61,14 @@ OTHERS = {
     b"GGUF\x03\0": "a model: give it with `model`",
 }
 
-_FICTION_BOOK = re.compile(rb"<(?:\w+:)?FictionBook\b")
+#: The elements that files of XML begin with, which identify documents.
+_IN_XML: dict[XMLKind, re.Pattern[bytes]] = {
+    "fiction book": re.compile(rb"<(?:\w+:)?FictionBook\b"),
+    "flat opendocument": re.compile(rb"<office:document\b"),
+    "word xml": re.compile(rb"<(?:w:wordDocument|pkg:package)\b"),
+    "sheets xml": re.compile(rb"<(?:\w+:)?Workbook\b[^>]*urn:schemas-microsoft-com:office:spreadsheet"),
+    "evernote": re.compile(rb"<en-export\b"),
+}
 
 #: The headers of a mail, those of which every mail has one, and the endings of its file's name.
 _HEADERS = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)+", re.ASCII)
@@ -120,8 +128,10 @@ def text_kind(content: bytes, name: str) -> TextKind:
     """Return the kind of a file that is neither a PDF nor a picture nor an archive."""
     if content.startswith(b"{\\rtf1"):
         return "rtf"
-    if _FICTION_BOOK.search(content[:2048]) and content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<"):
-        return "fiction book"
+    if content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<"):
+        for kind, element in _IN_XML.items():
+            if element.search(content[:4096]):
+                return kind
     if _is_mail(content, name):
         return "mail"
     if _CALENDAR.match(content):

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from .files import make_private
-
 #: Errors of file systems without locks. octavo then works without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
@@ -55,6 +53,8 @@ def locked_new(folder: Path, waiting: Callable[[], None] | None = None) -> Itera
     """
     with ExitStack() as lock:
         while True:
+            from .files import make_private  # here: it imports NumPy, and help needs none
+
             make_private(folder)
             try:
                 lock.enter_context(locked(folder, waiting=waiting))

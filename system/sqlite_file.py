@@ -15,6 +15,9 @@ from urllib.parse import quote
 from ..errors import NoRoom, OctavoError
 from .files import make_private
 
+#: Seconds for which a change waits for another process's.
+_PATIENCE = 60
+
 #: File systems of disks that one machine has alone, as /proc/mounts and macOS name them. SQLite's log (WAL) shares
 #: memory, so it works on no other: a network drive, or one that is not known, has a journal, for which readers wait.
 _LOCAL = {
@@ -40,7 +43,7 @@ class SqliteFile:
         self._one_at_once = threading.Lock()
         with self._reporting():
             self._db = sqlite3.connect(
-                _address(path), timeout=60, isolation_level=None, check_same_thread=False, uri=True
+                _address(path), timeout=_PATIENCE, isolation_level=None, check_same_thread=False, uri=True
             )
             with suppress(sqlite3.OperationalError):  # the disk is read-only, or an older octavo uses the file
                 self._db.execute(f"PRAGMA journal_mode = {'WAL' if _is_local(path.parent) else 'DELETE'}")
@@ -58,9 +61,15 @@ class SqliteFile:
                 yield
 
     def _erase_forgotten(self) -> None:
-        """Leave nothing on the disk of deleted rows: free pages and the log would still hold them."""
+        """Leave nothing on the disk of deleted rows: free pages and the log would still hold them.
+
+        While another process reads, the log stays, for as long as it does: it is emptied when the last one closes the
+        file.
+        """
         self._db.execute("VACUUM")
+        self._db.execute("PRAGMA busy_timeout = 1000")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._db.execute(f"PRAGMA busy_timeout = {_PATIENCE * 1000}")
 
 
 def _address(path: Path) -> str:

@@ -14,7 +14,8 @@ from ..scripts import lowered, raised
 from ..xml_text import words
 from .formulas import formula
 from .html_tables import grid_of, rows_of
-from .markdown_writer import UNSEEN, MarkdownWriter, in_form
+from .list_numbers import in_form
+from .markdown_writer import UNSEEN, MarkdownWriter
 
 #: Elements without text.
 _SILENT = {"datalist", "head", "iframe", "metadata", "nav", "noscript", "object", "rp", "script", "style", "template"}
@@ -325,6 +326,8 @@ class HTMLElements:
             sign = in_form(number, _form_of(node) or form)
             bullet = f"{sign}. " if sign else "- "
             self._lists[-1] = (number + step, form, step)
+        if (label := node.get("octavo-label")) is not None:  # of a program that numbers lists itself
+            bullet = f"{label} " if label else "  "
         self.out.begin_level(bullet, " " * len(bullet))
         return lambda: self.out.end_level(1)
 

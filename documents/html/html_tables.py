@@ -48,7 +48,18 @@ def grid_of(table: Any, rows: list[Row], line: Callable[[Any], str]) -> list[lis
 def _is_data(rows: list[Row], inner: list[Any]) -> bool:
     """Return whether a table with tables in it has data, and is not the layout of a page."""
     small = all(len(" ".join("".join(table.itertext()).split())) <= _MOST_NESTED_TEXT for table in inner)
-    return small and len(rows) > 1 and len({len(cells) for _, cells in rows}) == 1
+    return small and len(rows) > 1 and len(_widths(rows)) == 1
+
+
+def _widths(rows: list[Row]) -> set[int]:
+    """Return how many columns the rows have, with the cells that span more than one column or row."""
+    widths: set[int] = set()
+    below: list[tuple[int, int]] = []  # for each cell of the rows above that spans rows: columns, and rows left
+    for _, cells in rows:
+        own = [(_span(cell, "colspan"), _span(cell, "rowspan") or len(rows)) for cell in cells]
+        widths.add(sum(n_columns for n_columns, _ in own + below))
+        below = [(n_columns, left - 1) for n_columns, left in own + below if left > 1]
+    return widths
 
 
 def _span(cell: Any, name: str) -> int:

@@ -148,25 +148,3 @@ class MarkdownWriter:
         for level in self._levels:
             self._add(level.rest if level.is_used else level.first)
             level.is_used = True
-
-
-#: Largest number of an item that letters write, as in Word: 30 of them.
-_MOST_LETTERED = 780
-
-
-def in_form(number: int, form: str) -> str:
-    """Write the number of an item of a list in a form of Word's, such as lowerRoman."""
-    if form in ("lowerLetter", "upperLetter") and 0 < number <= _MOST_LETTERED:
-        letters = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
-        return letters if form == "lowerLetter" else letters.upper()
-    if form in ("lowerRoman", "upperRoman") and 0 < number < 4000:
-        letters = ""
-        for value, sign in zip(
-            (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
-            ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i"),
-            strict=True,
-        ):
-            letters += sign * (number // value)
-            number %= value
-        return letters if form == "lowerRoman" else letters.upper()
-    return "" if form == "none" else f"{number:02}" if form == "decimalZero" else str(number)

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement
 
-from ..html.markdown_writer import in_form
+from ..html.list_numbers import in_form
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 

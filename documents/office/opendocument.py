@@ -1,9 +1,11 @@
-"""Extract OpenDocument (ODT, ODS, ODP): headings, lists, tables, notes, and the numbers of charts."""
+"""Extract OpenDocument (ODT, ODS, ODP, and flat files of XML): headings, lists, tables, notes, formulas, charts."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from html import escape
 from xml.etree.ElementTree import Element
 
@@ -12,14 +14,39 @@ from ..archive import Archive
 from ..document import Document
 from ..html.formulas import formula
 from ..html.html import parse, to_markdown, too_deep
+from ..left_out import LeftOut
 from ..markdown import document_of
 from ..xml_text import attribute, element_name, inner_html, words
+from .letterheads import PAGE, SEPARATOR, with_letterheads, without_page_numbers
+from .opendocument_styles import Styles, whole
+from .reading_order import in_reading_order
 
 #: What becomes of elements; the text of those that are absent stays.
-_TAGS = {"p": "p", "list-item": "li", "list-header": "li", "table": "table", "table-header-rows": "thead"}
-_TAGS |= {"text-box": "div", "frame": "div", "section": "div", "body": "div"}
-_SILENT = {"tracked-changes", "annotation", "image", "desc", "forms", "settings", "creator", "date-string", ""}
+_TAGS = {"list-item": "li", "list-header": "li", "table-header-rows": "thead", "text-box": "div", "section": "div"}
+_TAGS |= {"body": "div"}
+_SILENT = {
+    "tracked-changes",
+    "annotation",
+    "image",
+    "desc",
+    "forms",
+    "settings",
+    "creator",
+    "date-string",
+    "binary-data",
+    "page-thumbnail",
+    "",
+}
 _SILENT |= {"covered-table-cell"}  # of a cell that spans it
+
+#: Names of styles of code.
+_OF_CODE = ("Preformatted_20_Text", "Preformatted Text", "Source_20_Code", "Source_20_Text")
+
+#: Between two lines of code, which are paragraphs.
+_NEXT_LINE = re.compile(r"</pre>\s*<pre>")
+
+#: Frames of a slide's notes, and of the slide, that say what every slide says.
+_OF_ALL_SLIDES = ("page-number", "date-time", "header", "footer")
 
 #: Columns beyond which an empty cell only fills the rest of a sheet; most copies of a cell or row with text; and most
 #: characters that all copies add to a file.
@@ -29,7 +56,13 @@ _FILLED, _MOST_COPIES, _MOST_ADDED = 100, 20_000, 16_000_000
 _MOST_BLANKS = 100
 
 #: A list of one item, as cells of slides have it.
-_ONE_ITEM = re.compile(r"^\s*<ul>\s*<li>((?:(?!</?li>).)*)</li>\s*</ul>\s*$", re.DOTALL)
+_ONE_ITEM = re.compile(r"^\s*<ul>\s*<li[^<>]*>((?:(?!</?li).)*)</li>\s*</ul>\s*$", re.DOTALL)
+
+#: A length, in a unit, and how many of each make an inch.
+_LENGTH, _UNITS = re.compile(r"(-?[\d.]+)(cm|mm|in|pt|px)"), {"cm": 2.54, "mm": 25.4, "pt": 72.0, "px": 96.0}
+
+#: A time of day, or a duration.
+_TIME = re.compile(r"(-?)P(?:(\d+)D)?T(\d+)H(\d+)M([\d.,]+)S")
 
 
 def extract_opendocument(archive: Archive) -> Document:
@@ -40,78 +73,245 @@ def extract_opendocument(archive: Archive) -> Document:
     OctavoError
         The file is damaged, or its elements are nested too deeply.
     """
+    content = archive.xml("content.xml")
+    styles = [archive.xml("styles.xml")] if "styles.xml" in archive else []
+    return _extract(archive.name, content, styles, lambda path: archive.xml(path) if path in archive else None)
+
+
+def extract_flat_opendocument(content: bytes, name: str) -> Document:
+    """Extract a file of OpenDocument that is one file of XML (FODT, FODS, FODP)."""
     try:
-        written = _OpenDocument(archive).html()
+        root = ElementTree.fromstring(content)
+    except (ElementTree.ParseError, ValueError, LookupError) as problem:
+        raise OctavoError(f"{name} is damaged: download or save it again.") from problem
+    return _extract(name, root, [], lambda path: None)
+
+
+def _extract(name: str, content: Element, styles: list[Element], part: Callable[[str], Element | None]) -> Document:
+    left_out = LeftOut()
+    try:
+        written = _OpenDocument([*styles, content], part, left_out).html(content)
     except RecursionError as problem:
-        raise too_deep(archive.name) from problem
-    return document_of(*to_markdown(parse(written, archive.name), is_site=False))
+        raise too_deep(name) from problem
+    written = _NEXT_LINE.sub("\n", written)
+    text, _ = to_markdown(parse(written, name), is_site=False)
+    return document_of(with_letterheads(text) if SEPARATOR in text else text, notices=left_out.notices(name))
 
 
 class _OpenDocument:
     """A file: what its styles say, and how far its lists are numbered."""
 
-    def __init__(self, archive: Archive) -> None:
-        self.archive = archive
-        self.content = archive.xml("content.xml")
-        trees = [self.content, *([archive.xml("styles.xml")] if "styles.xml" in archive else [])]
-        nodes = [node for tree in trees for node in tree.iter() if element_name(node) in ("style", "list-style")]
-        self.parents = {attribute(node, "name"): attribute(node, "parent-style-name") for node in nodes}
-        self.numbers = {  # the form of numbers of each level of a list
-            (attribute(node, "name"), _whole(level, "level")): attribute(level, "num-format")
-            for node in nodes
-            for level in node
-            if element_name(level) == "list-level-style-number"
-        }
+    def __init__(self, trees: list[Element], part: Callable[[str], Element | None], left_out: LeftOut) -> None:
+        self.trees, self.part, self.left_out = trees, part, left_out
+        self.styles = Styles(trees)
         self.n_slides = 0
         self.opened: set[str] = set()
         self.room = _MOST_ADDED
+        self.counts: dict[str, dict[int, int]] = {"": {}}  # of lists, by their names and styles
+        self.is_head = self.is_slide = False
+        self.charts: list[str] | None = None  # of the open table
+        self.columns: list[bool] = []  # of the open table: which are hidden
 
-    def html(self) -> str:
-        return self._html(_body(self.content), "", 0)
+    def html(self, content: Element) -> str:
+        body = _body(content)
+        if not any(element_name(node) == "text" for node in body):
+            return self._html(body)
+        head, foot = self._head("header"), self._head("footer")
+        return f"{head}<p>{SEPARATOR}</p>{self._html(body)}<p>{SEPARATOR}</p>{foot}"
 
-    def _html(self, node: Element, style: str, depth: int, is_sheet: bool = False) -> str:
+    def _head(self, kind: str) -> str:
+        """Return the heads or feet of pages."""
+        self.is_head = True
+        used = {"Standard"} | {
+            attribute(node, "master-page-name") for tree in self.trees for node in tree.iter() if node.attrib
+        }
+        heads = (
+            node
+            for tree in self.trees
+            for page in tree.iter()
+            if element_name(page) == "master-page" and attribute(page, "name") in used
+            for node in page
+            if element_name(node).startswith(kind) and attribute(node, "display") != "false"
+        )
+        written = "".join(self._inner(node) for node in heads)
+        self.is_head = False
+        return written
+
+    def _inner(self, node: Element, style: str = "", depth: int = 0, is_sheet: bool = False) -> str:
+        return inner_html(node, lambda child: self._html(child, style, depth, is_sheet))
+
+    def _html(self, node: Element, style: str = "", depth: int = 0, is_sheet: bool = False) -> str:
         """Return an element as HTML: in lists of a style and a depth. A table right in a spreadsheet is a sheet."""
         name = element_name(node)
+        if self._is_hidden(node, name):
+            self.left_out["hidden passage"] += 1
+            return ""
         if name in _SILENT:
+            self.left_out["remark"] += name == "annotation"
+            self.left_out["deleted passage"] += sum(element_name(each) == "deletion" for each in node.iter())
             return ""
         if name in ("s", "tab", "line-break"):
-            return "<br>" if name == "line-break" else " " * min(_whole(node, "c"), _MOST_BLANKS)
-        if name == "object":
-            return self._object(attribute(node, "href"))
+            blank = "\t" if name == "tab" and self.is_head else " " * min(whole(node, "c"), _MOST_BLANKS)
+            return "<br>" if name == "line-break" else blank
+        if name in ("page-number", "page-count", "chapter") and (self.is_head or self.is_slide):
+            return PAGE if self.is_head else ""
+        if name in ("p", "h", "span"):
+            return self._paragraph(node, name, style, depth)
+        if name == "list":
+            return self._list(node, style, depth + 1)
+        if name == "frame":
+            return self._frame(node, style, depth)
         if name == "page":
             return self._slide(node)
-        if name == "list":
-            style, depth = attribute(node, "style-name") or style, depth + 1
-        inner = inner_html(node, lambda child: self._html(child, style, depth, name == "spreadsheet"))
-        if name == "list":
-            return self._list(inner, style, depth)
-        if name == "list-item" and (start := attribute(node, "start-value")):
-            return f'<li value="{escape(start)}">{inner}</li>'
-        if name == "p" and "Title" in (own := attribute(node, "style-name"), self.parents.get(own)):
-            return f"<h1>{inner}</h1>"
-        if name == "h":
-            level = min(_whole(node, "outline-level"), 6)
-            return f"<h{level}>{inner}</h{level}>"
-        if name == "table" and is_sheet and "<td" in inner:
-            return f"<h2>{escape(attribute(node, 'name'))}</h2><table>{inner}</table>"
-        tag = _TAGS.get(name)
-        return f"<{tag}>{inner}</{tag}>" if tag else self._note_or_cell(node, name, inner)
-
-    def _note_or_cell(self, node: Element, name: str, inner: str) -> str:
-        """Return a note, or a cell or row of a table, as HTML."""
+        if name == "table":
+            return self._table(node, is_sheet)
+        if name == "table-row":
+            return self._row(node)
+        inner = self._inner(node, style, depth, name == "spreadsheet")
         if name == "note-citation":
             return f"[{inner}]"
         if name == "note-body":
             return f" ({re.sub('<[^<>]*>', ' ', inner).strip()})"
-        if name == "table-cell":
-            inner, n_columns = _ONE_ITEM.sub(r"\1", inner), _whole(node, "number-columns-repeated")
-            spans = _whole(node, "number-columns-spanned"), _whole(node, "number-rows-spanned")
-            cell = f'<td colspan="{spans[0]}" rowspan="{spans[1]}">{inner}</td>'
-            return self._copies(cell, n_columns) if inner or n_columns <= _FILLED else ""
-        if name == "table-row":
-            has_text = re.search(r">[^<>]*[^<>\s]", inner) is not None
-            return self._copies(f"<tr>{inner}</tr>", _whole(node, "number-rows-repeated")) if has_text else ""
-        return inner
+        tag = _TAGS.get(name)
+        return f"<{tag}>{inner}</{tag}>" if tag else inner
+
+    def _is_hidden(self, node: Element, name: str) -> bool:
+        """Return whether a page does not show a text: hidden as such, or by its style, or by a field in it."""
+        if name in ("section", "hidden-text", "hidden-paragraph"):
+            return attribute(node, "display") == "none" or attribute(node, "is-hidden") == "true"
+        if name not in ("p", "h", "span") or not "".join(node.itertext()).strip():
+            return False
+        if any(element_name(each) == "hidden-paragraph" and attribute(each, "is-hidden") == "true" for each in node):
+            return True
+        family, own = "text" if name == "span" else "paragraph", attribute(node, "style-name")
+        properties = (each for style in self.styles.chain(family, own) for each in style)
+        return any(element_name(e) == "text-properties" and attribute(e, "display") == "none" for e in properties)
+
+    def _paragraph(self, node: Element, name: str, style: str, depth: int) -> str:
+        inner, own = self._inner(node, style, depth), attribute(node, "style-name")
+        if name == "span":
+            script = self.styles.script(own)
+            return f"<{script}>{inner}</{script}>" if script else inner
+        inner = inner.replace("</sup><sup>", "").replace("</sub><sub>", "")
+        if self.is_head:
+            return f"<p>{without_page_numbers(inner)}</p>"
+        if name == "h":
+            level = whole(node, "outline-level")
+            if attribute(node, "is-list-header") != "true" and not style and inner.strip():
+                inner = f"{self.styles.number('', level, self.counts['']) or ''} {inner}"
+            return f"<h{min(level, 6)}>{inner}</h{min(level, 6)}>"
+        if self.styles.is_named(own, "Title"):
+            return f"<h1>{inner}</h1>"
+        return f"<pre>{inner}</pre>" if self.styles.is_named(own, *_OF_CODE) else f"<p>{inner}</p>"
+
+    def _list(self, node: Element, style: str, depth: int) -> str:
+        """Return a list with the numbers of its items. A heading may be an item, for its number."""
+        paragraph = next((each for each in node.iter() if element_name(each) in ("p", "h")), None)
+        named = attribute(node, "style-name") or style
+        style = named or (self.styles.list_of(attribute(paragraph, "style-name")) if paragraph is not None else "")
+        if depth == 1:
+            self._begin_list(node, style)
+        written, counts = "", self.counts.setdefault(style, {})
+        for item in node:
+            first = next(iter(item), None)
+            kind = "" if first is None else element_name(first)
+            label: str | None = ""
+            if element_name(item) == "list-item" and kind != "list":
+                start = attribute(item, "start-value")
+                label = self.styles.number(style, depth, counts, int(start) if start.isdigit() else None)
+            inner = self._inner(item, style, depth)
+            if first is not None and any(element_name(each) == "h" for each in item.iter()):
+                mark = f"{label} " if label and kind == "h" else ""
+                written += inner.replace(">", f">{escape(mark)}", 1)
+            elif inner.strip():
+                mark = "-" if label is None else escape(label)
+                written += f'<li octavo-label="{mark}">{inner}</li>'
+        return f"<ul>{written}</ul>" if "<li" in written else written
+
+    def _begin_list(self, node: Element, style: str) -> None:
+        """Continue the numbers of an earlier list, if this one does so, or begin anew."""
+        before = attribute(node, "continue-list")
+        if before and before in self.counts:
+            self.counts[style] = self.counts[before]
+        elif attribute(node, "continue-numbering") != "true" or style not in self.counts:
+            self.counts[style] = {}
+        if name := attribute(node, "id"):
+            self.counts[name] = self.counts[style]
+
+    def _frame(self, node: Element, style: str, depth: int) -> str:
+        """Return the first that can be read of a frame, as the others are its pictures; a formula stays in its line."""
+        for child in node:
+            name = element_name(child)
+            if name == "object":
+                return self._object(child)
+            if name not in ("image", "title", "desc", "plugin", "object-ole", ""):
+                return f"<div>{self._html(child, style, depth)}</div>"
+        if any(element_name(child) == "image" for child in node):
+            self.left_out["picture"] += 1
+        about = next((words(each) for each in node if element_name(each) in ("desc", "title") and words(each)), "")
+        return f'<img alt="{escape(about)}">' if about else ""
+
+    def _object(self, node: Element) -> str:
+        """Return a chart as a table of its numbers, after the table around it, and a formula in a line."""
+        path = posixpath.normpath(posixpath.join(attribute(node, "href"), "content.xml"))
+        root = next(iter(node), None)
+        if root is None:
+            root = None if path in self.opened else self.part(path)
+            self.opened.add(path)
+        if root is None:
+            return ""
+        if element_name(root) == "math":
+            return escape(formula(root))
+        charts, self.charts = self.charts, None
+        written = self._html(_body(root))
+        self.charts = charts
+        if charts is None:
+            return written
+        charts.append(written)
+        return ""
+
+    def _table(self, node: Element, is_sheet: bool) -> str:
+        own = attribute(node, "style-name")
+        if self.styles.value("table", own, "display") == "false" or attribute(node, "display") == "false":
+            self.left_out["hidden sheet" if is_sheet else "hidden passage"] += 1
+            return ""
+        columns, self.columns = self.columns, []
+        for column in (each for each in node.iter() if element_name(each) == "table-column"):
+            is_hidden = attribute(column, "visibility") in ("collapse", "filter")
+            number = min(whole(column, "number-columns-repeated"), _MOST_COPIES)
+            self.left_out["hidden column"] += number if is_hidden else 0
+            self.columns += [is_hidden] * number
+        outer, self.charts = self.charts, [] if self.charts is None else self.charts
+        inner = self._inner(node)
+        charts = "".join(self.charts) if outer is None else ""
+        self.columns, self.charts = columns, outer
+        title = f"<h2>{escape(attribute(node, 'name'))}</h2>" if is_sheet and ("<td" in inner or charts) else ""
+        return f"{title}<table>{inner}</table>{charts}"
+
+    def _row(self, node: Element) -> str:
+        number = whole(node, "number-rows-repeated")
+        if attribute(node, "visibility") in ("collapse", "filter"):
+            self.left_out["hidden row"] += number if any(map(self._has_text, node)) else 0
+            return ""
+        column, cells = 0, ""
+        for cell in node:
+            n_columns = whole(cell, "number-columns-repeated")
+            if element_name(cell) == "table-cell":
+                n_shown = n_columns - sum(self.columns[column : column + n_columns])
+                cells += self._cell(cell, n_shown) if n_shown > 0 else ""
+            column += n_columns
+        has_text = re.search(r">[^<>]*[^<>\s]", cells) is not None
+        return self._copies(f"<tr>{cells}</tr>", number) if has_text else ""
+
+    def _has_text(self, cell: Element) -> bool:
+        return bool(words(cell) or _value(cell))
+
+    def _cell(self, node: Element, number: int) -> str:
+        inner = _ONE_ITEM.sub(r"\1", self._inner(node))
+        inner = inner or escape(_value(node))
+        spans = whole(node, "number-columns-spanned"), whole(node, "number-rows-spanned")
+        cell = f'<td colspan="{spans[0]}" rowspan="{spans[1]}">{inner}</td>'
+        return self._copies(cell, number) if inner or number <= _FILLED else ""
 
     def _copies(self, text: str, number: int) -> str:
         self.room -= len(text) * (number - 1)
@@ -119,35 +319,52 @@ class _OpenDocument:
             raise OctavoError(f"A table repeats a cell or row {number:,} times: delete the copies.")
         return text * number
 
-    def _list(self, inner: str, style: str, depth: int) -> str:
-        form = self.numbers.get((style, depth), "")
-        return f'<ol type="{escape(form)}">{inner}</ol>' if form else f"<ul>{inner}</ul>"
-
     def _slide(self, node: Element) -> str:
         """Return a slide under its title, or its name, with its notes."""
         self.n_slides += 1
+        if self.styles.value("drawing-page", attribute(node, "style-name"), "visibility") == "hidden":
+            self.left_out["hidden slide"] += 1
+            return ""
         title = next((each for each in node if attribute(each, "class") == "title" and words(each)), None)
         about = attribute(node, "name") if title is None else words(title)
-        parts = [self._html(each, "", 0) for each in node if each is not title and element_name(each) != "notes"]
-        notes = "".join(self._html(each, "", 0) for each in node if element_name(each) == "notes")
+        self.is_slide = True
+        shapes = [each for each in node if each is not title and element_name(each) != "notes"]
+        parts = [self._html(each) for each in in_reading_order(shapes, _box) if not _is_of_all_slides(each)]
+        frames = (each for notes in node if element_name(notes) == "notes" for each in notes)
+        notes = "".join(self._html(each) for each in frames if not _is_of_all_slides(each))
+        self.is_slide = False
         parts += [f"<p>Notes:</p>{notes}"] if re.search(r">[^<>]*[^<>\s]", notes) else []
         return f"<h2>Slide {self.n_slides}: {escape(about)}</h2>{''.join(parts)}"
-
-    def _object(self, reference: str) -> str:
-        """Return a chart as a table of its numbers, and a formula in a line."""
-        path = posixpath.normpath(posixpath.join(reference, "content.xml"))
-        if path in self.opened or path not in self.archive:
-            return ""
-        self.opened.add(path)
-        root = self.archive.xml(path)
-        return escape(formula(root)) if element_name(root) == "math" else self._html(_body(root), "", 0)
 
 
 def _body(root: Element) -> Element:
     return next((node for node in root.iter() if element_name(node) == "body"), root)
 
 
-def _whole(node: Element, name: str) -> int:
-    """Return the number that an attribute is; 1 without it."""
-    text = attribute(node, name)
-    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 9 else 1
+def _is_of_all_slides(node: Element) -> bool:
+    return attribute(node, "class") in _OF_ALL_SLIDES
+
+
+def _box(node: Element) -> tuple[float, float, float, float] | None:
+    """Return where a shape is, in inches: left, top, width and height; None if it does not say."""
+    found = [_LENGTH.fullmatch(attribute(node, name)) for name in ("x", "y", "width", "height")]
+    lengths = [float(each[1]) / _UNITS.get(each[2], 1.0) for each in found if each]
+    return (lengths[0], lengths[1], lengths[2], lengths[3]) if len(lengths) == 4 else None
+
+
+def _value(cell: Element) -> str:
+    """Return the value of a cell without text, as LibreOffice shows it."""
+    kind, value = attribute(cell, "value-type"), attribute(cell, "value")
+    if kind in ("float", "percentage", "currency") and re.fullmatch(r"-?[\d.]+(E[-+]?\d+)?", value):
+        number = f"{float(value) * (100 if kind == 'percentage' else 1):.15g}"
+        sign = {"percentage": "%", "currency": f" {attribute(cell, 'currency')}"}.get(kind, "")
+        return f"{number}{sign}".strip()
+    if kind == "time" and (found := _TIME.fullmatch(attribute(cell, "time-value"))):
+        seconds = float(found[5].replace(",", "."))
+        shown = f"{found[1]}{int(found[2] or 0) * 24 + int(found[3]):02}:{int(found[4]):02}"
+        return f"{shown}:{seconds:02.0f}" if seconds else shown
+    if kind == "date":
+        return attribute(cell, "date-value").removesuffix("T00:00:00").replace("T", " ")
+    return {"boolean": attribute(cell, "boolean-value").upper(), "string": attribute(cell, "string-value")}.get(
+        kind, ""
+    )

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ...errors import OctavoError
@@ -16,17 +16,21 @@ from ..document import Document
 from ..markdown import document_of
 from ..ocr.recognition import Recognition, picture_of, remedy
 from .pdf_blocks import Block, Line
+from .pdf_columns import lines_in_order
 from .pdf_hyphens import count_words, joined
-from .pdf_layout import LEADER, blocks, code, lines_in_order, list_item, plain
+from .pdf_layout import LEADER, blocks, code, list_item, plain
+from .pdf_picture import page_labels
 from .pdf_pieces import PageText, page_text
-from .pdf_repeats import usual_size, without_repeats
-from .pdf_tables import table_rows
+from .pdf_repeats import usual_size, without_repeated_marks, without_repeats
 
 #: Most pages of a document; models read a few thousand.
 _MOST_PAGES = 20_000
 
 #: Largest size of foot notes, in sizes of the text; and what they begin with.
 _NOTE_SIZE, _NOTE = 0.92, re.compile(r"[\^\[(]?(\d{1,3}|[*\u2020\u2021\u00a7])")
+
+#: The beginning of a heading of Markdown.
+_HEADING = re.compile(r"^#(?=#{0,5}\s)")
 
 #: What a remark of the page's readers begins with.
 _REMARK = "[Remark: "
@@ -54,10 +58,9 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
             if len(pdf) > _MOST_PAGES:
                 raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
             pdf.init_forms()
-            texts, labels = [], []
+            texts, labels = [], page_labels(pdf)
             for number in range(len(pdf)):
                 page = pdf[number]
-                labels.append(pdf.get_page_label(number) or str(number + 1))
                 texts.append(page_text(page))
                 page.close()
             without_text = [number for number, text in enumerate(texts) if text.is_picture or text.is_unclear]
@@ -76,9 +79,13 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
     if not any(pages):
         raise OctavoError(notices[0] if notices else f"{name} is blank: there is nothing to read in it.")
     notices += filter(None, [recognition.notice])
-    heights = [text.height for text in texts]
-    pages = without_repeats(_with_normal_weight(pages), heights, labels)
-    text, offsets = _written(pages, outline, [text.remarks for text in texts])
+    made = without_repeats(_with_normal_weight(pages), [text.height for text in texts], labels)
+    over_pages = [[line for part in text.over for line in lines_in_order(part)] for text in texts]
+    marks = list(without_repeated_marks(over_pages))
+    remarks = [[f"{_REMARK}{remark}]" for remark in text.remarks] for text in texts]
+    after = ["\n".join(line.text for line in lines) for lines, _ in marks]
+    after_pages = [[*filter(None, [mark]), *those] for mark, those in zip(after, remarks, strict=True)]
+    text, offsets = _written(made.pages, outline, made.heads, after_pages)
     document = document_of(text, list(zip(offsets, labels, strict=True)), notices)
     return replace(document, needed_password=password is not None and _needs_password(content))
 
@@ -172,9 +179,18 @@ def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
 
 
 def _written(
-    pages: list[list[Line]], outline: dict[tuple[int, str], int], remarks: Sequence[Sequence[str]]
+    pages: list[list[Line]],
+    outline: dict[tuple[int, str], int],
+    heads: Sequence[Sequence[str]],
+    notes: Sequence[Sequence[str]],
 ) -> tuple[str, list[int]]:
-    """Write pages as Markdown, and their remarks; return the text, and the start of each page."""
+    """Write pages as Markdown; return the text, and the start of each page.
+
+    Parameters
+    ----------
+    heads, notes : sequence of sequence of str
+        Other paragraphs of each page, before its text and after it. A paragraph of two pages stays whole.
+    """
     body_size = usual_size(pages)
     titles: dict[int, set[str]] = defaultdict(set)
     for number, title in outline:
@@ -183,27 +199,30 @@ def _written(
     _move_notes(blocks_of_pages, body_size)
     words = count_words("\n".join(line.text for page in pages for line in page))
     levels = _heading_levels(blocks_of_pages, outline)
-    parts: list[str] = []
-    offsets, length = [], 0
+    written: list[str] = []
+    starts: list[tuple[int, int]] = []  # of each page: its first paragraph, and the characters before it there
+    last: int | None = None  # the last paragraph of the text so far, before notes
     for number, page in enumerate(blocks_of_pages):
-        offsets.append(length)
-        for position, block in enumerate(page):
-            written = _block(block, words, levels.get(id(block)))
-            joins = position == 0 and block.kind == "text" and parts and _is_open(parts[-1]) and written[:1].islower()
-            if joins:  # a paragraph continues on the next page
-                before = parts.pop()
-                length -= len(before)
-                start = joined([before.rstrip("\n")], words)
-                written = joined([start, written.rstrip("\n")], words) + "\n\n"
-                offsets[number] = length + len(start)
-                offsets = [min(offset, offsets[number]) for offset in offsets]  # empty pages before it begin there too
-            elif position and block.kind in ("item", "entry") and page[position - 1].kind == block.kind:
-                parts[-1], length = parts[-1][:-1], length - 1  # keep items of a list together
-            parts.append(written)
-            length += len(written)
-        parts += (f"{_REMARK}{remark}]\n\n" for remark in remarks[number])
-        length = sum(map(len, parts)) if remarks[number] else length
-    return "".join(parts).rstrip("\n") + "\n", [min(offset, max(length - 1, 0)) for offset in offsets]
+        texts = [_block(block, words, levels.get(id(block))) for block in page]
+        for position, (before, block) in enumerate(pairwise(page)):
+            if block.kind in ("item", "entry") and before.kind == block.kind:
+                texts[position] = texts[position][:-1]  # keep items of a list together
+        continues = page and page[0].kind == "text" and texts[0][:1].islower()
+        if continues and last is not None and _is_open(written[last]):
+            start = joined([written.pop(last).rstrip("\n")], words)
+            starts.append((len(written), len(start)))
+            written.append(joined([start, texts.pop(0).rstrip("\n")], words) + "\n\n")
+            last = len(written) - 1
+        else:
+            starts.append((len(written), 0))
+        written += [f"{head}\n\n" for head in heads[number]]
+        written += texts
+        last = len(written) - 1 if texts else last
+        written += [f"{note}\n\n" for note in notes[number]]
+    text = "".join(written).rstrip("\n") + "\n"
+    lengths = [0, *accumulate(map(len, written))]
+    offsets = [min(lengths[paragraph] + within, max(len(text) - 2, 0)) for paragraph, within in starts]
+    return text, [*accumulate(reversed(offsets), min)][::-1]  # empty pages begin where the next one does
 
 
 def _move_notes(pages: Sequence[list[Block]], body_size: float) -> None:
@@ -243,7 +262,7 @@ def _is_note(block: Block, body_size: float) -> bool:
 def _is_open(written: str) -> bool:
     """Return whether a paragraph seems unfinished."""
     text = written.rstrip()
-    return bool(text) and not text.startswith(("#", "|", _REMARK)) and text[-1] not in ".!?:"
+    return bool(text) and not text.startswith(("#", "|")) and text[-1] not in ".!?:"
 
 
 def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]) -> dict[int, int]:
@@ -260,17 +279,21 @@ def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]
 
 def _block(block: Block, words: Counter[str], level: int | None) -> str:
     if block.kind == "table":
-        table = block.lines[0].table
-        cells = [[joined(cell or [""], words) for cell in row] for row in table.rows] if table else table_rows(block)
+        cells = [[joined(cell or [""], words) for cell in row] for row in block.rows]
         rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
         return "\n".join([rows[0], "|" + " --- |" * len(cells[0]), *rows[1:]]) + "\n\n"
     if block.kind == "rows":
-        return "\n".join(line.text for line in block.lines) + "\n\n"
+        return "\n".join(_escaped(line.text) for line in block.lines) + "\n\n"
     if block.kind == "code":
         return code(block.lines) + "\n\n"
-    text = joined([line.text for line in block.lines], words)
+    text = _escaped(joined([line.text for line in block.lines], words))
     if block.kind == "entry":
         return LEADER.sub(" ... ", text) + "\n\n"
     if block.kind == "item":
         return list_item(text) + "\n\n"
     return f"{'#' * level} {text}\n\n" if level else text + "\n\n"
+
+
+def _escaped(text: str) -> str:
+    """Return a line so that it is text in Markdown even if it begins as headings do there."""
+    return _HEADING.sub(r"\\#", text)

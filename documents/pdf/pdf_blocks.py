@@ -10,6 +10,9 @@ from dataclasses import dataclass
 #: Start and end of something on a line.
 Span = tuple[float, float]
 
+#: Rows of a table: of cells, each of the lines in it.
+Rows = tuple[tuple[tuple[str, ...], ...], ...]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -17,13 +20,11 @@ class Table:
 
     Parameters
     ----------
-    rows : tuple
-        Rows of cells, each of the lines in it.
     height : float
         From its first baseline to its end.
     """
 
-    rows: tuple[tuple[tuple[str, ...], ...], ...]
+    rows: Rows
     height: float
 
 
@@ -109,10 +110,10 @@ class Block:
     ----------
     kind : str
         "text", "heading", "item", "table", "rows" (of a table with unclear columns), "code" or "entry".
-    columns : tuple of Span
-        The extents of a table's columns.
+    rows : tuple
+        Of a table.
     """
 
     lines: list[Line]
     kind: str
-    columns: tuple[Span, ...] = ()
+    rows: Rows = ()

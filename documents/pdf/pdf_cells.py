@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 import statistics
 from bisect import bisect_right
 from collections import Counter
@@ -12,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 
-from .pdf_blocks import Line, Piece, Table
+from .pdf_blocks import Line, Piece, Rows, Table
 from .pdf_characters import Character, place
-from .pdf_layout import column_lines
+from .pdf_columns import column_lines
 from .pdf_rules import Field, Grid
+from .pdf_tables import grouped_lines, is_number
 
 #: Of the cells with text, most that a text runs through, as it does over patterns; most letters in a cell, as a layout
 #: has more between its rules; the least share of rows with several cells, of cells with text, and of letters in cells.
@@ -24,11 +24,9 @@ _RUN_THROUGH, _LONGEST, _ROWS, _FILLED, _INSIDE = 0.3, 1500, 0.34, 0.25, 0.75
 #: Most between letters of a word, and between words of a text, in font sizes; least width of an empty cell, in points.
 _TOUCHING, _BLANK, _NARROW = 0.1, 0.35, 8.0
 
-#: Baselines that are closer are one, in points; and the fewest that all cells have if each is a row, as words may
-#: continue in the next line.
-_LEVEL, _LEAST_LEVELS = 2.0, 3
-
-_NUMBER = re.compile(r"[^\W\d_]{0,3}[\W_]*(\d[\d\W_]*[^\W\d_]{0,3})?[\W_]*")
+#: Baselines that are closer are one, in points; the fewest columns, and lines in each, if each line is a row, as words
+#: may continue in the next line; and the fewest columns of numbers.
+_LEVEL, _LEAST_COLUMNS, _LEAST_LEVELS, _LEAST_NUMBERS = 2.0, 3, 3, 2
 
 #: A cell of one of a page's grids: the grid's number, and the cell's first field.
 Cell = tuple[int, Field]
@@ -137,9 +135,7 @@ def _parted(line: Line, grid: Grid, column: int) -> list[tuple[int, Line]]:
     return [(n, replace(line, pieces=(piece,))) for n, piece in zip(columns, line.pieces, strict=True)]
 
 
-def _rows(
-    grid: Grid, lines: Mapping[Field, Sequence[Line]], from_right: bool
-) -> tuple[tuple[tuple[str, ...], ...], ...]:
+def _rows(grid: Grid, lines: Mapping[Field, Sequence[Line]], from_right: bool) -> Rows:
     columns = _columns(grid, lines)
     rows = []
     for row in sorted({row for row, _ in lines}):
@@ -147,11 +143,8 @@ def _rows(
         for field in sorted(lines):
             if field[0] == row:
                 here.setdefault(columns[field[1]], []).extend(lines[field])
-        for level in _levels(list(here.values())):
-            cells = [
-                tuple(line.text for line in here.get(column, ()) if level is None or abs(line.y - level) < _LEVEL)
-                for column in sorted(set(columns))
-            ]
+        for cells_of in _parted_rows(here):
+            cells = [tuple(line.text for line in cells_of.get(column, ())) for column in sorted(set(columns))]
             rows.append(tuple(reversed(cells) if from_right else cells))
     used = [any(cells) for cells in zip(*rows, strict=True)]
     return tuple(tuple(cell for cell, is_used in zip(row, used, strict=True) if is_used) for row in rows)
@@ -175,15 +168,33 @@ def _columns(grid: Grid, lines: Mapping[Field, Sequence[Line]]) -> list[int]:
     return columns
 
 
-def _levels(cells: Sequence[Sequence[Line]]) -> Sequence[float | None]:
-    """Return the baselines between rules that are rows, or None for all of them if their lines belong together.
+def _parted_rows(cells: Mapping[int, Sequence[Line]]) -> list[Mapping[int, Sequence[Line]]]:
+    """Return the rows between two rules: one, unless several columns have numbers below one another, or all have lines.
 
-    A column of numbers has a row for each.
+    Parameters
+    ----------
+    cells : mapping of int to sequence of Line
+        The lines of each column.
     """
-    longest = max(cells, key=len)
-    levels = [line.y for line in longest]
-    are_level = all(any(abs(line.y - y) < _LEVEL for y in levels) for cell in cells for line in cell)
-    alike = [cell for cell in cells if len(cell) == len(longest)]
-    numbers = [cell for cell in alike if all(_NUMBER.fullmatch(line.text) for line in cell)]
-    are_rows = 2 * len(numbers) > len(cells) or (len(alike) == len(cells) >= 3 and len(levels) >= _LEAST_LEVELS)
-    return levels if are_level and are_rows and len(levels) > 1 and len(cells) > 1 else [None]
+    n_lines = max(map(len, cells.values()))
+    n_numbers = sum(len(cell) > 1 and all(is_number(line.text) for line in cell) for cell in cells.values())
+    are_alike = len(cells) >= _LEAST_COLUMNS and n_lines >= _LEAST_LEVELS
+    are_alike = are_alike and all(len(cell) == n_lines for cell in cells.values())
+    if not are_alike and (n_numbers < _LEAST_NUMBERS or 2 * n_numbers < len(cells)):
+        return [cells]
+    levels: list[dict[int, Line]] = []
+    for line, column in sorted(((line, c) for c, cell in cells.items() for line in cell), key=lambda at: -at[0].y):
+        if levels and column not in levels[-1] and next(iter(levels[-1].values())).y - line.y < _LEVEL:
+            levels[-1][column] = line
+        else:
+            levels.append({column: line})
+    extents = [(0.0, 0.0)] * (max(cells) + 1)
+    for column, cell in cells.items():
+        extents[column] = min(line.left for line in cell), max(line.right for line in cell)
+    grouped = grouped_lines([{c: list(line.pieces) for c, line in level.items()} for level in levels], extents)
+    rows, position = [], 0
+    for group in grouped:
+        here = levels[position : position + len(group)]
+        position += len(group)
+        rows.append({column: [level[column] for level in here if column in level] for column in cells})
+    return rows

@@ -5,32 +5,15 @@ All lengths are in points, and y grows upwards, as in a PDF.
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 
-from .pdf_blocks import Block, Line, Piece
-from .pdf_tables import ROW_GAP, cells, find_table
-
-#: Least width of a column as a share of the page's text; its fewest lines; and a gutter's width in font sizes.
-_LEAST_COLUMN, _LEAST_LINES, _GUTTER = 0.2, 5, 0.8
-
-#: Places across the page that are tried as the end of a column.
-_MOST_EDGES = 300
-
-#: Most that exponents and note numbers rise above their line, in font sizes.
-_RAISED = 0.45
-
-#: Most that parts of a line differ in height, and the width of letters of code, in font sizes.
-_LEVEL, _FIXED_WIDTH = 0.4, 0.6
-
-#: Share of a column that its lines fill on average, as cells of a table fill less; share of it that full lines fill;
-#: and their share of lines in a column that also has pictures with words, or formulas.
-_FILLED, _FULL, _FULL_LINES = 0.55, 0.8, 0.25
+from .pdf_blocks import Block, Line
+from .pdf_columns import ORDINAL
+from .pdf_tables import ROW_GAP, cells, find_tables, is_number, runs_on, words_of
 
 #: Most that lines of a paragraph, and of an unfinished sentence, are further apart than is usual, in font sizes; and
 #: the most distance of the lines of a heading and of code, in font sizes.
@@ -54,145 +37,25 @@ _HEADING_SIZE = 1.12
 
 _BULLET = re.compile(r"[•◦▪‣●○■\u2013\u2014·*-]\s+(?=\S)")
 
-#: Marks of items that mark nothing else; and most between such a mark and its text, in font sizes.
-_MARK, _MARK_GAP = re.compile("[•◦▪‣●○■]"), 3.0
-_SURE_BULLET = re.compile(rf"{_MARK.pattern}\s+(?=\S)")
+_SURE_BULLET = re.compile(r"[•◦▪‣●○■]\s+(?=\S)")
 
 #: The beginnings of captions of pictures and tables.
 _CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGNORECASE)
 
 #: Dots that lead from an entry of a table of contents to its page.
 LEADER = re.compile(r"(\s*\.){4,}\s*")
-#: The number of an item; and the fewest of them that tell columns.
-_ORDINAL, _LEAST_NUMBERS = re.compile(r"\(?(\d{1,3})[.)]\s+(?=\S)"), 3
+_NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z]|[A-Z](?=\)))[.)]\s+(?=\S)")
 
-_NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z])[.)]\s+(?=\S)")
+#: A value with its label, or an amount with its currency; and years.
+_AMOUNT = re.compile(r":\s*\S*\d\S*$|[$€£¥]\s?[\d.,]*\d$|\d[.,]\d\d\s?([$€£¥]|[A-Z]{3})$|:\s+\d.*\d$")
+_YEARS = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
 
+#: The gap between a text and what is apart from it at the right, in font sizes.
+_APART = 3.0
 
-def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
-    """Return a page's lines in reading order: column by column, between lines across the columns."""
-    if not pieces:
-        return []
-    pieces = _with_marks(pieces)
-    left, right = min(piece.left for piece in pieces), max(piece.right for piece in pieces)
-    gutter = _gutter(pieces, left, right)
-    if gutter is None:
-        return column_lines(pieces, (left, right))
-    ordered: list[Line] = []
-    band: list[Piece] = []
-    for piece in sorted(pieces, key=lambda piece: -piece.y):
-        if piece.left < gutter < piece.right:
-            ordered += _columns(band, gutter) + column_lines([piece], (left, right))
-            band = []
-        else:
-            band.append(piece)
-    return _joined_baselines(ordered + _columns(band, gutter))
-
-
-def _with_marks(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join the mark of an item, such as a bullet, and the text after a wide gap."""
-    joined: list[Piece] = []
-    for piece in (piece for line in column_lines(pieces, (0.0, 0.0)) for piece in line.pieces):
-        mark = joined[-1] if joined and _MARK.fullmatch(joined[-1].text) else None
-        is_level = mark and abs(mark.y - piece.y) < _RAISED * piece.size and not _MARK.fullmatch(piece.text)
-        if mark and is_level and 0 < piece.left - mark.right < _MARK_GAP * piece.size:
-            joined[-1] = replace(piece, text=f"{mark.text} {piece.text}", left=mark.left)
-        else:
-            joined.append(piece)
-    return joined
-
-
-def _columns(band: Sequence[Piece], gutter: float) -> list[Line]:
-    """Return the lines on both sides of a gutter; each side may have columns in turn."""
-    sides = [piece for piece in band if piece.right <= gutter], [piece for piece in band if piece.left >= gutter]
-    return [line for side in sides for line in lines_in_order(side)]
-
-
-def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
-    """Return the middle of the gap between two columns that run side by side for some lines; None without columns."""
-    width, size = right - left, statistics.median(piece.size for piece in pieces)
-    falling = sorted(pieces, key=lambda piece: -piece.y)
-    best: list[Piece] = []
-    most, gutter = 0, 0.0
-    step = width / _MOST_EDGES
-    for edge in sorted({left + math.ceil((piece.right - left) / step) * step for piece in pieces}):
-        if left + _LEAST_COLUMN * width < edge < right - _LEAST_COLUMN * width:
-            n_beside, beside = _longest_run(falling, edge, edge + _GUTTER * size)
-            if n_beside > most:
-                most, best, gutter = n_beside, beside, edge + _GUTTER * size / 2
-    sides = [[p for p in best if p.right <= gutter], [p for p in best if p.left >= gutter]]
-    if all(_are_items(side) for side in sides):
-        return gutter
-    are_lines = [_are_lines(side, width) for side, width in zip(sides, (gutter - left, right - gutter), strict=True)]
-    return gutter if all(are_lines) or (None not in are_lines and _are_numbered_on(*sides)) else None
-
-
-def _are_items(pieces: Sequence[Piece]) -> bool:
-    """Return whether most of some pieces begin with the marks of lists."""
-    n_items = sum(bool(_SURE_BULLET.match(piece.text) or _ORDINAL.match(piece.text)) for piece in pieces)
-    return n_items > 1 and 2 * n_items > len(pieces)
-
-
-def _are_lines(pieces: Sequence[Piece], width: float) -> bool | None:
-    """Return whether pieces are the lines of a column: they fill most of it, or some fill all; None if they are few."""
-    filled: dict[int, float] = defaultdict(float)
-    for piece in pieces:
-        filled[round(piece.y)] += (piece.right - piece.left) / width
-    if len(filled) < _LEAST_LINES:
-        return None
-    n_full = sum(share > _FULL for share in filled.values())
-    is_text = n_full >= max(_LEAST_LINES, _FULL_LINES * len(filled))
-    return is_text or sum(filled.values()) >= _FILLED * len(filled)
-
-
-def _are_numbered_on(before: Sequence[Piece], after: Sequence[Piece]) -> bool:
-    """Return whether numbers at the beginnings of a column's pieces, down the page, continue in the column after it."""
-    numbers = [
-        [int(found[1]) for piece in sorted(side, key=lambda p: -p.y) if (found := _ORDINAL.match(piece.text))]
-        for side in (before, after)
-    ]
-    first, second = numbers
-    all_numbers = first + second
-    continues = all(b - a == 1 for a, b in pairwise(all_numbers))
-    return bool(first and second) and len(all_numbers) >= _LEAST_NUMBERS and continues
-
-
-def _longest_run(falling: Sequence[Piece], left: float, right: float) -> tuple[int, list[Piece]]:
-    """Return the longest run of pieces down the page that leaves a gap free, and the count on its emptier side."""
-    runs: list[list[Piece]] = [[]]
-    for piece in falling:
-        if piece.left < right and piece.right > left:
-            runs.append([])
-        else:
-            runs[-1].append(piece)
-    n_left = [sum(piece.right <= left for piece in run) for run in runs]
-    return max(
-        ((min(n, len(run) - n), run) for n, run in zip(n_left, runs, strict=True)), key=lambda counted: counted[0]
-    )
-
-
-def column_lines(pieces: Iterable[Piece], column: tuple[float, float]) -> list[Line]:
-    """Return the lines of one column from top to bottom."""
-    lines: list[list[Piece]] = []
-    for piece in sorted(pieces, key=lambda piece: (-piece.y, piece.left)):
-        first = lines[-1][0] if lines and not piece.table and not lines[-1][0].table else None
-        if first and first.y - piece.y < _RAISED * max(piece.size, first.size):
-            lines[-1].append(piece)
-        else:
-            lines.append([piece])
-    return [Line(tuple(sorted(line, key=lambda piece: piece.left)), column) for line in lines]
-
-
-def _joined_baselines(lines: list[Line]) -> list[Line]:
-    """Join neighbours on one baseline: they are parts of a line across the columns."""
-    joined: list[Line] = []
-    for line in lines:
-        last = joined[-1] if joined and not line.table and not joined[-1].table else None
-        if last and line.column == last.column and abs(line.y - last.y) < _LEVEL * line.size:
-            pieces = sorted((*joined.pop().pieces, *line.pieces), key=lambda piece: piece.left)
-            line = Line(tuple(pieces), line.column)
-        joined.append(line)
-    return joined
+#: Fewest lines of a list without marks; the share of their width that full lines fill; the most of its lines that are
+#: full; and the least share of those that end with the number of a page, as in an index.
+_FEWEST_ENTRIES, _FULL, _MOST_FULL, _LISTED = 3, 0.75, 0.7, 0.4
 
 
 def plain(title: str) -> str:
@@ -208,26 +71,27 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
     titles : set of str
         Titles in the outline for this page, after `plain`.
     """
+    lines = [part for line in lines for part in _choices(line)]
     leading = _leading(lines)
     n_cells = [_n_cells(line) for line in lines]
+    tables = {table.start: table for table in find_tables(lines, n_cells)}
     grouped: list[Block] = []
-    position = searched = 0
+    position = 0
     while position < len(lines):
         line, after = lines[position], lines[position + 1] if position + 1 < len(lines) else None
-        n_rows, columns = find_table(lines[position:], n_cells[position:]) if position >= searched else (0, ())
-        searched = max(searched, position + n_rows // 2)
-        if columns:
-            grouped.append(Block(list(lines[position : position + n_rows]), "table", columns))
-            position += n_rows
+        table = tables.get(position)
+        if table:
+            grouped.append(Block(list(lines[position : table.stop]), "table", table.rows))
+            position = table.stop
             continue
         if line.table:
-            grouped.append(Block([line], "table"))
+            grouped.append(Block([line], "table", line.table.rows))
             position += 1
             continue
         kind = "heading" if plain(line.text) in titles else _kind(line, body_size)
         before = grouped[-1].lines[-1] if grouped else None
-        if n_cells[position] > 1 and kind == "text" and _has_neighbour(grouped, n_cells[position + 1 : position + 2]):
-            kind = "rows"
+        if n_cells[position] > 1 and kind in ("text", "heading"):
+            kind = _kind_of_row(line, kind, body_size, grouped, n_cells[position + 1 : position + 2])
         elif before and grouped[-1].kind == "text" and kind == "item" and not _SURE_BULLET.match(line.text):
             kind = "text" if _runs_on(before, line, leading) and abs(before.left - line.left) < line.size else kind
         elif _is_bold_only(line, kind, body_size, titles) and _in_text(grouped, line, after, leading):
@@ -237,7 +101,49 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
         else:
             grouped.append(Block([line], kind))
         position += 1
-    return grouped
+    return [part for block in grouped for part in _entries(block)]
+
+
+def _choices(line: Line) -> list[Line]:
+    """Return the cells of a line that all have the marks of items, or the line."""
+    parts = cells(line)
+    are_items = len(parts) > 1 and all(ORDINAL.match(cell[0].text) for cell in parts)
+    return [replace(line, pieces=tuple(cell)) for cell in parts] if are_items else [line]
+
+
+def _kind_of_row(line: Line, kind: str, body_size: float, made: Sequence[Block], n_cells_after: Sequence[int]) -> str:
+    """Return the kind of a line with cells that is in no table: a title may have a date at its right, but no amount."""
+    parts = cells(line)
+    is_apart = parts[-1][0].left - parts[-2][-1].right > _APART * line.size
+    title = replace(line, pieces=tuple(parts[0]))
+    if is_apart and len(parts) == 2 and _kind(title, body_size) == "heading":
+        return "rows" if is_number(words_of(parts[1])) and not _YEARS.search(words_of(parts[1])) else "heading"
+    if kind == "heading":
+        return kind
+    return "rows" if is_apart or _has_neighbour(made, n_cells_after) else kind
+
+
+def _entries(block: Block) -> list[Block]:
+    """Return the entries of a block of short lines, as of an index: most are not full, or end with a number."""
+    if block.kind != "text" or len(block.lines) < _FEWEST_ENTRIES:
+        return [block]
+    left = min(line.left for line in block.lines)
+    rights = [max(line.right for line in block.lines[max(0, i - 2) : i + 4]) for i in range(len(block.lines) - 1)]
+    pairs = [(*pair, right) for pair, right in zip(pairwise(block.lines), rights, strict=True)]
+    n_full = sum(
+        above.right - left > _FULL * (right - left) or above.text.endswith("-") or runs_on(above, line, right)
+        for above, line, right in pairs
+    )
+    n_listed = sum(line.text[-1].isdigit() for line in block.lines)
+    if n_full > _MOST_FULL * len(pairs) and n_listed < _LISTED * len(block.lines):
+        return [block]
+    entries = [Block([block.lines[0]], "entry")]
+    for above, line, right in pairs:
+        if runs_on(above, line, right) and not above.text[-1].isdigit():
+            entries[-1].lines.append(line)
+        else:
+            entries.append(Block([line], "entry"))
+    return entries
 
 
 def _n_cells(line: Line) -> int:
@@ -293,9 +199,14 @@ def _kind(line: Line, body_size: float) -> str:
     if _BULLET.match(text) or _NUMBERED.match(text):
         return "item" if line.size < _HEADING_SIZE * body_size and not line.bold else "heading"
     is_short = len(text) < 120 and not text.endswith((".", ",", ";", ":"))
-    if is_short and re.search(r"\w", text) and (line.size >= _HEADING_SIZE * body_size or line.bold):
+    if is_short and _is_title(text) and (line.size >= _HEADING_SIZE * body_size or line.bold):
         return "heading"
     return "text"
+
+
+def _is_title(text: str) -> bool:
+    """Return whether a text has words, and not only a value, or a total or date with its label."""
+    return bool(re.search(r"[^\W\d_]", text)) and not is_number(text) and not _AMOUNT.search(text)
 
 
 def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
@@ -321,7 +232,8 @@ def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
         return False
     indent = line.left - line.column[0]
     if block.kind == "item":
-        return line.left > block.lines[0].left + _ITEM_INDENT * line.size or len(block.lines) > 1
+        is_indented = line.left > block.lines[0].left + _ITEM_INDENT * line.size
+        return is_indented or len(block.lines) > 1 or runs_on(last, line, line.column[1])
     first_indent = block.lines[0].left - line.column[0]
     is_indented = indent > first_indent + _PARAGRAPH_INDENT * line.size
     return not is_indented and (is_full or not last.text.endswith((".", "!", "?", ":")))
@@ -336,6 +248,14 @@ def list_item(text: str) -> str:
 
 
 def code(lines: Sequence[Line]) -> str:
-    """Return lines of code with their indents, as a block of Markdown."""
-    left, width = min(line.left for line in lines), _FIXED_WIDTH * lines[0].size
-    return "\n".join(["```", *(" " * round((line.left - left) / width) + line.text for line in lines), "```"])
+    """Return lines of letters of one width, each in its place, as a block of Markdown."""
+    pieces = [piece for line in lines for piece in line.pieces]
+    left = min(piece.left for piece in pieces)
+    width = statistics.median((piece.right - piece.left) / len(piece.text) for piece in pieces)
+    written = []
+    for line in lines:
+        text = ""
+        for piece in line.pieces:
+            text = text.ljust(max(round((piece.left - left) / width), len(text) + bool(text))) + piece.text
+        written.append(text)
+    return "\n".join(["```", *written, "```"])

@@ -16,6 +16,12 @@ _LONGEST, _YELLOW = 1600, (255, 226, 110)
 _FEW = 24
 
 
+def page_labels(pdf: Any) -> list[str]:
+    """Return the printed label of each page; the numbers of pages in the file if two have the same label."""
+    labels = [pdf.get_page_label(number) or str(number + 1) for number in range(len(pdf))]
+    return labels if len(set(labels)) == len(labels) else [str(number + 1) for number in range(len(pdf))]
+
+
 class PagePicture(NamedTuple):
     """A page as a PNG file, and where the passage on it begins, as a share of the page's height; None if nowhere."""
 
@@ -43,7 +49,7 @@ def draw_page(content: bytes, label: str, quote: str) -> PagePicture:
 
     try:
         with pypdfium2.PdfDocument(content) as pdf:
-            labels = [pdf.get_page_label(number) or str(number + 1) for number in range(len(pdf))]
+            labels = page_labels(pdf)
             if label not in labels:
                 raise OctavoError(f"There is no page {label}.")
             page = pdf[labels.index(label)]

@@ -18,6 +18,7 @@ from .pdf_characters import Character, lines_of_characters
 from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
 from .pdf_rules import grids as grids_of_rules
+from .pdf_tables import NUMBER_GAP
 from .right_to_left import is_right_to_left, logical_text
 
 #: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
@@ -28,9 +29,8 @@ _GAP, _BLANK, _TOUCHING = 0.9, 0.12, 0.1
 _LEVEL = 0.5
 
 #: Fewest pieces at a right angle to the page's text that are more than a stamp in the margin; width of this margin, as
-#: a share of the page's; the largest angle of lines that only lean, in degrees; and the largest size of text across the
-#: page that counts as text, in sizes of the page's text.
-_LEAST_TURNED, _MARGIN, _LEANS, _LARGEST_ACROSS = 3, 0.12, 10, 1.5
+#: a share of the page's; and the largest angle of lines that only lean, in degrees.
+_LEAST_TURNED, _MARGIN, _LEANS = 3, 0.12, 10
 
 #: Least share of a page that the picture of a scanned page covers.
 _LARGE = 2 / 3
@@ -41,7 +41,13 @@ _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u201
 
 #: Where a paragraph begins beside such a capital, in sizes of its text: from where to where at the capital's right, how
 #: much above its foot at least, and how far from the height of its top at most.
-_BESIDE, _ABOVE_FOOT, _OFF_TOP = (-0.3, 1.5), 0.5, 0.6
+_BESIDE, _ABOVE_FOOT, _OFF_TOP = (-0.3, 1.5), 0.25, 0.6
+
+#: Most from a line to the next one, in font sizes.
+_NEXT_LINE = 1.8
+
+#: What numbers begin and end with, besides digits.
+_SIGNS, _AFTER_NUMBERS = tuple("-+(.\u2212\u2013$€£¥"), tuple("%)-\u2013€£¥")
 
 #: A digit is an exponent or a note's number if it is this much smaller and higher than the text before it.
 _SMALL, _RAISED = 0.85, 0.2
@@ -57,6 +63,8 @@ class PageText:
         Of the page.
     parts : list of list of Piece
         The pieces of its lines; those at other angles follow in separate lists.
+    over : list of list of Piece
+        Pieces that are drawn across the page or in its margins, such as watermarks and stamps.
     is_unclear, has_hidden, is_picture : bool
         Whether letters were left out whose meaning is unknown, or that are invisible; and whether the page has nothing
         but pictures and drawings, apart from text in the margins, such as a stamp.
@@ -68,6 +76,7 @@ class PageText:
 
     height: float
     parts: list[list[Piece]]
+    over: list[list[Piece]]
     is_unclear: bool
     has_hidden: bool
     is_picture: bool
@@ -79,9 +88,8 @@ class PageText:
 def page_text(page: Any) -> PageText:
     """Return the pieces of a page's lines, seen with most of its text upright.
 
-    Text at other angles follows in separate lists. Up to two pieces of it in a margin, such as a stamp, are left out,
-    as is large text across the page, such as a watermark. Pages in scripts from right to left are mirrored, so that
-    what is read first is on the left.
+    Text at other angles follows in separate lists. Pages in scripts from right to left are mirrored, so that what is
+    read first is on the left.
     """
     found, styles = lines_of_characters(page)
     unclear = unclear_fonts(found)
@@ -99,10 +107,12 @@ def page_text(page: Any) -> PageText:
         is_mixed = n_from_right and any(is_right_to_left(character.text) for character in part)
         for angle, piece in _mixed_pieces(part, from_right) if is_mixed else _pieces(part):
             (in_cells.setdefault(cell, {}) if cell else turned).setdefault(angle, []).append(piece)
+    usual = _usual_size([piece for at in (turned, *in_cells.values()) for pieces in at.values() for piece in pieces])
     for place, piece in form_pieces(page):
+        piece = replace(piece, size=min(piece.size, usual or piece.size))  # a box may be higher than its letters
         cell = cell_at(*place, grids)
         (in_cells.setdefault(cell, {}) if cell else turned).setdefault(page.get_rotation(), []).append(piece)
-    parts = _by_angle(turned, main, page.get_bbox())
+    parts, over = _by_angle(turned, main, page.get_bbox())
     lowest, highest = _heights(page.get_bbox(), main)
     parts[0] = _without_drop_capitals(parts[0]) + table_pieces(grids, in_cells, main, from_right)
     parts[0] = [replace(piece, y=piece.y - lowest) for piece in parts[0]]
@@ -112,6 +122,7 @@ def page_text(page: Any) -> PageText:
     return PageText(
         height=highest - lowest,
         parts=parts,
+        over=over,
         is_unclear=bool(unclear),
         has_hidden=sum(map(len, seen)) < sum(map(len, found)),
         is_picture=_is_picture(page, parts, highest - lowest),
@@ -119,6 +130,11 @@ def page_text(page: Any) -> PageText:
         fonts=fonts,
         missing_fonts=missing_fonts,
     )
+
+
+def _usual_size(pieces: Sequence[Piece]) -> float:
+    """Return the size of most pieces of a page; 0 without any."""
+    return statistics.median(piece.size for piece in pieces) if pieces else 0.0
 
 
 def _is_picture(page: Any, parts: Sequence[Sequence[Piece]], height: float) -> bool:
@@ -142,21 +158,25 @@ def _heights(box: Sequence[float], angle: int) -> tuple[float, float]:
     return min(heights), max(heights)
 
 
-def _by_angle(turned: dict[int, list[Piece]], main: int, box: Sequence[float]) -> list[list[Piece]]:
-    """Return the pieces at the main angle, then those at others. Lines that lean count as the right angle near them."""
+def _by_angle(
+    turned: dict[int, list[Piece]], main: int, box: Sequence[float]
+) -> tuple[list[list[Piece]], list[list[Piece]]]:
+    """Return the pieces at the main angle, then those at right angles; and those across the page or in its margins.
+
+    Lines that lean count as the right angle near them.
+    """
     straight: dict[int, list[Piece]] = {main: turned.pop(main, [])}
-    across: list[list[Piece]] = []
-    largest = _LARGEST_ACROSS * statistics.median([piece.size for piece in straight[main]] or [0.0])
+    over: list[list[Piece]] = []
     for angle in sorted(turned):
         quarter = main + 90 * round((angle - main) / 90)
         if abs(angle - quarter) <= _LEANS:
             pieces = [_leant(piece, angle - quarter) for piece in turned[angle]]
             straight.setdefault(quarter % 360, []).extend(pieces)
         else:
-            texts = Counter(piece.text for piece in turned[angle])
-            across.append([piece for piece in turned[angle] if piece.size <= largest and texts[piece.text] == 1])
+            over.append(list({piece.text: piece for piece in turned[angle]}.values()))
     upright = straight.pop(main)
-    return [upright, *(straight[a] for a in sorted(straight) if not _is_stamp(straight[a], _heights(box, a))), *across]
+    stamps = [straight.pop(angle) for angle in sorted(straight) if _is_stamp(straight[angle], _heights(box, angle))]
+    return [upright, *(straight[angle] for angle in sorted(straight))], stamps + over
 
 
 def _is_stamp(pieces: Sequence[Piece], heights: tuple[float, float]) -> bool:
@@ -168,24 +188,39 @@ def _is_stamp(pieces: Sequence[Piece], heights: tuple[float, float]) -> bool:
 
 def _without_drop_capitals(pieces: list[Piece]) -> list[Piece]:
     """Put large capitals, beside which a paragraph begins, before its first word."""
-    usual = statistics.median(piece.size for piece in pieces) if pieces else 0.0
+    usual = _usual_size(pieces)
     words = Counter(word for piece in pieces for word in piece.text.split())
     for capital in [piece for piece in pieces if piece.size > _DROPPED * usual and _CAPITAL.fullmatch(piece.text)]:
-        beside = [piece for piece in pieces if _begins_beside(piece, capital)]
-        if beside:
-            first = max(beside, key=lambda piece: piece.y)
-            is_word = capital.text in _ONE_LETTER_WORDS and words[first.text.split()[0]] > 1
-            joined = replace(first, text=f"{capital.text} {first.text}" if is_word else capital.text + first.text)
+        beside = [piece for piece in pieces if _is_beside(piece, capital)]
+        first = max(beside, key=lambda piece: piece.y, default=None)
+        above = [piece for piece in pieces if first and _begins_above(piece, capital, first)]
+        if first and (above or _is_at_top(first, capital)):
+            first = above[0] if above else first
+            word = first.text.split()[0]
+            is_word = capital.text in _ONE_LETTER_WORDS and words[word] > 1
+            is_apart = is_word or (word[:1].isupper() and not word.isupper())
+            joined = replace(first, text=f"{capital.text} {first.text}" if is_apart else capital.text + first.text)
             pieces = [joined if piece is first else piece for piece in pieces if piece is not capital]
     return pieces
 
 
-def _begins_beside(piece: Piece, capital: Piece) -> bool:
-    """Return whether a piece begins at the right of a large capital, at the height of its top."""
+def _begins_above(piece: Piece, capital: Piece, beside: Piece) -> bool:
+    """Return whether a piece has the rest of a large capital's word, above the lines beside it."""
+    is_near = abs(piece.left - capital.left) < 0.5 * piece.size and 0 < piece.y - beside.y < _NEXT_LINE * piece.size
+    return is_near and abs(piece.size - beside.size) < 0.1 and piece.text[:1].islower()
+
+
+def _is_beside(piece: Piece, capital: Piece) -> bool:
+    """Return whether a piece begins at the right of a large capital, above its foot."""
     nearest, farthest = _BESIDE
     is_beside = nearest < (piece.left - capital.right) / piece.size < farthest
+    return is_beside and _ABOVE_FOOT * piece.size < piece.y - capital.y < _CAP_HEIGHT * capital.size
+
+
+def _is_at_top(piece: Piece, capital: Piece) -> bool:
+    """Return whether the tops of a piece and of a large capital are at one height."""
     below_top = capital.y - piece.y + _CAP_HEIGHT * (capital.size - piece.size)
-    return is_beside and piece.y - capital.y > _ABOVE_FOOT * piece.size and abs(below_top) < _OFF_TOP * piece.size
+    return abs(below_top) < _OFF_TOP * piece.size
 
 
 def _leant(piece: Piece, degrees: int) -> Piece:
@@ -213,10 +248,24 @@ def _whole_lines(lines: Iterable[list[Character]]) -> list[list[Character]]:
     return whole
 
 
+def _is_gap(words: Sequence[Character], character: Character) -> bool:
+    """Return whether a character begins a word of its own.
+
+    It follows a number that is further away than a word, or a large capital that hangs below the line.
+    """
+    size, gap = character.style.size, character.left - words[-1].right
+    if len(words) == 1 and words[0].style.size > _DROPPED * size and character.y - words[0].y > _RAISED * size:
+        return True
+    if gap < NUMBER_GAP * size or not (character.text.isdigit() or character.text in _SIGNS):
+        return False
+    before = next((each.text for each in reversed(words) if each.text != " "), "")
+    return before.isdigit() or before in _AFTER_NUMBERS
+
+
 def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
     words: list[Character] = []
     for character in line:
-        if words and character.text != " " and not _continues(words, character):
+        if words and character.text != " " and (not _continues(words, character) or _is_gap(words, character)):
             yield from _piece(words, _with_exponents(words))
             words = []
         if words or character.text != " ":

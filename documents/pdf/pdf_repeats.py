@@ -1,135 +1,334 @@
-"""Leave out what a PDF repeats on its pages: running heads and feet, and page numbers."""
+"""Leave out the lines at the edges of a PDF's pages that the page before has, too, and the numbers of pages.
+
+No other line is left out: each has words, numbers included, that the text has elsewhere.
+"""
 
 from __future__ import annotations
 
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from .pdf_blocks import Line
 from .pdf_tables import ROW_GAP, cells
 
-#: Share of a page's height at each end that may hold running heads and feet; and the least share of pages that repeat
-#: one: those on the left or the right pages only are on fewer than half of them.
-_MARGIN, _REPEATED = 0.12, 0.4
+#: Share of a page's height at each end that may hold running heads and feet; and the least shares of pages that have
+#: the same one (left or right pages only are fewer than half of all), that have any at its height, and that have the
+#: same large one, as slides may have equal titles.
+_MARGIN, _REPEATED, _HEADED, _ON_ALL = 0.12, 0.4, 0.5, 0.8
 
-#: Heads that change with the chapter: the least gap to the text and the largest size, in sizes of the text; and the
-#: least share of pages with one at the same height.
-_APART, _LARGEST_HEAD, _HEADED = 1.7, 1.1, 0.5
+#: Fewest pages that have a running head.
+_FEWEST = 3
 
-#: Lines from this many times the text's size on are large, and may be the headings of chapters.
-_LARGE = 1.4
+#: Least space between running heads and the text, the height of capitals, and most that parts of a line differ in
+#: height, in font sizes.
+_APART, _CAPITALS, _LEVEL = 0.9, 0.8, 0.5
+
+#: The space at the end of a page.
+_FREE = float("inf")
+
+#: Largest running heads and numbers of pages, in sizes of the text.
+_LARGEST = 1.1
+
+#: Most words of running heads that are left out, as a share of all: on pages with little text, heads are a part of it.
+_MOST_LEFT_OUT = 0.05
+
+#: Points within which running heads have the same height.
+_SAME_HEIGHT = 4
 
 #: Least share of letters in the text's size, unless text recognition guessed the sizes; in that case, headings exceed
 #: the median by this factor.
 _LEAST_OF_A_SIZE, _ABOVE_MEDIAN = 0.3, 1.2
 
-_NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
-
-#: A line that says its page.
-_PAGE = re.compile(
-    r"\W*(?:page|seite|página|pagina|страница)\s+(\w+)(?:\s*(?:/|of|von|sur|de|di|из)\s*\d+)?\W*", re.IGNORECASE
-)
-
-#: What lines of several pages share: their height, and their words, or "" for lines with the number of their page.
-_Key = tuple[int, str]
+#: The number of a page, with the number of pages or without; the words that name it; and years, which are titles.
+_NUMBER = r"(?P<number>\d{1,4}|[ivxlc]{1,8})(?:\s*(?P<of>/|of|von|sur|de|di|из)\s*(?P<all>\d{1,4}))?"
+_ALONE = re.compile(rf"\W*{_NUMBER}\W*", re.IGNORECASE)
+_NAMED = re.compile(rf"\W*\b(?:page|seite|página|pagina|страница|p\.|pg\.|s\.)\s*{_NUMBER}(?!\w)\W*", re.IGNORECASE)
+_YEARS = range(1500, 2200)
 
 
-def without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: Sequence[str]) -> list[list[Line]]:
-    """Leave out lines near an edge that repeat, up to numbers, at one height on most pages; but no rows of tables.
+class Repeats(NamedTuple):
+    """The pages of a document without what they repeat.
 
-    Numbers distinguish large lines, which may be headings of chapters at the top of a page.
+    Parameters
+    ----------
+    pages : list of list of Line
+        The lines that stay.
+    heads : list of list of str
+        For each page its running heads and feet, but for those that the page before has, too.
+    left_out : list of list of str
+        For each page what was left out, with the reason.
+    """
+
+    pages: list[list[Line]]
+    heads: list[list[str]]
+    left_out: list[list[str]]
+
+
+@dataclass
+class _Row:
+    """All lines at one height near an edge of a page.
+
+    Parameters
+    ----------
+    place : tuple
+        Whether it is at the top, and its height, roughly.
+    words : str
+        Without the number of the page.
+    number : str
+        The number that it may have of the page, or "".
+    at : int
+        Where this number is: at the row's start (-1), at its end (1), alone or elsewhere (0).
+    is_named : bool
+        Whether the row calls it the number of a page.
+    """
+
+    lines: list[Line]
+    place: tuple[bool, int]
+    words: str
+    number: str = ""
+    at: int = 0
+    is_named: bool = False
+
+    @property
+    def text(self) -> str:
+        return " ".join(line.text for line in self.lines)
+
+    @property
+    def size(self) -> float:
+        return max(line.size for line in self.lines)
+
+
+@dataclass
+class _Edge:
+    """The rows near an edge of a page, from outside in; and the space between each and the next one, in font sizes."""
+
+    rows: list[_Row] = field(default_factory=list)
+    spaces: list[float] = field(default_factory=list)
+
+
+def without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: Sequence[str]) -> Repeats:
+    """Leave out running heads and feet but where they begin, and the numbers of pages.
+
+    A running head repeats word for word, at the very edge of most pages, apart from their text.
     """
     size = usual_size(pages)
-    keys_of = [_keys_of_page(page, heights[i], labels[i], _LARGE * size) for i, page in enumerate(pages)]
-    pages = [
-        [line for line in page if id(line) not in keys or not _says_page(line.text, label)]
-        for page, keys, label in zip(pages, keys_of, labels, strict=True)
-    ]
-    if len(pages) < 3:
-        return pages
-    places: dict[_Key, dict[int, str]] = defaultdict(dict)
-    for number, keys in enumerate(keys_of):
-        for line in pages[number]:
-            for key in keys.get(id(line), ()):
-                places[key][number] = line.text
-    repeated = {key for key, texts in places.items() if len(texts) >= max(3, _REPEATED * len(pages))}
-    repeated |= {key for key in _chapter_heads(pages, keys_of, size) if len(places[key]) > 1}
-    repeated -= {key for key in repeated if _are_numbered_headings(places[key])}
-    numbers = [_page_number(page, keys) for page, keys in zip(pages, keys_of, strict=True)]
-    offsets = Counter(value - index for index, (alone, value) in enumerate(numbers) if alone)
-    kept = []
-    for index, (lines, keys) in enumerate(zip(pages, keys_of, strict=True)):
-        left_out = {id(line) for line in lines if repeated.intersection(keys.get(id(line), ()))}
-        rows = {id(line) for line, after in _neighbours(lines) if _is_row(line, after, left_out)}
-        alone, value = numbers[index]
-        if alone and offsets[value - index] >= max(3, _REPEATED * offsets.total()):
-            left_out.add(id(alone))
-        kept.append([line for line in lines if id(line) not in left_out or id(line) in rows])
-    return kept
+    edges = [_edges(page, height, len(pages)) for page, height in zip(pages, heights, strict=True)]
+    numbers = _page_numbers([[row for edge in both for row in edge.rows] for both in edges], labels, _LARGEST * size)
+    for both, number in zip(edges, numbers, strict=True):
+        for row in (row for edge in both for row in edge.rows):
+            if row.number and not (row.number == number and (not row.words or row.size <= _LARGEST * size)):
+                row.words, row.number = row.text, ""
+    repeated = _repeated(edges, len(pages), size)
+    outer = [[row for edge in both for row in _outer(edge, repeated)] for both in edges]
+    begin = _beginnings(outer)
+    n_words = sum(len(line.text.split()) for page in pages for line in page)
+    left = _left_out([row for rows in outer for row in rows if row.words and id(row) not in begin], n_words)
+    made = Repeats([], [], [])
+    for page, rows in zip(pages, outer, strict=True):
+        moved = [row for row in rows if id(row) not in begin or row.size <= _LARGEST * size]
+        gone = {id(line) for row in moved for line in row.lines}
+        made.pages.append([line for line in page if id(line) not in gone])
+        made.heads.append([row.words for row in moved if row.words and id(row) not in left])
+        texts = [f"repeated: {row.words}" for row in moved if id(row) in left]
+        made.left_out.append(texts + [f"number of the page: {row.number}" for row in moved if row.number])
+    return made
 
 
-def _says_page(text: str, label: str) -> bool:
-    """Return whether a line only says which page it is on: "Page 1", "Page 1 of 9"."""
-    found = _PAGE.fullmatch(text)
-    return found is not None and found[1] == label
+def _edges(lines: Sequence[Line], height: float, n_pages: int) -> tuple[_Edge, _Edge]:
+    """Return the rows near the top of a page, and those near its foot."""
+    rows: list[list[Line]] = []
+    for line in sorted(lines, key=lambda line: -line.y):
+        if rows and rows[-1][0].y - line.y < _LEVEL * min(line.size, rows[-1][0].size):
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    spaces = [_space(*rows[number : number + 3]) for number in range(len(rows))]
+    top, foot = _Edge(), _Edge()
+    for row, space in zip(rows, spaces, strict=True):
+        if _end(row) <= (1 - _MARGIN) * height:
+            break
+        top.rows.append(_row(row, n_pages, is_top=True))
+        top.spaces.append(space)
+    for row, space in zip(reversed(rows[len(top.rows) :]), [*reversed(spaces[:-1]), _FREE], strict=False):
+        if row[0].y >= _MARGIN * height:
+            break
+        foot.rows.append(_row(row, n_pages, is_top=False))
+        foot.spaces.append(space)
+    return top, foot
 
 
-def _keys_of_page(lines: Sequence[Line], height: float, label: str, large: float) -> dict[int, list[_Key]]:
-    """Return the keys of the lines near the edges of a page, but for lines that occur on it several times."""
-    texts = Counter(_NUMBER.sub("#", line.text) for line in lines)
-    keys = {}
-    for line in lines:
-        text, end = _NUMBER.sub("#", line.text), line.y - (line.table.height if line.table else 0)
-        if texts[text] == 1 and (end > (1 - _MARGIN) * height or line.y < _MARGIN * height):
-            place, words = round(line.y / 4), line.text.split()
-            keys[id(line)] = [(place, text if line.size < large else line.text)]
-            if line.size < large and label in (words[0], words[-1]):
-                keys[id(line)].append((place, ""))
-    return keys
+def _end(row: Sequence[Line]) -> float:
+    return min(line.y - (line.table.height if line.table else 0) for line in row)
 
 
-def _chapter_heads(pages: list[list[Line]], keys_of: Sequence[dict[int, list[_Key]]], size: float) -> set[_Key]:
-    """Return heads that change with the chapter: in the text's size, apart from it, at one height on most pages."""
-    heads: dict[int, list[_Key]] = defaultdict(list)
-    for lines, keys in zip(pages, keys_of, strict=True):
-        for line in (line for line in lines if id(line) in keys):
-            others = [other.y - line.y for other in lines if abs(other.y - line.y) > 0.5 * line.size]
-            is_outermost = all(other > 0 for other in others) or all(other < 0 for other in others)
-            is_apart = all(abs(other) > _APART * line.size for other in others)
-            if is_outermost and is_apart and line.size < _LARGEST_HEAD * size:
-                key = keys[id(line)][0]
-                heads[key[0]].append(key)
-    return {key for alike in heads.values() if len(alike) >= max(3, _HEADED * len(pages)) for key in alike}
+def _space(row: Sequence[Line], *after: Sequence[Line]) -> float:
+    """Return the height without letters under a row, in sizes of the smaller letters; 0 between rows of a table."""
+    if not after:
+        return _FREE
+    sizes = [max(line.size for line in lines) for lines in (row, after[0])]
+    n_cells = [max(len(cells(line)) for line in lines) for lines in (row, *after)]
+    steps = [(before[0].y - following[0].y) / min(sizes) for before, following in pairwise((row, *after))]
+    if n_cells[0] > 1 and any(
+        n > 1 and step < ROW_GAP for n, step in zip(n_cells[1:], accumulate(steps, max), strict=True)
+    ):
+        return 0.0
+    return (_end(row) - after[0][0].y - _CAPITALS * sizes[1]) / min(sizes)
 
 
-def _are_numbered_headings(texts: dict[int, str]) -> bool:
-    """Return whether lines count on by one from one to the next, and not with the pages, as clauses do."""
-    counts = zip(*([int(n) for n in re.findall(r"\d+", text)] for text in texts.values()), strict=False)
-    with_pages = all(after - before == 1 for before, after in pairwise(texts))
-    return not with_pages and any(all(after - before == 1 for before, after in pairwise(count)) for count in counts)
+def _whole(lines: Sequence[Line]) -> Line:
+    """Return the parts of a row as one line."""
+    pieces = sorted((piece for line in lines for piece in line.pieces), key=lambda piece: piece.left)
+    return Line(tuple(pieces), lines[0].column)
 
 
-def _page_number(lines: Sequence[Line], keys: dict[int, list[_Key]]) -> tuple[Line | None, int]:
-    """Return the outermost line of a page that is only a number, and its value; or None and 0."""
-    for line in (min(lines, key=lambda line: line.y, default=None), max(lines, key=lambda line: line.y, default=None)):
-        found = re.fullmatch(r"\W*(\d{1,4})\W*", line.text) if line and id(line) in keys else None
-        if found:
-            return line, int(found[1])
-    return None, 0
+def _row(lines: list[Line], n_pages: int, *, is_top: bool) -> _Row:
+    """Return a row, with the number that may be the number of its page."""
+    place = is_top, round(lines[0].y / _SAME_HEIGHT)
+    row = _Row(sorted(lines, key=lambda line: line.left), place, "")
+    row.words = row.text
+    if any(line.table for line in lines):
+        return row
+    texts = [" ".join(piece.text for piece in cell) for cell in cells(_whole(lines))]
+    for position, text in enumerate(texts):
+        others = " ".join(texts[:position] + texts[position + 1 :])
+        named = _NAMED.search(text)
+        found = _ALONE.fullmatch(text) or named
+        if found and (named or found["of"] != "/" or int(found["all"]) == n_pages):
+            rest = "" if found is not named else text[: named.start()] + " " + text[named.end() :]
+            row.words = " ".join(f"{others} {rest}".split())
+            row.number, row.is_named = found["number"].lower(), bool(named)
+            row.at = -1 if position == 0 else 1 if position == len(texts) - 1 else 0
+            row.at = row.at if len(texts) > 1 else 0
+            break
+    return row
 
 
-def _neighbours(lines: Sequence[Line]) -> list[tuple[Line, Line]]:
-    """Return each two lines that follow each other, in both directions."""
-    return [*pairwise(lines), *((after, before) for before, after in pairwise(lines))]
+def _page_numbers(rows_of: Sequence[Sequence[_Row]], labels: Sequence[str], largest: float) -> list[str]:
+    """Return the number that each page has of itself, or "": its label, or a number that rises from page to page.
+
+    Alone in its line, or named, or beside a running head if it is the label or changes sides as in books.
+    """
+    ways: list[dict[str, list[_Row]]] = []
+    counts: Counter[str] = Counter()
+    sides: dict[str, set[int]] = defaultdict(set)
+    for index, (rows, label) in enumerate(zip(rows_of, labels, strict=True)):
+        found: dict[str, list[_Row]] = defaultdict(list)
+        for row in rows:
+            if row.number and row.size <= largest:
+                way = "label" if row.number == label.lower() else f"{_value(row.number) - index:+d}"
+                found[way].append(row)
+        for way, those in found.items():
+            sides[way] |= {row.at for row in those}
+            counts[way] += 1
+        ways.append(found)
+    n_numbered = sum(map(bool, ways))
+    numbers = []
+    for found in ways:
+        best = max(found, key=lambda way: (way == "label", counts[way]), default="")
+        is_series = counts[best] >= max(_FEWEST, _REPEATED * n_numbered)
+        number = ""
+        for row in found.get(best, ()):
+            if best == "label":
+                is_proved = is_series or row.is_named
+            elif row.words and not row.is_named:
+                is_proved = is_series and {-1, 1} <= sides[best]
+            else:
+                is_proved = is_series and (row.is_named or _value(row.number) not in _YEARS)
+            number = row.number if is_proved else number
+        numbers.append(number)
+    return numbers
 
 
-def _is_row(line: Line, after: Line, left_out: set[int]) -> bool:
-    """Return whether a line has cells, as has a line beside it that does not repeat."""
-    is_close = line.column == after.column and 0 < abs(line.y - after.y) < ROW_GAP * line.size
-    return is_close and id(after) not in left_out and min(len(cells(line)), len(cells(after))) > 1
+def _value(number: str) -> int:
+    """Return the value of a number in Arabic or Roman digits."""
+    if number.isdigit():
+        return int(number)
+    values = [{"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}[digit] for digit in number]
+    return sum(-a if a < b else a for a, b in pairwise([*values, 0]))
+
+
+def _repeated(edges: Sequence[tuple[_Edge, _Edge]], n_pages: int, size: float) -> set[tuple[tuple[bool, int], str]]:
+    """Return the places and words of rows that are on most pages, or where most pages have a row apart from text."""
+    pages_of: Counter[tuple[tuple[bool, int], str]] = Counter()
+    headed: Counter[tuple[bool, int]] = Counter()
+    is_large: dict[tuple[tuple[bool, int], str], bool] = {}
+    for both in edges:
+        keys = {(row.place, row.words): row for edge in both for row in edge.rows if row.words}
+        pages_of.update(list(keys))
+        is_large.update({key: row.size > _LARGEST * size for key, row in keys.items()})
+        headed.update({edge.rows[0].place for edge in both if edge.rows and edge.spaces[0] > _APART})
+    most = max(_FEWEST, _REPEATED * n_pages)
+    many, on_all = max(_FEWEST, _HEADED * n_pages), max(_FEWEST, _ON_ALL * n_pages)
+    return {
+        key
+        for key, n in pages_of.items()
+        if (n >= on_all if is_large[key] else n >= most or (n > 1 and headed[key[0]] >= many))
+    }
+
+
+def _outer(edge: _Edge, repeated: set[tuple[tuple[bool, int], str]]) -> list[_Row]:
+    """Return the outermost rows of an edge that repeat or have the page's number, if the text is apart."""
+    n_outer = 0
+    for number, (row, space) in enumerate(zip(edge.rows, edge.spaces, strict=True)):
+        if (row.place, row.words) not in repeated and (row.words or not row.number):
+            break
+        if space > _APART:
+            n_outer = number + 1
+    return edge.rows[:n_outer]
+
+
+def _beginnings(pages: Sequence[Sequence[_Row]]) -> set[int]:
+    """Return the ids of running heads that the pages before do not have at the same place.
+
+    In books, the heads of left pages and of right pages differ.
+    """
+    sides: dict[tuple[bool, int], tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+    n_pages = Counter(row.place for rows in pages for row in rows)
+    for index, rows in enumerate(pages):
+        for row in rows:
+            sides[row.place][index % 2].add(row.words)
+    two_sided = {
+        place for place, (left, right) in sides.items() if left.isdisjoint(right) and n_pages[place] >= 2 * _FEWEST
+    }
+    last: dict[tuple[tuple[bool, int], int], str] = {}
+    begin: set[int] = set()
+    for index, rows in enumerate(pages):
+        for row in (row for row in rows if row.words):
+            key = row.place, index % 2 if row.place in two_sided else 0
+            if last.get(key) != row.words:
+                begin.add(id(row))
+            last[key] = row.words
+    return begin
+
+
+def _left_out(rows: Sequence[_Row], n_words: int) -> set[int]:
+    """Return the ids of the running heads that are left out: those with the fewest words first, and few in all."""
+    same: dict[tuple[tuple[bool, int], str], list[_Row]] = defaultdict(list)
+    for row in rows:
+        same[row.place, row.words].append(row)
+    left: set[int] = set()
+    n_left = 0
+    for those in sorted(same.values(), key=lambda those: len(those) * len(those[0].words.split())):
+        n_left += len(those) * len(those[0].words.split())
+        if n_left > _MOST_LEFT_OUT * n_words:
+            break
+        left |= {id(row) for row in those}
+    return left
+
+
+def without_repeated_marks(pages: Sequence[Sequence[Line]]) -> Iterator[tuple[list[Line], list[str]]]:
+    """Yield the lines over the text of each page, such as watermarks, without those that the page before has, too."""
+    before: set[str] = set()
+    for lines in pages:
+        texts = {line.text for line in lines}
+        left_out = [f"repeated: {line.text}" for line in lines if line.text in before]
+        yield [line for line in lines if line.text not in before], left_out
+        before = texts or before
 
 
 def usual_size(pages: list[list[Line]]) -> float:

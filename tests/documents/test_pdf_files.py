@@ -9,6 +9,7 @@ from helpers.pdf_files import HELPS, WIDE, PdfWriter, lines, read
 
 from octavo.documents.document import Document
 from octavo.documents.pdf.pdf import extract_pdf
+from octavo.documents.pdf.pdf_picture import draw_page
 from octavo.errors import OctavoError
 
 
@@ -20,6 +21,17 @@ def test_pages_have_their_labels():
     document = read(writer)
     pages = [document.place(document.text.index(f"page {i}")).page for i in range(3)]
     assert pages == ["i", "10", "11"]
+
+
+def test_pages_whose_labels_repeat_have_their_numbers_in_the_file():
+    writer = PdfWriter()
+    for i in range(5):
+        writer.page(*lines([f"This is what page {i} says."]))
+    writer.labels = "0 << /P (Cover) >> 1 << /S /D >> 3 << /S /D >>"
+    document = read(writer)
+    pages = [document.place(document.text.index(f"page {i}")).page for i in range(5)]
+    assert pages == ["1", "2", "3", "4", "5"]
+    assert draw_page(writer.content(), "4", "what page 3 says").top is not None
 
 
 def test_an_encrypted_file_needs_its_password():

@@ -83,7 +83,7 @@ def test_lists_of_opendocument_have_their_numbers(tmp_path):
 
 
 def test_a_title_of_opendocument_may_have_a_style_of_its_own(tmp_path):
-    styles = '<style:style style:name="P1" style:parent-style-name="Title"/>'
+    styles = '<style:style style:name="P1" style:family="paragraph" style:parent-style-name="Title"/>'
     body = '<text:p text:style-name="P1">Log</text:p><text:p>Text</text:p>'
     assert read(tmp_path, zipped({"content.xml": content(body, styles)})).text == "# Log\n\nText\n"
 

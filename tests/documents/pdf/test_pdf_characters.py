@@ -61,9 +61,13 @@ def test_words_from_right_to_left_within_others():
     assert read(PdfWriter().page(*texts)).text.startswith("The bridge is called הגשר הצפוני in the book.\n")
 
 
-def test_stamps_in_margins_and_watermarks_are_left_out():
+def test_stamps_in_margins_and_watermarks_follow_the_text_once():
     stamp, mark = (30, 200, "arXiv:1706.03762v5 [cs.CL]", 20, "text", 90), (90, 200, "DRAFT", 90, "text", 45)
-    assert read(PdfWriter().page(*lines(WIDE), stamp, mark)).text == " ".join(WIDE) + "\n"
+    writer = PdfWriter().page(*lines(WIDE), stamp, mark)
+    for _ in range(3):
+        writer.page(*lines(WIDE), mark, (90, 300, "DRAFT", 90, "text", 45))
+    whole = " ".join(WIDE)
+    assert read(writer).text == f"{whole}\n\narXiv:1706.03762v5 [cs.CL]\nDRAFT\n\n{whole}\n\n{whole}\n\n{whole}\n"
 
 
 def test_powers_stay_in_their_line():

@@ -25,7 +25,16 @@ def test_typed_text_and_remarks_are_read():
     notes += field("Text", 60, 400, 20, "/Contents (Is this\nso?)") + field(
         "Text", 60, 300, 20, "/F 2 /Contents (unseen)"
     )
-    writer = PdfWriter().page(*lines(WIDE), notes=notes).page(*lines(["and it was."]))
+    writer = PdfWriter().page(*lines(WIDE), notes=notes).page(*lines(["And it was."]))
     document = read(writer)
-    assert document.text.endswith("Typed on the page\n\n[Remark: Is this so?]\n\nand it was.\n")
-    assert document.place(document.text.index("and it was.")).page == "2"
+    assert document.text.endswith("Typed on the page\n\n[Remark: Is this so?]\n\nAnd it was.\n")
+    assert document.place(document.text.index("And it was.")).page == "2"
+
+
+def test_values_in_high_boxes_are_no_headings():
+    fields = " ".join(
+        f"<< /Type /Annot /Subtype /Widget /Rect [60 {y} 260 {y + 22}] /F 4 /FT /Tx /T (f{y}) /V (Sample {y}) >>"
+        for y in (700, 650, 600)
+    )
+    texts = [(60, y + 26, f"Name {y}") for y in (700, 650, 600)]
+    assert "#" not in read(PdfWriter().page(*texts, notes=fields)).text

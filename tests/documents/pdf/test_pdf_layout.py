@@ -200,3 +200,52 @@ def test_a_foot_note_does_not_cut_a_sentence_over_the_column():
 def test_items_keep_their_numbers_as_they_are():
     texts = [(60, 700, "1. Ships"), (60, 670, "(2) Lights"), (60, 640, "3) Bells"), (60, 610, "b) Gales")]
     assert read(PdfWriter().page(*texts)).text == "1. Ships\n(2) Lights\n3) Bells\n- b) Gales\n"
+
+
+@pytest.mark.parametrize("text", ["TOTAL: 60.80", "1986", "60.80 EUR", "Amount due: $ 60", "2,140.00"])
+def test_values_and_years_are_no_headings(text):
+    writer = PdfWriter().page((60, 780, "Of Ships", 14, "bold"), *lines(WIDE, y=750), (60, 600, text, 12, "bold"))
+    document = read(writer.page(*lines(WIDE)))
+    assert text in document.text
+    assert document.places[-1].heading == "Of Ships"
+
+
+def test_a_total_with_its_amount_at_the_right_is_no_heading():
+    text = read(
+        PdfWriter().page((60, 700, "TOTAL", 12, "bold"), (400, 700, "60.80", 12, "bold"), *lines(WIDE, y=600))
+    ).text
+    assert text.startswith("TOTAL 60.80\n")
+
+
+@pytest.mark.parametrize("text", ["# of bells: 14", "## 12 ##", "# open both valves first"])
+def test_a_line_that_begins_as_a_heading_of_markdown_is_text(text):
+    document = read(PdfWriter().page((60, 780, "Of Ships", 14, "bold"), (60, 740, text), *lines(WIDE, y=700)))
+    assert f"\n\\{text}\n" in document.text
+    assert {place.heading for place in document.places} == {"Of Ships"}
+
+
+@pytest.mark.parametrize("capital", ["B", "L"])
+def test_a_large_letter_before_a_name_is_apart(capital):
+    texts = [
+        (60, 692, capital, 24),
+        (85, 700, "London lies on a river"),
+        (85, 687, "and so it does not"),
+        *lines(WIDE, y=600),
+    ]
+    assert f"{capital} London lies" in read(PdfWriter().page(*texts)).text
+
+
+def test_a_large_capital_may_hang_below_its_line():
+    texts = [
+        (60, 700, "arbour lantern meadow ladder pebble river"),
+        (60, 685.5, "H", 32),
+        (86, 689, "tunnel beacon meadow and"),
+    ]
+    text = read(PdfWriter().page(*texts, *lines(WIDE, y=660))).text
+    assert text.startswith("Harbour lantern")
+    assert "\ntunnel beacon" in text
+
+
+def test_lines_of_a_list_without_marks_stay_lines():
+    texts = ["anchors, 3, 40", "of iron, 41", "barges, 7", "boats, 12", "repair of, 15", "cables, 9, 31"]
+    assert read(PdfWriter().page(*lines(texts))).text == "\n".join(texts) + "\n"

@@ -174,3 +174,100 @@ def test_heads_of_columns_may_stand_elsewhere():
     texts = [(60, 700, "Year"), (150, 700, "Ships that were seen in it")]
     texts += [(x, 685 - 15 * i, text) for i in range(3) for x, text in ((60, f"{1920 + i}"), (215, f"{12 + i}"))]
     assert rows(read(PdfWriter().page(*texts)).text)[0] == ["Year", "Ships that were seen in it"]
+
+
+def table_of(texts, xs, ys):
+    """The rows that are read of texts at places."""
+    placed = [(x, y, cell) for y, row in zip(ys, texts, strict=True) for x, cell in zip(xs, row, strict=True) if cell]
+    return rows(read(PdfWriter().page(*placed)).text)
+
+
+@pytest.mark.parametrize("gap", [14, 16, 24])
+def test_totals_and_rows_of_a_group_are_rows(gap):
+    """Whatever the gap below the head is."""
+    texts = [
+        ["Pos.", "Article", "Amount"],
+        ["1", "Door", "310.00"],
+        ["2", "Table", "480.00"],
+        ["", "Net total", "790.00"],
+    ]
+    texts += [["", "VAT 20 %", "158.00"], ["", "Amount due", "948.00"]]
+    assert table_of(texts, (60, 120, 300), [700, *(700 - gap - 14 * i for i in range(5))]) == texts
+    texts = [["Shift", "Post", "Name"], ["Early", "gate", "Ann"], ["", "yard", "Ben"], ["Late", "mill", "Eve"]]
+    assert table_of(texts, (60, 120, 300), [700, *(700 - gap - 14 * i for i in range(3))]) == texts
+
+
+@pytest.mark.parametrize("off", [0, 6, 12])
+def test_cells_of_two_lines_are_whole_wherever_those_beside_them_stand(off):
+    placed = []
+    for number in range(4):
+        y = 700 - 40 * number
+        placed += [
+            (60, y - off, f"0{number + 1}.05."),
+            (130, y, "bridge basket pepper"),
+            (130, y - 12, "orchard falcon"),
+        ]
+        placed += [(300, y - off, f"{number}4.50")]
+    assert rows(read(PdfWriter().page(*placed)).text) == [
+        [f"0{n + 1}.05.", "bridge basket pepper orchard falcon", f"{n}4.50"] for n in range(4)
+    ]
+
+
+def test_a_head_of_two_rows_is_in_the_table():
+    placed = [(165, 715, "2024", 10, "bold"), (265, 715, "2025", 10, "bold")]
+    texts = [
+        ["Field", "Oats", "Rye", "Wheat", "Hops"],
+        *([f"field {i}", *(str(10 * i + j) for j in range(4))] for i in range(4)),
+    ]
+    placed += [
+        (60 + 50 * x + 30 * (x > 0), 700 - 15 * y, cell) for y, row in enumerate(texts) for x, cell in enumerate(row)
+    ]
+    assert rows(read(PdfWriter().page(*placed)).text)[1:] == texts
+
+
+def test_a_head_may_stand_beside_its_column():
+    texts = [["Date", "Debit", "Balance"], *([f"0{i}.05.", f"{i}4.50", f"{1000 + i}.10"] for i in range(1, 6))]
+    placed = [
+        (x if not y or not x - 60 else x + 60 - 5 * len(cell), 700 - 15 * y, cell)
+        for y, row in enumerate(texts)
+        for x, cell in zip((60, 150, 260), row, strict=True)
+    ]
+    assert rows(read(PdfWriter().page(*placed)).text) == texts
+
+
+def test_numbers_in_narrow_columns_keep_their_places():
+    texts = [["Year", "North", "South", "East"]]
+    for i in range(9):
+        numbers = [f"{11 + i},{100 + 7 * i * j}" for j in range(3)]
+        texts.append([str(2010 + i), *(number if (i + j) % 3 else "" for j, number in enumerate(numbers))])
+    placed = [
+        (x - 5.2 * len(cell) * (x > 60), 700 - 14 * y, cell)
+        for y, row in enumerate(texts)
+        for x, cell in zip((60, 150, 186, 222), row, strict=True)
+        if cell
+    ]
+    assert rows(read(PdfWriter().page(*placed)).text)[1:] == texts[1:]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_entries_between_rules_that_are_only_vertical_are_rows(wrapped):
+    drawn = (
+        " ".join(f"{x} 600 m {x} 720 l S" for x in (60, 160, 300, 360, 440))
+        + " 60 720 m 440 720 l S 60 600 m 440 600 l S "
+    )
+    drawn += "60 700 m 440 700 l S"
+    placed = [(x, 706, head) for x, head in ((65, "Date"), (165, "Text"), (305, "Debit"), (365, "Balance"))]
+    for i in range(4):
+        y = 685 - 24 * i
+        placed += [(65, y, f"0{i}.05.2026"), (165, y, "bread and"), (305, y, f"{i}.50"), (365, y, f"100{i}.10")]
+        placed += [(165, y - 10, "butter")] if wrapped else []
+    text = "bread and butter" if wrapped else "bread and"
+    assert rows(read(PdfWriter().page(*placed, drawn=drawn)).text)[1:] == [
+        [f"0{i}.05.2026", text, f"{i}.50", f"100{i}.10"] for i in range(4)
+    ]
+
+
+def test_letters_of_one_width_keep_their_columns():
+    texts = [(60, 700, "Date   Debit Credit", 10, "code"), (60, 688, "01/04         11.40", 10, "code")]
+    texts += [(60, 676, "02/04  28.40", 10, "code")]
+    assert "Date   Debit Credit\n01/04         11.40\n02/04  28.40\n" in read(PdfWriter().page(*texts)).text

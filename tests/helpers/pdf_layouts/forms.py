@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .layout import REPEATS, Drawing, Layout
+from .layout import Drawing, Layout
 
 _QUESTIONS = [
     ("In welcher Gemeinde wohnen Sie?", "Husum"),
@@ -137,7 +137,6 @@ LAYOUTS = [
         order=["Nøklene skal leveres"],
         pairs=[("BETALT 9. juni 2026",)],
         texts=["BETALT"],
-        fails="what is slanted is left out",
     ),
     Layout(
         "drafts",
@@ -145,13 +144,11 @@ LAYOUTS = [
         order=["Article 1", "closed in May", "Article 2", "4,100", "Article 3", "in July"],
         whole=["The mayor signs in July."],
         left_out="DRAFT DRAFT",
-        fails=REPEATS,
     ),
     Layout(
         "letters of a series",
         _letters,
         order=["Ole Lund", "points is 50.", "Mia Krog", "points is 275.", "Jon Vik", "points is 1."],
-        fails=REPEATS,
     ),
     Layout(
         "certificates",

@@ -21,8 +21,6 @@ BETWEEN, BEFORE = r"[\s|:…·_.]*?", r"[\s|#>*-]*"
 A4 = (595, 842)
 
 #: Why several layouts fail today.
-REPEATS = "what is alike up to its digits near the edge of three pages is left out"
-BLANKS = "blanks of a fixed pitch become one"
 CENTRED = "a text of two lines is torn apart by the centred cells beside it"
 BESIDE = "what stands beside a text is put into its lines"
 

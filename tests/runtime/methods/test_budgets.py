@@ -20,7 +20,7 @@ from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.kv_cache import KVCache
 from octavo.runtime.devices.cpu_device import CpuDevice
 from octavo.runtime.devices.protocol import ExecutorArguments
-from octavo.runtime.document.cache_layer import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer, Rope
 from octavo.runtime.document.index import Index, IndexLayer, LastQueries
 from octavo.runtime.document.stored_rows import row_format
 from octavo.runtime.graph.attention_nodes import AttentionNode
@@ -32,6 +32,7 @@ from octavo.runtime.store.plan import Plan
 pytestmark = pytest.mark.sampled
 
 N_LAYERS, GROUP = 30, 2
+ROPE = Rope(0.1 ** np.linspace(0, 2, 8), interleaved=False)
 DEPTHS = [700, 4000]
 BUDGETS = [0.5, 0.25, 0.125]
 TYPES = [(64, F16), (64, Q8_0)]
@@ -81,7 +82,7 @@ class Model:
 
     def __init__(self, attention, budget, head_dim, kv_type, depth, n_sliding=0, plan=PLAN, document=document):
         windows = [*[32] * n_sliding, *[0] * (N_LAYERS - n_sliding)]
-        layers = [CacheLayer(1, head_dim, window, kv_type, GROUP) for window in windows]
+        layers = [CacheLayer(1, head_dim, window, kv_type, GROUP, rope=ROPE) for window in windows]
         device = CpuDevice()
         self.cache = KVCache(
             layers, 2 * depth, assign(Attention.parse(attention, budget=budget, plan=plan), layers), device.new_memory()

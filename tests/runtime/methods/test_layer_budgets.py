@@ -8,13 +8,13 @@ from helpers import papers, tiny_models
 
 import octavo
 from octavo.runtime.devices.choose import metal_method
-from octavo.runtime.document.cache_layer import CacheLayer
+from octavo.runtime.document.cache_layer import CacheLayer, Rope
 from octavo.runtime.methods.assignment import assign
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.layer_budgets import importance_groups
 from octavo.runtime.store.plan import Plan
 
-LAYERS = [CacheLayer(2, 64, 0)] * 4
+LAYERS = [CacheLayer(2, 64, 0, rope=Rope(np.ones(8), interleaved=False))] * 4
 ORDER = tuple((layer, head) for layer in range(4) for head in range(2))
 PLAN = Plan("abc", "duo+squeezed", 0.5, 8, 32, {"h2o": (0.4, 0.6, 1.0, 2.0)}, ORDER, (0, 1, 2, 2))
 TOKENS = np.random.default_rng(8).integers(32, 127, 1501).tolist()

@@ -8,7 +8,16 @@ from helpers.index_builds import thresholds_of
 
 from octavo.convert.clusters import ClusterSettings
 from octavo.cpu_kernels.numba_support.shape import Shape
-from octavo.cpu_kernels.select.cluster_items import BATCH_MEAN, BATCH_UNION, BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART
+from octavo.cpu_kernels.select.cluster_items import (
+    BATCH_MEAN,
+    BATCH_UNION,
+    BY_HEAD,
+    BY_THRESHOLD,
+    ESTIMATE,
+    EVERYTHING,
+    EXACT_TAIL,
+    LOOKUP_APART,
+)
 from octavo.errors import OctavoError
 from octavo.evaluation.synthetic import random_layer
 from octavo.runtime.cache.kv_cache import KVCache
@@ -46,7 +55,8 @@ def test_a_step_reads_its_share_of_all_bytes_and_nothing_is_measured(method):
     for n_new in (1, 1, 390, 1):
         cache.reserve(n_new)
         share = max(0.5, cache.minimum_share(cache.n_tokens))
-        assert states(cache, "n_bytes") == pytest.approx([share * cache.n_tokens * ROW_BYTES] * 2, abs=1)
+        expected = share * cache.n_tokens * ROW_BYTES if n_new == 1 else EVERYTHING
+        assert states(cache, "n_bytes") == pytest.approx([expected] * 2, abs=1)
         assert states(cache, "least_share") == [0.25 * 0.5] * 2
         assert states(cache, "rules") == [ESTIMATE] * 2
         cache.finish_step()
@@ -82,11 +92,11 @@ def test_without_clusters_of_a_document_each_step_finds_its_threshold(method, th
 def test_thresholds_of_a_document_are_constant(method):
     cache, curve = attached(f"{method}:threshold=head")
     for n_new in (1, 300, 1, 1):
+        cache.reserve(n_new)
         assert states(cache, "threshold") == pytest.approx(thresholds_of(curve, 0.5))
-        assert states(cache, "n_bytes") == [-1, -1]
+        assert states(cache, "n_bytes") == [BY_THRESHOLD if n_new == 1 else EVERYTHING] * 2
         if method == "squeezed2":
             assert states(cache, "coarse_threshold") == pytest.approx([0.5, 0.6])
-        cache.reserve(n_new)
         cache.finish_step()
 
 

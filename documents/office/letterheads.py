@@ -1,0 +1,41 @@
+"""Read letterheads: the text on top and at the foot of all pages, once, without the numbers of pages."""
+
+from __future__ import annotations
+
+import re
+
+#: Parts the head, the text and the foot of a document; and replaces the number of a page.
+SEPARATOR, PAGE = "\ue004", "\ue005"
+
+#: What parts a number of a page from other text in a line.
+_PARTED = re.compile(r"\t+| {3,}| [|·•–—-] ")  # noqa: RUF001
+
+#: A number of a page, or two ("page 3 of 9"), with the words around them.
+_NUMBER = re.compile(rf"[(,;]?\s*(?:[^\W\d_]+[.:]?\s*)?{PAGE}(?:[^{PAGE}]{{0,12}}{PAGE})?(?:\s*[^\W\d_]{{1,2}}\b)?\)?")
+
+
+def without_page_numbers(line: str) -> str:
+    """Return a line of a head or foot without the numbers of pages and the words that belong to them."""
+    if PAGE not in line:
+        return line
+    parts = (part for part in _PARTED.split(line) if PAGE not in part) if _PARTED.search(line) else ()
+    rest = " ".join(parts) or _NUMBER.sub("", line)
+    return rest.strip() if len(re.findall(r"\w", rest)) > 2 else ""
+
+
+def with_letterheads(text: str) -> str:
+    """Put the head, the text and the foot of a Markdown text together, which separators part.
+
+    A paragraph of head or foot is written once, and not at all if the text has it.
+
+    Parameters
+    ----------
+    text : str
+        The three parts, with a separator after the first and the second.
+    """
+    head, body, foot = (part.strip("\n") for part in text.split(SEPARATOR))
+    written = [body]
+    for number, part in ((0, head), (2, foot)):
+        blocks = (block for block in dict.fromkeys(part.split("\n\n")) if block.strip() and block.strip() not in body)
+        written.insert(number, "\n\n".join(blocks))
+    return "\n\n".join(filter(None, written)) + "\n"

@@ -1,0 +1,128 @@
+"""Look up what the styles of an OpenDocument file say: what is hidden, raised, or code, and how lists are numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from xml.etree.ElementTree import Element
+
+from ..html.list_numbers import in_form
+from ..xml_text import attribute, element_name
+
+#: Forms of numbers, as OpenDocument and as Word name them.
+_FORMS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+_FORMS |= {"一, 二, 三, ...": "chineseCounting", "01, 02, 03, ...": "decimalZero"}
+
+#: Most styles that are based on one another.
+_MOST_STYLES = 20
+
+
+class _Level(NamedTuple):
+    """How a level of a list is numbered: the form of its numbers, the text around them, the levels shown, the first."""
+
+    form: str
+    prefix: str
+    suffix: str
+    n_shown: int
+    start: int
+
+
+class Styles:
+    """The styles of a file.
+
+    Parameters
+    ----------
+    trees : iterable of Element
+        The parts of the file that have styles.
+    """
+
+    def __init__(self, trees: Iterable[Element]) -> None:
+        self._styles: dict[tuple[str, str], Element] = {}
+        self._levels: dict[tuple[str, int], _Level] = {}
+        for tree in trees:
+            for node in tree.iter():
+                name = element_name(node)
+                if name == "style":
+                    self._styles[attribute(node, "family"), attribute(node, "name")] = node
+                elif name in ("list-style", "outline-style"):
+                    style = attribute(node, "name") if name == "list-style" else ""
+                    self._levels |= {(style, whole(level, "level")): _level(level) for level in node}
+
+    def chain(self, family: str, name: str) -> Iterator[Element]:
+        """Yield a style and those that it is based on."""
+        for _ in range(_MOST_STYLES):  # they may be based on one another in a circle
+            style = self._styles.get((family, name))
+            if style is None:
+                return
+            yield style
+            name = attribute(style, "parent-style-name")
+
+    def value(self, family: str, name: str, wanted: str) -> str:
+        """Return a property of a style, by itself or by those that it is based on; nothing without it."""
+        for style in self.chain(family, name):
+            for node in style.iter():
+                if text := attribute(node, wanted):
+                    return text
+        return ""
+
+    def is_named(self, name: str, *names: str) -> bool:
+        """Return whether a style of paragraphs has one of these names, or is based on one that has."""
+        return name in names or any(attribute(style, "parent-style-name") in names for style in self.chain(_P, name))
+
+    def list_of(self, paragraph: str) -> str:
+        """Return the style of the lists of paragraphs of a style."""
+        return self.value(_P, paragraph, "list-style-name")
+
+    def script(self, span: str) -> str:
+        """Return the HTML element for text above or below the line; nothing for other text."""
+        position = self.value("text", span, "text-position").split(" ")[0]
+        if position.rstrip("%").lstrip("-").isdigit():
+            return "" if position in ("0%", "-0%") else "sub" if position.startswith("-") else "sup"
+        return {"super": "sup", "sub": "sub"}.get(position, "")
+
+    def number(self, style: str, level: int, counts: dict[int, int], start: int | None = None) -> str | None:
+        """Count an item of a list, and return its number; nothing for one without; None for one with a bullet.
+
+        Parameters
+        ----------
+        style : str
+            The style of the list; nothing is that of headings.
+        counts : dict of int to int
+            The numbers of the last items of each level of the list.
+        start : int, optional
+            The number of this item.
+        """
+        found = self._levels.get((style, level))
+        for deeper in [each for each in counts if each > level]:
+            del counts[deeper]
+        if found is None:
+            counts[level] = counts.get(level, 0) + 1
+            return None
+        counts[level] = start if start is not None else counts[level] + 1 if level in counts else found.start
+        if not found.form:
+            return None if style else ""
+        shown = range(level - min(found.n_shown, level) + 1, level + 1)
+        levels = [(each, self._levels.get((style, each))) for each in shown]
+        text = ".".join(in_form(counts.get(each, of.start), of.form) for each, of in levels if of and of.form)
+        suffix = found.suffix or ("." if style and text.isalnum() and not found.prefix else "")
+        return f"{found.prefix}{text}{suffix}".strip()
+
+
+_P = "paragraph"
+
+
+def whole(node: Element, name: str) -> int:
+    """Return the number that an attribute is; 1 without it."""
+    text = attribute(node, name)
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 9 else 1
+
+
+def _level(node: Element) -> _Level:
+    form = attribute(node, "num-format") if element_name(node) != "list-level-style-bullet" else ""
+    return _Level(
+        _FORMS.get(form, "decimal" if form else ""),
+        attribute(node, "num-prefix"),
+        attribute(node, "num-suffix"),
+        whole(node, "display-levels"),
+        whole(node, "start-value"),
+    )

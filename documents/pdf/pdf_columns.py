@@ -1,0 +1,337 @@
+"""Part the columns of a PDF's page, but not the rows of its tables, and put its lines in the order of reading.
+
+A gap down the page parts two columns, which are read one after the other, or the cells of rows, which belong together.
+Rows have their blocks of lines on both sides at the same heights: their first lines, their middles or their last lines
+are level. Columns of text, side bars and notes do not, or their words continue from the foot of one to the top of the
+next, as those of an index do.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+
+from .pdf_blocks import Line, Piece
+from .pdf_tables import cells, is_number, runs_on
+
+#: Least width of a column as a share of the page's text; a gutter's width in font sizes; and the fewest letters of a
+#: column.
+_LEAST_COLUMN, _GUTTER, _LEAST_LETTERS = 0.08, 0.8, 12
+
+#: Places across the page that are tried as the end of a column, and most gaps that are looked at closely.
+_MOST_EDGES, _MOST_GAPS = 300, 4
+
+#: Most that exponents and note numbers rise above their line, that parts of a line differ in height, and lines that are
+#: beside one another, in font sizes.
+_RAISED, _LEVEL, _BESIDE = 0.45, 0.4, 0.8
+
+#: Most distance of lines of a block, in usual ones; and the share of lines that continue others in sentences.
+_BLOCK_LEADING, _TEXT = 1.3, 0.3
+
+#: Fewest rows; the least share of a side's blocks that are in rows of their own, and of rows whose sides are level.
+_FEWEST_ROWS, _ROWS, _LEVEL_ROWS = 3, 0.75, 0.75
+
+#: Marks of items that mark nothing else; and most between such a mark and its text, in font sizes.
+_MARK, _MARK_GAP = re.compile("[•◦▪‣●○■]"), 3.0
+
+#: The number or the letter of an item; and the fewest of them that show columns.
+ORDINAL, _LEAST_ORDINALS = re.compile(r"[(\[]?(\d{1,3}|[A-Za-z])[.)\]]\s+(?=\S)"), 3
+
+#: Fewest entries of a sorted list; and the least share of them that are in order.
+_LEAST_SORTED, _SORTED = 4, 0.9
+
+#: Most lines of an address and the like, the most distance of its lines, in font sizes, and what a label ends with.
+_SHORT, _SOLID, _LABEL = 5, 1.45, re.compile(r"[:?]$")
+
+
+def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
+    """Return a page's lines in reading order: column by column, between lines across the columns."""
+    return _in_order(_with_marks(pieces)) if pieces else []
+
+
+def _in_order(pieces: Sequence[Piece]) -> list[Line]:
+    left, right = min(piece.left for piece in pieces), max(piece.right for piece in pieces)
+    gutter = _gutter(pieces, left, right)
+    if gutter is None:
+        return column_lines(pieces, (left, right))
+    ordered: list[Line] = []
+    band: list[Piece] = []
+    for piece in sorted(pieces, key=lambda piece: -piece.y):
+        if piece.left < gutter < piece.right:
+            ordered += [*_band(band, gutter, (left, right)), *column_lines([piece], (left, right))]
+            band = []
+        else:
+            band.append(piece)
+    return _joined_baselines([*ordered, *_band(band, gutter, (left, right))])
+
+
+def _band(band: Sequence[Piece], gutter: float, extent: tuple[float, float]) -> list[Line]:
+    """Return the lines on both sides of a gutter, one after the other, unless they are rows."""
+    sides = _sides(band, gutter)
+    if min(map(len, sides)) >= _FEWEST_ROWS and _are_rows(*map(_lines, sides)):
+        return column_lines(band, extent)
+    return [line for side in sides if side for line in _in_order(side)]
+
+
+def _sides(pieces: Iterable[Piece], gutter: float) -> tuple[list[Piece], list[Piece]]:
+    sides: tuple[list[Piece], list[Piece]] = [], []
+    for piece in pieces:
+        sides[piece.left >= gutter].append(piece)
+    return sides
+
+
+def _with_marks(pieces: Iterable[Piece]) -> list[Piece]:
+    """Join the mark of an item, such as a bullet, and the text after a wide gap."""
+    joined: list[Piece] = []
+    for piece in (piece for line in column_lines(pieces, (0.0, 0.0)) for piece in line.pieces):
+        mark = joined[-1] if joined and _MARK.fullmatch(joined[-1].text) else None
+        is_level = mark and abs(mark.y - piece.y) < _RAISED * piece.size and not _MARK.fullmatch(piece.text)
+        if mark and is_level and 0 < piece.left - mark.right < _MARK_GAP * piece.size:
+            joined[-1] = replace(piece, text=f"{mark.text} {piece.text}", left=mark.left)
+        else:
+            joined.append(piece)
+    return joined
+
+
+def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
+    """Return the middle of the gap between two columns that run side by side for some lines; None without columns."""
+    width, size = right - left, statistics.median(piece.size for piece in pieces)
+    falling = sorted(pieces, key=lambda piece: -piece.y)
+    step = width / _MOST_EDGES
+    gaps: dict[tuple[int, int, int], tuple[float, list[Piece]]] = {}
+    for edge in sorted({left + math.ceil((piece.right - left) / step) * step for piece in pieces}):
+        if left + _LEAST_COLUMN * width < edge < right - _LEAST_COLUMN * width:
+            n_beside, run = _longest_run(falling, edge, edge + _GUTTER * size)
+            if n_beside:
+                gaps.setdefault((n_beside, len(run), falling.index(run[0])), (edge + _GUTTER * size / 2, run))
+    rows: list[tuple[float, list[Piece]]] = []
+    for key in sorted(gaps, reverse=True)[:_MOST_GAPS]:
+        gutter, run = gaps[key]
+        if any(_is_same(gutter, run, *other) for other in rows):
+            continue
+        if _are_columns(*map(_lines, _sides(run, gutter))):
+            return gutter
+        rows.append((gutter, run))
+    return None
+
+
+def _is_same(gutter: float, run: Sequence[Piece], other: float, other_run: Sequence[Piece]) -> bool:
+    """Return whether a gap is a part of another one, with nothing between them."""
+    is_within = other_run[-1].y <= run[-1].y and run[0].y <= other_run[0].y
+    low, high = sorted((gutter, other))
+    return is_within and not any(low <= piece.left and piece.right <= high for piece in run)
+
+
+def _longest_run(falling: Sequence[Piece], left: float, right: float) -> tuple[int, list[Piece]]:
+    """Return the longest run of pieces down the page that leaves a gap free, and the count on its emptier side."""
+    runs: list[list[Piece]] = [[]]
+    for piece in falling:
+        if piece.left < right and piece.right > left:
+            runs.append([])
+        else:
+            runs[-1].append(piece)
+    n_left = [sum(piece.right <= left for piece in run) for run in runs]
+    return max(
+        ((min(n, len(run) - n), run) for n, run in zip(n_left, runs, strict=True)), key=lambda counted: counted[0]
+    )
+
+
+def column_lines(pieces: Iterable[Piece], column: tuple[float, float]) -> list[Line]:
+    """Return the lines of one column from top to bottom."""
+    lines: list[list[Piece]] = []
+    for piece in sorted(pieces, key=lambda piece: (-piece.y, piece.left)):
+        first = lines[-1][0] if lines and not piece.table and not lines[-1][0].table else None
+        if first and first.y - piece.y < _RAISED * max(piece.size, first.size):
+            lines[-1].append(piece)
+        else:
+            lines.append([piece])
+    return [Line(tuple(sorted(line, key=lambda piece: piece.left)), column) for line in lines]
+
+
+def _lines(side: Sequence[Piece]) -> list[Line]:
+    return column_lines(side, (min(piece.left for piece in side), max(piece.right for piece in side)))
+
+
+def _joined_baselines(lines: list[Line]) -> list[Line]:
+    """Join neighbours on one baseline: they are parts of a line across the columns."""
+    joined: list[Line] = []
+    for line in lines:
+        last = joined[-1] if joined and not line.table and not joined[-1].table else None
+        if last and line.column == last.column and abs(line.y - last.y) < _LEVEL * line.size:
+            pieces = sorted((*joined.pop().pieces, *line.pieces), key=lambda piece: piece.left)
+            line = Line(tuple(pieces), line.column)
+        joined.append(line)
+    return joined
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A block of lines: its first one, and the height of the last."""
+
+    first: Line
+    end: float
+
+    @property
+    def top(self) -> float:
+        """Return the height of the first line."""
+        return self.first.y
+
+
+def _are_columns(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether lines on both sides of a gap are read one side after the other."""
+    fewer, more = sorted((before, after), key=len)
+    n_letters = min(sum(letter.isalpha() for line in side for letter in line.text) for side in (before, after))
+    if n_letters < _LEAST_LETTERS or len(more) < _FEWEST_ROWS:
+        return False
+    n_beside = sum(any(abs(line.y - other.y) < _BESIDE * line.size for other in more) for line in fewer)
+    return 2 * n_beside > len(fewer) and not _are_rows(before, after)
+
+
+def _are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether lines on both sides of a gap are cells of rows."""
+    if _ordinals_continue_across(before, after):
+        return True
+    if _ordinals_continue(before, after):
+        return False
+    first, second = (_blocks(side) for side in (before, after))
+    rows = list(_rows(first, second))
+    n_level = sum(all(row) and _is_level(row) for row in rows)
+    n_fewer, n_more = sorted((len(first), len(second)))
+    is_text = _are_text(before) or _are_text(after)
+    have_rows = n_level >= _LEVEL_ROWS * n_fewer and len(rows) >= _ROWS * n_more
+    have_rows = have_rows and (n_level >= _FEWEST_ROWS or not is_text)
+    n_pairs = sum(any(_are_level(line, other) for other in after) for line in before)
+    are_pairs = n_pairs >= _ROWS * max(len(before), len(after)) and not _are_text(before)
+    if not have_rows and not are_pairs:
+        return False
+    are_entries = _are_text(before) == _are_text(after) and _are_sorted(first, second)
+    return not (are_entries or _are_alike(before, after) or _are_short(before, after))
+
+
+def _are_level(line: Line, other: Line) -> bool:
+    return abs(line.y - other.y) < _LEVEL * line.size
+
+
+def _follow(lines: Sequence[Line]) -> list[bool]:
+    """Return whether lines, from the second on, continue the line above."""
+    right = max(line.right for line in lines)
+    return [runs_on(a, b, right) for a, b in pairwise(lines)]
+
+
+def _are_text(lines: Sequence[Line]) -> bool:
+    """Return whether the lines of a side are those of sentences."""
+    return sum(_follow(lines)) > _TEXT * (len(lines) - 1)
+
+
+def _blocks(lines: Sequence[Line]) -> list[_Stretch]:
+    """Return the stretches of lines that belong together: words that did not fit in a line are in the next one."""
+    steps = sorted(a.y - b.y for a, b in pairwise(lines))
+    usual = steps[len(steps) // 4] if steps else 0.0
+    right, is_text = max(line.right for line in lines), _are_text(lines)
+    blocks = [_stretch(lines[0])]
+    for (above, line), is_same in zip(pairwise(lines), _follow(lines), strict=True):
+        is_near = above.y - line.y <= _BLOCK_LEADING * usual
+        if is_near and (is_same or (is_text and runs_on(above, line, right, any_case=True))):
+            blocks[-1] = replace(blocks[-1], end=line.y)
+        else:
+            blocks.append(_stretch(line))
+    return blocks
+
+
+def _stretch(line: Line) -> _Stretch:
+    return _Stretch(line, line.y - (line.table.height if line.table else 0))
+
+
+def _rows(before: Sequence[_Stretch], after: Sequence[_Stretch]) -> Iterator[tuple[list[_Stretch], list[_Stretch]]]:
+    """Yield the blocks of each row, on both sides: those whose heights overlap."""
+    row: tuple[list[_Stretch], list[_Stretch]] = [], []
+    end = math.inf
+    for block, side in sorted(((b, i) for i, blocks in enumerate((before, after)) for b in blocks), key=_top):
+        if any(row) and block.top < end - _LEVEL * block.first.size:
+            yield row
+            row, end = ([], []), math.inf
+        row[side].append(block)
+        end = min(end, block.end)
+    yield row
+
+
+def _top(placed: tuple[_Stretch, int]) -> float:
+    return -placed[0].top
+
+
+def _is_level(row: tuple[list[_Stretch], list[_Stretch]]) -> bool:
+    """Return whether the sides of a row begin, end or have their middles at one height."""
+    (top, end), (other_top, other_end) = ((side[0].top, side[-1].end) for side in row)
+    off = min(abs(top - other_top), abs(end - other_end), abs(top + end - other_top - other_end) / 2)
+    return off < _LEVEL * row[0][0].first.size
+
+
+def _ordinals(lines: Iterable[Line]) -> list[int]:
+    found = (ORDINAL.match(line.text) for line in lines)
+    return [int(one[1]) if one[1].isdigit() else ord(one[1]) for one in found if one]
+
+
+def _ordinals_continue(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether numbers of items down one column continue in the next one, or both sides have bullets."""
+    if all(_are_items(side) for side in (before, after)):
+        return True
+    first, second = _ordinals(before), _ordinals(after)
+    count_on = all(b - a == 1 for a, b in pairwise(first + second))
+    return bool(first and second) and len(first + second) >= _LEAST_ORDINALS and count_on
+
+
+def _are_items(lines: Sequence[Line]) -> bool:
+    """Return whether most of some lines begin with the marks of lists."""
+    n_items = sum(bool(_MARK.match(line.text) or ORDINAL.match(line.text)) for line in lines)
+    return n_items > 1 and 2 * n_items > len(lines)
+
+
+def _ordinals_continue_across(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether the numbers of most items at the left are continued at the right."""
+    pairs = [
+        (number, at_right)
+        for line, other in product(before, after)
+        if _are_level(line, other)
+        for number, at_right in product(_ordinals([line]), _ordinals([other]))
+    ]
+    return len(pairs) > 1 and all(b - a == 1 for a, b in pairs)
+
+
+def _are_sorted(before: Sequence[_Stretch], after: Sequence[_Stretch]) -> bool:
+    """Return whether entries are in the order of letters down both sides, one after the other."""
+    words: list[str] = []
+    for side in (before, after):
+        lines = [block.first for block in side if block.first.text[:1].isalpha()]
+        left = min((line.left for line in lines), default=0.0)
+        outer = [line.text.casefold() for line in lines if line.left < left + _LEVEL * line.size]
+        if len(outer) < _LEAST_SORTED:
+            return False
+        words += outer
+    n_sorted = sum(a < b for a, b in pairwise(words))
+    return n_sorted >= _SORTED * (len(words) - 1)
+
+
+def _kinds(line: Line) -> tuple[bool, ...]:
+    return tuple(is_number(cell[0].text) for cell in cells(line))
+
+
+def _are_alike(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether both sides have rows of their own, of a name and its number."""
+    level = [(a, b) for a, b in product(before, after) if _are_level(a, b)]
+    alike = [_kinds(a) for a, b in level if _kinds(a) == _kinds(b) and not _kinds(a)[0] and any(_kinds(a))]
+    return len(alike) > 1 and 2 * len(alike) > len(level)
+
+
+def _are_short(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether both sides are a few lines close together without numbers or labels, such as addresses."""
+    if max(len(before), len(after)) > _SHORT or min(len(before), len(after)) < 2:
+        return False
+    are_solid = all(a.y - b.y < _SOLID * a.size for side in (before, after) for a, b in pairwise(side))
+    have_labels = any(_LABEL.search(line.text) or line.bold for line in before)
+    have_cells = any(len(cells(line)) > 1 for line in (*before, *after))
+    n_numbers = sum(is_number(line.text) for line in (*before, *after))
+    return are_solid and not have_labels and not have_cells and not n_numbers

@@ -1,0 +1,19 @@
+"""Test the forms of the numbers of lists."""
+
+import pytest
+
+from octavo.documents.html.list_numbers import in_form
+
+
+@pytest.mark.parametrize(
+    ("number", "form", "text"),
+    [(4, "decimal", "4"), (4, "decimalZero", "04"), (28, "lowerLetter", "bb"), (1998, "upperRoman", "MCMXCVIII"),
+     (2, "chineseCounting", "二"), (10, "chineseCounting", "十"), (12, "japaneseCounting", "十二"),
+     (20, "chineseCountingThousand", "二十"), (105, "chineseCountingThousand", "一百零五"),
+     (1010, "taiwaneseCountingThousand", "一千零一十"), (2000, "chineseCounting", "二千"),
+     (3, "ideographTraditional", "丙"), (12, "ideographDigital", "一二"), (2, "decimalEnclosedCircle", "②"),
+     (2, "russianLower", "\u0431"), (3, "ganada", "다"), (1, "aiueoFullWidth", "ア"), (99, "ganada", "99"),
+     (7, "none", ""), (7, "chicago", "7")],
+)  # fmt: skip
+def test_a_number_is_written_in_its_form(number, form, text):
+    assert in_form(number, form) == text
