@@ -186,7 +186,7 @@ def _write_panel(builder: Any, of: BlockType, job: Any, first_row: Any) -> None:
             _store_rows(builder, total, place, left, is_row)
 
     with builder.if_else(builder.icmp_signed("==", read["n_tokens"], constant(1))) as (one, many):
-        with one:  # what is unpacked is not needed again: one block's memory, which stays in the L1 cache
+        with one:  # a block is needed once, so that all take the memory of one, in the L1 cache
             write(constant(0), 1, lambda block: unpack(block, read["panel"]))
         with many:
             with cgutils.for_range(builder, read["n_blocks"]) as loop:
@@ -277,7 +277,7 @@ def _add_codes(builder: Any, of: BlockType, place: Any, inputs: list[Any], group
 
 
 def _add_scaled(builder: Any, integers: Any, input_scale: Any, scale: Any, total: Any) -> None:
-    """Add integers, times the scale of the inputs and those of the rows, to a sum."""
+    """Add integers, times the scales of the inputs and of the rows, to a sum."""
     floats = builder.fmul(builder.sitofp(integers, FLOATS), splat(builder, input_scale))
     builder.store(Emit(builder, LANES).fma(floats, scale, builder.load(total)), total)
 

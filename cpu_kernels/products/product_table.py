@@ -51,7 +51,7 @@ class ProductTable:
         return address
 
     def start(self) -> None:
-        """Start a graph, whose threads may be more or fewer than those of the one before."""
+        """Start a graph, which may run on more or fewer threads than the one before."""
         self._shared["arrived"] = 0
 
     def prepare(self, number: int, n_columns: int, n_tokens: int) -> None:

@@ -40,7 +40,7 @@ _HALF_CODES, _BLOCK_WORDS = ir.VectorType(INT8, BLOCK // 2), ir.VectorType(INT16
 #: The values of nibbles of IQ4_XS.
 _UNEVEN = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
-#: The values of nibbles of MXFP4, twice, and what is added to them so that none is negative.
+#: The values of nibbles of MXFP4, twice, and the number that makes them positive.
 _DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 _ADDED = 12
 
@@ -175,7 +175,7 @@ def _scales_and_minima(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 def _scales_of_six_bits(builder: Any, rows: list[Any]) -> list[Any]:
-    """Return the scales of Q6_K: sixteen of products, then the pairs of them, times what is added to the codes."""
+    """Return the scales of Q6_K: sixteen of products, then pairs of them for what codes have too much."""
     four = [gather(builder, [load(builder, INT32, row, 192 + 4 * i) for row in rows]) for i in range(4)]
     scales = []
     for lanes in four:
@@ -285,7 +285,7 @@ class Kernels(NamedTuple):
     round : LateStage
         Rounds the inputs (activations.py).
     factor : int
-        Of the sums of rounded inputs: minus what is added to codes.
+        Of the sums of rounded inputs: minus the number that is added to codes.
     fewest : int
         Tokens of a batch from which on octavo multiplies, as it is faster: llama.cpp's steps of one token run at the
         memory's speed for some types.

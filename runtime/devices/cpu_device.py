@@ -29,7 +29,7 @@ from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory
 from ..cache.kv_cache import KVCache
 from ..graph import hook
-from ..graph.products import compiled_product
+from ..graph.product_nodes import compiled_product
 from ..methods.method import Assignment
 from . import CPU
 from .protocol import ExecutorArguments

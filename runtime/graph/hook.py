@@ -37,7 +37,7 @@ from ...cpu_kernels.numba_support.shape import unpacked_shape
 from ...cpu_kernels.numba_support.views import array_at, record_at
 from . import ggml
 from .ggml import ALL_THREADS, TENSOR
-from .products import replace_product
+from .product_nodes import replace_product
 
 #: The callback's record of a step, which is one computation of the graph. `replace_attention` gets its address.
 STEP = np.dtype(
@@ -50,7 +50,7 @@ STEP = np.dtype(
         ("custom", "i8"),
         ("attend", "i8"),  # address of a C function of (node, number of its layer, 0, 0) that computes a node after
         #                    llama.cpp did, and returns whether to continue; or 0 to replace nodes before that
-        ("products", "i8"),  # address of the PRODUCT records of all types (see products.py), or 0
+        ("products", "i8"),  # address of the PRODUCT records of all types (see product_nodes.py), or 0
         ("prepare_product", "i8"),  # addresses of the native functions `prepare` and `run_product`
         ("run_product", "i8"),
         ("observer", "i8"),  # address of a C function of (node, ask, 0, 0) that answers instead; or 0

@@ -85,7 +85,7 @@ def rounded(number, inputs):
 
 
 def assert_is_product(number, weights, inputs, out):
-    """Check a product against float64: each block adds at most four roundings of what is added up."""
+    """Check a product against float64: each block adds at most four roundings of its parts."""
     exact = gguf.dequantize(weights, Type(number)).astype(np.float64)
     codes = weights.reshape(len(weights), -1, KERNELS[number].of.n_bytes).copy()
     if number in (Type.Q4_1, Type.Q5_1, Type.Q4_K, Type.Q5_K):  # a product and a minimum, which may cancel out
