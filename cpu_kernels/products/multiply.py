@@ -32,7 +32,7 @@ PRODUCT = np.dtype(
     [
         ("shared", "i8"),  # address of the SHARED record
         ("round", "i8"),  # address of the native function that rounds inputs, or 0 as long as it is not compiled
-        ("multiply", "i8"),  # and of that which multiplies panels
+        ("multiply", "i8"),  # and of the one that multiplies panels
         ("columns", "i8"),  # of a block
         ("input_bytes", "i8"),  # of a block of rounded inputs
         ("panel_bytes", "i8"),  # of a block in a panel

@@ -1,6 +1,6 @@
 """Unpack weights of each type: the table from ggml's number of a type to its kernels.
 
-A type needs the function that unpacks 32 columns of a row, and that which reads the scales of eight rows.
+A type needs the function that unpacks 32 columns of a row, and another that reads the scales of eight rows.
 """
 
 from __future__ import annotations
