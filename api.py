@@ -76,6 +76,7 @@ class Opening:
         is_one: bool = False,
     ) -> None:
         self._paths, self._asking, self._progress = paths, asking, of_many(progress, 1)
+        self._before = BeforeMany(progress) if isinstance(progress, ProgressOfMany) else progress
         if not is_one:
             check_existence(paths)
         named = paths if is_one else documents_of(paths, progress.notice)
@@ -83,7 +84,7 @@ class Opening:
 
     def extracted(self, snapshot: LibrarySnapshot) -> FileTexts:
         """Return the texts of the files. A single one is extracted now, and refused before a model is loaded."""
-        texts = FileTexts(snapshot.library, BeforeMany(self._progress), self._asking.reading.n_jobs)
+        texts = FileTexts(snapshot.library, self._before, self._asking.reading.n_jobs)
         if len(self._files) == 1:
             texts.check(self._files[0], snapshot)
         return texts

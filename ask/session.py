@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import cast
 
 from ..documents.document import STANDARD_INPUT
 from ..errors import OctavoError, PromptError
@@ -35,7 +35,7 @@ from .search.ranking import Candidate
 from .sources.find_sources import Passage
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """A conversation with a model, over documents or over nothing. `open_document` and others return one.
 
     The chooser of its documents chooses the context of each answer. If it differs from the context before, the model
@@ -574,9 +574,6 @@ class Session:
         with self._thread.held():
             self._closed = True
             self.llama.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()

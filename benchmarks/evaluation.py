@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.documents.text.plain_text import SHIPPED_NOVEL
+from octavo.convert.plan.recall_texts import SHIPPED_NOVEL
 from octavo.evaluation.tasks.needle import FACTS
 from octavo.runtime.methods import DENSE, DUO, METHODS, PLAN
 from octavo.runtime.methods.attention import parameters_of

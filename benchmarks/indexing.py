@@ -26,9 +26,9 @@ from typing import Any
 
 import octavo
 from octavo.cli.render import markdown_table
-from octavo.documents.text.plain_text import SHIPPED_NOVEL
+from octavo.convert.plan.recall_texts import SHIPPED_NOVEL
 from octavo.settings import ModelSettings
-from octavo.system.usable_cpus import default_threads
+from octavo.system.processors import default_threads
 
 #: Characters of the novel for each token.
 CHARACTERS = 4.1

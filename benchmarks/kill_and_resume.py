@@ -36,7 +36,7 @@ from write_random_llama import Sizes, write_model
 
 from octavo.ask.chats.saved_chats import saved_chats
 from octavo.cli.render import markdown_table
-from octavo.documents.text.plain_text import SHIPPED_NOVEL
+from octavo.convert.plan.recall_texts import SHIPPED_NOVEL
 from octavo.library.background.reading_queue import ReadingQueue
 from octavo.runtime.store.model_library import Library
 from octavo.system.files import PARTIAL

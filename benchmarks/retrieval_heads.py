@@ -21,8 +21,7 @@ import numpy as np
 
 from octavo.cli.render import markdown_table
 from octavo.convert.plan.heads import HIDDEN, LOGITS, Head, evaluate, full_heads, recall, streaming
-from octavo.convert.plan.recall_texts import PASSKEYS, Haystack, RecallText, passkey_text, recall_text
-from octavo.documents.text.plain_text import SHIPPED_NOVEL
+from octavo.convert.plan.recall_texts import PASSKEYS, SHIPPED_NOVEL, Haystack, RecallText, passkey_text, recall_text
 from octavo.runtime.llama import Llama
 from octavo.runtime.store.model_library import Library
 from octavo.runtime.store.plan import Plan

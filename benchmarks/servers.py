@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from octavo.documents.text.plain_text import SHIPPED_NOVEL, read_utf8
+from octavo.convert.plan.recall_texts import SHIPPED_NOVEL
+from octavo.documents.text.plain_text import read_utf8
 
 #: Whether llama.cpp uses flash attention.
 MODES = ("on", "off")

@@ -109,12 +109,12 @@ def bench(
 ) -> None:
     """Time octavo against llama.cpp on a real text."""
     if kernels:
-        from ..system.usable_cpus import default_threads
+        from ..system.processors import default_threads
 
         time_kernels(settings.n_threads or default_threads(), output)
         return
+    from ..convert.plan.recall_texts import SHIPPED_NOVEL
     from ..documents.extract import extract_document
-    from ..documents.text.plain_text import SHIPPED_NOVEL
     from ..evaluation.bench import Bench, BenchSettings
     from ..runtime.load_model import locate_model
     from ..runtime.methods.attention import Attention, plan_for

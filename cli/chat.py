@@ -200,7 +200,6 @@ class ChatLoop:
             self.answer(line)
 
     def answer(self, question: str) -> None:
-        """Answer a question."""
         self.show(lambda: self.session.stream_parts(question), {"question": question})
 
     def show(self, answer: Callable[[], Generator[Part, None, None]], facts: dict[str, str | None]) -> None:

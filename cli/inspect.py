@@ -119,7 +119,7 @@ def _step_costs(llama: Any) -> StepCosts | None:
     from ..cpu_kernels.numba_support.shape import F16
     from ..runtime.devices.step_costs import kept_costs
     from ..runtime.graph.attention_nodes import attention_nodes, cache_layers
-    from ..system.usable_cpus import default_threads
+    from ..system.processors import default_threads
 
     layers = cache_layers(attention_nodes(llama._model, llama.context_params), F16)
     return kept_costs(layers, default_threads())

@@ -97,7 +97,8 @@ def profile(
     from ..convert.plan.profile import ProfileSettings
     from ..convert.plan.profile import profile as measured_plan
     from ..runtime.load_model import load_model, locate_model
-    from ..runtime.store import gates
+    from ..runtime.store.plan import check_gates
+    from ..runtime.store.plan import write_gates as write_order
 
     if plot is not None:
         from ..evaluation.pictures import check_plot
@@ -105,7 +106,7 @@ def profile(
         check_plot(plot)
     measured = ProfileSettings(texts, tokens, rounds, sinks, recent)
     if write_gates is not None:
-        gates.check_gates(write_gates, measured.sinks, measured.recent_in_use)
+        check_gates(write_gates, measured.sinks, measured.recent_in_use)
     located, library = locate_model(settings, notice)
     with resumable(), TaskProgress() as progress:
         llama, workers = load_model(located, notice, measures=True), None
@@ -121,7 +122,7 @@ def profile(
         write_plot(plan, plot)
         notice(f"The picture is {plot}")
     if write_gates is not None:
-        gates.write_gates(write_gates, library.plan().gates(llama.context.cache.layers))
+        write_order(write_gates, library.plan().gates(llama.context.cache.layers))
         notice(f"The gates are {write_gates}")
     if output == "json":
         print_json(plan)

@@ -15,9 +15,12 @@ from .render import TaskProgress, notice, print_json, resumable
 @click.command()
 @click.argument("document", metavar="DOCUMENT")
 @options.output_option("text", "json")
+@click.option(
+    "--all", "with_rest", is_flag=True, help="Print all that was left out, too: repeats, page numbers, invisible text."
+)
 @options.quiet
 @options.extraction_options
-def read(document: str, output: str, extraction: Extraction) -> None:
+def read(document: str, output: str, with_rest: bool, extraction: Extraction) -> None:
     """Print the text of a document, as the model sees it.
 
     DOCUMENT is a file, or - for standard input. A line that begins with --- says the page and the headings of what
@@ -32,7 +35,10 @@ def read(document: str, output: str, extraction: Extraction) -> None:
         notice(sentence)
     if output == "json":
         places = [place._asdict() for place in found.places]
-        print_json({"document": found.name, "text": found.text, "places": places, "notices": found.notices})
+        rest = {"left_out": found.left_out} if with_rest else {}
+        print_json({"document": found.name, "text": found.text, "places": places, "notices": found.notices, **rest})
         return
     text = marked_text(found)
+    if with_rest and found.left_out:
+        text += "\n--- left out\n" + "".join(f"{each}\n" for each in found.left_out)
     click.echo(text if columns_of(sys.stdout) is None else plain(text), nl=False)

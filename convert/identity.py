@@ -14,11 +14,10 @@ from ..cpu_kernels.numba_support.shape import F16
 from ..prompts.chat_template import EPOCH
 from ..runtime.llama import Llama
 from ..runtime.models.hub import files_of
-from ..runtime.models.llama_arguments import ROPE_SCALING, rope_arguments, uses_long_factors
-from ..runtime.store.file_hash import hash_of_file
+from ..runtime.models.llama_arguments import ROPE_SCALING, original_n_ctx, rope_arguments
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import DATELESS_HEAD, INDEX_VERSION
-from ..runtime.store.model_library import Library
+from ..runtime.store.model_library import Library, hash_of_file
 from .clusters import UNCLUSTERED, ClusterSettings, settings_for
 
 #: Names of the entries of `numbers_of`.
@@ -75,7 +74,7 @@ def numbers_of(llama: Llama) -> dict[str, Any]:
         - split: hashes of the other files of a split model.
         - adapter: hash and scale of a LoRA adapter.
     """
-    params, long_factors = llama.context_params, uses_long_factors(llama.metadata, llama.n_ctx())
+    params, original = llama.context_params, original_n_ctx(llama.metadata)
     stretched = [params.rope_scaling_type] if params.rope_scaling_type >= 0 else []
     usual = {**_YARN, **rope_arguments("yarn", 1)} if stretched == [ROPE_SCALING["yarn"]] else _YARN
     overrides: dict[str, Any] = llama.kv_overrides or {}
@@ -88,7 +87,7 @@ def numbers_of(llama: Llama) -> dict[str, Any]:
     }
     return {
         "rope": [params.rope_freq_base, params.rope_freq_scale, *stretched],
-        **({} if long_factors is None else {"long_factors": long_factors}),
+        **({"long_factors": llama.n_ctx() > original} if original else {}),
         **{name: value for name, value in found.items() if value},
     }
 
@@ -113,7 +112,8 @@ def identity(llama: Llama, settings: ClusterSettings, attention_share: float = 0
         The model's file has changed since it was loaded.
     """
     llama.check_file()
-    kv_type = llama.context.kv_type
+    kv_type, attention = llama.context.kv_type, llama.attention
+    duo, plan = attention.duo, attention.plan
     return {
         "format_version": INDEX_VERSION,
         "head": llama.prompt(at=EPOCH).head(),
@@ -121,7 +121,7 @@ def identity(llama: Llama, settings: ClusterSettings, attention_share: float = 0
         **numbers_of(llama),
         **({} if kv_type == F16 else {"dtype": kv_type}),
         **({"prefill_covers": attention_share} if attention_share else {}),
-        **streaming_heads(llama),
+        **({"duo": duo.reading(plan, attention.retrieval_heads, llama.n_batch)} if duo and plan else {}),
     }
 
 
@@ -129,21 +129,13 @@ def new_settings(llama: Llama, n_tokens: int) -> ClusterSettings:
     """Return the settings with which to index a document of n_tokens tokens for the model's attention."""
     if not llama.attention.wants_clusters(n_tokens, llama.on_metal):
         return UNCLUSTERED
-    return settings_for(llama.context.kv_type, llama.attention.clustering)
+    return settings_for(llama.context.kv_type, llama.attention.new_method().clustering)
 
 
 def usable_settings(llama: Llama) -> list[ClusterSettings]:
     """Return the settings of indexes that serve the model's attention."""
-    clustered = settings_for(llama.context.kv_type, llama.attention.clustering)
+    clustered = settings_for(llama.context.kv_type, llama.attention.new_method().clustering)
     return [clustered] if llama.attention.always_clusters else [UNCLUSTERED, clustered]
-
-
-def streaming_heads(llama: Llama) -> dict[str, Any]:
-    """Return the manifest's entry `duo`, on which an index depends if heads stream while the document is read."""
-    attention = llama.attention
-    if attention.duo is None or attention.plan is None:
-        return {}
-    return {"duo": attention.duo.reading(attention.plan, attention.retrieval_heads, llama.n_batch)}
 
 
 def find_index(llama: Llama, snapshot: LibrarySnapshot, sha256: str, settings: dict[str, Any]) -> Path | None:
@@ -156,10 +148,10 @@ def find_index(llama: Llama, snapshot: LibrarySnapshot, sha256: str, settings: d
     settings : dict
         The index's identity.
     """
-    found = snapshot.find(sha256, settings)
+    found = snapshot.by_digest.get(snapshot.library.digest(sha256, settings))
     if found is not None:
         return found
-    for folder, manifest in snapshot.indexes_of(sha256):
+    for folder, manifest in snapshot.by_text.get(sha256, ()):
         if DATELESS_HEAD in manifest or manifest["head"] == settings["head"]:
             continue
         made = datetime.fromisoformat(manifest["created"]).astimezone().replace(tzinfo=None)

@@ -18,7 +18,7 @@ from ..runtime.document.kept_state import KeptState, last_state
 from ..runtime.sequences.sequence import n_common
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
-from ..runtime.store.manifest import dateless_head
+from ..runtime.store.manifest import DATELESS_HEAD
 from .identity import NUMBERS
 
 #: Entries of the manifest that must agree, apart from the model, so that equal tokens have equal rows.
@@ -105,7 +105,7 @@ def known_rows(
     best, found = (0, False), None
     new = np.asarray(text, np.int32)
     for path, manifest in snapshot.indexes if len(head) + len(text) >= step else ():
-        same = manifest["dtype"] == kv_type and dateless_head(manifest) == settings["head"]
+        same = manifest["dtype"] == kv_type and manifest.get(DATELESS_HEAD, manifest["head"]) == settings["head"]
         tokens = snapshot.tokens_of(path) if same else None
         if tokens is None or any(manifest.get(name) != settings.get(name) for name in _SAME):
             continue

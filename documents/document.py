@@ -65,6 +65,8 @@ class Document:
         Starts of pages and headings, by rising offset.
     notices : tuple of str
         Sentences for the reader, such as that pages without text were left out.
+    left_out : tuple of str
+        What its file has beyond the text, each with its page and the reason: "page 2, repeated: The Island Log".
     name : str
         Its name in messages: the name of its file.
     path : str or None
@@ -96,6 +98,7 @@ class Document:
     split: int = 0
     mark: str = ""
     content: str = ""
+    left_out: tuple[str, ...] = ()
 
     @property
     def version(self) -> FileVersion | None:

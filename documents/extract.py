@@ -212,8 +212,9 @@ def _well_formed(document: Document) -> Document:
         Place(offset, page and well_formed(page), heading and well_formed(heading))
         for offset, page, heading in document.places
     )
-    notices = tuple(map(well_formed, document.notices))
-    return replace(document, text=well_formed(document.text), places=tuple(places), notices=notices)
+    notices, left_out = tuple(map(well_formed, document.notices)), tuple(map(well_formed, document.left_out))
+    text = well_formed(document.text)
+    return replace(document, text=text, places=tuple(places), notices=notices, left_out=left_out)
 
 
 def _extract(content: bytes, name: str, recognition: Recognition) -> Document:

@@ -34,7 +34,7 @@ from ..runtime.methods.attention import Attention, Clustering
 from ..runtime.methods.auto import SHORT
 from ..runtime.models.llama_arguments import GGML_TYPES
 from ..settings import ModelSettings
-from ..system.usable_cpus import default_threads
+from ..system.processors import default_threads
 from ..system.working_time import working_time
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows

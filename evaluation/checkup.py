@@ -21,13 +21,13 @@ from ..cpu_kernels.numba_support.compile import compiled_before
 from ..cpu_kernels.numba_support.kernel_cache import is_usable, kernel_folder
 from ..cpu_kernels.numba_support.machine import cpu_name
 from ..cpu_kernels.numba_support.machine_features import HAS_AMX, HAS_AVX2, LANES
-from ..documents.ocr import tesseract
+from ..documents.ocr.recognition import INSTALL, chosen_languages, is_installed
 from ..errors import OctavoError
 from ..runtime.models.find_model import find_model
 from ..runtime.models.local_models import describe, local_models
 from ..runtime.store.index_files import folder_bytes
 from ..runtime.store.model_library import Library
-from ..system.usable_cpus import default_threads
+from ..system.processors import default_threads
 from ..version import __version__
 
 #: What a check may find: all is well; something could be better; octavo cannot work so.
@@ -214,10 +214,10 @@ def _indexes(model: Path | str | None, index_dir: Path | str | None) -> Finding:
 
 
 def _tesseract() -> Finding:
-    if not tesseract.is_installed():
-        return Finding("tesseract", "note", f"missing; --ocr needs it for scanned pages: {tesseract.INSTALL}")
+    if not is_installed():
+        return Finding("tesseract", "note", f"missing; --ocr needs it for scanned pages: {INSTALL}")
     try:
-        return Finding("tesseract", "ok", f"has the languages {tesseract.chosen_languages(None)}")
+        return Finding("tesseract", "ok", f"has the languages {chosen_languages(None)}")
     except OctavoError as problem:
         return Finding("tesseract", "note", str(problem))
 

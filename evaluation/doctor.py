@@ -20,8 +20,7 @@ from ..cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Q8_0, Shape, llama
 from ..errors import OctavoError
 from ..metal.attention import dispatches, seconds_of
 from ..metal.bandwidth import read_bandwidth
-from ..metal.shader_library import Pipeline, library
-from ..metal.shader_parts import has_method
+from ..metal.shader_library import Pipeline, has_method, library
 from ..progress import Progress
 from ..runtime.devices.cpu_device import CpuDevice
 from ..runtime.devices.metal_device import MetalDevice, MetalExecutor

@@ -24,8 +24,7 @@ from ..cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from ..progress import Progress
 from ..runtime.devices.random_layers import RandomLayers, as_rows, random_numbers
 from ..runtime.document.cache_layer import CacheLayer
-from ..runtime.document.index import Index, IndexLayer, no_mass
-from ..runtime.document.mean_values import ClusterMeans
+from ..runtime.document.index import ClusterMeans, Index, IndexLayer, no_mass
 from ..runtime.document.stored_rows import row_format
 from ..runtime.methods import DENSE, METHODS, method_class
 from ..runtime.methods.attention import Attention

@@ -62,7 +62,7 @@ class Reader:
         Parameters
         ----------
         clusterings : sequence of mapping
-            Parameters of each clustering that differ from the defaults (`Attention.clustering`).
+            Parameters of each clustering that differ from the defaults (`Method.clustering`).
         attention_share : float
             Share of its attention that a batch must cover; 0 to read everything.
 
@@ -166,7 +166,7 @@ class Reader:
             for token in sample.prompt[:-1]:
                 bytes_read.append(self._step([token]))
         if recorder is not None:
-            recorder.steps.clear() if not in_batches else recorder.forget_question()
+            del recorder.steps[: -1 if in_batches else None]
         tokens: list[int] = []
         log_probs: list[np.ndarray] = []
         outputs: list[np.ndarray] = []
@@ -208,7 +208,7 @@ class Reader:
         context = self.llama.context
         context.bytes_read = 0
         self.llama.eval(tokens)
-        return context.counted_bytes_read
+        return context.cache.table.counters[0]
 
     @contextmanager
     def _watched(self) -> Iterator[list[np.ndarray]]:

@@ -92,7 +92,6 @@ def _cut(text: str, start: int, stop: int, middle: int, headings: Sequence[int])
 
 
 def _part(document: Document, start: int, stop: int, name: str, most: int) -> Document:
-    """Return a part of a document."""
     first = place_at(document.places, start)
     inside = [place._replace(offset=place.offset - start) for place in document.places if start < place.offset < stop]
     places = ([first._replace(offset=0)] if first else []) + inside
@@ -102,6 +101,7 @@ def _part(document: Document, start: int, stop: int, name: str, most: int) -> Do
         places=tuple(places),
         name=name,
         notices=(),
+        left_out=(),
         part=(start, stop),
         split=most,
         first_line=document.text.count("\n", 0, start) + 1,

@@ -14,8 +14,7 @@ from ..documents.pdf.pdf_picture import draw_page
 from ..errors import NoRoom, OctavoError
 from ..progress import Progress, Silent
 from ..settings import Extraction
-from ..workers.work import Message, Sender, Work, name_of, receive
-from ..workers.work_limits import WorkLimits
+from ..workers.work import Message, Sender, Work, WorkLimits, name_of, receive
 from ..workers.worker_process import Died, WorkerProcess
 from .source_text import SourceFile
 from .text_store import TextStore
@@ -102,4 +101,5 @@ class GuardedFile(SourceFile):
 def document_of_fields(fields: dict[str, Any]) -> Document:
     """Return the document with these fields, which were sent in JSON."""
     places = tuple(Place(*place) for place in fields["places"])
-    return Document(**{**fields, "places": places, "notices": tuple(fields["notices"])})
+    notices, left_out = tuple(fields["notices"]), tuple(fields["left_out"])
+    return Document(**{**fields, "places": places, "notices": notices, "left_out": left_out})

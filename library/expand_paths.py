@@ -93,7 +93,6 @@ def _named(path: Name, notice: Callable[[str], None]) -> Iterator[Name]:
 
 
 def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
-    """Return the documents of a folder."""
     documents: list[Path] = []
     others: list[Path] = []
     for path in sorted(files_in(folder, notice)):

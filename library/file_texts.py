@@ -46,7 +46,7 @@ class FileTexts:
 
     def check(self, file: SourceFile, snapshot: LibrarySnapshot) -> None:
         """Extract the text of a file, unless it is indexed or kept. Raise OctavoError if that fails."""
-        if (version := file.version) is not None and snapshot.text_hash(version) is not None:
+        if (version := file.version) is not None and snapshot.text_of(version) is not None:
             return
         texts = list(self.of([file]))
         if self.problems:

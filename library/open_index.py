@@ -116,7 +116,7 @@ class Indexer:
 
     def is_read(self, text: SourceText) -> bool:
         """Return whether a document, or another copy of its text, has an index."""
-        is_known = bool(self.snapshot.indexes_of(text.sha256)) and self.find(text) is not None
+        is_known = text.sha256 in self.snapshot.by_text and self.find(text) is not None
         return is_known or (text.file is not None and self.has(text.file))
 
     def parts(self, version: FileVersion | None) -> list[dict[str, Any]]:
@@ -139,17 +139,13 @@ class Indexer:
         if not found:  # the index may be damaged, or new
             paths = (self.library.index_path(document.name, document.sha256, kind.identity) for kind in usable)
             found = [(path, kind) for path, kind in zip(paths, usable, strict=True) if path.exists()]
-        found = [(path, kind) for path, kind in found if self._fits(path)]
+        described, n_ctx = self.snapshot.described.get, self.llama.n_ctx()
+        found = [(path, kind) for path, kind in found if (text := described(path)) is None or text["tokens"] < n_ctx]
         tokens = self.snapshot.tokens_of(found[0][0]) if len(found) > 1 else None
         if tokens is not None:
             best = new_settings(self.llama, len(tokens))
             found.sort(key=lambda index: index[1].settings != best)
         return found[0] if found else None
-
-    def _fits(self, path: Path) -> bool:
-        """Return whether an index leaves room for a question, as far as its manifest says."""
-        described = self.snapshot.described(path)
-        return described is None or bool(described["tokens"] < self.llama.n_ctx())
 
     def _new(self, document: Document, sha256: str) -> tuple[Path, _Kind]:
         """Return the folder for the index of a document that has none, and its kind."""
@@ -211,7 +207,7 @@ class Indexer:
         The file was touched or restored, or is a copy of one that has changed or is gone since.
         """
         with suppress(OctavoError, OSError, Busy):
-            described, version = self.snapshot.described(path) or {}, document.version
+            described, version = self.snapshot.described.get(path, {}), document.version
             before = file_version_of(described)
             if version is None or before is None or before == version:
                 return
@@ -294,7 +290,7 @@ class Indexer:
         part = text.name if text.part else None
         indexed = {
             described["sha256"]
-            for described in self.snapshot.texts_of(text.path)
+            for described in self.snapshot.by_path.get(text.path, ())
             if (described["name"] if "part" in described else None) == part
         }
         return bool(indexed) and sha256 not in indexed

@@ -111,10 +111,13 @@ class TextStore(SqliteFile):
     ----------
     path : Path
         Its file, made if it is missing.
+    heals : bool
+        Whether to read damaged texts again. Otherwise they raise `DamagedError`, and `add` replaces them.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, heals: bool = True) -> None:
         super().__init__(path, "The texts of documents", "octavo makes it anew")
+        self._heals = heals
         with self._reporting():
             if self._is_older():
                 with self._transaction("IMMEDIATE"):
@@ -267,6 +270,8 @@ class TextStore(SqliteFile):
                 with self._reporting():
                     return look()
             except _DamagedText as damage:
+                if not self._heals:
+                    raise
                 self._heal(damage.number)
 
     def _heal(self, number: int) -> None:

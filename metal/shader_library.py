@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..cpu_kernels.numba_support.shape import FLAT_Q8_0, Shape
 from ..errors import OctavoError
 from .gpu import Gpu, reason
-from .shader_parts import calls, method_names, part_text
 
 #: Files before the parts of methods, and files with kernels after them. Apple's runtime compiler has no include path,
 #: so this module joins the text.
@@ -35,6 +36,51 @@ LONGEST_HEAD = 576
 #: Elements of a row that the lanes of a simd group read at once, and rows of queries and of sums, of that length, that
 #: their registers hold in decode.
 _AT_ONCE, _ROWS_HELD = 256, 16
+
+
+#: The functions that a part may define: NAME_append, NAME_score and so on.
+FUNCTIONS = ("append", "score", "narrow", "score_narrowed", "select", "finish")
+
+_FOLDER = Path(__file__).parent / "methods"
+
+
+@cache
+def method_names() -> tuple[str, ...]:
+    """Return the names of the methods on Metal, in the order of their numbers in the shaders."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.metal")))
+
+
+def has_method(name: str) -> bool:
+    """Return whether Metal has a method."""
+    return name in method_names()
+
+
+@cache
+def part_text(name: str) -> str:
+    """Return the text of a method's shader part."""
+    return (_FOLDER / f"{name}.metal").read_text("utf-8")
+
+
+@cache
+def defines(name: str, function: str) -> bool:
+    """Return whether a method's part defines NAME_function."""
+    return re.search(rf"\b{name}_{function}\(", part_text(name)) is not None
+
+
+def calls() -> str:
+    """Return macros that call each function of the parts: CALL_SCORE(number, ...) calls the method's NAME_score.
+
+    A macro does nothing for a method that lacks the function.
+    """
+    return "\n".join(map(_call, FUNCTIONS)) + "\n"
+
+
+def _call(function: str) -> str:
+    lines = [f"#define CALL_{function.upper()}(number, ...)", "switch (number) {"]
+    for number, name in enumerate(method_names()):
+        if defines(name, function):
+            lines.append(f"case {number}: {name}_{function}(__VA_ARGS__); break;")
+    return " \\\n    ".join([*lines, "default: break; }"])
 
 
 @dataclass(frozen=True)

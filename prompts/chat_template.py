@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from jinja2 import nodes, pass_context
@@ -176,7 +176,7 @@ class ChatTemplate:
         self._thoughts = next((name for name in _THOUGHTS if name in self._strings), _THOUGHTS[0])
         self._formatter._environment.environment.filters["random"] = _chosen
         self._words: set[str] | None = None
-        self._parts_at = lru_cache(maxsize=4096)(self._parts)
+        self._parts_at: dict[tuple[bool, bool, datetime], TemplateParts] = {}
 
     def parts(
         self,
@@ -202,10 +202,33 @@ class ChatTemplate:
         TemplateError
             The template raises an error, or changes or omits a message.
         """
+        if not options and at is not None and (known := self._parts_at.get((has_document, system, at))):
+            return known
+        document = f"{INSTRUCTION}{_DOCUMENT}\n\n" if has_document else _DOCUMENT
+        messages = [
+            {"role": "user", "content": document + _QUESTION},
+            {"role": "assistant", "content": _ANSWER},
+            {"role": "user", "content": _NEXT},
+        ]
         with nullcontext() if at is None else _at(at):
-            if at is None or options:
-                return self._parts(has_document, system, options=options)
-            return self._parts_at(has_document, system, at)
+            text = self.render(messages, options=options)
+            if system and not has_document:
+                with suppress(TemplateError):  # a template without system messages may raise anything
+                    with_system = self.render([{"role": "system", "content": _SYSTEM}, *messages], options=options)
+                    if with_system.count(_SYSTEM) == with_system.partition(_DOCUMENT)[0].count(_SYSTEM) == 1:
+                        text = with_system
+        if len(text) > _MOST_CHARACTERS:
+            raise TemplateError(f"it makes {len(text):,} characters of three short messages")
+        marks = _DOCUMENT, _QUESTION, _ANSWER, _NEXT
+        if any(text.count(mark) != 1 for mark in marks):
+            raise TemplateError("it changes or repeats what is written, or leaves it out")
+        if (cut := re.fullmatch("(.*)".join(("", *map(re.escape, marks), "")), text, re.DOTALL)) is None:
+            raise TemplateError("it changes the order of what is written")
+        head, border, _, between, last = cut.groups()
+        parts = TemplateParts(head.split(_SYSTEM), border, between, last)
+        if at is not None and not options:
+            self._parts_at[has_document, system, at] = parts
+        return parts
 
     def render(
         self,
@@ -233,27 +256,22 @@ class ChatTemplate:
             last = max(number for number, message in enumerate(messages) if message["role"] == "user")
             said = {**messages[last], "content": f"{messages[last]['content']}{words}"}
             messages = [*messages[:last], said, *messages[last + 1 :]]
-        problem = TemplateError()
+        problem: TemplateError | None = None
         called = any(message.get("tool_calls") for message in messages)
         for as_objects in (True, False) if called else (True,):  # a few templates want the JSON
             adapted = [_adapted(message, as_objects, self._thoughts) for message in messages]
-            for no_tools in (None, []) if tools is None else (tools,):  # or always a list
+            for listed in (None, []) if tools is None else (tools,):  # or always a list
+                functions = (
+                    json.dumps(listed, ensure_ascii=False, indent=4) if listed else None if listed is None else ""
+                )
+                others = {"functions": functions, "datetime": _strftime("%b %d %Y %H:%M:%S"), **(options or {})}
                 try:
-                    return self._render(adapted, no_tools if tools is None else tools, options or {})
-                except TemplateError as failure:
-                    problem = problem if problem.args else failure
-        raise problem
-
-    def _render(self, messages: list[dict[str, Any]], tools: list[Any] | None, options: Mapping[str, Any]) -> str:
-        """Render messages in the template's own form."""
-        functions = None if tools is None else json.dumps(tools, ensure_ascii=False, indent=4) if tools else ""
-        others = {"functions": functions, "datetime": _strftime("%b %d %Y %H:%M:%S"), **options}
-        try:
-            return str(self._formatter(messages=messages, tools=tools, **others).prompt)
-        except (MemoryError, TimeoutError):
-            raise
-        except Exception as problem:  # Jinja's, and any that the template's expressions raise
-            raise _failure(problem) from problem
+                    return str(self._formatter(messages=adapted, tools=listed, **others).prompt)
+                except (MemoryError, TimeoutError):
+                    raise
+                except Exception as failure:  # Jinja's, and any that the template's expressions raise
+                    problem = problem or _failure(failure)
+        raise problem or TemplateError()
 
     @cached_property
     def shows_calls(self) -> bool:
@@ -319,31 +337,6 @@ class ChatTemplate:
             long = {string for string in self._strings if len(string) > 3 and not string.isspace()}
             self._words = {string for string in long if not set(string).isdisjoint("/<>|[]") and is_text(string)}
         return self._words
-
-    def _parts(
-        self,
-        has_document: bool,
-        system: bool,
-        at: datetime | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> TemplateParts:
-        """Return the texts for `parts`, whose cache `at` keys."""
-        document = f"{INSTRUCTION}{_DOCUMENT}\n\n" if has_document else _DOCUMENT
-        messages = [
-            {"role": "user", "content": document + _QUESTION},
-            {"role": "assistant", "content": _ANSWER},
-            {"role": "user", "content": _NEXT},
-        ]
-        text = self.render(messages, options=options)
-        if system and not has_document:
-            with suppress(TemplateError):  # a template without system messages may raise anything
-                with_system = self.render([{"role": "system", "content": _SYSTEM}, *messages], options=options)
-                if with_system.count(_SYSTEM) == with_system.partition(_DOCUMENT)[0].count(_SYSTEM) == 1:
-                    text = with_system
-        if len(text) > _MOST_CHARACTERS:
-            raise TemplateError(f"it makes {len(text):,} characters of three short messages")
-        head, border, _, between, last = cut_at_marks(text, (_DOCUMENT, _QUESTION, _ANSWER, _NEXT))
-        return TemplateParts(head.split(_SYSTEM), border, between, last)
 
 
 class PromptModel(Protocol):
@@ -413,30 +406,6 @@ def _with_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     return {**call, "function": {**call["function"], "arguments": arguments}}
 
 
-def cut_at_marks(text: str, marks: Sequence[str]) -> list[str]:
-    """Cut a text at marks, each of which occurs in it once, in this order.
-
-    Returns
-    -------
-    list of str
-        The text before each mark, and the text after the last one.
-
-    Raises
-    ------
-    TemplateError
-        A mark is missing or repeated, or the order is another one.
-    """
-    if any(text.count(mark) != 1 for mark in marks):
-        raise TemplateError("it changes or repeats what is written, or leaves it out")
-    parts = []
-    for mark in marks:
-        before, found, text = text.partition(mark)
-        if not found:
-            raise TemplateError("it changes the order of what is written")
-        parts.append(before)
-    return [*parts, text]
-
-
 def _failure(problem: Exception) -> TemplateError:
     return TemplateError(f"it fails: {problem or type(problem).__name__}")
 
@@ -457,11 +426,9 @@ def without_templates(only_named: bool) -> Iterator[None]:
         Whether to leave it the default one.
     """
     metadata, prefix = internals.LlamaModel.metadata, f"{TEMPLATE_NAME}." if only_named else TEMPLATE_NAME
-
-    def without(model: Any) -> dict[str, str]:
-        return {name: value for name, value in metadata(model).items() if not name.startswith(prefix)}
-
-    internals.LlamaModel.metadata = without
+    internals.LlamaModel.metadata = lambda model: {
+        name: value for name, value in metadata(model).items() if not name.startswith(prefix)
+    }
     try:
         yield
     finally:

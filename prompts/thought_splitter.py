@@ -45,7 +45,17 @@ class ThoughtSplitter:
         """Add a piece of text; return the parts that are certain."""
         self._held += text
         parts: list[Part] = []
-        while self._held and (part := self._step()) is not None:
+        while self._held:
+            if self._form is None:
+                part = self._take(len(self._held))
+            elif self.stage is Stage.THOUGHT:
+                part = self._think(self._form)
+            elif self.stage in (Stage.ANSWER, Stage.WRAPPED):
+                part = self._answer(self._form)
+            else:
+                part = self._begin(self._form)
+            if part is None:  # more must come first
+                break
             if part.text:
                 parts.append(self._apart(part))
         return parts
@@ -78,16 +88,6 @@ class ThoughtSplitter:
         assert self._form is not None
         thinks = self.stage is Stage.BEFORE or self._form.repeats
         return [*(self._form.starts if thinks else ()), *self._form.openings]
-
-    def _step(self) -> Part | None:
-        """Take a part off the held text; None if more must come first."""
-        if self._form is None:
-            return self._take(len(self._held))
-        if self.stage is Stage.THOUGHT:
-            return self._think(self._form)
-        if self.stage in (Stage.ANSWER, Stage.WRAPPED):
-            return self._answer(self._form)
-        return self._begin(self._form)
 
     def _begin(self, form: ThoughtForm) -> Part | None:
         """Find the beginning of a thought, of an answer in tags, or of an answer."""

@@ -89,7 +89,7 @@ class Context(internals.LlamaContext):
         params.cb_eval_user_data = self._executor.step.ctypes.data
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.type_k = params.type_v = ggml.TYPE_F16
-        device.set_parameters(params)
+        params.offload_kqv, params.op_offload = device.on_gpu, device.on_gpu and params.op_offload
         self._n_together, self.is_hybrid = params.n_seq_max, bool(llama_cpp.llama_model_is_hybrid(model.model))
         if self.is_hybrid:
             params.n_seq_max, params.kv_unified = params.n_seq_max + 1, True
@@ -239,37 +239,34 @@ class Context(internals.LlamaContext):
             The batch does not continue the cache, does not fit the context or memory, or llama.cpp cannot compute it.
         """
         with self.shielded():
-            self._decode(batch, predicts)
-
-    def _decode(self, batch: internals.LlamaBatch, predicts: bool) -> None:
-        n_tokens, n_past = batch.n_tokens(), self.cache.n_tokens
-        if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
-            raise OctavoError(f"octavo keeps one sequence: a batch must continue at position {n_past}.")
-        self.check_room(n_tokens)
-        is_step = predicts and n_tokens == 1
-        recorder = self.sequence.recorder
-        arrays = None if recorder is None else recorder.arrays(n_tokens)
-        try:
-            self.cache.reserve(n_tokens, is_step)
-            np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
-            undone = self._place(batch, [self.sequence])
-            if arrays is not None:
-                self._executor.capture(arrays)
-            self._executor.start(n_tokens, self._attention_share)
-            with undone:
-                self._compute(batch)
-        except BaseException:
-            self.cache.truncate(n_past)
-            raise
-        finally:
-            if arrays is not None:  # they end with this call
-                self._executor.capture(None)
-        self.cache.finish_step(self.params.n_threads)
-        self.sequence.forget_steps(n_past)
-        if is_step:
-            self.sequence.steps.append(n_past)
-        if recorder is not None and arrays is not None:
-            recorder.take(arrays)
+            n_tokens, n_past = batch.n_tokens(), self.cache.n_tokens
+            if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
+                raise OctavoError(f"octavo keeps one sequence: a batch must continue at position {n_past}.")
+            self.check_room(n_tokens)
+            is_step = predicts and n_tokens == 1
+            recorder = self.sequence.recorder
+            arrays = None if recorder is None else recorder.arrays(n_tokens)
+            try:
+                self.cache.reserve(n_tokens, is_step)
+                np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
+                undone = self._place(batch, [self.sequence])
+                if arrays is not None:
+                    self._executor.capture(arrays)
+                self._executor.start(n_tokens, self._attention_share)
+                with undone:
+                    self._compute(batch)
+            except BaseException:
+                self.cache.truncate(n_past)
+                raise
+            finally:
+                if arrays is not None:  # they end with this call
+                    self._executor.capture(None)
+            self.cache.finish_step(self.params.n_threads)
+            self.sequence.forget_steps(n_past)
+            if is_step:
+                self.sequence.steps.append(n_past)
+            if recorder is not None and arrays is not None:
+                recorder.take(arrays)
 
     @property
     def most_together(self) -> int:
@@ -292,36 +289,33 @@ class Context(internals.LlamaContext):
             A token does not fit its context or memory, or llama.cpp cannot compute the step.
         """
         with self.shielded():
-            self._decode_together(batch, sequences)
-
-    def _decode_together(self, batch: internals.LlamaBatch, sequences: Sequence[TokenSequence]) -> None:
-        current, caches = self.sequence, [sequence.cache for sequence in sequences]
-        before = [cache.n_tokens for cache in caches]
-        recorder = next((sequence.recorder for sequence in sequences if sequence.recorder is not None), None)
-        arrays = None if recorder is None else recorder.arrays(len(caches))
-        try:
-            for sequence in sequences:
-                self.sequence = sequence
-                self.check_room(1)
-                self.cache.reserve(1)
-            np.ctypeslib.as_array(batch.batch.pos, (len(caches),))[:] -= [cache.origin for cache in caches]
-            undone = self._place(batch, sequences)
-            self._executor.capture(arrays)
-            self._executor.start_together(caches)
-            with undone:
-                self._compute(batch)
-        except BaseException:
-            for cache, n_tokens in zip(caches, before, strict=True):
-                cache.truncate(n_tokens)
-            raise
-        finally:
-            self.switch(current)
-        for i, sequence in enumerate(sequences):
-            sequence.cache.finish_step(self.params.n_threads)
-            sequence.forget_steps(before[i])
-            sequence.steps.append(before[i])
-            if sequence.recorder is not None and arrays is not None:
-                sequence.recorder.take(arrays, i)
+            current, caches = self.sequence, [sequence.cache for sequence in sequences]
+            before = [cache.n_tokens for cache in caches]
+            recorder = next((sequence.recorder for sequence in sequences if sequence.recorder is not None), None)
+            arrays = None if recorder is None else recorder.arrays(len(caches))
+            try:
+                for sequence in sequences:
+                    self.sequence = sequence
+                    self.check_room(1)
+                    self.cache.reserve(1)
+                np.ctypeslib.as_array(batch.batch.pos, (len(caches),))[:] -= [cache.origin for cache in caches]
+                undone = self._place(batch, sequences)
+                self._executor.capture(arrays)
+                self._executor.start_together(caches)
+                with undone:
+                    self._compute(batch)
+            except BaseException:
+                for cache, n_tokens in zip(caches, before, strict=True):
+                    cache.truncate(n_tokens)
+                raise
+            finally:
+                self.switch(current)
+            for i, sequence in enumerate(sequences):
+                sequence.cache.finish_step(self.params.n_threads)
+                sequence.forget_steps(before[i])
+                sequence.steps.append(before[i])
+                if sequence.recorder is not None and arrays is not None:
+                    sequence.recorder.take(arrays, i)
 
     def _place(self, batch: internals.LlamaBatch, sequences: Sequence[TokenSequence]) -> AbstractContextManager[None]:
         """Forget the rows of the last batch, and have llama.cpp hold the recurrent states of the next one.
@@ -344,8 +338,10 @@ class Context(internals.LlamaContext):
         """Compute the batch that the executor is prepared for. Raise OctavoError if that fails."""
         n_threads = self.params.n_threads if batch.n_tokens() == 1 else self.params.n_threads_batch
         interruptible = batch.n_tokens() >= self._executor.interruptible
-        with waiting.step(n_threads):
-            code = self._run(batch, interruptible=interruptible)
+        abort = self._abort if interruptible else llama_cpp.ggml_abort_callback(0)
+        llama_cpp.llama_set_abort_callback(self.ctx, abort, None)
+        with waiting.step(n_threads), silent_llama_cpp() if interruptible else nullcontext():
+            code = int(llama_cpp.llama_decode(self.ctx, batch.batch))
         self._executor.finish()
         if self._interruption.came and (code or interruptible):  # llama.cpp calls it no failure if a device abandons it
             raise KeyboardInterrupt
@@ -355,17 +351,6 @@ class Context(internals.LlamaContext):
             )
         if code:
             raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
-
-    def _run(self, batch: internals.LlamaBatch, interruptible: bool) -> int:
-        """Return the result of llama_decode."""
-        if not interruptible:
-            return int(llama_cpp.llama_decode(self.ctx, batch.batch))
-        llama_cpp.llama_set_abort_callback(self.ctx, self._abort, None)
-        try:
-            with silent_llama_cpp():
-                return int(llama_cpp.llama_decode(self.ctx, batch.batch))
-        finally:
-            llama_cpp.llama_set_abort_callback(self.ctx, llama_cpp.ggml_abort_callback(0), None)
 
     def n_ctx(self) -> int:
         """Return the largest number of tokens that a token may see."""
@@ -452,20 +437,6 @@ class Context(internals.LlamaContext):
     @bytes_read.setter
     def bytes_read(self, value: int) -> None:
         self.cache.table.heads["bytes_read"] = value
-
-    @property
-    def counted_bytes_read(self) -> int:
-        """Return the part of `bytes_read` that budgets count: without sliding layers."""
-        return int(self.cache.table.heads["bytes_read"][self.cache.table.counted].sum())
-
-    @property
-    def attention_shares(self) -> tuple[int, float]:
-        """Return how many steps of heads reported the share of their attention that they read exactly, and their sum.
-
-        Heads of sliding layers do not count.
-        """
-        heads = self.cache.table.heads[self.cache.table.counted]
-        return int(heads["n_covered"].sum()), float(heads["covered"].sum()) / 1e6
 
     @contextmanager
     def observed(self, wants: Callable[[str], bool], take: Callable[[str, np.ndarray], bool]) -> Iterator[None]:

@@ -19,7 +19,7 @@ from llama_cpp.llama_tokenizer import BaseLlamaTokenizer
 
 from ..cpu_kernels.numba_support import background_compile
 from ..cpu_kernels.numba_support import compile as compiling
-from ..cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
+from ..cpu_kernels.numba_support.machine_features import HAS_AMX, MULTIPLIES_WEIGHTS
 from ..errors import OctavoError
 from ..prompts.chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from ..prompts.conversation_tokens import ConversationTokens
@@ -38,7 +38,8 @@ from .methods.assignment import assign, excess
 from .methods.attention import Attention
 from .models import model_file
 from .models.gguf_header import weight_types
-from .models.llama_arguments import inner_n_ctx, kv_type_named, rope_arguments, trained_n_ctx, wants_extra_buffers
+from .models.hub import files_of
+from .models.llama_arguments import kv_type_named, original_n_ctx, rope_arguments, wants_extra_buffers
 from .process.interruption import shielded
 from .sequences.sequence import TokenSequence, steps_within
 from .store.index_check import check_fits
@@ -130,7 +131,7 @@ class Llama(DropIn):
         path, only_words = os.fspath(model_path), bool(arguments.get("vocab_only"))
         self.template_problem = model_file.check(path, only_words)
         self._file = os.path.abspath(path)
-        self._file_at_load = _state_of_file(self._file)
+        self._files_at_load = {file: state for file in files_of(self._file) if (state := _state_of_file(file))}
         native = attention.is_llama_cpp or only_words
         if native:
             arguments |= {"type_k": type_k, "type_v": type_v}
@@ -163,12 +164,15 @@ class Llama(DropIn):
 
     @property
     def has_its_file(self) -> bool:
-        """Return whether the model's file was neither written nor replaced since the model was loaded."""
-        return _state_of_file(self._file) == self._file_at_load
+        """Return whether no file of the model was written or replaced since the model was loaded."""
+        return all(_state_of_file(file) == before for file, before in self._files_at_load.items())
 
     def check_file(self) -> None:
-        """Raise OctavoError if the model's file has changed since the model was loaded."""
-        if not self.has_its_file:
+        """Raise OctavoError if a file of the model was written or replaced since the model was loaded.
+
+        Its weights are mapped, so that they change with the file. A file that was removed stays mapped.
+        """
+        if any(_state_of_file(file) not in (before, None) for file, before in self._files_at_load.items()):
             raise OctavoError(f"{self.model_path} has changed since the model was loaded: start octavo again.")
 
     @cached_property
@@ -201,7 +205,7 @@ class Llama(DropIn):
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
         multiplies = MULTIPLIES_WEIGHTS and not self.sequence.attention.is_llama_cpp
-        self._extra_buffers = wants_extra_buffers(path, multiplies)
+        self._extra_buffers = wants_extra_buffers(Path(path), HAS_AMX, multiplies)
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         wants_named = str(arguments.get("chat_format")).startswith("chat_template.")
@@ -224,14 +228,16 @@ class Llama(DropIn):
 
     def _use_own_context(self, kv_type: str, n_ctx: int, device: Device) -> None:
         """Replace llama-cpp-python's context by one on our attention. An n_ctx of 0 is the model's own."""
-        n_ctx = n_ctx or int((trained_n_ctx(self.metadata) or self._model.n_ctx_train()) * self._rope_scale)
+        trained = int(self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length", 0))
+        n_ctx = n_ctx or int((trained or self._model.n_ctx_train()) * self._rope_scale)  # YaRN multiplies the latter
         self.n_batch: int = min(self.n_batch, n_ctx)
         params = self.context_params
         params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch
         nodes = attention_nodes(self._model, params)
-        params.n_ctx = inner_n_ctx(self.metadata, n_ctx, self.n_batch)
+        if 0 < (original := original_n_ctx(self.metadata)) < n_ctx:  # RoPE factors depend on llama.cpp's n_ctx
+            params.n_ctx = max(self.n_batch, original + 1)
         params.n_seq_max, params.kv_unified = self._n_parallel, self._n_parallel > 1
-        if params.n_ctx > self.n_batch:  # RoPE factors depend on n_ctx, and the nodes have those for short texts
+        if params.n_ctx > self.n_batch:  # the nodes have the factors for short texts
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, device.row_type(kv_type))
         self.on_metal, self._layers = device.name == METAL, layers
@@ -399,24 +405,19 @@ class Llama(DropIn):
             self._evaluate(tokens, len(tokens) if predicts_all else 1, is_step=len(tokens) == 1)
 
     def eval_prompt(self, tokens: Sequence[int]) -> None:
-        """Evaluate the end of a prompt as `eval` does. A single token, too, continues the batches before it."""
-        tokens = self.prefill_beginning(tokens)
-        self._evaluate(tokens, len(tokens) if self._arguments.get("logits_all") else 1)
+        """Evaluate the end of a prompt as `eval` does. A single token, too, continues the batches before it.
 
-    def prefill_beginning(self, tokens: Sequence[int]) -> Sequence[int]:
-        """Read a prompt, or the end of one, of a hybrid model but for its last tokens, which are returned.
-
-        The recurrent state is kept there: the next turn's prompt often differs from where the template opened the
-        answer, and returns to it. Other models read nothing.
+        A hybrid model keeps its recurrent state before the last tokens: the next turn's prompt often differs from where
+        the template opened the answer, and returns to it.
         """
-        if not isinstance(self._ctx, Context) or not self._ctx.is_hybrid:
-            return tokens
-        self._ctx.check_room(len(tokens))
-        n_read = max(len(tokens) - _MAY_CHANGE, 0)
-        if n_read:
-            self.prefill(tokens[:n_read])
-        self._ctx.keep_state()
-        return tokens[n_read:]
+        if isinstance(self._ctx, Context) and self._ctx.is_hybrid:
+            self._ctx.check_room(len(tokens))
+            n_read = max(len(tokens) - _MAY_CHANGE, 0)
+            if n_read:
+                self.prefill(tokens[:n_read])
+            self._ctx.keep_state()
+            tokens = tokens[n_read:]
+        self._evaluate(tokens, len(tokens) if self._arguments.get("logits_all") else 1)
 
     def prefill(self, tokens: Sequence[int], steps: Sequence[int] = ()) -> None:
         """Evaluate tokens as `eval` does, but predict from none of them.

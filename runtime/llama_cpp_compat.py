@@ -107,11 +107,6 @@ class DropIn(llama_cpp.Llama):
     def n_tokens(self, n_tokens: int) -> None:
         self.sequence.n_tokens = n_tokens
 
-    @property
-    def _own_cache(self) -> Any:
-        """Return our KV cache; None on llama.cpp's own attention."""
-        return self._ctx.cache if isinstance(self._ctx, Context) else None
-
     def extend(
         self,
         tokens: Sequence[int],
@@ -175,10 +170,11 @@ class DropIn(llama_cpp.Llama):
     @contextlib.contextmanager
     def _usable_draft(self) -> Iterator[None]:
         """Remove the draft model while it is useless; else limit its drafts to a batch."""
-        draft, cache = self.draft_model, self._own_cache
-        if draft is None or cache is None:
+        draft = self.draft_model
+        if draft is None or not isinstance(self._ctx, Context):
             yield
             return
+        cache = self._ctx.cache
         self.draft_model = partial(_drafted, draft, self.n_batch - 1)
         if cache.table.cuts or cache.evicts or self._ctx.is_hybrid:
             one_by_one = f"{self.attention} reads tokens one by one"
@@ -199,8 +195,7 @@ class DropIn(llama_cpp.Llama):
     @property
     def _keeps_states(self) -> bool:
         """Return whether `save_state` works."""
-        cache = self._own_cache
-        return cache is None or not (cache.evicts or cache.document is not None)
+        return not isinstance(self._ctx, Context) or not (self._ctx.cache.evicts or self._ctx.cache.document)
 
     def tokenizer(self) -> LlamaTokenizer:
         """Return the model's tokenizer."""

@@ -50,7 +50,8 @@ class Recorder:
     Attributes
     ----------
     steps : list of lists
-        The queries of each recorded step, (head_dim,) f32 for each head.
+        The queries of each recorded step, (head_dim,) f32 for each head. An answer is predicted from the last one of
+        its question.
     """
 
     def __init__(self, nodes: Sequence[AttentionNode], shapes: Sequence[Shape], heads: Sequence[QueryHead]) -> None:
@@ -70,10 +71,6 @@ class Recorder:
         """Keep the queries of one token of a step from the arrays."""
         queries = {number: array[:, token] for number, array in enumerate(arrays) if array is not None}
         self.steps.append([queries[node][kv_head, member].copy() for node, kv_head, member in self.heads])
-
-    def forget_question(self) -> None:
-        """Forget all but the last token, which the answer is predicted from."""
-        del self.steps[:-1]
 
     def attended(self, document: Index) -> np.ndarray:
         """Compute the attention to each token of a document, beyond the attention of any token.

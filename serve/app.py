@@ -167,7 +167,7 @@ def application(pool: ServerPool, access: Access) -> Starlette:
         routes=routes,
         middleware=[
             Middleware(TolerantPaths, routes=routes),
-            *guards(access, refusal, [IGNORED]),
+            *guards(access, refusal, pool.stopping, [IGNORED]),
             Middleware(ChosenModel, pool=pool, refuse=refusal),
         ],
         exception_handlers={OctavoError: _failed, HTTPException: _no_route, Exception: _broken},

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ..ask.answer.notices import notices_of_unfounded, notices_of_whole, unfounded
+from ..ask.answer.notices import notices_of_damaged, notices_of_unfounded, notices_of_whole, unfounded
 from ..ask.context.answer_context import Context
+from ..library.catalogue import DAMAGED
 from ..library.question_words import asks_about_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
 from ..prompts.message_forms import Message
@@ -22,6 +23,7 @@ from ..settings import BY_QUESTION
 from .engine.grammar import Grammar
 from .engine.request import AnswerPart, End, Generation, PromptProgress, Request, TokenLogprob
 from .engine.tasks import Report
+from .library.served_document import with_id
 from .request_error import RequestError
 from .services import Server
 
@@ -196,17 +198,27 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 if request.context is not None and not called:
-                    missing = await asyncio.to_thread(_unfounded, server, turn, request.context, written)
-                    about_whole = asks_about_whole(questions_of(turn.messages)[0])
-                    of_whole = notices_of_whole(about_whole, request.context.share.share)
-                    event = replace(event, notices={**event.notices, **notices_of_unfounded(missing), **of_whole})
+                    of_text = await asyncio.to_thread(_notices_of_text, server, turn, request, request.context, written)
+                    event = replace(event, notices={**event.notices, **of_text})
                 yield Finished(reason, event)
 
 
-def _unfounded(server: Server, turn: ChatTurn, context: Context, written: str) -> list[str]:
-    """Return the names and numbers of an answer that are not in the text that the model read for it."""
+def _notices_of_text(
+    server: Server, turn: ChatTurn, request: Request, context: Context, written: str
+) -> dict[str, str]:
+    """Return sentences about an answer beside the text that the model read for it.
+
+    Of a prompt without messages, all is the question.
+    """
+    piece = server.engine.llama.piece
     others = [str(message["content"]) for message in turn.messages if message["role"] != "assistant"]
-    return unfounded(written, others, map(server.engine.llama.piece, context.index.tokens.tolist()))
+    if not turn.messages:
+        others = [b"".join(map(piece, request.tokens)).decode(errors="replace")]
+    missing = unfounded(written, others, map(piece, context.index.tokens.tolist()))
+    about_whole = asks_about_whole(others[-1] if others else "")
+    damaged = [document.name for document in map(with_id, context.documents) if document.state == DAMAGED]
+    of_whole = notices_of_whole(about_whole, context.share.share)
+    return {**notices_of_unfounded(missing), **notices_of_damaged(damaged), **of_whole}
 
 
 async def gathered(events: AsyncGenerator[Event, None]) -> Whole:

@@ -73,7 +73,6 @@ class KeptResponses:
         self._length = 0
 
     def keep(self, kept: KeptResponse) -> None:
-        """Keep a response."""
         length = kept.length
         self._kept[kept.response["id"]] = kept, length
         self._items.update((item["id"], item) for item in kept.items)

@@ -73,7 +73,8 @@ class ChosenModel:
                 asked = None
                 if len(self._pool.choices) > 1:
                     asked, receive = await _asked(scope, receive)
-                    asked = asked or next(iter(self._pool.holding(_document_in(scope["path"]))), None)
+                    if not asked and (document_id := _document_in(scope["path"])):
+                        asked = next(iter(await self._pool.holding(document_id)), None)
                 server = await stack.enter_async_context(self._pool.use(asked))
             except Exception as problem:
                 if not isinstance(problem, OctavoError):

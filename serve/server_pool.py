@@ -80,6 +80,8 @@ class ServerPool:
     ----------
     responses : KeptResponses
         Responses of all models.
+    stopping : Event
+        Set when no more requests are accepted.
     """
 
     def __init__(self, choices: Mapping[str, LoadableModel]) -> None:
@@ -88,7 +90,7 @@ class ServerPool:
         self._turns = Turns(len(choices) > 1)
         self._loaded: dict[str, _Loaded] = {}
         self._one_at_a_time = asyncio.Lock()
-        self._is_closing = False
+        self.stopping = asyncio.Event()
         self._loading: threading.Thread | None = None
         self._opening: asyncio.Future[Server] | None = None
 
@@ -135,10 +137,10 @@ class ServerPool:
         in_part = [name for name in self.choices if name.lower().rpartition("/")[2] in wanted]
         return next(iter([*whole, *in_part]), None)
 
-    def holding(self, document_id: str) -> list[str]:
+    async def holding(self, document_id: str) -> list[str]:
         """Return the loaded models that know a document, the last that was used first."""
-        knowing = [name for name, loaded in self._loaded.items() if loaded.server.documents.knows(document_id)]
-        return sorted(knowing, key=lambda name: -self._loaded[name].used)
+        newest = sorted(self._loaded.items(), key=lambda named: -named[1].used)
+        return [name for name, loaded in newest if (await loaded.server.documents.look()).knows(document_id)]
 
     def server(self, name: str) -> Server:
         """Return the server of a loaded model."""
@@ -185,7 +187,7 @@ class ServerPool:
 
     async def _load(self, name: str) -> _Loaded:
         """Load a model, after those are put away that leave it no room, the longest unused first."""
-        if self._is_closing:
+        if self.stopping.is_set():
             raise RequestError("The server is stopping.", 503)
         choice = self.choices[name]
         try:
@@ -256,7 +258,7 @@ class ServerPool:
 
     def stop(self) -> None:
         """Fail all running requests, and accept no more."""
-        self._is_closing = True
+        self.stopping.set()
         if self._opening is not None and not self._opening.done():
             self._opening.set_exception(RequestError("The server is stopping.", 503))
         for server in self.loaded:
@@ -264,7 +266,7 @@ class ServerPool:
 
     async def close(self) -> None:
         """Free all models."""
-        self._is_closing = True
+        self.stopping.set()
         for name in list(self._loaded):
             await self._put_away(name)
 

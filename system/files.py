@@ -255,7 +255,7 @@ def map_arrays(path: Path, checked: bool = False, in_place: bool = False) -> dic
             raise DamagedError(f"{path} has changed since it was written.")
         with open_regular(path) as file:
             stored = _arrays_in(path, file, in_place)
-            mapped = MappedFile(file.fileno(), os.fstat(file.fileno()).st_size).content
+            mapped = np.asarray(MappedFile(file.fileno(), os.fstat(file.fileno()).st_size))
     return {
         name: mapped[array.start : array.start + array.n_bytes].view(array.dtype).reshape(array.shape)
         for name, array in stored.items()

@@ -49,11 +49,6 @@ def free_memory() -> FreeMemory:
     return min(found, key=lambda free: free.n_bytes)
 
 
-def limited_memory() -> FreeMemory | None:
-    """Return the memory left under this process's own limits; None without limits."""
-    return min([*_of_cgroups(), *_of_ulimit()], key=lambda free: free.n_bytes, default=None)
-
-
 def check_limits(model: str, n_bytes: int) -> None:
     """Check that this process's limits let it load a model, which may be larger than memory: it can be mapped.
 
@@ -62,7 +57,7 @@ def check_limits(model: str, n_bytes: int) -> None:
     OctavoError
         It cannot.
     """
-    limit = limited_memory()
+    limit = min([*_of_cgroups(), *_of_ulimit()], key=lambda free: free.n_bytes, default=None)
     if limit is not None and n_bytes + _LOADING > limit.n_bytes:
         raise OctavoError(
             f"{model} needs {_gib(n_bytes + _LOADING)} of memory, but only {_gib(limit.n_bytes)} {limit.where}: "

@@ -33,10 +33,20 @@ def locked(folder: Path, shared: bool = False, waiting: Callable[[], None] | Non
     OSError
         The folder does not exist, or was removed meanwhile.
     """
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, waiting)
+            try:
+                try:
+                    fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if waiting is not None:
+                        waiting()
+                    fcntl.flock(descriptor, how)
+            except OSError as problem:
+                if problem.errno not in _NO_LOCKS:
+                    raise
             if not os.path.samestat(os.fstat(descriptor), os.stat(folder)):  # renamed and made again meanwhile
                 continue
             yield
@@ -71,20 +81,6 @@ def is_locked(folder: Path) -> bool:
             return False
     except Busy:
         return True
-
-
-def _lock(descriptor: int, how: int, waiting: Callable[[], None] | None) -> None:
-    """Lock an open folder."""
-    try:
-        try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting is not None:
-                waiting()
-            fcntl.flock(descriptor, how)
-    except OSError as problem:
-        if problem.errno not in _NO_LOCKS:
-            raise
 
 
 def do_not_wait() -> None:

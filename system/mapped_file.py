@@ -28,7 +28,9 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class MappedFile:
-    """The bytes of a file, mapped as long as this object or an array of `content` lives.
+    """The bytes of a file, mapped as long as this object lives, or an array that `np.asarray` makes of it: uint8.
+
+    Bytes are read from disk when they are touched.
 
     Parameters
     ----------
@@ -55,11 +57,6 @@ class MappedFile:
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return {"version": 3, "data": (self.start, True), "shape": (self.n_bytes,), "typestr": "|u1"}
-
-    @property
-    def content(self) -> np.ndarray:
-        """Return the bytes, uint8, (n_bytes,), read from disk when they are touched."""
-        return np.asarray(self)
 
     def madvise(self, advice: int) -> None:
         """Advise the system how the file will be read, by one of `mmap.MADV_...`."""

@@ -16,8 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
-from .other_work import Look, look
-from .usable_cpus import usable_cpus
+from .processors import Look, look, usable_cpus
 
 #: omp_pause_soft: OpenMP keeps its state, and its threads end.
 _SOFT = 1

@@ -71,7 +71,7 @@ def test_wheel_imports_and_finds_its_example(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     code = (
         "import octavo, octavo.api, octavo.cli.main, octavo.evaluation.evaluate;"
-        "import octavo.documents.text.plain_text as texts;"
+        "import octavo.convert.plan.recall_texts as texts;"
         "print(octavo.__file__); print(texts.SHIPPED_NOVEL.exists())"
     )
     run = subprocess.run(

@@ -98,7 +98,8 @@ def count(tree: Path, folder: Path) -> list[str]:
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(within) and "<" not in code.co_name:
+        is_octavo = code.co_filename.startswith(within) and code.co_filename != __file__
+        if event == "call" and is_octavo and "<" not in code.co_name:
             found.add(f"{os.path.relpath(code.co_filename, root)}:{code.co_qualname}")
 
     def ask() -> None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlparse
 
 from ..errors import OctavoError
-from ..runtime.store.gates import CONFIG, SUFFIX
 from ..runtime.store.model_library import Library
+from ..runtime.store.plan import GATES_CONFIG, GATES_SUFFIX
 from . import cluster_worker as on_worker
 from .cluster_worker import Order
 from .work import Message, Work, name_of
@@ -55,7 +55,7 @@ def order_for(
     """
     files = {}
     if plan is not None and plan.is_file():
-        config = [plan.with_name(CONFIG)] if plan.suffix == SUFFIX else []
+        config = [plan.with_name(GATES_CONFIG)] if plan.suffix == GATES_SUFFIX else []
         files = {path.name: path.read_bytes() for path in (plan, *config) if path.is_file()}
     return Order(
         name_of(work),

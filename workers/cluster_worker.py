@@ -15,7 +15,7 @@ from ..errors import OctavoError
 from ..runtime.models.find_model import find_model
 from ..runtime.store.model_library import Library
 from ..system.files import write_bytes
-from ..system.usable_cpus import default_threads
+from ..system.processors import default_threads
 from ..version import __version__
 from .work import Message
 from .worker_process import Died, Ended, WorkerProcess

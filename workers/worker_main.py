@@ -15,8 +15,7 @@ import sys
 import traceback
 
 from ..errors import NoRoom, OctavoError, failure
-from .work import CannotLoad, Sender, begin
-from .work_limits import TOO_MUCH_MEMORY
+from .work import TOO_MUCH_MEMORY, CannotLoad, Sender, begin
 
 
 def main() -> None:

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from .work import Message, first_line
-from .work_limits import TOO_MUCH_TIME
+from .work import TOO_MUCH_TIME, Message, first_line
 
 #: Command of the process.
 COMMAND = [sys.executable, "-P", "-m", "octavo.workers.worker_main"]

@@ -130,7 +130,17 @@ class AnswerStream:
         was_in_answer = self.in_answer
         parts = self._add(token, piece)
         self.turned = self.in_answer != was_in_answer
-        self.reason = self._reason_to_end("".join(part.text for part in parts if not part.is_thought))
+        shown = "".join(part.text for part in parts if not part.is_thought)
+        loops = self._watch is not None and self._watch.add(shown)
+        n_counted = self.n_tokens if self._counts_thoughts else self.n_answer
+        if self.stopped_by is not None:
+            self.reason = "stop"
+        elif loops:
+            self.reason = "loop"
+        elif self._max_tokens is not None and n_counted >= self._max_tokens:
+            self.reason = "length"
+        elif self.n_tokens >= self._room:
+            self.reason = "context"
         if self.ended:
             return [*parts, *self._rest()]
         ends_character = not self._decoder.getstate()[0]
@@ -138,18 +148,6 @@ class AnswerStream:
             self.thought_cut = True
             self.forced_tokens += self._closing
         return parts
-
-    def _reason_to_end(self, shown: str) -> FinishReason:
-        """Return why the answer ends here, after new text; "interrupted" if it continues."""
-        n_counted = self.n_tokens if self._counts_thoughts else self.n_answer
-        loops = self._watch is not None and self._watch.add(shown)
-        if self.stopped_by is not None:
-            return "stop"
-        if loops:
-            return "loop"
-        if self._max_tokens is not None and n_counted >= self._max_tokens:
-            return "length"
-        return "context" if self.n_tokens >= self._room else "interrupted"
 
     def _add(self, token: int, piece: bytes) -> list[Part]:
         """Add a token's text, and count it as one of a thought or of the answer."""
@@ -211,21 +209,18 @@ class Meter:
     ----------
     first, last : float
         Times of these tokens, by `working_time`.
+    grown : list of float
+        By how much each counter has grown; empty before the first token.
     """
 
     def __init__(self) -> None:
         self.first = self.last = working_time()
         self._before: Sequence[float] = ()
-        self._after: Sequence[float] = ()
+        self.grown: list[float] = []
 
     def count(self, *counters: float) -> None:
         """Note the time of a token, and counters that the steps after the first token increase."""
         self.last = working_time()
-        if not self._after:
+        if not self._before:
             self.first, self._before = self.last, counters
-        self._after = counters
-
-    @property
-    def grown(self) -> list[float]:
-        """By how much each counter has grown."""
-        return [after - before for before, after in zip(self._before, self._after, strict=True)]
+        self.grown = [after - before for before, after in zip(self._before, counters, strict=True)]

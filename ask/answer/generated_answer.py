@@ -79,11 +79,11 @@ class GeneratedAnswer:
         llama, stream, context = self._llama, self.stream, self._llama.context
         with closing(self._drawn()) as drawn:
             for token in drawn:
-                self._meter.count(context.bytes_read, context.counted_bytes_read, *context.attention_shares)
+                self._meter.count(context.bytes_read, *context.cache.table.counters)
                 piece = llama.piece(token)
                 parts = stream.feed(token, piece, llama.ends(token))
                 if self._recorder is not None and (stream.turned or stream.n_tokens == 1):
-                    self._recorder.forget_question()  # and the thoughts: sources are those of the answer
+                    del self._recorder.steps[:-1]  # the question, and the thoughts: the answer alone has sources
                 if not stream.ended_by_model:
                     self.tokens.append((token, piece))
                 yield from parts or [Part("")]

@@ -1,7 +1,7 @@
 """Say what a user should know about an answer, in one wording behind every door.
 
 Sentences have kinds: a door may leave some out, or add which option changes a limit. The kinds are thought_cut,
-no_answer, length, loop, context, unfounded, changed, whole and budget.
+no_answer, length, loop, context, unfounded, changed, damaged, whole and budget.
 
 Names and numbers of an answer that are neither in the text that the model saw nor in the question are unfounded. No
 finding does not mean that the answer is right (docs/sources.md has figures).
@@ -88,6 +88,13 @@ def notices_of_changed(documents: Iterable[SourceText]) -> dict[str, str]:
         return {}
     have = "has changed since it was read" if len(names) == 1 else "have changed since they were read"
     return {"changed": f"{', '.join(names)} {have}: the answer comes from the text before."}
+
+
+def notices_of_damaged(names: Iterable[str]) -> dict[str, str]:
+    """Return a sentence about documents whose indexes are made again while their texts answer, if any."""
+    if not (listed := ", ".join(names)):
+        return {}
+    return {"damaged": f"The index of {listed} is damaged, and is made again: the answer comes from passages."}
 
 
 def notices_of_whole(is_asked_for: bool, share: float) -> dict[str, str]:

@@ -27,7 +27,6 @@ class History:
         self.messages, self.spoken = list(messages), dict(spoken or {})
 
     def copy(self) -> History:
-        """Return a copy."""
         return History(self.messages, self.spoken)
 
     def asked(self, question: str) -> History:

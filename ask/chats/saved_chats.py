@@ -53,7 +53,6 @@ class SavedChat:
 
     @property
     def name(self) -> str:
-        """Return its name."""
         return self.path.stem
 
     @property
@@ -63,7 +62,6 @@ class SavedChat:
 
     @property
     def questions(self) -> list[str]:
-        """Return its questions."""
         return [message["content"] for message in self.messages if message["role"] == "user"]
 
 

@@ -1,21 +1,32 @@
-"""Documents that are being indexed: in time for the first answer or not, in the background, and half-way."""
+"""Documents that are being indexed: in time for the first answer or not, in the background, and half-way.
+
+How fast the model reads is known from what it has read on this machine before.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from contextlib import suppress
+from functools import partial
+from itertools import chain, cycle, islice
 from pathlib import Path
 
+from ...cpu_kernels.numba_support.machine import cpu_name
+from ...errors import OctavoError
 from ...library.background.reading_queue import ReadingQueue, start_reader
 from ...library.batch.job import ReadingJob
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
-from ...library.reading_speed import ReadingSpeed, characters_per_token
 from ...library.source_text import SourceFile, SourceText
 from ...library.text_store import Piece
 from ...progress import ProgressOfMany
+from ...runtime.llama import Llama
+from ...runtime.methods.attention import DENSE_ATTENTION
+from ...runtime.store.model_library import Library
 from ...settings import ReadSettings
+from ...system.files import read_json, write_json
+from ...system.working_time import working_time
 from .answer_context import Context
 from .document_set import DocumentSet, index_again, open_document_set
 from .partial_index import ReadPart, n_tokens_read, read_part, unfinished_index
@@ -115,22 +126,22 @@ class GrowingIndexes:
             start, stop = part["part"]
             if start <= piece.start < stop:
                 text = SourceText(part["sha256"], part["name"], Path(part["name"]), document.file)
-        folder = indexer.find(text) if indexer.snapshot.indexes_of(text.sha256) else None
+        folder = indexer.find(text) if text.sha256 in indexer.snapshot.by_text else None
         if folder is None:
             return None
-
-        def heal(damaged: SourceText) -> None:
-            for part in indexer.fit(document.extracted()[0]):
-                if part.sha256 == damaged.sha256:  # the others may not be read yet
-                    index_again(indexer, part, self._progress)
-
         of_one = self._sets.pop(folder, None)
         if of_one is None:
-            of_one = DocumentSet(indexer.llama, indexer.library, {text: folder}, [], heal)
+            of_one = DocumentSet(indexer.llama, indexer.library, {text: folder}, [], partial(self.heal, document))
         self._sets[folder] = of_one
         while len(self._sets) > _KEPT_OPEN:
             self._sets.popitem(last=False)
         return of_one.whole(of_one.documents[0])
+
+    def heal(self, document: SourceText, damaged: SourceText) -> None:
+        """Make the damaged index of a document, or of a part of it, again."""
+        for part in self._indexer.fit(document.extracted()[0]):
+            if part.sha256 == damaged.sha256:  # the others may not be read yet
+                index_again(self._indexer, part, self._progress)
 
     def close_indexes(self) -> None:
         """Close all indexes, in any thread: one of them may have been removed."""
@@ -169,3 +180,62 @@ class GrowingIndexes:
         self.is_queued = bool(waiting)
         if waiting:
             start_reader()
+
+
+#: File of a library with the tokens that the model reads in a second, by machine.
+_FILE = "reading-speed.json"
+
+#: Tokens of a first measurement, after as many that load the kernels; and of a reading that is kept in its place.
+_FIRST, _LEAST = 64, 256
+
+#: Change of the speed that is kept.
+_CHANGE = 1.1
+
+
+class ReadingSpeed:
+    """How fast a model reads documents on this machine."""
+
+    def __init__(self, llama: Llama, library: Library) -> None:
+        self._llama, self._path = llama, library.folder / _FILE
+        shape = f"{llama.context_params.n_threads} threads, {llama.context.kv_type}"
+        self._key = f"{cpu_name()}, {shape}, {llama.context.device.name}"
+
+    def tokens_per_s(self, text: str) -> float:
+        """Return the tokens that the model reads in a second. The first time, it reads the beginning of a text."""
+        kept = self._kept().get(self._key)
+        if isinstance(kept, int | float) and kept > 0:
+            return float(kept)
+        llama = self._llama
+        n_tokens = min(2 * _FIRST, llama.n_ctx() // 2)
+        tokens = list(islice(cycle(llama.prompt().document(text[: 16 * _FIRST])), n_tokens))
+        half = n_tokens // 2
+        with llama.attending(DENSE_ATTENTION):
+            llama.prefill(tokens[:half])
+            began = working_time()
+            llama.prefill(tokens[half:])
+            speed = len(tokens[half:]) / (working_time() - began)
+        self._keep(speed)
+        return speed
+
+    def note(self, n_tokens: int, seconds: float) -> None:
+        """Keep what a reading took, if it was long enough to tell."""
+        speed, before = n_tokens / seconds, self._kept().get(self._key, 0.0)
+        if n_tokens >= _LEAST and not before / _CHANGE < speed < before * _CHANGE:
+            self._keep(speed)
+
+    def _kept(self) -> dict[str, float]:
+        with suppress(OctavoError, OSError):
+            return read_json(self._path)
+        return {}
+
+    def _keep(self, speed: float) -> None:
+        with suppress(OctavoError, OSError):  # it is measured again
+            write_json(self._path, {**self._kept(), self._key: round(speed, 1)})
+
+
+def characters_per_token(llama: Llama, text: str, n_samples: int = 4, n_characters: int = 2000) -> float:
+    """Return the characters of a token, from samples of a text."""
+    prompt = llama.prompt()
+    step = max((len(text) - n_characters) // n_samples, n_characters)
+    samples = [text[start : start + n_characters] for start in range(0, len(text), step)][:n_samples]
+    return sum(map(len, samples)) / max(sum(len(prompt.document(sample)) for sample in samples), 1)

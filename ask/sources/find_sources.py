@@ -55,7 +55,6 @@ class Passage:
     document: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
         known = {**asdict(self), "share": round(self.share, 4)}
         return {name: value for name, value in known.items() if name != "document" or value is not None}
 

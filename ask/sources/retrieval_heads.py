@@ -12,8 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from ...convert.plan.recall_texts import Haystack, RecallText, passkey_text
-from ...documents.text.plain_text import SHIPPED_NOVEL
+from ...convert.plan.recall_texts import SHIPPED_NOVEL, Haystack, RecallText, passkey_text
 from ...errors import OctavoError
 from ...runtime.document.stored_rows import as_floats, capped_scores
 from ...runtime.llama import Llama

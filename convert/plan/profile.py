@@ -20,16 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...documents.text.plain_text import SHIPPED_NOVEL
 from ...errors import OctavoError
 from ...progress import Progress, Silent
 from ...runtime.document.kept_state import BLOB, kept_state
 from ...runtime.llama import Llama
 from ...runtime.methods.attention import DENSE_ATTENTION
 from ...runtime.methods.layer_budgets import importance_groups
-from ...runtime.store.gates import N_RECENT, N_SINKS
 from ...runtime.store.model_library import Library
-from ...runtime.store.plan import PLAN_VERSION, PROFILE_MARK
+from ...runtime.store.plan import N_RECENT, N_SINKS, PLAN_VERSION, PROFILE_MARK
 from ...system.files import PARTIAL, DamagedError, disk_errors, map_arrays, sha256_of, write_arrays
 from ...system.locks import locked_new
 from .allocation import (
@@ -45,7 +43,7 @@ from .allocation import (
 from .full_reading import Reading, read_text
 from .heads import Elimination, Head, eliminate, full_heads, round_sizes, streaming_loss
 from .plan_file import Measurements, finished_plan, plan_content, write_plan
-from .recall_texts import PASSKEYS, REPETITION, Haystack, RecallText, recall_text
+from .recall_texts import PASSKEYS, REPETITION, SHIPPED_NOVEL, Haystack, RecallText, recall_text
 
 if TYPE_CHECKING:
     from .cluster_trials import TrialWorkers

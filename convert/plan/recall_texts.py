@@ -11,11 +11,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import OctavoError
+
+#: Folder of the texts that octavo ships.
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+#: The part of *Emma* that octavo ships, some 40,000 tokens: a novel to read, to time with, and to hide things in.
+SHIPPED_NOVEL = EXAMPLES / "emma.txt"
 
 #: The tasks: recall hidden passkeys, or repeat passages.
 PASSKEYS, REPETITION = "passkeys", "repetition"

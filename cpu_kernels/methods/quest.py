@@ -23,11 +23,10 @@ from numba.extending import intrinsic
 
 from ..layout.head import chunk_at, chunk_extras, head_at, tail_key
 from ..layout.hooks import Hooks
-from ..layout.limits import Limits
 from ..layout.scores import ITEMS_STEP, scores_address, share_of
 from ..numba_support.compile import kernel
 from ..numba_support.memory import borrow, give_back
-from ..numba_support.shape import MOST, SHAPE, Shape, ShapeParts
+from ..numba_support.shape import MOST, SHAPE, Limits, Shape, ShapeParts
 from ..numba_support.vector import HALF, Emit, constant
 from ..numba_support.views import array_at
 from ..rows.rows import dot, widen_row

@@ -27,7 +27,6 @@ from numba import float32, int64
 from ..attend.decode import LOWEST_SCORE, add_to_partial
 from ..layout.head import chunk_at, chunk_keys, chunk_values, count_chunks, head_at, tail_key
 from ..layout.hooks import Hooks, counts_of
-from ..layout.limits import Limits
 from ..layout.scores import (
     BINS,
     EXP_STEP,
@@ -51,6 +50,7 @@ from ..layout.spans import add_list, add_tail, count_rows, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
 from ..numba_support.memory import borrow, fetch_add, give_back, stack_bytes
+from ..numba_support.shape import Limits
 from ..numba_support.vector import CACHE_LINE, add, load, multiply, splat, store
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import dot, load_query, query_bytes

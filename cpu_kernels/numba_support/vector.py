@@ -153,7 +153,6 @@ class Emit:
         self.builder.store(value, pointer).align = 4
 
     def fma(self, x: Any, y: Any, z: Any) -> Any:
-        """Return x * y + z."""
         return self.call("fma", x, y, z)
 
     def sum(self, x: Any) -> Any:
@@ -347,19 +346,16 @@ def splat(typing: Any, value: Any) -> Any:
 
 @intrinsic
 def add(typing: Any, x: Any, y: Any) -> Any:
-    """Return x + y."""
     return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: builder.fadd(*args)
 
 
 @intrinsic
 def subtract(typing: Any, x: Any, y: Any) -> Any:
-    """Return x - y."""
     return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: builder.fsub(*args)
 
 
 @intrinsic
 def multiply(typing: Any, x: Any, y: Any) -> Any:
-    """Return x * y."""
     return VECTOR(VECTOR, VECTOR), lambda context, builder, signature, args: builder.fmul(*args)
 
 

@@ -7,38 +7,80 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..xml_text import element_name
+from .number_formats import shown_value
 
 #: A number with more digits than a spreadsheet has.
 _LONG = re.compile(r"-?\d*\.\d{14,}(E-?\d+)?")
 
+_AXES = ("catAx", "valAx", "dateAx", "serAx")
 
-def chart_title(chart: Any) -> str:
-    """Return the title of a chart; nothing without one."""
-    title = next(_all(chart, "title"), None)
-    return "" if title is None else " ".join("".join(node.text or "" for node in _all(title, "t")).split())
+
+def chart_titles(chart: Any) -> list[str]:
+    """Return the titles of a chart and of its axes, which say in which unit its numbers are."""
+    found = [title for holder in _all(chart, "chart") for title in holder if element_name(title) == "title"]
+    found += [title for axis in chart.iter() if element_name(axis) in _AXES for title in _all(axis, "title")]
+    texts = (" ".join("".join(node.text or "" for node in _all(title, "t")).split()) for title in found)
+    return [*dict.fromkeys(filter(None, texts))]
 
 
 def chart_rows(chart: Any) -> Iterator[list[str]]:
-    """Yield the rows of a chart: the names of its series, then each label with the number of each series."""
+    """Yield the rows of a chart: the names of its series, then each label with the number of each series.
+
+    Series of a scatter chart with places of their own are one below the other: name, x and y in each row.
+    """
     series = list(_all(chart, "ser"))
     names = ["".join(_values(one, "tx")) for one in series]
-    labels = _points(series[0], "cat", "xVal") if series else {}
+    places = [_points(one, "cat", "xVal") for one in series]
     numbers = [_points(one, "val", "yVal") for one in series]
+    if (
+        len({tuple(sorted(points.items())) for points in places if points}) > 1
+        and next(_all(chart, "xVal"), None) is not None
+    ):
+        yield ["", "x", "y"]
+        for name, xs, ys in zip(names, places, numbers, strict=True):
+            yield from ([name, xs.get(index, ""), ys.get(index, "")] for index in sorted({*xs, *ys}))
+        return
+    labels = next(filter(None, places), {})
     yield ["", *names]
     for index in sorted({index for points in (labels, *numbers) for index in points}):
         yield [labels.get(index, ""), *(points.get(index, "") for points in numbers)]
 
 
 def _points(series: Any, *parts: str) -> dict[int, str]:
-    """Return the points of a part of a series, by their numbers."""
-    points = (point for part in series if element_name(part) in parts for point in _all(part, "pt"))
+    """Return the points of a part of a series, by their numbers; labels of several levels as one."""
+    for part in series:
+        if element_name(part) not in parts:
+            continue
+        levels = [_texts(level) for level in _all(part, "lvl")]
+        if not levels:
+            return _texts(part)
+        labels: dict[int, str] = {}
+        outer: dict[int, str] = {}
+        for index in sorted({index for level in levels for index in level}):
+            outer |= {depth: level[index] for depth, level in enumerate(levels) if index in level}
+            labels[index] = " ".join(outer[depth] for depth in sorted(outer, reverse=True))
+        return labels
+    return {}
+
+
+def _texts(part: Any) -> dict[int, str]:
+    code = "".join(node.text or "" for node in _all(part, "formatCode"))
     return {
-        int(point.get("idx", 0)): _number("".join(node.text or "" for node in _all(point, "v"))) for point in points
+        int(point.get("idx", 0)): _number("".join(node.text or "" for node in _all(point, "v")), code)
+        for point in _all(part, "pt")
     }
 
 
-def _number(text: str) -> str:
-    """Return a number without the digits that are only its form in a file: 4.4 for 4.4000000000000004."""
+def _number(text: str, code: str) -> str:
+    """Return a number without the digits that are only its form in a file, and a date as one."""
+    from openpyxl.styles.numbers import is_date_format
+    from openpyxl.utils.datetime import from_excel
+
+    if code and is_date_format(code):
+        try:
+            return shown_value(from_excel(float(text)), code)
+        except (ValueError, OverflowError):
+            return text
     return f"{float(text):.15g}" if _LONG.fullmatch(text) else text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import posixpath
 import re
 import xml.etree.ElementTree as ElementTree
 import zipfile
@@ -11,22 +12,25 @@ from ..archive import Archive
 from ..document import Document
 from ..html.formulas import formula
 from ..html.html import parse, to_markdown
+from ..left_out import LeftOut
 from ..markdown import document_of
+from ..xml_text import element_name
+from .docx_chunks import mark_chunks, place_chunks
 from .docx_drawings import place_drawings
 from .docx_hidden import hidden_runs
+from .docx_letterheads import place_letterheads
 from .docx_numbering import number_paragraphs, place_labels
+from .docx_styles import STYLE_MAP, Styles, name_styles
+from .letterheads import with_letterheads
 
 #: Parts of a file; newer versions of Word number the first.
 _MAIN = re.compile(r"word/document\d*\.xml")
-_STYLES_PART, _NUMBERING = "word/styles.xml", "word/numbering.xml"
+_STYLES_PART, _NUMBERING, _SETTINGS = "word/styles.xml", "word/numbering.xml", "word/settings.xml"
+_HEADS = re.compile(r"word/(?:header|footer)\d*\.xml")
 
 #: Names of the elements of text, and of formulas, which mammoth does not know.
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
-
-#: Elements of text, and of fields, such as the number of a page.
-_TEXTS = {f"{_WORD}t", f"{_WORD}tab", f"{_WORD}br"}
-_FIELDS = {f"{_WORD}fldSimple", f"{_WORD}fldChar", f"{_WORD}instrText"}
 
 _NOTES = ("word/footnotes.xml", "word/endnotes.xml")
 
@@ -37,7 +41,7 @@ _WRAPPERS, _BLANKS = {"fldSimple", "bdo", "dir"}, {"cr": "br", "br": "br", "ptab
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
 
 #: Styles that mammoth does not know.
-_STYLES = """
+_STYLES = f"""{STYLE_MAP}
 p[style-name='Title'] => h1:fresh
 p[style-name='Subtitle'] => p:fresh
 p[style-name='Quote'] => blockquote > p:fresh
@@ -59,9 +63,11 @@ def extract_docx(archive: Archive) -> Document:
     for part in (main, _STYLES_PART, _NUMBERING, *_NOTES):
         if part in archive:
             archive.read(part)  # refuses damaged or encrypted parts
+    left_out = LeftOut()
+    packed, chunks = _simplified(archive, main, left_out)
     try:
         html = mammoth.convert_to_html(
-            io.BytesIO(_simplified(archive, main)),
+            io.BytesIO(packed),
             style_map=_STYLES,
             convert_image=mammoth.images.img_element(lambda image: {"src": ""}),
         ).value
@@ -69,53 +75,76 @@ def extract_docx(archive: Archive) -> Document:
         raise
     except Exception as problem:  # mammoth trusts its input: it may raise anything
         raise archive.damaged() from problem
-    text, pages = to_markdown(parse(html, archive.name), is_site=False)
-    head, foot = (_repeated(archive, name, text) for name in ("header", "footer"))
-    head += "\n" if head else ""
-    text = head + place_labels(text) + ("\n" + foot if foot else "")
-    return document_of(text, [(len(head) + offset, label) for offset, label in pages])
+    text, _ = to_markdown(parse(html, archive.name), is_site=False)
+    text = place_chunks(with_letterheads(place_labels(text)), chunks, archive, lambda inner: extract_docx(inner).text)
+    return document_of(text, notices=left_out.notices(archive.name))
 
 
-def _repeated(archive: Archive, name: str, text: str) -> str:
-    """Return what stands on the top or the bottom of all pages, once: letterheads, but not numbers and titles."""
-    lines: dict[str, None] = {}
-    for part in archive.names:
-        if part.startswith(f"word/{name}") and part.endswith(".xml"):
-            for paragraph in _tree(archive, part).iter(f"{_WORD}p"):
-                if not any(node.tag in _FIELDS for node in paragraph.iter()):
-                    lines["".join(node.text or " " for node in paragraph.iter() if node.tag in _TEXTS).strip()] = None
-    return "\n".join(f"{line}\n" for line in lines if line and line not in text)
+def _simplified(archive: Archive, main: str, left_out: LeftOut) -> tuple[bytes, list[str]]:
+    """Return a file with its formulas, drawings and numbers of paragraphs written as text, without hidden text.
 
-
-def _simplified(archive: Archive, main: str) -> bytes:
-    """Return a file with its formulas, drawings and numbers of paragraphs written as text, without hidden text."""
+    Returns
+    -------
+    packed : bytes
+        The file.
+    chunks : list of str
+        The paths of the documents in it, which have marks in its text.
+    """
     root = _tree(archive, main)
     styles = _tree(archive, _STYLES_PART) if _STYLES_PART in archive else ElementTree.Element("none")
-    links = f"word/_rels/{main.removeprefix('word/')}.rels"
-    relations = _tree(archive, links) if links in archive else None
-    place_drawings(root, relations, lambda path: _tree(archive, path) if path in archive else None)
+    heads = {name: _tree(archive, name) for name in archive.names if _HEADS.fullmatch(name)}
+    for name, part in {main: root, **heads}.items():
+        place_drawings(part, _relations(archive, name), lambda path: _optional(archive, path))
+    links = _relations(archive, main)
+    targets = {
+        str(link.get("Id")): posixpath.normpath(posixpath.join("/word", str(link.get("Target"))))[1:]
+        for link in (() if links is None else links)
+    }
+    place_letterheads(root, targets, _optional(archive, _SETTINGS), heads)
+    chunks = mark_chunks(root, targets)
     parts = {main: root} | {name: _tree(archive, name) for name in _NOTES if name in archive}
     for part in parts.values():
-        _simplify(part, styles)
+        _count(part, left_out)
+        _simplify(part, styles, left_out)
+    named = Styles(styles)
     if _NUMBERING in archive:
-        number_paragraphs(root, _tree(archive, _NUMBERING), styles)
+        number_paragraphs(list(parts.values()), _tree(archive, _NUMBERING), styles, named)
         parts[_NUMBERING] = ElementTree.Element(f"{_WORD}numbering")  # numbers are text now
+    for part in parts.values():
+        name_styles(part, named)
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive.content)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
             if name.endswith((".xml", ".rels")):  # skip pictures
                 new.writestr(name, ElementTree.tostring(parts[name]) if name in parts else archive.read(name))
-    return out.getvalue()
+    return out.getvalue(), chunks
 
 
-def _simplify(root: ElementTree.Element, styles: ElementTree.Element) -> None:
+def _count(root: ElementTree.Element, left_out: LeftOut) -> None:
+    """Count what mammoth leaves out."""
+    for node in root.iter():
+        name = element_name(node)
+        left_out["picture"] += name in ("blip", "imagedata")
+        left_out["remark"] += node.tag == f"{_WORD}commentReference"
+        left_out["deleted passage"] += node.tag == f"{_WORD}del" and node.find(f".//{_WORD}delText") is not None
+
+
+def _simplify(root: ElementTree.Element, styles: ElementTree.Element, left_out: LeftOut) -> None:
     """Write what mammoth does not know as what it knows, and take hidden text out."""
     hidden = hidden_runs(root, styles)
     for parent in reversed(list(root.iter())):
         for number, child in reversed(list(enumerate(parent))):
             name = child.tag.removeprefix(_WORD)
             if child in hidden:
+                left_out["hidden passage"] += number == 0 or parent[number - 1] not in hidden
                 parent[number] = ElementTree.Element(f"{_WORD}r")
+            elif (choices := child.find(f"{_WORD}fldChar/{_WORD}ffData/{_WORD}ddList")) is not None:
+                parent.insert(number, ElementTree.Element(f"{_WORD}r"))
+                parent[number].append(_with_text("t", _chosen(choices)))
+            elif name == "pict" and (art := _word_art(child)):
+                parent[number] = _with_text("t", art)
+            elif name == "tr" and (skipped := _skipped(child)):
+                child[0:0] = [_empty_cell() for _ in range(skipped)]
             elif name in _WRAPPERS:
                 parent[number : number + 1] = list(child)
             elif name in _BLANKS:
@@ -131,6 +160,31 @@ def _simplify(root: ElementTree.Element, styles: ElementTree.Element) -> None:
                 parent[number].append(_with_text("t", " " * follows + formula(child)))
 
 
+def _chosen(choices: ElementTree.Element) -> str:
+    """Return the choice in a list of a form: the first by default."""
+    entries = [str(entry.get(f"{_WORD}val")) for entry in choices.findall(f"{_WORD}listEntry")]
+    marks = (choices.find(f"{_WORD}{name}") for name in ("result", "default"))
+    chosen = next((str(mark.get(f"{_WORD}val")) for mark in marks if mark is not None), "0")
+    return entries[int(chosen)] if chosen.isdigit() and int(chosen) < len(entries) else ""
+
+
+def _word_art(drawing: ElementTree.Element) -> str:
+    return " ".join(node.get("string", "") for node in drawing.iter() if element_name(node) == "textpath").strip()
+
+
+def _skipped(row: ElementTree.Element) -> int:
+    """Return how many columns are left of the first cell of a row."""
+    before = row.find(f"{_WORD}trPr/{_WORD}gridBefore")
+    number = "" if before is None else str(before.get(f"{_WORD}val"))
+    return int(number) if number.isdigit() and len(number) < 3 else 0
+
+
+def _empty_cell() -> ElementTree.Element:
+    cell = ElementTree.Element(f"{_WORD}tc")
+    ElementTree.SubElement(cell, f"{_WORD}p")
+    return cell
+
+
 def _text(element: ElementTree.Element, part: str) -> str:
     found = element.find(f"{_WORD}{part}")
     return "" if found is None else "".join(node.text or "" for node in found.iter(f"{_WORD}t"))
@@ -140,6 +194,16 @@ def _with_text(name: str, text: str) -> ElementTree.Element:
     element = ElementTree.Element(f"{_WORD}{name}")
     element.text = text
     return element
+
+
+def _relations(archive: Archive, part: str) -> ElementTree.Element | None:
+    """Return the parts that a part refers to."""
+    folder, name = posixpath.split(part)
+    return _optional(archive, f"{folder}/_rels/{name}.rels")
+
+
+def _optional(archive: Archive, path: str) -> ElementTree.Element | None:
+    return _tree(archive, path) if path in archive else None
 
 
 def _tree(archive: Archive, path: str) -> ElementTree.Element:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterator
+from typing import Any
 from xml.etree.ElementTree import Element, SubElement
 
 from ..xml_text import element_name
-from .charts import chart_rows, chart_title
+from .charts import chart_rows, chart_titles
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
@@ -64,18 +65,21 @@ def _parts(drawing: Element) -> Iterator[str]:
 def _text(part: Element) -> list[Element]:
     """Return a chart as its title and a table, and a diagram as paragraphs."""
     if element_name(part) == "chartSpace":
-        title = chart_title(part)
         table = Element(f"{_WORD}tbl")
         for cells in chart_rows(part):
             row = SubElement(table, f"{_WORD}tr")
             for cell in cells:
                 SubElement(row, f"{_WORD}tc").append(_paragraph(cell))
-        return [*([_paragraph(title)] if title else []), table]
-    points = (node for node in part.iter() if element_name(node) == "pt")
-    return [_paragraph(text) for text in map(_words, points) if text]
+        return [*map(_paragraph, chart_titles(part)), table]
+    return [_paragraph(text) for text in diagram_texts(part)]
 
 
-def _words(node: Element) -> str:
+def diagram_texts(data: Any) -> list[str]:
+    """Return the texts of a diagram (SmartArt), by the part that has its data."""
+    return [text for text in map(_words, (node for node in data.iter() if element_name(node) == "pt")) if text]
+
+
+def _words(node: Any) -> str:
     return " ".join("".join(inner.text or "" for inner in node.iter() if element_name(inner) == "t").split())
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement
 
 from ..html.list_numbers import in_form
+from .docx_styles import Styles
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
@@ -20,11 +22,16 @@ _LEVELS = 9
 
 
 class _Level(NamedTuple):
-    """How a level of a list is numbered: from which number on, in which form, and as which text."""
+    """How a level of a list is numbered: from which number on, in which form, as which text, and after which levels.
+
+    A legal level has the numbers of all levels in Arabic. One that restarts after 0 is numbered through.
+    """
 
     start: int
     form: str
     text: str
+    is_legal: bool
+    restarts_after: int
 
 
 class _Lists:
@@ -74,15 +81,23 @@ class _Lists:
         return number, min(int(level) if level.isdigit() else own, _LEVELS - 1)
 
 
-def number_paragraphs(root: Element, numbering: Element, styles: Element) -> None:
-    """Write the label of each paragraph of a list before its text; headings get theirs as plain text."""
+def number_paragraphs(parts: Sequence[Element], numbering: Element, styles: Element, known: Styles) -> None:
+    """Write the label of each paragraph of a list before its text; headings get theirs as plain text.
+
+    Parameters
+    ----------
+    parts : sequence of Element
+        The document and its notes.
+    known : Styles
+        Finds headings.
+    """
     lists = _Lists(numbering, styles)
-    paragraphs = list(root.iter(f"{_WORD}p"))
+    paragraphs = [paragraph for part in parts for paragraph in part.iter(f"{_WORD}p")]
     named = [lists.of(paragraph) for paragraph in paragraphs]
     last = {place[0]: number for number, place in enumerate(named) if place is not None}
     counts: dict[str, dict[int, int]] = {}
     begun: set[tuple[str, int]] = set()
-    begins_cell = {cell.find(f"{_WORD}p") for cell in root.iter(f"{_WORD}tc")}
+    begins_cell = {cell.find(f"{_WORD}p") for cell in (each for part in parts for each in part.iter(f"{_WORD}tc"))}
     opened: list[tuple[str, int]] = []  # the lists that a paragraph is in, from the outermost on, and their levels
     for number, (paragraph, place) in enumerate(zip(paragraphs, named, strict=True)):
         text = "".join(node.text or "" for node in paragraph.iter(f"{_WORD}t"))
@@ -97,14 +112,15 @@ def number_paragraphs(root: Element, numbering: Element, styles: Element) -> Non
             continue
         count = counts.setdefault(lists.lists[name], {})
         for deeper in [each for each in count if each > level]:
-            del count[deeper]
+            if level < levels[deeper].restarts_after:
+                del count[deeper]
         if (name, level) in lists.restarts and (name, level) not in begun:
             count.pop(level, None)
             levels[level] = levels[level]._replace(start=lists.restarts[name, level])
         begun.add((name, level))
         count[level] = count[level] + 1 if level in count else levels[level].start
         label = _label(levels, count, level)
-        if _is_heading(lists, paragraph):
+        if _is_heading(lists, known, paragraph):
             _put_first(paragraph, f"{label} " if label and levels[level].form != "bullet" else "")
             opened = []
             continue
@@ -122,7 +138,9 @@ def place_labels(text: str) -> str:
     return _LABELS.sub(lambda mark: "  " * int(mark[1]) + f"{mark[2]} ", text)
 
 
-def _is_heading(lists: _Lists, paragraph: Element) -> bool:
+def _is_heading(lists: _Lists, known: Styles, paragraph: Element) -> bool:
+    if known.heading_level(paragraph) is not None:
+        return True
     style = lists.styles.get(_value(paragraph, f"pPr/{_WORD}pStyle"))
     return style is not None and _value(style, "name").lower().startswith(("heading", "title"))
 
@@ -142,14 +160,22 @@ def _label(levels: dict[int, _Level], count: dict[int, int], level: int) -> str:
         above = int(mark[1]) - 1
         if above not in levels:
             return ""
-        return in_form(count.get(above, levels[above].start), levels[above].form)
+        form = "decimal" if levels[level].is_legal and levels[above].form != "none" else levels[above].form
+        return in_form(count.get(above, levels[above].start), form)
 
     return re.sub(r"%([1-9])", number, levels[level].text).strip()
 
 
 def _level(level: Element) -> _Level:
     start = _value(level, "start")
-    return _Level(int(start) if start.isdigit() else 1, _value(level, "numFmt") or "decimal", _value(level, "lvlText"))
+    restart, legal = _value(level, "lvlRestart"), level.find(f"{_WORD}isLgl")
+    return _Level(
+        int(start) if start.isdigit() else 1,
+        _value(level, "numFmt") or "decimal",
+        _value(level, "lvlText"),
+        legal is not None and legal.get(f"{_WORD}val", "1") not in ("0", "false", "off"),
+        int(restart) if restart.isdigit() else _LEVELS,
+    )
 
 
 def _number(element: Element, name: str) -> int:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from datetime import datetime, time, timedelta
 from typing import Any
 
 from ...errors import OctavoError
 from ..document import Document
+from ..left_out import LeftOut
 from ..markdown import document_of
-from .sheets import shown, text_of_sheet
+from .number_formats import shown_value
+from .sheets import repeat_merged_cells, text_of_sheet, without_hidden
+
+#: A format of hours, minutes or seconds of more than a day.
+_DURATION = re.compile(r"\[[hms]+\]", re.IGNORECASE)
 
 
 def extract_old_sheets(content: bytes, name: str) -> Document:
@@ -20,16 +28,17 @@ def extract_old_sheets(content: bytes, name: str) -> Document:
     """
     import xlrd
 
+    left_out = LeftOut()
     try:
         book = xlrd.open_workbook(file_contents=content, formatting_info=True, ragged_rows=True, logfile=_Nowhere())
-        sheets = [_sheet(book, sheet) for sheet in book.sheets()]
+        sheets = [_sheet(book, sheet, left_out) for sheet in book.sheets()]
     except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # xlrd trusts its input: it may raise anything
         if "encrypted" in str(problem):
             raise OctavoError(f"{name} is encrypted: save it without a password.") from problem
         raise OctavoError(f"{name} is damaged: download or save it again.") from problem
-    return document_of("\n".join(filter(None, sheets)))
+    return document_of("\n".join(filter(None, sheets)), notices=left_out.notices(name))
 
 
 class _Nowhere:
@@ -39,22 +48,49 @@ class _Nowhere:
         """Take a text."""
 
 
-def _sheet(book: Any, sheet: Any) -> str:
+def _sheet(book: Any, sheet: Any, left_out: LeftOut) -> str:
+    if sheet.visibility:
+        left_out["hidden sheet"] += 1
+        return ""
     rows = {number: dict(enumerate(_cell(book, cell) for cell in sheet.row(number))) for number in range(sheet.nrows)}
     merged = [(top, bottom - 1, left, right - 1) for top, bottom, left, right in sheet.merged_cells]
-    return text_of_sheet(sheet.name, rows, merged)
+    hidden = [number for number, about in sheet.rowinfo_map.items() if about.hidden]
+    columns = {number for number, about in sheet.colinfo_map.items() if about.hidden}
+    if hidden or columns:
+        repeat_merged_cells(rows, merged)
+        merged = []
+        without_hidden(rows, hidden, columns, left_out)
+    return text_of_sheet(sheet.name, rows, merged, "".join(_remarks(sheet)))
+
+
+def _remarks(sheet: Any) -> Iterator[str]:
+    import xlrd
+
+    for (row, column), note in sorted(sheet.cell_note_map.items()):
+        if text := " ".join(note.text.split()):
+            yield f"\n[Remark on {xlrd.colname(column)}{row + 1}: {text}]\n"
 
 
 def _cell(book: Any, cell: Any) -> str:
     import xlrd
 
+    has_format = cell.xf_index is not None and cell.xf_index < len(book.xf_list)
+    number = book.format_map.get(book.xf_list[cell.xf_index].format_key) if has_format else None
+    number_format = "General" if number is None else number.format_str
     if cell.ctype == xlrd.XL_CELL_DATE:
-        return shown(xlrd.xldate.xldate_as_datetime(cell.value, book.datemode))
+        return shown_value(_moment(cell.value, number_format, book.datemode), number_format)
     if cell.ctype == xlrd.XL_CELL_BOOLEAN:
-        return shown(bool(cell.value))
+        return shown_value(bool(cell.value))
     if cell.ctype == xlrd.XL_CELL_ERROR:
         return str(xlrd.error_text_from_code.get(cell.value, ""))
-    if cell.ctype != xlrd.XL_CELL_NUMBER:
-        return shown(cell.value)
-    number = book.format_map.get(book.xf_list[cell.xf_index].format_key)
-    return shown(cell.value, "" if number is None else number.format_str)
+    return shown_value(cell.value, number_format)
+
+
+def _moment(value: float, number_format: str, datemode: int) -> datetime | time | timedelta:
+    """Return a date, a time of day, or a duration, which have the same form in the file."""
+    import xlrd
+
+    if _DURATION.search(number_format):
+        return timedelta(days=value)
+    moment: datetime = xlrd.xldate.xldate_as_datetime(value, datemode)
+    return moment.time() if value < 1 else moment

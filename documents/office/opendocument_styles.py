@@ -1,4 +1,4 @@
-"""Look up what the styles of an OpenDocument file say: what is hidden, raised, or code, and how lists are numbered."""
+"""Look up the styles of an OpenDocument file: of hidden, raised and lowered text, of code, and of numbered lists."""
 
 from __future__ import annotations
 

@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from ..archive import Archive
+from ..left_out import LeftOut
 from ..xml_text import attribute, element_name
 
 
-def sheet_notes(archive: Archive, sheet: str) -> str:
+def sheet_notes(archive: Archive, sheet: str, left_out: LeftOut) -> str:
     """Return the text boxes and remarks of a sheet as paragraphs.
 
     Parameters
     ----------
     sheet : str
         The path of the sheet in its file.
+    left_out : LeftOut
+        Counts its pictures and charts.
     """
     folder, name = posixpath.split(sheet)
     links = f"{folder}/_rels/{name}.rels"
@@ -27,7 +30,7 @@ def sheet_notes(archive: Archive, sheet: str) -> str:
         path = posixpath.normpath(posixpath.join("/", folder, link.get("Target", ""))).removeprefix("/")
         kind = link.get("Type", "").rpartition("/")[2]
         if kind in ("drawing", "comments", "threadedComment") and path in archive:
-            parts += (_boxes if kind == "drawing" else _remarks)(archive.xml(path))
+            parts += _boxes(archive.xml(path), left_out) if kind == "drawing" else _remarks(archive.xml(path))
     return "".join(f"\n{part}\n" for part in parts)
 
 
@@ -46,9 +49,16 @@ def _remarks(root: Element) -> Iterator[str]:
                 yield text
 
 
-def _boxes(root: Element) -> Iterator[str]:
-    for node in root.iter():
-        if element_name(node) == "p":
-            text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")
-            if text.strip():
-                yield " ".join(text.split())
+def _boxes(node: Element, left_out: LeftOut) -> Iterator[str]:
+    """Yield the paragraphs of text boxes, without what old programs show instead of what they do not know."""
+    name = element_name(node)
+    if name == "p":
+        text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")
+        if text.strip():
+            yield " ".join(text.split())
+        return
+    left_out["picture"] += name == "pic"
+    left_out["chart"] += name == "chart"
+    for child in node:
+        if element_name(child) != "Fallback":
+            yield from _boxes(child, left_out)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from datetime import date, datetime, time
+from collections.abc import Collection, Iterator
+from itertools import pairwise
 from typing import Any
 
 from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
+from ..left_out import LeftOut
 from ..markdown import document_of
 from ..markdown_table import MOST_REPEATED, markdown_table
+from .number_formats import shown_value
 from .sheet_notes import sheet_notes
 
 #: The first and last cell of a merged one.
@@ -22,6 +24,9 @@ _MERGED = re.compile(rb'<(?:\w+:)?mergeCell [^>]*?ref="([A-Z]{1,3})(\d{1,7}):([A
 #: Most cells of a sheet, empty and merged ones included: more than models read. Beyond the second number of empty
 #: cells, columns without any text are left out.
 _MOST_CELLS, _MOST_EMPTY = 3_000_000, 1_000_000
+
+#: Most columns without text between two with text: beyond them a cell is far off by accident, as a rule.
+_MOST_GAP = 50
 
 #: The cells of a row by column, from 0.
 Row = dict[int, str]
@@ -39,42 +44,83 @@ def extract_sheets(archive: Archive) -> Document:
 
     from openpyxl import load_workbook
 
+    left_out = LeftOut()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about styles and extensions
             books = [
                 load_workbook(io.BytesIO(archive.content), read_only=True, data_only=only) for only in (True, False)
             ]
-            sheets = [_sheet(archive, *pair) for pair in zip(*(book.worksheets for book in books), strict=True)]
+            pairs = zip(books[0].worksheets, books[1].worksheets, strict=True)
+            sheets = [_sheet(archive, values, formulas, left_out) for values, formulas in pairs]
     except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # openpyxl trusts its input: it may raise anything
         raise archive.damaged() from problem
-    return document_of("\n".join(filter(None, sheets)))
+    return document_of("\n".join(filter(None, sheets)), notices=left_out.notices(archive.name))
 
 
-def _sheet(archive: Archive, values: Any, formulas: Any) -> str:
+def _sheet(archive: Archive, values: Any, formulas: Any, left_out: LeftOut) -> str:
+    if values.sheet_state != "visible":
+        left_out["hidden sheet"] += 1
+        return ""
     rows: dict[int, Row] = {}
     room = _MOST_CELLS
-    for (number, cells), (_, others) in zip(_rows(values), _rows(formulas), strict=True):
-        rows[number] = {column: _cell(cell, others[column]) for column, cell in cells.items()}
-        if (room := room - len(cells)) < 0:
-            raise _too_large(values.title)
+    with values._get_source() as source, formulas._get_source() as again:
+        parser = _parser(values, source)
+        pairs = zip(_rows(values, parser), _rows(formulas, _parser(formulas, again)), strict=True)
+        for (number, cells), (_, others) in pairs:
+            rows[number] = {column: _cell(cell, others[column]) for column, cell in cells.items()}
+            if (room := room - len(cells)) < 0:
+                raise _too_large(values.title)
     found = _MERGED.findall(archive.read(values._worksheet_path))  # openpyxl skips them as it reads row by row
     merged = [(int(top) - 1, int(bottom) - 1, _column(left), _column(right)) for left, top, right, bottom in found]
-    return text_of_sheet(values.title, rows, merged, sheet_notes(archive, values._worksheet_path))
+    hidden = [int(number) - 1 for number, about in parser.row_dimensions.items() if _is_hidden(about)]
+    spans = (about for about in parser.column_dimensions.values() if _is_hidden(about))
+    columns = {number - 1 for about in spans for number in range(int(about["min"]), int(about["max"]) + 1)}
+    if hidden or columns:
+        repeat_merged_cells(rows, merged)
+        merged = []
+        without_hidden(rows, hidden, columns, left_out)
+    return text_of_sheet(values.title, rows, merged, sheet_notes(archive, values._worksheet_path, left_out))
 
 
-def _rows(sheet: Any) -> Iterator[tuple[int, dict[int, Any]]]:
-    """Yield the number and the cells of each row. openpyxl itself adds those that a file lacks, however many."""
-    from openpyxl.cell.read_only import ReadOnlyCell
+def _parser(sheet: Any, source: Any) -> Any:
+    """Return what parses a sheet. openpyxl itself adds the rows that a file lacks, however many."""
     from openpyxl.worksheet._reader import WorkSheetParser
 
     book = sheet.parent
     how = {"epoch": book.epoch, "date_formats": book._date_formats, "timedelta_formats": book._timedelta_formats}
-    with sheet._get_source() as source:
-        for number, row in WorkSheetParser(source, sheet._shared_strings, data_only=book.data_only, **how).parse():
-            yield number - 1, {cell["column"] - 1: ReadOnlyCell(sheet, **cell) for cell in row}
+    return WorkSheetParser(source, sheet._shared_strings, data_only=book.data_only, **how)
+
+
+def _rows(sheet: Any, parser: Any) -> Iterator[tuple[int, dict[int, Any]]]:
+    """Yield the number and the cells of each row."""
+    from openpyxl.cell.read_only import ReadOnlyCell
+
+    for number, row in parser.parse():
+        yield number - 1, {cell["column"] - 1: ReadOnlyCell(sheet, **cell) for cell in row}
+
+
+def _is_hidden(attributes: dict[str, str]) -> bool:
+    return attributes.get("hidden") in ("1", "true")
+
+
+def without_hidden(rows: dict[int, Row], hidden: Collection[int], columns: Collection[int], left_out: LeftOut) -> None:
+    """Take hidden rows and columns with text out, and count them."""
+    with_text = {number for number, row in rows.items() if any(row.values())}
+    left_out["hidden row"] += len(with_text & set(hidden))
+    for number in hidden:
+        rows.pop(number, None)
+    gone = {column for row in rows.values() for column, text in row.items() if text and column in columns}
+    left_out["hidden column"] += len(gone)
+    if gone:
+        for number, row in rows.items():
+            rows[number] = {
+                column - sum(other < column for other in columns): text
+                for column, text in row.items()
+                if column not in columns
+            }
 
 
 def text_of_sheet(title: str, rows: dict[int, Row], merged: list[tuple[int, int, int, int]], notes: str = "") -> str:
@@ -97,13 +143,14 @@ def text_of_sheet(title: str, rows: dict[int, Row], merged: list[tuple[int, int,
         The table would be too large.
     """
     rows = {number: row for number, row in rows.items() if any(row.values())}
-    _repeat_merged(rows, merged)
+    repeat_merged_cells(rows, merged)
     first = min((min(column for column, text in row.items() if text) for row in rows.values()), default=0)
     columns = range(first, max(map(max, rows.values()), default=0) + 1)
     n_empty = sum(max(row) + 1 - first - len(row) for row in rows.values())
     used: list[int] | range = columns
-    if n_empty > _MOST_EMPTY:
-        used = sorted({column for row in rows.values() for column, text in row.items() if text})
+    with_text = sorted({column for row in rows.values() for column, text in row.items() if text})
+    if n_empty > _MOST_EMPTY or any(after - column > _MOST_GAP for column, after in pairwise(with_text)):
+        used = with_text
     if n_empty > _MOST_EMPTY and len(used) * len(rows) > _MOST_CELLS:
         raise _too_large(title)
     table = markdown_table(
@@ -112,7 +159,7 @@ def text_of_sheet(title: str, rows: dict[int, Row], merged: list[tuple[int, int,
     return f"## {title}\n\n{table}{notes}" if table else f"## {title}\n{notes}" if notes else ""
 
 
-def _repeat_merged(rows: dict[int, Row], merged: list[tuple[int, int, int, int]]) -> None:
+def repeat_merged_cells(rows: dict[int, Row], merged: list[tuple[int, int, int, int]]) -> None:
     """Repeat the text of each merged cell in the rows and columns that it covers, as far as there is room."""
     alone = {number for number, row in rows.items() if sum(map(bool, row.values())) == 1}
     last, numbers, room = {number: max(row) for number, row in rows.items()}, sorted(rows), _MOST_EMPTY
@@ -143,17 +190,6 @@ def _column(letters: bytes) -> int:
 
 
 def _cell(cell: Any, formula: Any) -> str:
-    return shown(formula.value, "") if cell.value is None else shown(cell.value, cell.number_format)
-
-
-def shown(value: Any, number_format: str = "") -> str:
-    """Return what a cell shows that has a value and a format of numbers."""
-    if isinstance(value, bool):
-        return str(value).upper()
-    if isinstance(value, float) or (isinstance(value, int) and "%" in number_format):
-        return f"{value * 100:.15g}%" if "%" in number_format else f"{value:.15g}"
-    if isinstance(value, datetime):
-        return str(value.date() if value.time() == time() else value)
-    if isinstance(value, date | time):
-        return str(value)
-    return "" if value is None else str(getattr(value, "text", value))
+    if cell.value is None and cell.data_type != "str":  # of which an empty text is one
+        return shown_value(formula.value)
+    return shown_value(cell.value, cell.number_format)

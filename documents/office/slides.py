@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import io
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from typing import Any
 
 from ..archive import Archive
 from ..document import Document
+from ..html.formulas import formula
+from ..html.list_numbers import in_form
+from ..left_out import LeftOut
 from ..markdown import document_of
 from ..markdown_table import markdown_table, repeat_merged
-from .charts import chart_rows, chart_title
+from ..scripts import lowered, raised
+from ..xml_text import element_name
+from .charts import chart_rows, chart_titles
+from .docx_drawings import diagram_texts
+from .reading_order import Box, in_reading_order
 from .sheet_notes import remark
+
+_COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+
+#: The names of numbers of paragraphs: a form, and the signs around it.
+_NUMBER = re.compile(r"(arabic|alphaLc|alphaUc|romanLc|romanUc|\w*?)(Period|ParenR|ParenBoth|Plain|)$")
+_FORMS = {"alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman", "romanUc": "upperRoman"}
+_FORMS |= {"ea1Chs": "chineseCounting", "ea1Cht": "chineseCounting", "circleNumDb": "decimalEnclosedCircle"}
+_CLOSINGS = {"Period": "{}.", "ParenR": "{})", "ParenBoth": "({})", "Plain": "{}", "": "{}."}
 
 
 def extract_slides(archive: Archive) -> Document:
@@ -25,22 +41,29 @@ def extract_slides(archive: Archive) -> Document:
     """
     from pptx import Presentation
 
+    left_out = LeftOut()
     try:
         slides = [
-            _slide(number, slide) for number, slide in enumerate(Presentation(io.BytesIO(archive.content)).slides, 1)
+            _slide(number, slide, left_out)
+            for number, slide in enumerate(Presentation(io.BytesIO(archive.content)).slides, 1)
         ]
     except MemoryError:
         raise
     except Exception as problem:  # python-pptx trusts its input: it may raise anything
         raise archive.damaged() from problem
-    return document_of("\n".join(slides))
+    return document_of("\n".join(filter(None, slides)), notices=left_out.notices(archive.name))
 
 
-def _slide(number: int, slide: Any) -> str:
+def _slide(number: int, slide: Any, left_out: LeftOut) -> str:
+    if slide._element.get("show") in ("0", "false"):
+        left_out["hidden slide"] += 1
+        return ""
+    _choose_newer(slide._element)
     title = slide.shapes.title
-    words = " ".join(title.text_frame.text.split()) if title is not None else ""
+    words = " ".join(_text(title.text_frame).split()) if title is not None else ""
     own = None if title is None else title.shape_id
-    parts = [part for shape in slide.shapes if shape.shape_id != own for part in _shape(shape)]
+    shapes = [shape for shape in slide.shapes if shape.shape_id != own]
+    parts = [part for shape in in_reading_order(shapes, _box) for part in _shape(shape, slide.part, left_out)]
     if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame) and frame.text.strip():
         parts.append(f"Notes: {_lines(frame)}")
     links = (link for link in slide.part.rels.values() if not link.is_external and link.reltype.endswith("/comments"))
@@ -50,21 +73,46 @@ def _slide(number: int, slide: Any) -> str:
     return "\n\n".join([head, *(part.strip("\n") for part in parts if part.strip())]) + "\n"
 
 
-def _shape(shape: Any) -> Iterator[str]:
+def _choose_newer(slide: Any) -> None:
+    """Put what new programs show in place of its alternatives, which python-pptx skips."""
+    for alternatives in list(slide.iter(f"{_COMPATIBLE}AlternateContent")):
+        sides = [side for name in ("Choice", "Fallback") for side in alternatives.findall(f"{_COMPATIBLE}{name}")]
+        parent = alternatives.getparent()
+        place = parent.index(alternatives)
+        parent.remove(alternatives)
+        for child in list(sides[0]) if sides else ():
+            parent.insert(place, child)
+            place += 1
+
+
+def _box(shape: Any) -> Box | None:
+    """Return where a shape is; None if neither it nor its layout says so."""
+    place = (shape.left, shape.top, shape.width, shape.height)
+    return None if None in place else tuple(map(float, place))  # type: ignore[return-value]
+
+
+def _shape(shape: Any, part: Any, left_out: LeftOut) -> Iterator[str]:
     if hasattr(shape, "shapes"):
-        for inner in shape.shapes:
-            yield from _shape(inner)
+        for inner in in_reading_order(list(shape.shapes), _box):
+            yield from _shape(inner, part, left_out)
     elif shape.has_text_frame:
         yield _lines(shape.text_frame)
     elif getattr(shape, "has_table", False):
         rows = ([cell for cell in row.cells if not cell.is_spanned] for row in shape.table.rows)
-        yield markdown_table(repeat_merged([[(cell.text, *_spans(cell)) for cell in row] for row in rows]))
+        cells = [[(_text(cell.text_frame), *_spans(cell)) for cell in row] for row in rows]
+        yield markdown_table(repeat_merged(cells))
     elif getattr(shape, "has_chart", False):
         chart = shape.chart
-        yield chart_title(chart._chartSpace)
+        yield from chart_titles(chart._chartSpace)
         yield markdown_table(chart_rows(chart._chartSpace))
-    elif description := shape._element.xpath(".//p:cNvPr/@descr"):
-        yield f"![{' '.join(description[0].split())}]"
+    elif diagram := shape._element.xpath(".//*[local-name()='relIds']/@r:dm"):
+        yield "\n".join(
+            f"- {text}" for text in diagram_texts(ElementTree.fromstring(part.related_part(diagram[0]).blob))
+        )
+    else:
+        left_out["picture"] += bool(shape._element.xpath(".//a:blip"))
+        if description := shape._element.xpath(".//p:cNvPr/@descr"):
+            yield f"![{' '.join(description[0].split())}]"
 
 
 def _spans(cell: Any) -> tuple[int, int]:
@@ -72,7 +120,50 @@ def _spans(cell: Any) -> tuple[int, int]:
     return (cell.span_width, cell.span_height) if cell.is_merge_origin else (1, 1)
 
 
+def _text(frame: Any) -> str:
+    """Return the paragraphs of a frame, one a line."""
+    return "\n".join(filter(None, map(_words, frame.paragraphs)))
+
+
+def _words(paragraph: Any) -> str:
+    """Return the text of a paragraph, with marks of powers, and with its formulas in TeX."""
+    parts: list[tuple[int, str]] = []  # whether a text is above or below the line, and the text
+    for node in paragraph._p:
+        name = element_name(node)
+        if name in ("r", "fld"):
+            text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")
+            height = next((int(each.get("baseline") or 0) for each in node if element_name(each) == "rPr"), 0)
+            side = (height > 0) - (height < 0)
+        else:
+            text, side = " " if name == "br" else formula(node) if name in ("m", "oMath", "oMathPara") else "", 0
+        if parts and parts[-1][0] == side:
+            parts[-1] = (side, parts[-1][1] + text)
+        else:
+            parts.append((side, text))
+    texts = [text for _, text in parts] + [""]
+    return " ".join(
+        "".join(
+            raised(text) if side > 0 else lowered(text, texts[number - 1], texts[number + 1]) if side < 0 else text
+            for number, (side, text) in enumerate(parts)
+        ).split()
+    )
+
+
 def _lines(frame: Any) -> str:
-    """Return the paragraphs of a frame, the deeper ones as items of lists."""
-    lines = ((paragraph.level, " ".join(paragraph.text.split())) for paragraph in frame.paragraphs)
-    return "\n".join("  " * (level - 1) + "- " * bool(level) + text for level, text in lines if text)
+    """Return the paragraphs of a frame: those with numbers, and the deeper ones, as items of lists."""
+    lines: list[str] = []
+    counts: dict[int, int] = {}
+    for paragraph in frame.paragraphs:
+        level, text = paragraph.level, _words(paragraph)
+        numbered = paragraph._p.xpath("./a:pPr/a:buAutoNum")
+        for deeper in [each for each in counts if each > level or (each == level and not numbered)]:
+            del counts[deeper]
+        if not text:
+            continue
+        label = "- " * bool(level)
+        if numbered:
+            form, closing = _NUMBER.match(numbered[0].get("type") or "").groups()  # type: ignore[union-attr]
+            counts[level] = counts[level] + 1 if level in counts else int(numbered[0].get("startAt") or 1)
+            label = _CLOSINGS[closing].format(in_form(counts[level], _FORMS.get(form, "decimal"))) + " "
+        lines.append("  " * (level - 1 + bool(numbered) * (level > 0)) + label + text)
+    return "\n".join(lines)

@@ -6,7 +6,7 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -15,19 +15,27 @@ from ...errors import OctavoError
 from ..document import Document
 from ..markdown import document_of
 from ..ocr.recognition import Recognition, picture_of, remedy
+from .pdf_appearances import Appearances
 from .pdf_blocks import Block, Line
 from .pdf_columns import lines_in_order
+from .pdf_covered import has_layers
 from .pdf_hyphens import count_words, joined
 from .pdf_layout import LEADER, blocks, code, list_item, plain
+from .pdf_losses import pages_with_losses
 from .pdf_picture import page_labels
 from .pdf_pieces import PageText, page_text
 from .pdf_repeats import usual_size, without_repeated_marks, without_repeats
+from .pdf_symbols import UNKNOWN
+from .pdf_xfa import xfa_text
 
 #: Most pages of a document; models read a few thousand.
 _MOST_PAGES = 20_000
 
 #: Largest size of foot notes, in sizes of the text; and what they begin with.
 _NOTE_SIZE, _NOTE = 0.92, re.compile(r"[\^\[(]?(\d{1,3}|[*\u2020\u2021\u00a7])")
+
+#: What helps with text that is missing.
+_ALL = "`octavo read --all` prints these pages as they are drawn"
 
 #: The beginning of a heading of Markdown.
 _HEADING = re.compile(r"^#(?=#{0,5}\s)")
@@ -58,36 +66,64 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
             if len(pdf) > _MOST_PAGES:
                 raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
             pdf.init_forms()
-            texts, labels = [], page_labels(pdf)
-            for number in range(len(pdf)):
-                page = pdf[number]
-                texts.append(page_text(page))
-                page.close()
+            texts, labels, may_be_off = [], page_labels(pdf), has_layers(content)
+            with closing(Appearances(content, password)) as appearances:
+                for number in range(len(pdf)):
+                    page = pdf[number]
+                    texts.append(page_text(page, appearances.page(page, number), may_be_off=may_be_off))
+                    page.close()
             without_text = [number for number, text in enumerate(texts) if text.is_picture or text.is_unclear]
             for number, made in recognition.pages(without_text, lambda number: picture_of(pdf[number])).items():
                 with pypdfium2.PdfDocument(made) as recognised:
                     texts[number] = page_text(recognised[0])
-            outline = _outline(pdf)
+            outline, attachments = _outline(pdf), _attachments(pdf)
+            form = xfa_text(pdf)
     except pypdfium2.PdfiumError as problem:
-        is_encrypted = b"/Encrypt" in content  # PDFium's error may be that of an earlier file
+        is_encrypted = b"/Encrypt" in content  # an earlier file may have left PDFium its error
         if problem.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD and is_encrypted:
             wrong = "is encrypted, and the password is wrong" if password else "is encrypted: give its `password`"
             raise OctavoError(f"{name} {wrong}.") from problem
         raise OctavoError(f"{name} is damaged, and PDFium cannot open it: download or save it again.") from problem
+    if form:  # its pages only ask for another program
+        requests = [[piece.text for part in text.parts for piece in part] for text in texts]
+        texts = [replace(text, parts=[[]], over=[], letters=Counter()) for text in texts]
     pages = [[line for part in text.parts for line in lines_in_order(part)] for text in texts]
     notices = list(_notices(name, texts, labels))
-    if not any(pages):
+    if not any(pages) and not form and not attachments:
         raise OctavoError(notices[0] if notices else f"{name} is blank: there is nothing to read in it.")
     notices += filter(None, [recognition.notice])
-    made = without_repeats(_with_normal_weight(pages), [text.height for text in texts], labels)
+    if form:
+        shown = _shown(labels, len(texts))
+        notices.append(f"{name} is a form in XFA, and only asks for another program {shown}: octavo reads its fields.")
+    rest = without_repeats(_with_normal_weight(pages), [text.height for text in texts], labels)
     over_pages = [[line for part in text.over for line in lines_in_order(part)] for text in texts]
     marks = list(without_repeated_marks(over_pages))
-    remarks = [[f"{_REMARK}{remark}]" for remark in text.remarks] for text in texts]
-    after = ["\n".join(line.text for line in lines) for lines, _ in marks]
-    after_pages = [[*filter(None, [mark]), *those] for mark, those in zip(after, remarks, strict=True)]
-    text, offsets = _written(made.pages, outline, made.heads, after_pages)
+    notes = [
+        [*filter(None, ["\n".join(line.text for line in lines)]), *(f"{_REMARK}{remark}]" for remark in text.remarks)]
+        for text, (lines, _) in zip(texts, marks, strict=True)
+    ]
+    notes[-1] += filter(None, [form, attachments])
+    text, offsets = _written(rest.pages, outline, rest.heads, notes)
+    left_out = [
+        [*those, *of_marks, *(f"repeated: {line}" for line in each.repeated)]
+        for those, (_, of_marks), each in zip(rest.left_out, marks, texts, strict=True)
+    ]
+    lost = pages_with_losses([each.letters for each in texts], text, offsets, left_out)
+    if lost:
+        notices.append(f"{name} has text that octavo lost {_shown([labels[i] for i in lost], len(texts))}: {_ALL}.")
+        drawn_texts = _drawn_texts(content, password, lost)
+    for number, each in enumerate(texts):
+        left_out[number] += [f"invisible: {line}" for line in each.hidden]
+        left_out[number] += [f"in place of the form: {line}" for line in requests[number]] if form else []
+        left_out[number] += [f"all that is drawn: {drawn_texts[number]}"] if number in lost else []
     document = document_of(text, list(zip(offsets, labels, strict=True)), notices)
-    return replace(document, needed_password=password is not None and _needs_password(content))
+    return replace(
+        document,
+        needed_password=password is not None and _needs_password(content),
+        left_out=tuple(
+            f"page {label}, {each}" for label, those in zip(labels, left_out, strict=True) for each in those
+        ),
+    )
 
 
 def extract_picture(content: bytes, name: str, recognition: Recognition) -> Document:
@@ -144,7 +180,11 @@ def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Ite
     pictures = [label for label, text in zip(labels, texts, strict=True) if text.is_picture]
     if pictures:
         yield f"{name} has only pictures or drawings {_shown(pictures, len(texts))}: {remedy()}."
-    hidden = [label for label, text in zip(labels, texts, strict=True) if text.has_hidden]
+    unknown = [label for label, text in zip(labels, texts, strict=True) if text.has_unknown]
+    if unknown:
+        shown = _shown(unknown, len(texts))
+        yield f"{name} has signs of fonts that do not say what they mean {shown}: octavo writes {UNKNOWN} for each."
+    hidden = [label for label, text in zip(labels, texts, strict=True) if text.hidden]
     if hidden:
         yield f"{name} has invisible text {_shown(hidden, len(texts))}: octavo leaves it out."
 
@@ -154,6 +194,20 @@ def _shown(labels: Sequence[str], n_pages: int) -> str:
         return f"on its {n_pages} pages" if n_pages > 1 else "on its page"
     names = ", ".join(labels[:10]) + (" and others" if len(labels) > 10 else "")
     return f"on {len(labels)} of {n_pages} pages ({names})"
+
+
+def _attachments(pdf: Any) -> str:
+    """Return the names of the files in a PDF, as a line; "" without any."""
+    names = [pdf.get_attachment(number).get_name() for number in range(pdf.count_attachments())]
+    return f"Attachments: {', '.join(names)}" if names else ""
+
+
+def _drawn_texts(content: bytes, password: str | None, numbers: Sequence[int]) -> dict[int, str]:
+    """Return the text of pages as PDFium has it."""
+    import pypdfium2
+
+    with pypdfium2.PdfDocument(content, password=password) as pdf:
+        return {number: pdf[number].get_textpage().get_text_range() for number in numbers}
 
 
 def _outline(pdf: Any) -> dict[tuple[int, str], int]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import ctypes
 import math
 import re
+import statistics
 import unicodedata
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
+
+from .pdf_symbols import UNKNOWN, is_private, sign
 
 #: Least weight of bold fonts.
 _BOLD = 600
 
-#: Replacements for characters: ligatures, blanks of all widths, soft hyphens, and the bullets of symbol fonts.
+#: Replacements for characters: ligatures, and blanks of all widths.
 _SAME = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st"}
 _SAME |= dict.fromkeys([0xA0, 0x2002, 0x2003, 0x2009, 0x200A, 0x202F, 0x3000, 0x9], " ")
 _SAME |= dict.fromkeys([0x200B, 0x200C, 0x200D, 0xFEFF, 0xFFFE, 0xFFFF], "")
-_SAME |= dict.fromkeys([0xF0B7, 0xF0A7, 0xF0D8, 0xF076, 0xF0A8, 0xF06E, 0xF0FC], "•")
 
 #: PDFium's mark for a hyphen at the end of a line.
 _HYPHEN = 2
@@ -26,8 +29,13 @@ _HYPHEN = 2
 _FIXED_PITCH, _FIXED_FONTS = 1, re.compile(rb"courier|mono|consol|typewriter|cmtt|sftt|fixed", re.IGNORECASE)
 _BOLD_FONTS = re.compile(rb"bold|black|heavy|demi|cmbx|sfbx|nimbus.*-medi", re.IGNORECASE)
 
-#: Usual width of a letter, in font sizes.
-_WIDTH = 0.5
+#: Usual height of the boxes of letters, the least difference of a box's sides that shows its width, and the least and
+#: largest width of a letter, in font sizes.
+_HEIGHT, _LEAST_DIFFERENCE, _WIDTHS = 1.17, 0.3, (0.1, 1.5)
+
+#: Least gap between words on a line, more than its usual gap; most gap between letters of a word that a blank seems to
+#: part; and most that letters of a word differ in height; in font sizes.
+_LEAST_BLANK, _NO_BLANK, _LEVEL = 0.17, 0.02, 0.1
 
 #: Least amount of each colour in what counts as white.
 _WHITE = 250
@@ -102,7 +110,14 @@ def lines_of_characters(page: Any) -> tuple[list[list[Character]], dict[int | No
         lead = 0
         if 0x1D400 <= number < 0x1D800:  # mathematical letters in all their fonts
             number = ord(unicodedata.normalize("NFKC", chr(number)))
-        text = "-" if number == _HYPHEN else _SAME.get(number, chr(number) if 0 < number < 0x110000 else "")
+        is_symbol = is_private(number)
+        text = (
+            "-"
+            if number == _HYPHEN
+            else UNKNOWN
+            if is_symbol
+            else _SAME.get(number, chr(number) if 0 < number < 0x110000 else "")
+        )
         if text in ("\r", "\n"):
             lines.append([])
         elif (not text.isprintable() and text != "\u00ad") or text in ("", " "):
@@ -115,6 +130,7 @@ def lines_of_characters(page: Any) -> tuple[list[list[Character]], dict[int | No
             key = ctypes.cast(pdfium.FPDFText_GetTextObject(raw, i), ctypes.c_void_p).value
             if key is None or key not in styles:
                 styles[key] = _style(raw, i, box)
+            text = sign(number, styles[key].font) if is_symbol else text
             character = _placed(text, box, x.value, y.value, styles[key])
             if pdfium.FPDFText_HasUnicodeMapError(raw, i):
                 character = character._replace(is_guess=True)
@@ -122,7 +138,33 @@ def lines_of_characters(page: Any) -> tuple[list[list[Character]], dict[int | No
             if number == _HYPHEN:
                 lines.append([])
     text_page.close()
-    return lines, styles
+    return [_spaced(line) for line in lines], styles
+
+
+def _spaced(line: list[Character]) -> list[Character]:
+    """Return a line with blanks between words that are only moved apart, and without those that take no room."""
+    gaps = [
+        (after.left - before.right) / after.style.size
+        for before, after in pairwise(line)
+        if before.text != " " != after.text
+    ]
+    least = _LEAST_BLANK + max(statistics.median(gaps), 0.0) if gaps else 0.0
+    spaced: list[Character] = []
+    last, blank = None, None
+    for character in line:
+        if character.text == " ":
+            blank = character
+            continue
+        if last is not None:
+            gap = (character.left - last.right) / character.style.size
+            is_level = abs(character.y - last.y) < _LEVEL * character.style.size
+            if last.style.angle != character.style.angle or not is_level or character.style.is_faint:
+                spaced += [blank] if blank else []
+            elif gap > least if blank is None else not -_LEVEL < gap < _NO_BLANK:
+                spaced.append(blank or last._replace(text=" ", left=last.right))
+        spaced.append(character)
+        last, blank = character, None
+    return spaced if blank is None else [*spaced, blank]
 
 
 def _style(raw: Any, i: int, box: Any) -> Style:
@@ -172,6 +214,17 @@ def _placed(text: str, box: Any, x: float, y: float, style: Style) -> Character:
     cos, sin = style.cos, style.sin
     if style.angle % 90:  # a box is upright, and larger than a letter that leans
         left = x * cos + y * sin
-        return Character(text, left, left + _WIDTH * style.size, y * cos - x * sin, style)
+        return Character(text, left, left + _width(box, style), y * cos - x * sin, style)
     corners = box.left * cos + box.bottom * sin, box.right * cos + box.top * sin
     return Character(text, min(corners), max(corners), y * cos - x * sin, style)
+
+
+def _width(box: Any, style: Style) -> float:
+    """Return the width of a letter that leans, whose box is upright."""
+    across, high, cos, sin = abs(box.right - box.left), abs(box.top - box.bottom), abs(style.cos), abs(style.sin)
+    difference = cos * cos - sin * sin
+    if abs(difference) > _LEAST_DIFFERENCE:
+        width = (across * cos - high * sin) / difference
+    else:
+        width = (across + high) / (cos + sin) - _HEIGHT * style.size
+    return float(min(max(width, _WIDTHS[0] * style.size), _WIDTHS[1] * style.size))

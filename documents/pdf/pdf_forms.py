@@ -15,6 +15,9 @@ _SIZE, _SHARE = 12.0, 0.6
 #: Height of the first line above the bottom of a field, as a share of the field's height.
 _BASE = 0.25
 
+#: Bytes of an appearance that says nothing, in UTF-16.
+_EMPTY = 2
+
 #: Flags: of fields that are not seen, and of fields for a password.
 _HIDDEN, _PASSWORD = 2, 1 << 13
 
@@ -29,10 +32,10 @@ def form_pieces(page: Any) -> list[tuple[tuple[float, float], Piece]]:
     boxes = {pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON}
     values = {pdfium.FPDF_FORMFIELD_TEXTFIELD, pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX}
     pieces: list[tuple[tuple[float, float], Piece]] = []
-    for note in _annotations(page):
+    for note in laid_over(page):
         kind, text = pdfium.FPDFAnnot_GetSubtype(note), ""
         if kind == pdfium.FPDF_ANNOT_FREETEXT:
-            text = _string(pdfium.FPDFAnnot_GetStringValue, note, b"Contents")
+            text = contents(note)
         elif kind == pdfium.FPDF_ANNOT_WIDGET and page.formenv:
             form = page.formenv.raw
             field = pdfium.FPDFAnnot_GetFormFieldType(form, note)
@@ -50,24 +53,34 @@ def remarks(page: Any) -> list[str]:
 
     names = "TEXT", "HIGHLIGHT", "UNDERLINE", "SQUIGGLY", "STRIKEOUT", "CARET", "SQUARE", "CIRCLE", "INK"
     kinds = {getattr(pdfium, f"FPDF_ANNOT_{name}") for name in names}
-    texts = (
-        _string(pdfium.FPDFAnnot_GetStringValue, note, b"Contents")
-        for note in _annotations(page)
-        if pdfium.FPDFAnnot_GetSubtype(note) in kinds
-    )
+    texts = (contents(note) for note in laid_over(page) if pdfium.FPDFAnnot_GetSubtype(note) in kinds)
     return [" ".join(text.split()) for text in texts if text.strip()]
 
 
-def _annotations(page: Any) -> Iterator[Any]:
-    """Yield what is laid over a page and seen."""
+def laid_over(page: Any, *, hidden: bool = False) -> Iterator[Any]:
+    """Yield the annotations that are laid over a page and seen, and with `hidden` the others, too."""
     import pypdfium2.raw as pdfium
 
     for number in range(pdfium.FPDFPage_GetAnnotCount(page.raw)):
         note = pdfium.FPDFPage_GetAnnot(page.raw, number)
         if note:
-            if not pdfium.FPDFAnnot_GetFlags(note) & _HIDDEN:
+            if hidden or not pdfium.FPDFAnnot_GetFlags(note) & _HIDDEN:
                 yield note
             pdfium.FPDFPage_CloseAnnot(note)
+
+
+def contents(note: Any) -> str:
+    """Return the text that belongs to something that is laid over a page."""
+    import pypdfium2.raw as pdfium
+
+    return _string(pdfium.FPDFAnnot_GetStringValue, note, b"Contents")
+
+
+def is_drawn(note: Any) -> bool:
+    """Return whether something that is laid over a page has an appearance of its own."""
+    import pypdfium2.raw as pdfium
+
+    return int(pdfium.FPDFAnnot_GetAP(note, pdfium.FPDF_ANNOT_APPEARANCEMODE_NORMAL, None, 0)) > _EMPTY
 
 
 def _string(function: Any, *arguments: Any) -> str:

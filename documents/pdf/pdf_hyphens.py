@@ -14,8 +14,8 @@ _KEEPS = re.compile(r"(well|self)-\w+|\w+-(based|driven|oriented|specific|relate
 _ENDING, _LEAST_END, _LEAST_BEGIN, _LONGEST = ("ing", "ed", "ent"), 6, 4, 15
 _JOINED = {"over", "under", "with", "inter", "trans"}
 
-#: Words of three parts or more, which might be syllables, and their longest part.
-_SYLLABLES, _LONGEST_SYLLABLE = re.compile(r"(?<![\w-])[^\W\d_]{2,}(?:-[^\W\d_]{2,}){2,}(?![\w-])"), 5
+#: Hyphens at the ends of lines, as some programs write them.
+_HYPHEN = "[-\u2010\u00ad]"
 
 #: Most characters of a part of a word, as to search all of a long text for each line takes too long.
 _LONGEST_PART = 64
@@ -29,14 +29,14 @@ def count_words(text: str) -> Counter[str]:
 
     Words with hyphens count as a whole, and their last part counts with its hyphen: "-based".
     """
-    text = re.sub(r"[^\W\d_]+-\n[^\W\d_]+", "", text.lower())
+    text = re.sub(rf"[^\W\d_]+{_HYPHEN}\n[^\W\d_]+", "", text.lower()).replace("\u2010", "-")
     words = Counter(re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", text))
     words.update(["-" + word.rpartition("-")[2] for word in words.elements() if "-" in word])
     return words
 
 
 def joined(lines: Sequence[str], words: Counter[str]) -> str:
-    """Join lines, without hyphens that only part a word, at the ends of lines or between its syllables.
+    """Join lines, without hyphens at their ends that only part a word.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ def joined(lines: Sequence[str], words: Counter[str]) -> str:
     """
     text = lines[0]
     for line in lines[1:]:
-        parted = re.search(r"([^\W\d_]+)-$", text[-_LONGEST_PART:])
+        parted = re.search(rf"([^\W\d_]+){_HYPHEN}$", text[-_LONGEST_PART:])
         following = re.match(r"[^\W\d_]+", line)
         if parted and following and line[0].islower():
             text = (text if _are_two(parted[1].lower(), following[0].lower(), words) else text[:-1]) + line
         else:
             text += line if _SPACELESS.match(text[-1:]) and _SPACELESS.match(line) else " " + line
-    return _SYLLABLES.sub(lambda word: _whole(word[0], words), text)
+    return text
 
 
 def _are_two(first: str, second: str, words: Counter[str]) -> bool:
@@ -63,10 +63,3 @@ def _are_two(first: str, second: str, words: Counter[str]) -> bool:
         return True
     is_compound = second.endswith(_ENDING) and len(second) >= _LEAST_END and len(first) >= _LEAST_BEGIN
     return is_compound and first not in _JOINED and (words[first] > 0 or len(first + second) > _LONGEST)
-
-
-def _whole(word: str, words: Counter[str]) -> str:
-    """Return a word without its hyphens if they part syllables: the document has none of its parts as a word."""
-    parts = word.lower().split("-")
-    are_short = word[1:].islower() and max(map(len, parts)) <= _LONGEST_SYLLABLE
-    return word.replace("-", "") if are_short and not any(words[part] for part in parts) else word

@@ -42,8 +42,8 @@ _SURE_BULLET = re.compile(r"[•◦▪‣●○■]\s+(?=\S)")
 #: The beginnings of captions of pictures and tables.
 _CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGNORECASE)
 
-#: Dots that lead from an entry of a table of contents to its page.
-LEADER = re.compile(r"(\s*\.){4,}\s*")
+#: Dots that lead from an entry of a table of contents to its page, or to a price, which may begin with a dot.
+LEADER = re.compile(r"((\s*\.){3,}(?=\s+\.\d)|(\s*\.){4,})\s*")
 _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z]|[A-Z](?=\)))[.)]\s+(?=\S)")
 
 #: A value with its label, or an amount with its currency; and years.

@@ -15,9 +15,12 @@ from typing import Any
 from .pdf_blocks import Piece
 from .pdf_cells import Cell, cell_at, mirrored, parts_by_cell, table_pieces, tables
 from .pdf_characters import Character, lines_of_characters
+from .pdf_covered import without_covered
 from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
+from .pdf_losses import letters_of
 from .pdf_rules import grids as grids_of_rules
+from .pdf_symbols import UNKNOWN
 from .pdf_tables import NUMBER_GAP
 from .right_to_left import is_right_to_left, logical_text
 
@@ -65,9 +68,13 @@ class PageText:
         The pieces of its lines; those at other angles follow in separate lists.
     over : list of list of Piece
         Pieces that are drawn across the page or in its margins, such as watermarks and stamps.
-    is_unclear, has_hidden, is_picture : bool
-        Whether letters were left out whose meaning is unknown, or that are invisible; and whether the page has nothing
+    is_unclear, has_unknown, is_picture : bool
+        Whether letters were left out whose meaning is unknown, or marked as unknown; and whether the page has nothing
         but pictures and drawings, apart from text in the margins, such as a stamp.
+    hidden, repeated : list of str
+        What was left out as it is invisible, and of `over` as it is there already.
+    letters : Counter of str
+        Letters and digits that the page draws, but for those left out as invisible or without a meaning.
     remarks : list of str
         Remarks that readers open.
     fonts, missing_fonts : set of str
@@ -78,22 +85,32 @@ class PageText:
     parts: list[list[Piece]]
     over: list[list[Piece]]
     is_unclear: bool
-    has_hidden: bool
+    has_unknown: bool
     is_picture: bool
+    hidden: list[str]
+    repeated: list[str]
+    letters: Counter[str]
     remarks: list[str]
     fonts: set[str]
     missing_fonts: set[str]
 
 
-def page_text(page: Any) -> PageText:
+def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> PageText:
     """Return the pieces of a page's lines, seen with most of its text upright.
 
     Text at other angles follows in separate lists. Pages in scripts from right to left are mirrored, so that what is
     read first is on the left.
+
+    Parameters
+    ----------
+    stamps : pypdfium2.PdfPage, optional
+        A page with only the stamps and the like that are laid over it (`Appearances`).
+    may_be_off : bool
+        Whether its text may be on layers that are off.
     """
     found, styles = lines_of_characters(page)
     unclear = unclear_fonts(found)
-    seen = without_hidden(page, found)
+    seen = without_covered(page, without_hidden(page, found), styles, may_be_off=may_be_off)
     lines = _whole_lines([sign for sign in line if not (sign.is_guess and sign.style.font in unclear)] for line in seen)
     n_from_right = sum(is_right_to_left(character.text) for line in lines for character in line)
     n_letters = sum(character.text.isalpha() for line in lines for character in line)
@@ -113,6 +130,9 @@ def page_text(page: Any) -> PageText:
         cell = cell_at(*place, grids)
         (in_cells.setdefault(cell, {}) if cell else turned).setdefault(page.get_rotation(), []).append(piece)
     parts, over = _by_angle(turned, main, page.get_bbox())
+    lines_of_stamps = lines_of_characters(stamps)[0] if stamps else []
+    over += [[piece for _, piece in _pieces(line)] for line in lines_of_stamps]
+    over, repeated = _once(over)
     lowest, highest = _heights(page.get_bbox(), main)
     parts[0] = _without_drop_capitals(parts[0]) + table_pieces(grids, in_cells, main, from_right)
     parts[0] = [replace(piece, y=piece.y - lowest) for piece in parts[0]]
@@ -124,7 +144,10 @@ def page_text(page: Any) -> PageText:
         parts=parts,
         over=over,
         is_unclear=bool(unclear),
-        has_hidden=sum(map(len, seen)) < sum(map(len, found)),
+        has_unknown=any(UNKNOWN in piece.text for part in [*parts, *over] for piece in part),
+        hidden=_hidden(found, seen),
+        repeated=repeated,
+        letters=letters_of(character.text for line in [*lines, *lines_of_stamps] for character in line),
         is_picture=_is_picture(page, parts, highest - lowest),
         remarks=remarks(page),
         fonts=fonts,
@@ -173,10 +196,35 @@ def _by_angle(
             pieces = [_leant(piece, angle - quarter) for piece in turned[angle]]
             straight.setdefault(quarter % 360, []).extend(pieces)
         else:
-            over.append(list({piece.text: piece for piece in turned[angle]}.values()))
+            over.append(turned[angle])
     upright = straight.pop(main)
     stamps = [straight.pop(angle) for angle in sorted(straight) if _is_stamp(straight[angle], _heights(box, angle))]
     return [upright, *(straight[angle] for angle in sorted(straight))], stamps + over
+
+
+def _once(over: Sequence[Sequence[Piece]]) -> tuple[list[list[Piece]], list[str]]:
+    """Return pieces without those whose text a page has before, as watermarks have, and the texts of these."""
+    texts: set[str] = set()
+    once: list[list[Piece]] = []
+    repeated: list[str] = []
+    for part in over:
+        once.append([])
+        for piece in part:
+            if piece.text in texts:
+                repeated.append(piece.text)
+            else:
+                once[-1].append(piece)
+                texts.add(piece.text)
+    return once, repeated
+
+
+def _hidden(found: Sequence[Sequence[Character]], seen: Sequence[Sequence[Character]]) -> list[str]:
+    """Return the texts of the characters that were left out, by line."""
+    if sum(map(len, seen)) == sum(map(len, found)):
+        return []
+    kept = {id(character) for line in seen for character in line}
+    texts = ("".join(character.text for character in line if id(character) not in kept).strip() for line in found)
+    return [text for text in texts if text]
 
 
 def _is_stamp(pieces: Sequence[Piece], heights: tuple[float, float]) -> bool:

@@ -61,7 +61,7 @@ class Repeats(NamedTuple):
     heads : list of list of str
         For each page its running heads and feet, but for those that the page before has, too.
     left_out : list of list of str
-        For each page what was left out, with the reason.
+        For each page the texts that were left out, with the reason.
     """
 
     pages: list[list[Line]]
@@ -85,6 +85,8 @@ class _Row:
         Where this number is: at the row's start (-1), at its end (1), alone or elsewhere (0).
     is_named : bool
         Whether the row calls it the number of a page.
+    numbered : str
+        The number with the words that call it so.
     """
 
     lines: list[Line]
@@ -93,6 +95,7 @@ class _Row:
     number: str = ""
     at: int = 0
     is_named: bool = False
+    numbered: str = ""
 
     @property
     def text(self) -> str:
@@ -135,7 +138,7 @@ def without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: S
         made.pages.append([line for line in page if id(line) not in gone])
         made.heads.append([row.words for row in moved if row.words and id(row) not in left])
         texts = [f"repeated: {row.words}" for row in moved if id(row) in left]
-        made.left_out.append(texts + [f"number of the page: {row.number}" for row in moved if row.number])
+        made.left_out.append(texts + [f"number of the page: {row.numbered}" for row in moved if row.number])
     return made
 
 
@@ -201,7 +204,7 @@ def _row(lines: list[Line], n_pages: int, *, is_top: bool) -> _Row:
         if found and (named or found["of"] != "/" or int(found["all"]) == n_pages):
             rest = "" if found is not named else text[: named.start()] + " " + text[named.end() :]
             row.words = " ".join(f"{others} {rest}".split())
-            row.number, row.is_named = found["number"].lower(), bool(named)
+            row.number, row.is_named, row.numbered = found["number"].lower(), bool(named), found[0].strip()
             row.at = -1 if position == 0 else 1 if position == len(texts) - 1 else 0
             row.at = row.at if len(texts) > 1 else 0
             break

@@ -12,12 +12,6 @@ from ..document import Document, Place
 from ..encodings import decode
 from ..markdown import document_of
 
-#: Folder of the texts that octavo ships.
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-#: The part of *Emma* that octavo ships, some 40,000 tokens: a novel to read, to time with, and to hide things in.
-SHIPPED_NOVEL = EXAMPLES / "emma.txt"
-
 #: Endings of the names of programs, whose comments are not headings.
 _PROGRAM = re.compile(
     r"\.(pyi?|r|rb|pl|php|sh|bash|awk|tcl|c|h|cc|cpp|hpp|cs|jl|exs?|nix|ya?ml|toml|ini|cfg|conf|cmake|mk)",

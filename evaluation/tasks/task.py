@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...documents.text.plain_text import EXAMPLES, SHIPPED_NOVEL, read_utf8
+from ...convert.plan.recall_texts import EXAMPLES, SHIPPED_NOVEL
+from ...documents.text.plain_text import read_utf8
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import Parameters

@@ -106,7 +106,6 @@ class QueuedDocument(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """Return its file."""
         return Path(self.path)
 
     @property
@@ -212,10 +211,14 @@ class ReadingQueue:
         """Return all documents, in the order in which they are read; those that could not be read come last."""
         return [row for row in self._rows() if not row.folders]
 
-    def uploads(self, library: Path) -> list[QueuedDocument]:
-        """Return the uploads of a library, in the same order, with those that were read."""
+    def of_library(self, library: Path) -> list[QueuedDocument]:
+        """Return the documents for a library, in the same order, with the uploads that were read."""
         folder = os.path.realpath(library)
-        return [row for row in self._rows() if row.library == folder and row.is_upload]
+        return [row for row in self._rows() if row.library == folder]
+
+    def uploads(self, library: Path) -> list[QueuedDocument]:
+        """Return the uploads among the documents for a library."""
+        return [row for row in self.of_library(library) if row.is_upload]
 
     def _rows(self) -> list[QueuedDocument]:
         if not self._file.exists():

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 from ...errors import OctavoError, failure
 from ...progress import DocumentProgress, ProgressOfMany
-from ...system.usable_cpus import default_threads
+from ...system.processors import default_threads
 from ...workers.work import CannotLoad, Message, name_of, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
 from ..background.computing import computing

@@ -192,6 +192,20 @@ class HeadTable:
         """Return whether the numbers depend on which tokens were steps of their own."""
         return self.cuts or self.ends_prompts
 
+    @property
+    def counters(self) -> tuple[int, int, float]:
+        """Return what the heads that budgets count have read since `bytes_read` was set to 0.
+
+        Returns
+        -------
+        bytes_read : int
+            The bytes.
+        n_covered, covered : int and float
+            How many steps of heads reported the share of their attention that they read exactly, and the sum.
+        """
+        heads = self.heads[self.counted]
+        return int(heads["bytes_read"].sum()), int(heads["n_covered"].sum()), float(heads["covered"].sum()) / 1e6
+
     def selecting(self) -> np.ndarray:
         """Return which heads may read less than everything."""
         selects = np.zeros(len(self.heads), bool)

@@ -23,15 +23,13 @@ from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ...system.free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from ..document.cache_layer import CacheLayer, Rows
-from ..document.index import Index, IndexLayer, StreamingRows
-from ..document.mean_values import ClusterMeans
+from ..document.index import ClusterMeans, Index, IndexLayer, StreamingRows
 from ..methods.budgets import budget_warning, distribute_budget, minimum_share
 from ..methods.evicting import EvictingMethod
 from ..methods.method import Assignment, Storage
 from .cache_memory import CpuMemory, Memory
-from .derived_extras import HeadWithDocument, derive_extras
+from .document_rows import HeadWithDocument, copy_streaming_rows, derive_extras, kept_rows
 from .head_table import HeadTable
-from .streaming_rows import copy_streaming_rows, kept_rows
 from .tail import Chunk, Tail, joined_rows
 
 #: Positions beyond the context at which the origin moves, so that angles of any step stay accurate in f32.
@@ -199,7 +197,7 @@ class KVCache:
         self._n_unfinished = n_new
 
     def finish_step(self, n_threads: int = 1) -> None:
-        """End the step of `reserve`: let the methods update what is stored, and free rows that no token sees."""
+        """End the step of `reserve`: let the methods update the stored rows, and free rows that no token sees."""
         n_new, self._n_unfinished = self._n_unfinished, 0
         self._update(n_new, n_threads)
         self._drop()
@@ -380,7 +378,14 @@ class KVCache:
     def attach(self, document: Index | None) -> None:
         """Start with a document, or with an empty cache. Raise OctavoError if rows must be copied and do not fit."""
         if document is not None:
-            self._check_copies(document)
+            copied = sum(
+                tail.chunk_bytes
+                for tail, layer in zip(self.tails, self.table.layer_of.tolist(), strict=True)
+                if tail.method.storage is Storage.CHUNKS and document.layers[layer].position == ANY_ORDER
+            )
+            if copied:  # its index has sorted them by cluster
+                n_bytes = copied * -(-len(document.tokens) // CHUNK_ROWS)
+                check_free("A copy of the document's rows, which `--attention squeezed` reads where they are,", n_bytes)
         self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
         self.table.clear_rows()
         self.dropped, self.n_shared = np.zeros((2, len(self.tails)), np.int64)
@@ -425,16 +430,6 @@ class KVCache:
                 self._take_rows(tail, stored, stored.heads.index(head), *seen)
                 taken.append(HeadWithDocument(layer, head, tail))
         derive_extras(document, taken)
-
-    def _check_copies(self, document: Index) -> None:
-        """Refuse a document whose rows must be copied, as its index has sorted them by cluster, but do not fit."""
-        copied = [
-            tail.chunk_bytes
-            for tail, layer in zip(self.tails, self.table.layer_of.tolist(), strict=True)
-            if tail.method.storage is Storage.CHUNKS and document.layers[layer].position == ANY_ORDER
-        ]
-        if n_bytes := sum(copied) * -(-len(document.tokens) // CHUNK_ROWS):
-            check_free("A copy of the document's rows, which `--attention squeezed` reads where they are,", n_bytes)
 
     def _share(self, layer: int, stored: IndexLayer) -> IndexLayer:
         """Return a document's layer in memory that the device reads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...cpu_kernels.numba_support.shape import F16, Q4_0
 from ...errors import OctavoError
 from ...metal.gpu import is_available
-from ...metal.shader_parts import has_method
+from ...metal.shader_library import has_method
 from ...settings import check_device
 from ..methods.attention import Attention
 from . import AUTO, CPU, METAL

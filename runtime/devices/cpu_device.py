@@ -35,45 +35,8 @@ from . import CPU
 from .protocol import ExecutorArguments
 
 
-class CpuDevice:
-    """Attention of all models and methods, on llama.cpp's threads."""
-
-    name = CPU
-
-    def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Keep all layers on the CPU: a layer on a GPU would compute its attention there."""
-        if arguments.get("n_gpu_layers") and llama_cpp.llama_supports_gpu_offload():
-            warnings.warn("octavo computes all layers on the CPU here: n_gpu_layers is not used.", stacklevel=4)
-        return {**arguments, "n_gpu_layers": 0}
-
-    def set_parameters(self, params: Any) -> None:
-        """Keep everything on the CPU."""
-        params.offload_kqv = params.op_offload = False
-
-    def row_type(self, kv_type: str) -> str:
-        """Return the format of that name."""
-        return kv_type
-
-    def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
-        """Return all assignments: all are supported."""
-        return list(assignments)
-
-    def compile_ahead(self, assignments: Sequence[Assignment], weight_types: Collection[int] = ()) -> None:
-        """Compile products, the methods' hooks, and other kernels that are needed after the first tokens."""
-        hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
-        first, last = [attend_tile, load_values, hook.compiled_token], [kmeans.improve, *WORD_STAGES, choose_in_layer]
-        products = [each for kind in sorted(weight_types) if kind in KERNELS for each in KERNELS[kind].stages]
-        background_compile.compile_ahead([*products, *first, *hooks, *last])
-
-    def new_memory(self) -> CpuMemory:
-        return CpuMemory()
-
-    def new_executor(self, arguments: ExecutorArguments) -> CpuExecutor:
-        return CpuExecutor(arguments)
-
-
 class CpuExecutor:
-    """The records that the native step reads, and its working memory."""
+    """The records that the native step reads (see hook.py), and its working memory."""
 
     interruptible, together = 8, True
 
@@ -84,18 +47,8 @@ class CpuExecutor:
         self.step = hook.new_step(len(self._nodes))
         self._work = np.zeros(1, WORK)
         self._layers = np.zeros(len(self._nodes), hook.LAYER)
-        self._make_tables(arguments.n_threads)
         self._spans = np.empty((self._n_kv_head, 0), SPAN)
-        self._products = ProductTable(arguments.n_threads)
-        if MULTIPLIES_WEIGHTS:
-            self._use_products()
-        self.follow(arguments.cache)
-
-    def _make_tables(self, n_threads: int) -> None:
-        """Make the records that the native step reads (see hook.py), and its working memory.
-
-        That lies on cache lines: elsewhere AMX loads its tiles at half the speed.
-        """
+        # working memory lies on cache lines: elsewhere AMX loads its tiles at half the speed
         scratch = -(-max(scratch_bytes(shape) for shape in self._shapes) // CACHE_LINE) * CACHE_LINE
         partial = max(4 * partial_size(shape) for shape in self._shapes)
         n_floats = self._n_ubatch * max(node.n_head * node.head_dim for node in self._nodes)
@@ -104,8 +57,8 @@ class CpuExecutor:
             "n_spans": np.zeros(self._n_kv_head, np.int64),
             "n_rows": np.zeros(self._n_kv_head, np.int64),
             "n_blocks": np.zeros(self._n_kv_head, np.int64),
-            "partials": self._memory.allocate(n_threads * self._n_kv_head * partial),
-            "scratch": self._memory.allocate(n_threads * scratch).reshape(n_threads, scratch),
+            "partials": self._memory.allocate(arguments.n_threads * self._n_kv_head * partial),
+            "scratch": self._memory.allocate(arguments.n_threads * scratch).reshape(arguments.n_threads, scratch),
         }
         self.step["layers"] = self._layers.ctypes.data
         for name, array in self._buffers.items():
@@ -116,11 +69,12 @@ class CpuExecutor:
             layer["n_kv_head"], layer["appends"] = node.n_kv_head, node.appends
             layer["shape"] = shape.packed
             layer["scale"], layer["softcap"] = node.scale, node.softcap
-
-    def _use_products(self) -> None:
-        """Have the step compute llama.cpp's products of weights."""
-        self.step["products"], self.step["prepare_product"] = self._products.address, self._products.prepare_address
-        self.step["run_product"] = compiled_product().address
+        self._spans = np.empty((self._n_kv_head, 0), SPAN)
+        self._products = ProductTable(arguments.n_threads)
+        if MULTIPLIES_WEIGHTS:
+            self.step["products"], self.step["prepare_product"] = self._products.address, self._products.prepare_address
+            self.step["run_product"] = compiled_product().address
+        self.follow(arguments.cache)
 
     def follow(self, cache: KVCache) -> None:
         """Point the layers at another cache's heads."""
@@ -218,3 +172,31 @@ class CpuExecutor:
     def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:
         addresses = [0 if array is None else array.ctypes.data for array in arrays or ()]
         self._layers["captured_queries"] = addresses or 0
+
+
+class CpuDevice:
+    """Attention of all models and methods, on llama.cpp's threads."""
+
+    name, on_gpu = CPU, False
+    new_memory, new_executor = CpuMemory, CpuExecutor
+
+    def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Keep all layers on the CPU: a layer on a GPU would compute its attention there."""
+        if arguments.get("n_gpu_layers") and llama_cpp.llama_supports_gpu_offload():
+            warnings.warn("octavo computes all layers on the CPU here: n_gpu_layers is not used.", stacklevel=4)
+        return {**arguments, "n_gpu_layers": 0}
+
+    def row_type(self, kv_type: str) -> str:
+        """Return the format of that name."""
+        return kv_type
+
+    def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
+        """Return all assignments: all are supported."""
+        return list(assignments)
+
+    def compile_ahead(self, assignments: Sequence[Assignment], weight_types: Collection[int] = ()) -> None:
+        """Compile products, the methods' hooks, and other kernels that are needed after the first tokens."""
+        hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
+        first, last = [attend_tile, load_values, hook.compiled_token], [kmeans.improve, *WORD_STAGES, choose_in_layer]
+        products = [each for kind in sorted(weight_types) if kind in KERNELS for each in KERNELS[kind].stages]
+        background_compile.compile_ahead([*products, *first, *hooks, *last])

@@ -23,8 +23,7 @@ from ...errors import OctavoError
 from ...metal.attention import LayerStep, Work, attend
 from ...metal.gpu import Gpu, open_gpu
 from ...metal.records import GpuHeads, State
-from ...metal.shader_library import LONGEST_HEAD, library
-from ...metal.shader_parts import defines, has_method, method_names
+from ...metal.shader_library import LONGEST_HEAD, defines, has_method, library, method_names
 from ...metal.shared_memory import SharedMemory
 from ..cache.kv_cache import KVCache
 from ..graph import ggml, hook
@@ -45,7 +44,7 @@ class MetalDevice:
         This machine has no GPU that octavo can use.
     """
 
-    name = METAL
+    name, on_gpu = METAL, True
 
     def __init__(self) -> None:
         self.gpu = open_gpu()
@@ -53,10 +52,6 @@ class MetalDevice:
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Make llama.cpp compute all layers on the GPU, unless the user chooses otherwise."""
         return {"n_gpu_layers": _ALL_LAYERS} | arguments
-
-    def set_parameters(self, params: Any) -> None:
-        """Make llama.cpp keep its cache of one batch where its graph runs."""
-        params.offload_kqv = True
 
     def row_type(self, kv_type: str) -> str:
         """Return the format of that name, but flat: no shader rotates."""

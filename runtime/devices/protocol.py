@@ -114,11 +114,12 @@ class Device(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def on_gpu(self) -> bool:
+        """Return whether llama.cpp computes beside it on a GPU, and keeps its cache of one batch there."""
+
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return llama-cpp-python's arguments for a model, from the user's. Raise OctavoError for impossible ones."""
-
-    def set_parameters(self, params: Any) -> None:
-        """Fill in the context's parameters for llama.cpp."""
 
     def row_type(self, kv_type: str) -> str:
         """Return the format of the rows that the device stores for a type of llama.cpp's."""

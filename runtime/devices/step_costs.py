@@ -20,7 +20,7 @@ from ...cpu_kernels.numba_support.kernel_cache import kernel_folder
 from ...cpu_kernels.numba_support.machine import cpu_name
 from ...errors import OctavoError
 from ...system.files import read_json, write_json
-from ...system.other_work import look
+from ...system.processors import look
 from ...version import __version__
 from ..cache.kv_cache import KVCache
 from ..document.cache_layer import CacheLayer

@@ -52,7 +52,6 @@ class KeptState(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Return the bytes of the state."""
         return sum(array.nbytes for array in self.arrays.values())
 
 

@@ -65,34 +65,23 @@ class MappedPages:
         """Prepare a step of n_tokens tokens of a cache that attends the document."""
         if (n_waits := _waits()) != self._n_waits:
             self._n_waits, self._n_asking = n_waits, _ASKING
-        if n_tokens > 1 or not self._n_asking:
-            cache.heads["document_pages"] = 0
-            self._advise(np.zeros_like(self._is_random))
-            return
-        generation, addresses, selects = self._of_caches.get(cache, (-1, _NONE, _NONE))
-        if generation != cache.generation:
-            addresses, selects = self._heads_that_select(cache)
-            self._of_caches[cache] = cache.generation, addresses, selects
-        self._n_asking -= 1
-        self._records["step"] += 1
+        addresses, selects = np.zeros(1, np.int64), np.zeros_like(self._is_random)  # of all heads, and of each layer
+        if n_tokens == 1 and self._n_asking:
+            generation, addresses, selects = self._of_caches.get(cache, (-1, _NONE, _NONE))
+            if generation != cache.generation:
+                may_select = (cache.heads["n_document"] == 0) | cache.selecting()
+                selects = np.logical_and.reduceat(may_select, cache.first_heads) & (self._records["n_pages"] > 0)
+                n_heads = np.diff([*cache.first_heads, len(may_select)])
+                of_layers = self._records.ctypes.data + np.arange(len(n_heads)) * PAGES.itemsize
+                addresses = np.repeat(np.where(selects, of_layers, 0), n_heads)  # 0 where a head of the layer reads all
+                self._of_caches[cache] = cache.generation, addresses, selects
+            self._n_asking -= 1
+            self._records["step"] += 1
         cache.heads["document_pages"] = addresses
-        self._advise(selects)
-
-    def _heads_that_select(self, cache: HeadRecords) -> tuple[np.ndarray, np.ndarray]:
-        """Return the address of each head's PAGES, 0 for one that reads all; and which layers' heads all select."""
-        selects = (cache.heads["n_document"] == 0) | cache.selecting()
-        in_layers = np.logical_and.reduceat(selects, cache.first_heads) & (self._records["n_pages"] > 0)
-        n_heads = np.diff([*cache.first_heads, len(selects)])
-        of_layers = self._records.ctypes.data + np.arange(len(n_heads)) * PAGES.itemsize
-        return np.repeat(np.where(in_layers, of_layers, 0), n_heads), in_layers
-
-    def _advise(self, is_random: np.ndarray) -> None:
-        """Tell the system which layers' files are read in random order."""
-        for layer in np.flatnonzero(is_random != self._is_random).tolist():
-            file = self._files[layer]
-            if file is not None:
-                file.madvise(mmap.MADV_RANDOM if is_random[layer] else mmap.MADV_NORMAL)
-        self._is_random = is_random
+        for layer in np.flatnonzero(selects != self._is_random).tolist():
+            if (file := self._files[layer]) is not None:  # the system reads ahead there, or does not
+                file.madvise(mmap.MADV_RANDOM if selects[layer] else mmap.MADV_NORMAL)
+        self._is_random = selects
 
 
 _NONE = np.zeros(0, np.int64)

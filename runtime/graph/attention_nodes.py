@@ -16,8 +16,7 @@ import numpy as np
 from llama_cpp import _internals as internals
 from llama_cpp._logger import llama_log_callback
 
-from ...cpu_kernels.layout.limits import Limits
-from ...cpu_kernels.numba_support.shape import Shape
+from ...cpu_kernels.numba_support.shape import Limits, Shape
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer, Rope
 from ..process.interruption import shielded
@@ -189,15 +188,11 @@ def _probe(
                 problems.append(problem)
         return not ask
 
-    @llama_cpp.ggml_abort_callback
-    def abort(_: Any) -> bool:
-        return True
-
     params = type(params).from_buffer_copy(params)
     params.n_ctx = params.n_batch = params.n_ubatch = n_tokens
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
     params.embeddings = False
-    params.cb_eval, params.abort_callback = look, abort
+    params.cb_eval, params.abort_callback = look, llama_cpp.ggml_abort_callback(lambda _: True)
     with silent_llama_cpp(), closing(internals.LlamaContext(model=model, params=params, verbose=False)) as context:
         batch = internals.LlamaBatch(n_tokens=n_tokens, embd=0, n_seq_max=1, verbose=False)
         batch.set_batch([0] * n_tokens, first, False)

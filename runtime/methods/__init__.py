@@ -6,7 +6,6 @@ has it, one shader part of the same name in `metal/methods/`. (`window` shares t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -26,27 +25,18 @@ LLAMA_CPP = "llama.cpp"
 DENSE, STREAMING = "dense", "streaming"
 
 
-def _in_file(name: str, class_name: str) -> Callable[[], type[Method]]:
-    """Return a function that imports a method's file when it is called."""
-
-    def load() -> type[Method]:
-        method: type[Method] = getattr(import_module(f".{name}", __name__), class_name)
-        return method
-
-    return load
-
-
-#: All methods by name, in the order in which help texts and pictures show them.
-METHODS: dict[str, Callable[[], type[Method]]] = {
-    "dense": _in_file("dense", "Dense"),
-    "streaming": _in_file("streaming", "Streaming"),
-    "h2o": _in_file("h2o", "H2O"),
-    "quest": _in_file("quest", "Quest"),
-    "sparq": _in_file("sparq", "SparQ"),
-    "squeezed": _in_file("squeezed", "Squeezed"),
-    "squeezed2": _in_file("squeezed2", "Squeezed2"),
-    "window": _in_file("window", "Window"),
-    "sketch": _in_file("sketch", "Sketch"),
+#: All methods, in the order in which help texts and pictures show them: a method's name is its file's, which has the
+#: class.
+METHODS = {
+    "dense": "Dense",
+    "streaming": "Streaming",
+    "h2o": "H2O",
+    "quest": "Quest",
+    "sparq": "SparQ",
+    "squeezed": "Squeezed",
+    "squeezed2": "Squeezed2",
+    "window": "Window",
+    "sketch": "Sketch",
 }
 
 #: Words for heads and layers in a composition.
@@ -59,5 +49,6 @@ def words() -> tuple[str, ...]:
 
 
 def method_class(name: str) -> type[Method]:
-    """Return the class of a method, from the table METHODS."""
-    return METHODS[name]()
+    """Return the class of a method, from its file."""
+    method: type[Method] = getattr(import_module(f".{name}", __name__), METHODS[name])
+    return method

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...cpu_kernels.numba_support.shape import NIBBLES, Q4_0
+from ...cpu_kernels.numba_support.shape import LIMITS_APART, NIBBLES, Q4_0
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
 from .attention import DENSE_ATTENTION, Attention
@@ -44,7 +44,7 @@ def assign(attention: Attention, layers: Sequence[CacheLayer]) -> list[Assignmen
         for head in range(layer.n_kv_head):
             if (i, head) in streaming:
                 streamed.append(number)
-            elif _serves(method, i, layer):
+            elif i >= method.dense_layers and not layer.window:
                 selected.append(number)
                 selected_layers.append(i)
             else:
@@ -85,12 +85,11 @@ def _check_methods(assignments: Sequence[Assignment], layers: Sequence[CacheLaye
             )
 
 
-def _serves(method: Method, number: int, layer: CacheLayer) -> bool:
-    """Return whether a method serves a layer of the model, in which no heads stream."""
-    return not layer.window and number >= method.dense_layers
-
-
 def excess(method: Method, layers: Sequence[CacheLayer]) -> str:
     """Return which size of a layer that a method serves exceeds its kernels, and the way out; "" if none does."""
-    problems = (method.excess(layer.shape) for i, layer in enumerate(layers) if _serves(method, i, layer))
-    return next(filter(None, problems), "")
+    of_method = [method.limits, LIMITS_APART] if getattr(method, "select", "") == "head" else [method.limits]
+    for layer in layers[method.dense_layers :]:
+        for limits in of_method if not layer.window else ():
+            if problem := limits.excess(layer.shape):
+                return f"{problem}: {limits.way_out}"
+    return ""

@@ -189,7 +189,6 @@ class Attention:
 
     @property
     def needs_plan(self) -> bool:
-        """Return whether it needs a plan."""
         return self.duo is not None or self.layers is not None
 
     @property
@@ -208,14 +207,9 @@ class Attention:
         """Return whether it looks up the clusters of every document."""
         return self.auto is None and not self.is_llama_cpp and method_class(self.method).needs_clusters
 
-    @property
-    def clustering(self) -> Mapping[str, Any]:
-        """Return the fields of `ClusterSettings` that it needs to differ from the default."""
-        return self.new_method().clustering
-
     def clustering_key(self, n_tokens: int, on_metal: bool = False) -> Clustering:
         """Return a key that is equal for attentions that can share the index of a document of n_tokens tokens."""
-        return tuple(sorted(self.clustering.items())) if self.wants_clusters(n_tokens, on_metal) else None
+        return tuple(sorted(self.new_method().clustering.items())) if self.wants_clusters(n_tokens, on_metal) else None
 
     @property
     def for_indexing(self) -> Attention:

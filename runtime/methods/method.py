@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...cpu_kernels.layout.hooks import Hooks
-from ...cpu_kernels.layout.limits import LIMITS_APART, Limits
-from ...cpu_kernels.numba_support.shape import Shape
+from ...cpu_kernels.numba_support.shape import Limits, Shape
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ..document.cache_layer import Rope
 from ..document.index import Index
@@ -198,13 +197,6 @@ class Method(Parameters):
     def for_metal(self) -> Method:
         """Return the method with the defaults of its shader part."""
         return self
-
-    def excess(self, shape: Shape) -> str:
-        """Return which size of a head exceeds what the hooks compute, and the way out; "" if none does."""
-        for limits in (self.limits, LIMITS_APART) if getattr(self, "select", "") == "head" else (self.limits,):
-            if problem := limits.excess(shape):
-                return f"{problem}: {limits.way_out}"
-        return ""
 
     def fixed_share(self, heads: Heads, n_tokens: int) -> np.ndarray:
         """Return the share of n_tokens rows that each head reads, if the budget makes no difference."""

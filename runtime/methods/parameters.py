@@ -45,7 +45,6 @@ class Range:
     choices: tuple[str | int, ...] = ()
 
     def has(self, value: Any) -> bool:
-        """Return whether the range has a value."""
         if self.kind is bool or self.choices or isinstance(value, (bool, str)):
             return isinstance(value, self.kind) and (self.kind is bool or value in self.choices)
         whole = self.kind is float or float(value).is_integer()
@@ -91,7 +90,7 @@ def parameter(
 
 @dataclass(frozen=True)
 class Parameters:
-    """A name and its parameters on the command line. A subclass is a frozen dataclass of them.
+    """A name and its parameters on the command line. A subclass is a frozen dataclass of them, each a `parameter`.
 
     Attributes
     ----------
@@ -108,7 +107,7 @@ class Parameters:
         """Raise OctavoError for values out of range."""
         for declared in fields(self):
             value = getattr(self, declared.name)
-            if value is not declared.default and not range_of(declared).has(value):
+            if value is not declared.default and not declared.metadata[_RANGE].has(value):
                 raise _refusal(self.name, declared, value)
 
     @property
@@ -152,15 +151,9 @@ def read_settings(owner: type[Parameters], text: str) -> dict[str, Any]:
     return settings
 
 
-def range_of(declared: Field[Any]) -> Range:
-    """Return the range of a field; any value is in that of a field declared without `parameter`."""
-    values: Range = declared.metadata.get(_RANGE) or Range(type(declared.default))
-    return values
-
-
 def _value(name: str, declared: Field[Any], text: str) -> Any:
     """Parse a value. Raise OctavoError if the text is none, or is out of range."""
-    allowed = range_of(declared)
+    allowed: Range = declared.metadata[_RANGE]
     try:
         value = _TRUTH[text] if allowed.kind is bool else allowed.kind(text)
     except (KeyError, ValueError):
@@ -171,7 +164,7 @@ def _value(name: str, declared: Field[Any], text: str) -> Any:
 
 
 def _refusal(name: str, declared: Field[Any], value: Any) -> OctavoError:
-    return OctavoError(f"{name}'s {declared.name} has to be {range_of(declared).words}, not {value}.")
+    return OctavoError(f"{name}'s {declared.name} has to be {declared.metadata[_RANGE].words}, not {value}.")
 
 
 def explain(owner: type[Parameters]) -> list[tuple[str, str, str]]:
@@ -186,8 +179,8 @@ def explain(owner: type[Parameters]) -> list[tuple[str, str, str]]:
     entries = _docstring_entries(owner)
     explained = []
     for declared in fields(owner):
-        default = "" if declared.default is None else f"={_shown(declared.default)}"
-        explained.append((f"{declared.name}{default}", range_of(declared).words, entries.get(declared.name, "")))
+        name = declared.name if declared.default is None else written({declared.name: declared.default})
+        explained.append((name, declared.metadata[_RANGE].words, entries.get(declared.name, "")))
     return explained
 
 
@@ -198,17 +191,13 @@ def explain_presets(owner: type[Parameters]) -> list[tuple[str, str]]:
 
 def written(settings: Mapping[str, Any]) -> str:
     """Return settings as the command line takes them: `key=value,...`."""
-    return ",".join(f"{key}={_shown(value)}" for key, value in settings.items())
+    shown = {key: ("off", "on")[value] if isinstance(value, bool) else value for key, value in settings.items()}
+    return ",".join(f"{key}={value}" for key, value in shown.items())
 
 
 def summary(owner: type[Parameters]) -> str:
     """Return the first line of a class's docstring."""
     return inspect.cleandoc(owner.__doc__ or "").partition("\n")[0]
-
-
-def _shown(value: Any) -> str:
-    """Return a value as the command line writes it."""
-    return ("off", "on")[value] if isinstance(value, bool) else f"{value}"
 
 
 def _docstring_entries(owner: type) -> dict[str, str]:

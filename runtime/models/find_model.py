@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import OctavoError
-from ...system.other_work import cores_of_others
-from ...system.usable_cpus import default_threads, usable_cpus
+from ...system.processors import cores_of_others, default_threads, usable_cpus
 
 
 def default_model() -> Path:

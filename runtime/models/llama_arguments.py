@@ -8,7 +8,6 @@ from typing import Any
 
 import llama_cpp
 
-from ...cpu_kernels.numba_support.machine_features import HAS_AMX
 from ...cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from ...errors import OctavoError
 from ...settings import check_rope
@@ -51,35 +50,19 @@ def kv_type_named(type_k: int | None, type_v: int | None) -> str:
     )
 
 
-def wants_extra_buffers(path: str, multiplies: bool) -> bool:
+def wants_extra_buffers(path: Path, has_amx: bool, multiplies: bool) -> bool:
     """Return whether llama.cpp may lay out a model's weights for this CPU.
 
     Its buffers for AMX take the weights of latent attention, which it then cannot multiply: it would abort. Where
     octavo multiplies, they would only hold the weights twice; but experts and IQ4_NL are llama.cpp's.
     """
     if multiplies:
-        return architecture_number(Path(path), "expert_count") > 0 or _IQ4_NL in weight_types(Path(path))
-    return not (HAS_AMX and architecture_number(Path(path), "attention.key_length_mla"))
+        return architecture_number(path, "expert_count") > 0 or _IQ4_NL in weight_types(path)
+    return not (has_amx and architecture_number(path, "attention.key_length_mla"))
 
 
-def trained_n_ctx(metadata: Mapping[str, str]) -> int:
-    """Return the model's own context, 0 if its file has none. YaRN multiplies llama_model_n_ctx_train."""
-    return int(metadata.get(f"{metadata.get('general.architecture')}.context_length", 0))
-
-
-def inner_n_ctx(metadata: Mapping[str, str], n_ctx: int, n_batch: int) -> int:
-    """Return the cells of llama.cpp's own cache: one batch, or more if RoPE factors depend on them (LongRoPE)."""
-    return max(n_batch, _original_n_ctx(metadata) + 1) if uses_long_factors(metadata, n_ctx) else n_batch
-
-
-def uses_long_factors(metadata: Mapping[str, str], n_ctx: int) -> bool | None:
-    """Return whether positions turn by the factors of long contexts (LongRoPE); None if the model has no two kinds."""
-    original = _original_n_ctx(metadata)
-    return n_ctx > original if original else None
-
-
-def _original_n_ctx(metadata: Mapping[str, str]) -> int:
-    """Return the context beyond which a model has other factors of positions; 0 if it has one kind of factors."""
+def original_n_ctx(metadata: Mapping[str, str]) -> int:
+    """Return the context beyond which positions turn by other factors (LongRoPE); 0 if there are none."""
     prefix = f"{metadata.get('general.architecture')}.rope.scaling"
     if metadata.get(f"{prefix}.type") in ("linear", "yarn"):
         return 0

@@ -29,6 +29,9 @@ _TEMPLATE_SECONDS, _TEMPLATE_BYTES = 5, 512 << 20
 #: Output of the process: when the model is loaded, and before the problem of its template.
 _LOADED, _TEMPLATE = "loaded", "template:"
 
+#: File of the user's folder that remembers models.
+_FILE = "models.json"
+
 #: Version of the check: what another one found is not remembered.
 _VERSION = 2
 
@@ -57,7 +60,15 @@ def check(path: str, only_words: bool = False) -> str:
     from ...system.free_memory import check_limits
     from .gguf_header import check_gguf
 
-    _check_kind(path)
+    if os.path.isdir(path):
+        raise OctavoError(f"{path} is a folder: give the GGUF file in it.")
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(4)
+    except OSError as refusal:
+        raise OctavoError(f"The model {path} cannot be opened: {refusal.strerror}.") from refusal
+    if magic != b"GGUF":
+        raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
     check_limits(path, os.path.getsize(path))
     remembered, key, status = _remembered(), os.path.realpath(path), os.stat(path)
     mark = [_VERSION, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
@@ -71,19 +82,6 @@ def check(path: str, only_words: bool = False) -> str:
     kept = dict(list(remembered.items())[1 - _MOST_REMEMBERED :])
     _remember({**kept, key: [*mark, problem]})
     return problem
-
-
-def _check_kind(path: str) -> None:
-    """Raise OctavoError if a path is not a readable file, or obviously not a model."""
-    if os.path.isdir(path):
-        raise OctavoError(f"{path} is a folder: give the GGUF file in it.")
-    try:
-        with open(path, "rb") as file:
-            magic = file.read(4)
-    except OSError as problem:
-        raise OctavoError(f"The model {path} cannot be opened: {problem.strerror}.") from problem
-    if magic != b"GGUF":
-        raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
 
 
 def load_apart(path: str, n_bytes: int) -> str:
@@ -122,15 +120,10 @@ def _reason(log: bytes, code: int | None, limit: float) -> str:
     return f"{ended}: {says}." if says else f"{ended}."
 
 
-def _path() -> Path:
-    """Return the path of the file that remembers models."""
-    return state_folder() / "models.json"
-
-
 def _remembered() -> dict[str, Any]:
     """Read the results of earlier checks: for each path the file's marks, and its template's problem."""
     try:
-        content = json.loads(_path().read_text("utf-8"))
+        content = json.loads((state_folder() / _FILE).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -141,8 +134,8 @@ def _remember(known: dict[str, Any]) -> None:
     from ...system.files import make_private, write_json
 
     with suppress(OctavoError):
-        make_private(_path().parent)
-        write_json(_path(), known)
+        make_private(state_folder())
+        write_json(state_folder() / _FILE, known)
 
 
 def main(path: str) -> None:

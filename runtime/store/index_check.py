@@ -14,9 +14,8 @@ from ...cpu_kernels.layout.head import ANY_ORDER
 from ...cpu_kernels.numba_support.shape import FLAT_Q8_0, llama_cpp_name
 from ...errors import OctavoError
 from ..document.cache_layer import CacheLayer
-from ..document.index import Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
+from ..document.index import ClusterMeans, Index, IndexLayer, LastQueries, StreamingRows, ThresholdCurve
 from ..document.kept_state import check_state
-from ..document.mean_values import ClusterMeans
 from ..document.stored_rows import is_format, kv_type_of, row_format, rows_format
 
 
@@ -38,7 +37,8 @@ def check_index(index: Index) -> None:
     _demand(bool(index.layers), "layers")
     for layer in index.layers:
         check_layer(layer, len(tokens))
-    _demand(len({int(layer.cluster_starts[0, -1]) for layer in index.layers if _is_clustered(layer)}) <= 1, "clusters")
+    clustered = [layer for layer in index.layers if layer.n_clusters and len(layer.keys)]
+    _demand(len({int(layer.cluster_starts[0, -1]) for layer in clustered}) <= 1, "clusters")
     for queries in index.queries:
         _check_queries(queries, index.layers)
     ends = [state.n_tokens for state in index.states]
@@ -147,12 +147,11 @@ def _check_means(means: ClusterMeans, layer: IndexLayer) -> None:
 def _check_queries(queries: LastQueries, layers: Sequence[IndexLayer]) -> None:
     _demand(0 <= queries.layer < len(layers) and queries.queries.ndim == 4, "queries")
     layer, shape = layers[queries.layer], queries.queries.shape
-    _demand(_is_clustered(layer) and bool(np.isfinite(queries.softcap)) and queries.softcap >= 0, "queries")
+    _demand(
+        layer.n_clusters > 0 and len(layer.keys) > 0 and bool(np.isfinite(queries.softcap)) and queries.softcap >= 0,
+        "queries",
+    )
     _expect(queries.queries, np.float16, (len(layer.keys), *shape[1:3], layer.centroids.shape[2]), "queries")
-
-
-def _is_clustered(layer: IndexLayer) -> bool:
-    return layer.n_clusters > 0 and len(layer.keys) > 0
 
 
 def _expect(array: np.ndarray, dtype: object, shape: tuple[int, ...], what: str) -> None:

@@ -27,6 +27,14 @@ class LibrarySnapshot:
     ----------
     indexes : list of (Path, dict)
         Folder and manifest of each index, newest first.
+    by_text : dict of str to list of (Path, dict)
+        The same by the hash of the text.
+    by_digest : dict of str to Path
+        Folders by what the names end with (`Library.digest`).
+    described : dict of Path to dict
+        The manifest's entry of the text of each index, by the folder.
+    by_path : dict of str to list of dict
+        These entries by the file that the document was read from, or is a part of.
     """
 
     def __init__(self, library: Library) -> None:
@@ -42,21 +50,16 @@ class LibrarySnapshot:
         there = [found for found in self.indexes if found[0].name in names]
         new = self.library.indexes(names - before)
         self.indexes = sorted([*new, *there], key=lambda index: str(index[1].get("created")), reverse=True)
-        self._by_folder = dict(self.indexes)
-        self._by_digest: dict[str, Path] = {}
-        self._by_text: defaultdict[str, list[FoundIndex]] = defaultdict(list)
-        self._by_path: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.described = {folder: manifest["document"] for folder, manifest in self.indexes}
+        self.by_digest: dict[str, Path] = {}
+        self.by_text: defaultdict[str, list[FoundIndex]] = defaultdict(list)
+        self.by_path: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for folder, manifest in self.indexes:
             document, digest = manifest["document"], folder.name.rpartition("-")[2]
-            self._by_digest[digest] = min(folder, self._by_digest.get(digest, folder))
-            self._by_text[document["sha256"]].append((folder, manifest))
+            self.by_digest[digest] = min(folder, self.by_digest.get(digest, folder))
+            self.by_text[document["sha256"]].append((folder, manifest))
             if "path" in document:
-                self._by_path[document["path"]].append(document)
-
-    def text_hash(self, version: FileVersion) -> str | None:
-        """Return the hash of a file's text, if this version of the file was indexed."""
-        text = self.text_of(version)
-        return None if text is None else str(text["sha256"])
+                self.by_path[document["path"]].append(document)
 
     def text_of(self, version: FileVersion) -> dict[str, Any] | None:
         """Return the manifest's entry of the whole text of this version of a file; None without one."""
@@ -64,24 +67,8 @@ class LibrarySnapshot:
 
     def texts_at(self, version: FileVersion) -> list[dict[str, Any]]:
         """Return the manifests' entries of the text of this version of a file, or of parts of it, newest first."""
-        texts = ((text, file_version_of(text)) for text in self.texts_of(version.path))
+        texts = ((text, file_version_of(text)) for text in self.by_path.get(version.path, ()))
         return [text for text, read in texts if read is not None and read.is_kept(version)]
-
-    def described(self, folder: Path) -> dict[str, Any] | None:
-        """Return the manifest's entry of the text of an index; None without one."""
-        return self._by_folder[folder]["document"] if folder in self._by_folder else None
-
-    def texts_of(self, path: str) -> list[dict[str, Any]]:
-        """Return the manifests' entries of documents that were read from a file, or are parts of it."""
-        return self._by_path.get(path, [])
-
-    def find(self, sha256: str, settings: dict[str, Any]) -> Path | None:
-        """Return the folder of the index of a text with these settings (see `Library.index_path`); None without one."""
-        return self._by_digest.get(self.library.digest(sha256, settings))
-
-    def indexes_of(self, sha256: str) -> list[FoundIndex]:
-        """Return folder and manifest of each index of a text, newest first."""
-        return self._by_text.get(sha256, [])
 
     def tokens_of(self, folder: Path) -> np.ndarray | None:
         """Return the tokens of an index, the prompt's head included; None if it is damaged."""

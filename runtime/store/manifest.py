@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -120,7 +119,7 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
     numbers += [*part, document.get("first_line", 1), document.get("split", 0)]
     sums = [described.get(_CHECKSUM, described.get("sha256")) for described in files.values()]
     places = document.get("places", [])
-    numbers += [*manifest["head"], *dateless_head(manifest)]
+    numbers += [*manifest["head"], *manifest.get(DATELESS_HEAD, ())]
     n_layers = sum(name.startswith("layer-") for name in files)
     layers = {f"layer-{i:03d}.safetensors" for i in range(n_layers)}
     if not (
@@ -152,12 +151,6 @@ def file_entries(version: FileVersion | None) -> dict[str, Any]:
         return {}
     path, mtime_ns, n_bytes, mark, content = version
     return {"path": path, "mtime_ns": mtime_ns, "bytes": n_bytes, "mark": mark, "content": content}
-
-
-def dateless_head(manifest: dict[str, Any]) -> Sequence[int]:
-    """Return the tokens before the text as the index's identity has them: without what a day changes."""
-    head: Sequence[int] = manifest.get(DATELESS_HEAD, manifest["head"])
-    return head
 
 
 def _damaged(path: Path, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Locate a model's indexes and its plan."""
+"""Locate a model's indexes and its plan. The model is known by its hash, which is remembered."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from typing import Any
 
 from ...errors import OctavoError
 from ...settings import state_folder
-from ...system.files import PARTIAL, DamagedError, make_private
-from .file_hash import hash_of_file
+from ...system.files import PARTIAL, DamagedError, file_mark, make_private, read_json, sha256_of, write_json
 from .manifest import MANIFEST, read_manifest
 from .plan import Plan, read_plan
 
 #: Ending of libraries' names, and the file of a plan in a library.
 LIBRARY, PLAN = ".octavo", "plan.json"
+
+#: File of the user's folder that lists a library's folder on each line.
+_NOTE = "libraries"
 
 #: Folder of files that other programs name by their hashes: octavo writes nothing beside them.
 _BLOBS = "blobs"
@@ -103,8 +105,8 @@ class Library:
         with suppress(OSError):  # without the note, `octavo list` misses this folder
             noted, folder = _noted(), str(self.folder.resolve())
             if folder not in noted:
-                _note_path().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with _note_path().open("a", encoding="utf-8", errors="surrogateescape") as file:
+                state_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+                with (state_folder() / _NOTE).open("a", encoding="utf-8", errors="surrogateescape") as file:
                     file.write(folder + "\n")
 
     def index_path(self, name: str, sha256: str, settings: dict[str, Any]) -> Path:
@@ -181,13 +183,8 @@ def _manifest(folder: Path, as_of: tuple[int, ...]) -> dict[str, Any]:
 
 def _noted() -> list[str]:
     """Read the folders that were noted."""
-    path = _note_path()
+    path = state_folder() / _NOTE
     return path.read_text("utf-8", "surrogateescape").splitlines() if path.exists() else []
-
-
-def _note_path() -> Path:
-    """Return the path of the file that lists a library's folder on each line."""
-    return state_folder() / "libraries"
 
 
 def _cache_folder(model: Path, name: str) -> Path:
@@ -201,3 +198,40 @@ def _cache_folder(model: Path, name: str) -> Path:
 def hash_text(text: str) -> str:
     """Return the SHA-256 of a document's text, in hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def hash_of_file(path: Path, remembered: Path | None = None) -> str:
+    """Return the SHA-256 of a large file, such as a model; it is remembered until the file is written or replaced.
+
+    Parameters
+    ----------
+    remembered : Path, optional
+        The JSON file that remembers the hash; by default one in the user's folder. An entry of an older octavo has no
+        mark, so the file is hashed once more.
+
+    Raises
+    ------
+    OctavoError
+        Another program writes the file.
+    """
+    if remembered is None:
+        place = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        remembered = state_folder() / "hashes" / f"{place}.json"
+    key = _key(path)
+    with suppress(OctavoError):  # it is missing or damaged, and written anew below
+        entries = read_json(remembered)
+        known = str(entries.pop("sha256", ""))
+        if key.items() <= entries.items() and re.fullmatch("[0-9a-f]{64}", known):
+            return known
+    digest = sha256_of(path)
+    if _key(path) != key:
+        raise OctavoError(f"{path} is being written by another program: wait until it is complete.")
+    with suppress(OctavoError):  # in a read-only folder, files are hashed each time
+        make_private(remembered.parent)
+        write_json(remembered, {**key, "sha256": digest})
+    return digest
+
+
+def _key(path: Path) -> dict[str, Any]:
+    status = path.stat()
+    return {"path": str(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns, "mark": file_mark(status)}

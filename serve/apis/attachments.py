@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 from collections.abc import Sequence
 
+from ..http.requests import aside
 from ..request_error import RequestError
 from ..services import Server
 
@@ -37,9 +37,10 @@ class Attachments:
         if reference not in self.documents:
             self.documents.append(reference)
 
-    def numbers(self) -> dict[str, int]:
+    async def numbers(self) -> dict[str, int]:
         """Return the number of each document by its id: its place in the messages, or after all of them."""
-        ids, n_blocks = self._server.documents.ids([*self._in_messages, *self._named]), len(self._in_messages)
+        known, n_blocks = await self._server.documents.look(), len(self._in_messages)
+        ids = known.ids([*self._in_messages, *self._named])
         found: dict[str, int] = {}
         for number, named in enumerate(ids[:n_blocks]):
             for document_id in named:
@@ -62,7 +63,7 @@ class Attachments:
         RequestError
             It is not base64, or cannot be read.
         """
-        return await self.bring_bytes(name or "document", bytes_of(data))
+        return await self.bring_bytes(name or "document", await aside(len(data), lambda: bytes_of(data)))
 
     async def bring_bytes(self, name: str, content: bytes) -> str:
         """Add a document from its bytes, wait until it is read, and return its id."""
@@ -75,6 +76,6 @@ class Attachments:
 def bytes_of(data: str) -> bytes:
     """Return bytes from base64, with or without the head of a data URL. Raise RequestError if it is not base64."""
     try:
-        return base64.b64decode(data.rpartition(",")[2], validate=True)
+        return binascii.a2b_base64(data.rpartition(",")[2], strict_mode=True)
     except (binascii.Error, ValueError) as problem:
         raise RequestError("A file's data is not base64.", param="messages") from problem

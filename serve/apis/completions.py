@@ -14,13 +14,14 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..chat_turn import ChatTurn
+from ..chat_turn import ChatTurn, Finished, answer
 from ..engine.request import AnswerPart, End, Generation, Request, TokenLogprob
-from ..http.requests import client_of, connected, parsed, sse
+from ..http.requests import client_of, connected, parsed, sse, while_connected
 from ..raw_prompt import raw_request
 from ..request_error import RequestError
 from ..services import Server, server_of
 from .api_body import ApiBody, DrawnBody, LogitBias, Stop, StreamOptions, bias_of
+from .shared_json import extensions_of
 
 #: Largest number of prompts of one request, and of answers to each.
 _MOST_PROMPTS, _MOST_ANSWERS = 256, 8
@@ -70,52 +71,52 @@ async def complete(http_request: HttpRequest) -> Response:
     turn = ChatTurn([], generation, documents=[body.document] if body.document else [])
     requests = []
     for prompt in prompts:
-        request = await raw_request(server, turn, prompt)
+        request = await while_connected(http_request, raw_request(server, turn, prompt))
         requests += [request.numbered(number) for number in range(body.n)]
     for request in requests:
         server.engine.check(request)
     head = {"id": f"cmpl-{uuid.uuid4().hex}", "object": "text_completion", "created": int(time.time())}
     head["model"] = server.engine.name
     if body.stream:
-        return sse(_stream(server, body, requests, head))
+        return sse(_stream(server, body, turn, requests, head))
     choices, ends = [], []
     for index, request in enumerate(requests):
         text, logprobs = _echoed(server, body, request), list[TokenLogprob]()
-        end: End | None = None
-        async with aclosing(connected(http_request, server.engine.stream(request))) as events:
+        finished: Finished | None = None
+        async with aclosing(connected(http_request, answer(server, turn, request))) as events:
             async for event in events:
                 if isinstance(event, AnswerPart):
                     text += event.text
                     logprobs += event.logprobs
-                else:
-                    end = event
-        assert end is not None
-        ends.append(end)
-        shown = _logprobs([*end.prompt_logprobs, *logprobs]) if body.logprobs is not None else None
-        reason = "stop" if end.reason == "stop" else "length"
-        choices.append({"index": index, "text": text, "logprobs": shown, "finish_reason": reason})
-    return JSONResponse({**head, "choices": choices, "usage": _usage(ends)})
+                elif isinstance(event, Finished):
+                    finished = event
+        assert finished is not None
+        ends.append(finished.end)
+        shown = _logprobs([*finished.end.prompt_logprobs, *logprobs]) if body.logprobs is not None else None
+        choices.append({"index": index, "text": text, "logprobs": shown, "finish_reason": finished.reason})
+    return JSONResponse({**head, "choices": choices, "usage": _usage(ends), **extensions_of(requests[-1], *ends)})
 
 
 async def _stream(
-    server: Server, body: CompletionBody, requests: list[Request], head: dict[str, Any]
+    server: Server, body: CompletionBody, turn: ChatTurn, requests: list[Request], head: dict[str, Any]
 ) -> AsyncGenerator[str, None]:
-    ends = []
+    ends, with_usage = list[End](), bool(body.stream_options and body.stream_options.include_usage)
     for index, request in enumerate(requests):
         echoed = _echoed(server, body, request)
-        async with aclosing(server.engine.stream(request)) as events:
+        async with aclosing(answer(server, turn, request)) as events:
             async for event in events:
-                if isinstance(event, End):
-                    ends.append(event)
-                    reason, text, logprobs = "stop" if event.reason == "stop" else "length", "", event.prompt_logprobs
-                else:
-                    reason, text, logprobs = None, echoed + event.text, event.logprobs
-                    echoed = ""
+                reason, more = None, dict[str, Any]()
+                if isinstance(event, Finished):
+                    ends.append(event.end)
+                    reason, text, logprobs = event.reason, "", event.end.prompt_logprobs
+                    more = {} if with_usage else extensions_of(request, event.end)
+                elif isinstance(event, AnswerPart):
+                    text, logprobs, echoed = echoed + event.text, event.logprobs, ""
                 shown = _logprobs(logprobs) if body.logprobs is not None and logprobs else None
                 choice = {"index": index, "text": text, "logprobs": shown, "finish_reason": reason}
-                yield json.dumps({**head, "choices": [choice]})
-    if body.stream_options and body.stream_options.include_usage:
-        yield json.dumps({**head, "choices": [], "usage": _usage(ends)})
+                yield json.dumps({**head, "choices": [choice], **more})
+    if with_usage:
+        yield json.dumps({**head, "choices": [], "usage": _usage(ends), **extensions_of(requests[-1], *ends)})
     yield "[DONE]"
 
 

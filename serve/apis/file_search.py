@@ -12,7 +12,6 @@ from starlette.requests import Request as HttpRequest
 
 from ..engine.request import Request
 from ..http.requests import checked
-from ..library.document_finder import RankedPassage
 from ..library.served_document import with_id
 from ..server_pool import pool_of
 from ..services import Server
@@ -75,7 +74,7 @@ class FileSearch(NamedTuple):
             read = {with_id(document).id for document in request.context.documents} if request.context else set()
             files = [file for file in self.files if file.document["id"] in read]
             found = await searched(server, files, question, self.settings)
-            results = [search_as_json(passage, file) for file, passage in found]
+            results = [search_as_json(*each) for each in found]
         item = {"id": f"fs_{uuid.uuid4().hex}", "type": "file_search_call", "status": "completed"}
         return {**item, "queries": [question], "results": results}
 
@@ -90,7 +89,8 @@ async def file_search_of(
     searches = [checked(FileSearchTool, tool, "tools") for tool in tools if tool.get("type") == FILE_SEARCH]
     if not searches:
         return None
-    stores, known, files = pool_of(http_request).vector_stores, KnownFiles.of(http_request), dict[str, StoreFile]()
+    stores, files = pool_of(http_request).vector_stores, dict[str, StoreFile]()
+    known = await KnownFiles.of(http_request)
     for tool in searches:
         for store_id in tool.vector_store_ids:
             store = await asyncio.to_thread(stores.get, store_id)
@@ -100,21 +100,22 @@ async def file_search_of(
 
 async def searched(
     server: Server, files: Sequence[StoreFile], question: str, settings: SearchSettings
-) -> list[tuple[StoreFile, RankedPassage]]:
-    """Return the passages of files that share words with a question, the best first."""
+) -> list[tuple[StoreFile, str, float]]:
+    """Return the passages of files that share words with a question, the best first, with scores between 0 and 1.
+
+    Scores are in the order of BM25's, which has no upper bound: OpenAI's API bounds them.
+    """
     by_id = {file.document["id"]: file for file in files}
     if not by_id:
         return []
-    found = await server.finder.search(list(by_id), question, settings.max_num_results)
-    least = settings.ranking_options.score_threshold
-    return [
-        (by_id[passage.document.id], passage)
-        for passage in found
-        if passage.document.id in by_id and _share(passage.score) >= least
+    passages = await server.finder.search(list(by_id), question, settings.max_num_results)
+    found = [
+        (by_id[document.id], text, score / (1 + score)) for document, text, score in passages if document.id in by_id
     ]
+    return [each for each in found if each[2] >= settings.ranking_options.score_threshold]
 
 
-def search_as_json(passage: RankedPassage, file: StoreFile, in_parts: bool = False) -> dict[str, Any]:
+def search_as_json(file: StoreFile, passage: str, score: float, in_parts: bool = False) -> dict[str, Any]:
     """Return a passage that was found, in OpenAI's form.
 
     Parameters
@@ -122,11 +123,6 @@ def search_as_json(passage: RankedPassage, file: StoreFile, in_parts: bool = Fal
     in_parts : bool
         Whether the text is a list of parts, as in a search of its own.
     """
-    text = {"content": [{"type": "text", "text": passage.text}]} if in_parts else {"text": passage.text}
+    text = {"content": [{"type": "text", "text": passage}]} if in_parts else {"text": passage}
     named = {"file_id": file.entry["id"], "filename": file.document["filename"]}
-    return {**named, "score": round(_share(passage.score), 4), "attributes": file.entry["attributes"], **text}
-
-
-def _share(score: float) -> float:
-    """Return a score between 0 and 1, as OpenAI's API has it, in the order of BM25's, which has no upper bound."""
-    return score / (1 + score)
+    return {**named, "score": round(score, 4), "attributes": file.entry["attributes"], **text}

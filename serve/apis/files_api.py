@@ -46,24 +46,21 @@ async def upload(request: Request) -> Response:
         folder = form.get("folder")
         name = file.filename or "document.txt"
         document_id = await documents.add_bytes(name, data, folder if isinstance(folder, str) else "")
-    return JSONResponse(documents.describe(document_id))
+    return JSONResponse((await documents.look()).describe(document_id))
 
 
 async def list_files(request: Request) -> Response:
     """Answer GET /v1/files: those of the model that is named, or of all that are loaded, each once."""
     servers = [server_of(request)] if "model" in request.query_params else pool_of(request).loaded
-    for server in servers:
-        await server.documents.look()
-    newest = sorted(files_of(servers).values(), key=lambda file: -file["created_at"])
+    newest = sorted((await files_of(servers)).values(), key=lambda file: -file["created_at"])
     is_wanted = request.query_params.get("purpose", "user_data") in _PURPOSES
     return JSONResponse(page_of(request, newest[::-1] if is_wanted else [], default=_MOST_FILES, most=_MOST_FILES))
 
 
 async def describe(request: Request) -> Response:
     """Answer GET /v1/files/ID."""
-    documents = server_of(request).documents
-    await documents.look()
-    return JSONResponse(documents.describe(request.path_params["id"]))
+    known = await server_of(request).documents.look()
+    return JSONResponse(known.describe(request.path_params["id"]))
 
 
 async def content(request: Request) -> Response:
@@ -76,9 +73,8 @@ async def page(request: Request) -> Response:
 
     The header x-octavo-top has where it begins, as a share of the page's height.
     """
-    documents = server_of(request).documents
-    await documents.look()
-    file, content = documents.file_of(request.path_params["id"])
+    known = await server_of(request).documents.look()
+    file, content = known.file_of(request.path_params["id"])
     asked = {"path": str(file), "content": content, "page": request.path_params["label"]}
     asked["quote"] = request.query_params.get("quote", "")
     try:
@@ -99,7 +95,7 @@ async def remove(request: Request) -> Response:
     if "model" in request.query_params:
         await server_of(request).documents.remove(document_id)
     else:
-        for server in [pool.server(name) for name in pool.holding(document_id)] or [server_of(request)]:
+        for server in [pool.server(name) for name in await pool.holding(document_id)] or [server_of(request)]:
             await server.documents.remove(document_id)
         await asyncio.to_thread(forget_upload, [choice.library for choice in pool.unloaded], document_id)
     await asyncio.to_thread(forget_files, pool.vector_stores, ids)

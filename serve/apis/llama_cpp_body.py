@@ -104,7 +104,6 @@ class InfillBody(LlamaCppBody):
 
     @property
     def gap(self) -> Gap:
-        """Return the gap."""
         others = [(file.filename, file.text) for file in self.input_extra]
         return Gap(self.input_prefix, self.input_suffix, self.prompt, others)
 

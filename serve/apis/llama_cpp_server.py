@@ -60,7 +60,8 @@ async def slots(request: Request) -> Response:
 async def apply_template(request: Request) -> Response:
     """Answer POST /apply-template: the prompt without the token that /completion puts before it."""
     server, body = server_of(request), await parsed(request, ChatBody)
-    turn = await turn_of(server, body, tools_of(body.tools, body.tool_choice[1]), client_of(request))
+    tools = tools_of(body.tools, body.tool_choice[1])
+    turn = await while_connected(request, turn_of(server, body, tools, client_of(request)))
     tokens = list((await while_connected(request, prepared(server, turn, checked=False))).tokens)
     llama = server.engine.llama
     if tokens and llama._model.add_bos_token() and tokens[0] == llama.token_bos():

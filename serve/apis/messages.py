@@ -97,10 +97,11 @@ async def create(http_request: HttpRequest) -> Response:
     server, body = server_of(http_request), await parsed(http_request, CreateBody)
     tools = tools_of(body.tools)
     attachments = Attachments(server, body.documents)
-    turn = await _turn(server, body, tools, client_of(http_request), attachments, body.max_tokens)
+    coming = _turn(server, body, tools, client_of(http_request), attachments, body.max_tokens)
+    turn = await while_connected(http_request, coming)
     request = await while_connected(http_request, prepared(server, turn))
     note_ignored(http_request, [*tools.left_out, *request.ignored])
-    numbers = attachments.numbers() if request.generation.sources else {}
+    numbers = await attachments.numbers() if request.generation.sources else {}
     writer = _Writer(request, server.engine.name, body.stop_sequences or (), numbers)
     if body.stream:
         return sse(writer.lines(answer(server, turn, request)), writer.failure)
@@ -114,8 +115,10 @@ async def count(http_request: HttpRequest) -> Response:
     """Answer POST /v1/messages/count_tokens."""
     server, body = server_of(http_request), await parsed(http_request, MessagesBody)
     attachments = Attachments(server, body.documents)
-    turn = await _turn(server, body, tools_of(body.tools), client_of(http_request), attachments)
-    return JSONResponse({"input_tokens": (await prepared(server, turn, checked=False)).n_prompt})
+    coming = _turn(server, body, tools_of(body.tools), client_of(http_request), attachments)
+    turn = await while_connected(http_request, coming)
+    request = await while_connected(http_request, prepared(server, turn, checked=False))
+    return JSONResponse({"input_tokens": request.n_prompt})
 
 
 async def _turn(

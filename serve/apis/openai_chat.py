@@ -112,7 +112,7 @@ async def complete(http_request: HttpRequest) -> Response:
     """Answer POST /v1/chat/completions."""
     server, body = server_of(http_request), await parsed(http_request, ChatBody)
     tools = tools_of(body.tools, body.tool_choice[1])
-    turn = await turn_of(server, body, tools, client_of(http_request))
+    turn = await while_connected(http_request, turn_of(server, body, tools, client_of(http_request)))
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     is_plain = turn.schema is None and turn.grammar is None and not tools.functions  # nothing else is ignored then
@@ -132,19 +132,20 @@ async def complete(http_request: HttpRequest) -> Response:
         choice, end = await _choice(http_request, server, turn, answered)
         choices.append({"index": index, **choice})
         ends.append(end)
-    totals = {"usage": usage_of(ends), **extensions_of(request, ends[-1])}
+    totals = {"usage": usage_of(ends), **extensions_of(request, *ends)}
     return JSONResponse({**head, "object": "chat.completion", "choices": choices, **totals})
 
 
 async def count(http_request: HttpRequest) -> Response:
     """Answer POST /v1/chat/completions/input_tokens."""
     server, body = server_of(http_request), await parsed(http_request, ChatBody)
-    turn = await turn_of(server, body, tools_of(body.tools, body.tool_choice[1]), client_of(http_request))
-    return JSONResponse({"input_tokens": (await prepared(server, turn, checked=False)).n_prompt})
+    tools = tools_of(body.tools, body.tool_choice[1])
+    turn = await while_connected(http_request, turn_of(server, body, tools, client_of(http_request)))
+    request = await while_connected(http_request, prepared(server, turn, checked=False))
+    return JSONResponse({"input_tokens": request.n_prompt})
 
 
 async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> ChatTurn:
-    """Return the turn of a body."""
     attachments = Attachments(server, body.documents)
     messages = [await _message(message, attachments) for message in body.messages]
     max_tokens = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
@@ -291,7 +292,7 @@ async def _stream(
                     more = {} if with_usage else extensions_of(request, event.end)
                     yield chunk(index, {}, event.reason, **more)
     if with_usage:
-        totals = {"usage": usage_of(ends), **extensions_of(requests[-1], ends[-1])}
+        totals = {"usage": usage_of(ends), **extensions_of(requests[-1], *ends)}
         yield json.dumps({**head, "choices": [], **totals})
     yield "[DONE]"
 

@@ -51,7 +51,7 @@ class _Asked(NamedTuple):
 async def respond(http_request: HttpRequest) -> Response:
     """Answer POST /v1/responses."""
     server, body = server_of(http_request), await parsed(http_request, ResponseBody)
-    asked = await _asked(http_request, body)
+    asked = await while_connected(http_request, _asked(http_request, body))
     request = await while_connected(http_request, prepared(server, asked.turn))
     note_ignored(http_request, request.ignored)
     keep = partial(_keep, http_request, body, asked)
@@ -70,8 +70,8 @@ async def respond(http_request: HttpRequest) -> Response:
 async def count(http_request: HttpRequest) -> Response:
     """Answer POST /v1/responses/input_tokens."""
     server, body = server_of(http_request), await parsed(http_request, ResponseBody)
-    asked = await _asked(http_request, body)
-    n_tokens = (await prepared(server, asked.turn, checked=False)).n_prompt
+    asked = await while_connected(http_request, _asked(http_request, body))
+    n_tokens = (await while_connected(http_request, prepared(server, asked.turn, checked=False))).n_prompt
     return JSONResponse({"object": "response.input_tokens", "input_tokens": n_tokens})
 
 

@@ -64,11 +64,15 @@ def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
     return (None if effort == "minimal" else True), {"reasoning_effort": effort}
 
 
-def extensions_of(request: Request, end: End) -> dict[str, Any]:
-    """Return octavo's own fields of an answer: timings, its share of documents, notices, and a finer reason if any."""
-    basis = {"basis": request.context.share.as_json()} if request.context else {}
-    said = [sentence for kind, sentence in end.notices.items() if kind != "length"]  # which every API has a reason for
-    notices = {"notices": said} if said else {}
+def extensions_of(request: Request, *ends: End) -> dict[str, Any]:
+    """Return octavo's own fields of answers: timings, the share of documents, notices, and a finer reason if any.
+
+    Of several answers these are the notices of all, each once, and the last one's other fields.
+    """
+    end, basis = ends[-1], {"basis": request.context.share.as_json()} if request.context else {}
+    kinds = (notice for each in ends for notice in each.notices.items())
+    said = [sentence for kind, sentence in kinds if kind != "length"]  # which every API has a reason for
+    notices = {"notices": list(dict.fromkeys(said))} if said else {}
     reason = {"cut_by": end.reason} if end.reason in ("loop", "context") else {}
     return {"timings": _timings(end.usage), **basis, **notices, **reason}
 

@@ -16,6 +16,9 @@ from ..request_error import RequestError
 from ..server_pool import pool_of
 from ..services import Server, server_of
 
+#: Most characters of a text that /tokenize takes, and of one whose tokens come with their texts.
+_MOST_CHARACTERS, _MOST_WITH_PIECES = 1 << 20, 100_000
+
 
 class TokenizeBody(BaseModel):
     """A text, in the form of llama.cpp's server, or of vLLM's: as `prompt`."""
@@ -28,11 +31,18 @@ class TokenizeBody(BaseModel):
 
 async def tokenize(request: Request) -> Response:
     """Answer POST /tokenize."""
-    body, llama = await parsed(request, TokenizeBody), server_of(request).engine.llama
-    how = {"add_bos": body.add_special, "special": body.parse_special}
-    tokens = await server_of(request).tokenized(lambda: llama.tokenize(body.content.encode(), **how), len(body.content))
-    pieces = [{"id": token, "piece": _piece(llama, token)} for token in tokens] if body.with_pieces else list(tokens)
-    return JSONResponse({"tokens": pieces, "count": len(tokens)})
+    body, server = await parsed(request, TokenizeBody), server_of(request)
+    most = _MOST_WITH_PIECES if body.with_pieces else _MOST_CHARACTERS
+    if len(body.content) > most:
+        raise RequestError(f"A text has at most {most:,} characters here: send it in parts.", 413, param="content")
+
+    def response() -> Response:
+        llama = server.engine.llama
+        tokens = llama.tokenize(body.content.encode(), add_bos=body.add_special, special=body.parse_special)
+        pieces = ({"id": token, "piece": _piece(llama, token)} for token in tokens)
+        return JSONResponse({"tokens": list(pieces) if body.with_pieces else list(tokens), "count": len(tokens)})
+
+    return await server.tokenized(response, len(body.content))
 
 
 def _piece(llama: Llama, token: int) -> str | list[int]:
@@ -52,11 +62,17 @@ class DetokenizeBody(BaseModel):
 
 async def detokenize(request: Request) -> Response:
     """Answer POST /detokenize."""
-    body, llama = await parsed(request, DetokenizeBody), server_of(request).engine.llama
-    if any(not 0 <= token < llama.n_vocab() for token in body.tokens):
-        raise RequestError(f"There are only tokens from 0 to {llama.n_vocab() - 1}.", param="tokens")
-    text = b"".join(llama.piece(token) for token in body.tokens).decode(errors="replace")
-    return JSONResponse({"content": text, "prompt": text})
+    body, server = await parsed(request, DetokenizeBody), server_of(request)
+
+    def text() -> str:
+        llama = server.engine.llama
+        n_vocab = llama.n_vocab()
+        if any(not 0 <= token < n_vocab for token in body.tokens):
+            raise RequestError(f"There are only tokens from 0 to {n_vocab - 1}.", param="tokens")
+        return b"".join(llama.piece(token) for token in body.tokens).decode(errors="replace")
+
+    found = await server.tokenized(text, len(body.tokens))
+    return JSONResponse({"content": found, "prompt": found})
 
 
 async def tokenizer_info(request: Request) -> Response:
@@ -92,7 +108,7 @@ async def metrics(request: Request) -> Response:
     pool, figures = pool_of(request), dict[tuple[str, str, str], list[str]]()
     for server in [server_of(request)] if len(pool.choices) == 1 else pool.loaded:
         label = f'{{model="{server.engine.name}"}}' if len(pool.choices) > 1 else ""
-        for figure, value in _figures(server).items():
+        for figure, value in (await _figures(server)).items():
             figures.setdefault(figure, []).append(f"{figure[0]}{label} {value}")
     lines = [
         line
@@ -102,7 +118,7 @@ async def metrics(request: Request) -> Response:
     return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _figures(server: Server) -> dict[tuple[str, str, str], float]:
+async def _figures(server: Server) -> dict[tuple[str, str, str], float]:
     """Return the figures of a model, each by its name, its kind and its meaning."""
     engine = server.engine
     counters = asdict(engine.totals).items()
@@ -111,7 +127,7 @@ def _figures(server: Server) -> dict[tuple[str, str, str], float]:
         "requests_waiting": (engine.n_waiting, "Requests that wait"),
         "held_tokens": (engine.sequences.n_tokens, "Tokens of conversations in memory, without documents"),
         "kept_prompts_bytes": (server.prompt_cache.n_bytes, "Prompts on disk, in bytes"),
-        "documents": (len(server.documents.list()), "Documents that are read, or being read"),
+        "documents": (len(await server.documents.look()), "Documents that are read, or being read"),
     }
     figures = {(f"octavo_{name}_total", "counter", _HELP[name]): value for name, value in counters}
     return figures | {(f"octavo_{name}", "gauge", text): number for name, (number, text) in gauges.items()}

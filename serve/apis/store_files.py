@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 
 from ..kept_objects import KeptObjects
-from ..library.upload_folder import find_upload
+from ..library.upload_folder import uploads_of
 from ..request_error import RequestError
 from ..server_pool import ServerPool, pool_of
 from ..services import Server
@@ -70,27 +71,38 @@ class StoreFile(NamedTuple):
 
 
 class KnownFiles:
-    """The documents of all models of a server, by their ids and by the ids of their copies."""
+    """The documents of all models of a server, by their ids and by the ids of their copies.
 
-    def __init__(self, pool: ServerPool, files: Mapping[str, dict[str, Any]]) -> None:
-        self._pool, self._files = pool, files
+    Parameters
+    ----------
+    files : mapping of str to dict
+        The documents that the loaded models know.
+    others : mapping of str to str
+        The names of uploads for the models that are not loaded, by id.
+    """
+
+    def __init__(self, pool: ServerPool, files: Mapping[str, dict[str, Any]], others: Mapping[str, str]) -> None:
+        self._loaded, self._files, self._others = list(pool.loaded), files, others
 
     @classmethod
-    def of(cls, request: Request) -> KnownFiles:
-        """Return the documents that the loaded models know now."""
+    async def of(cls, request: Request) -> KnownFiles:
+        """Return the documents that there are now."""
         pool = pool_of(request)
-        return cls(pool, files_of(pool.loaded))
+        folders = [uploads_of(choice.library) for choice in pool.unloaded]
+        others = await asyncio.to_thread(
+            lambda: {file.parent.name: file.name for folder in folders for file in folder.glob("*/[!.]*")}
+        )
+        return cls(pool, await files_of(pool.loaded), others)
 
     def find(self, file_id: str) -> dict[str, Any] | None:
         """Return a document; None if there is none."""
-        for server in self._pool.loaded:
+        for server in self._loaded:
             if (file := self._files.get(server.documents.ids_of(file_id)[0])) is not None:
                 return file
-        unloaded = find_upload([choice.library for choice in self._pool.unloaded], file_id)
-        if unloaded is None or unloaded.parent.name != file_id:
+        if file_id not in self._others:
             return None
         others = {"status": "processed", "status_details": None, "index_bytes": None}
-        return {"id": file_id, "filename": unloaded.name, **others}
+        return {"id": file_id, "filename": self._others[file_id], **others}
 
     def in_store(self, store: Mapping[str, Any]) -> list[StoreFile]:
         """Return the files of a vector store, without those that were deleted, the first that was added first."""
@@ -98,12 +110,14 @@ class KnownFiles:
         return [StoreFile(entry, document) for entry, document in found if document is not None]
 
 
-def files_of(servers: Sequence[Server]) -> dict[str, dict[str, Any]]:
+async def files_of(servers: Sequence[Server]) -> dict[str, dict[str, Any]]:
     """Return the documents of servers by id: of one that several know, as it is where it is read."""
     files: dict[str, dict[str, Any]] = {}
-    for file in (file for server in servers for file in server.documents.list()):
-        if file["id"] not in files or file["status"] == "processed":
-            files[file["id"]] = file
+    for server in servers:
+        known = await server.documents.look()
+        for file in await asyncio.to_thread(known.files):
+            if file["id"] not in files or file["status"] == "processed":
+                files[file["id"]] = file
     return files
 
 

@@ -76,7 +76,7 @@ class SearchBody(ApiBody, SearchSettings):
 
 async def create(request: Request) -> Response:
     """Answer POST /v1/vector_stores."""
-    body, known = await parsed(request, StoreBody), KnownFiles.of(request)
+    body, known = await parsed(request, StoreBody), await KnownFiles.of(request)
     store: dict[str, Any] = {**body.stated, "files": []}
     for file_id in _known_ids(known, body.file_ids):
         add_file(store, file_id, {})
@@ -86,13 +86,13 @@ async def create(request: Request) -> Response:
 
 async def list_stores(request: Request) -> Response:
     """Answer GET /v1/vector_stores."""
-    stores, known = await asyncio.to_thread(pool_of(request).vector_stores.all), KnownFiles.of(request)
+    stores, known = await asyncio.to_thread(pool_of(request).vector_stores.all), await KnownFiles.of(request)
     return JSONResponse(page_of(request, [_described(store, known) for store in stores]))
 
 
 async def retrieve(request: Request) -> Response:
     """Answer GET /v1/vector_stores/ID."""
-    return JSONResponse(_described(await _store(request), KnownFiles.of(request)))
+    return JSONResponse(_described(await _store(request), await KnownFiles.of(request)))
 
 
 async def update(request: Request) -> Response:
@@ -103,7 +103,7 @@ async def update(request: Request) -> Response:
         store |= body.stated
         return store
 
-    return JSONResponse(_described(await _changed(request, change), KnownFiles.of(request)))
+    return JSONResponse(_described(await _changed(request, change), await KnownFiles.of(request)))
 
 
 async def remove(request: Request) -> Response:
@@ -116,16 +116,16 @@ async def remove(request: Request) -> Response:
 async def search(request: Request) -> Response:
     """Answer POST /v1/vector_stores/ID/search."""
     body, store = await parsed(request, SearchBody), await _store(request)
-    files = [file for file in KnownFiles.of(request).in_store(store) if body.takes(file)]
+    files = [file for file in (await KnownFiles.of(request)).in_store(store) if body.takes(file)]
     found = await searched(server_of(request), files, "\n".join(body.query), body)
-    data = [search_as_json(passage, file, in_parts=True) for file, passage in found]
+    data = [search_as_json(*each, in_parts=True) for each in found]
     page = {"object": "vector_store.search_results.page", "search_query": body.query, "data": data}
     return JSONResponse({**page, "has_more": False, "next_page": None})
 
 
 async def add(request: Request) -> Response:
     """Answer POST /v1/vector_stores/ID/files."""
-    body, known = await parsed(request, FileBody), KnownFiles.of(request)
+    body, known = await parsed(request, FileBody), await KnownFiles.of(request)
     _known_ids(known, [body.file_id])
     store = await _changed(request, lambda store: _with_file(store, body.file_id, body.attributes))
     return JSONResponse(_file_in(store, body.file_id, known).as_json(store))
@@ -134,18 +134,18 @@ async def add(request: Request) -> Response:
 async def list_files(request: Request) -> Response:
     """Answer GET /v1/vector_stores/ID/files."""
     store = await _store(request)
-    return _page_of_files(request, store, KnownFiles.of(request).in_store(store))
+    return _page_of_files(request, store, (await KnownFiles.of(request)).in_store(store))
 
 
 async def describe(request: Request) -> Response:
     """Answer GET /v1/vector_stores/ID/files/FILE."""
     store = await _store(request)
-    return JSONResponse(_file_in(store, request.path_params["file"], KnownFiles.of(request)).as_json(store))
+    return JSONResponse(_file_in(store, request.path_params["file"], await KnownFiles.of(request)).as_json(store))
 
 
 async def set_attributes(request: Request) -> Response:
     """Answer POST /v1/vector_stores/ID/files/FILE."""
-    body, known, name = await parsed(request, AttributesBody), KnownFiles.of(request), request.path_params["file"]
+    body, known, name = await parsed(request, AttributesBody), await KnownFiles.of(request), request.path_params["file"]
     _file_in(await _store(request), name, known)
     store = await _changed(request, lambda store: _with_file(store, name, body.attributes))
     return JSONResponse(_file_in(store, name, known).as_json(store))
@@ -154,14 +154,14 @@ async def set_attributes(request: Request) -> Response:
 async def drop(request: Request) -> Response:
     """Answer DELETE /v1/vector_stores/ID/files/FILE: the file itself stays."""
     name = request.path_params["file"]
-    _file_in(await _store(request), name, KnownFiles.of(request))
+    _file_in(await _store(request), name, await KnownFiles.of(request))
     await _changed(request, lambda store: drop_files(store, [name]))
     return JSONResponse({"id": name, "object": "vector_store.file.deleted", "deleted": True})
 
 
 async def content(request: Request) -> Response:
     """Answer GET /v1/vector_stores/ID/files/FILE/content."""
-    file = _file_in(await _store(request), request.path_params["file"], KnownFiles.of(request))
+    file = _file_in(await _store(request), request.path_params["file"], await KnownFiles.of(request))
     text = await server_of(request).finder.text(file.document["id"])
     page = {"object": "vector_store.file_content.page", "data": [{"type": "text", "text": text}]}
     return JSONResponse({**page, "has_more": False, "next_page": None})
@@ -169,7 +169,7 @@ async def content(request: Request) -> Response:
 
 async def add_batch(request: Request) -> Response:
     """Answer POST /v1/vector_stores/ID/file_batches."""
-    body, known = await parsed(request, BatchBody), KnownFiles.of(request)
+    body, known = await parsed(request, BatchBody), await KnownFiles.of(request)
     added = dict.fromkeys(body.file_ids, body.attributes)
     added |= {file.file_id: file.attributes for file in body.files}
     if not added:
@@ -189,19 +189,19 @@ async def add_batch(request: Request) -> Response:
 async def describe_batch(request: Request) -> Response:
     """Answer GET /v1/vector_stores/ID/file_batches/BATCH."""
     store = await _store(request)
-    return JSONResponse(_batch_as_json(store, _batch_in(store, request), KnownFiles.of(request)))
+    return JSONResponse(_batch_as_json(store, _batch_in(store, request), await KnownFiles.of(request)))
 
 
 async def list_batch(request: Request) -> Response:
     """Answer GET /v1/vector_stores/ID/file_batches/BATCH/files."""
     store = await _store(request)
-    batch, files = _batch_in(store, request), KnownFiles.of(request).in_store(store)
+    batch, files = _batch_in(store, request), (await KnownFiles.of(request)).in_store(store)
     return _page_of_files(request, store, [file for file in files if file.entry["id"] in batch["file_ids"]])
 
 
 async def cancel_batch(request: Request) -> Response:
     """Answer POST /v1/vector_stores/ID/file_batches/BATCH/cancel: its files that are not read leave the store."""
-    known = KnownFiles.of(request)
+    known = await KnownFiles.of(request)
 
     def change(store: dict[str, Any]) -> dict[str, Any]:
         batch = _batch_in(store, request)

@@ -160,13 +160,12 @@ class Engine:
         Raises
         ------
         RequestError
-            Its prompt has no tokens, or leaves no room for an answer; a biased token does not exist; or
-            too many requests wait.
+            Its prompt has no tokens, or leaves no room for an answer; a biased token does not exist; too many requests
+            wait; or the engine answers none.
         """
         self.limits.check(request.n_prompt)
         check_bias(request.generation.logit_bias, self.llama.n_vocab())
-        if self._closing:
-            raise self.refusal()
+        self._check_answers()
         if len(self._waiting) >= self._n_waiting:
             raise RequestError(f"{len(self._waiting)} requests wait already: try again later.", 503)
 
@@ -188,8 +187,7 @@ class Engine:
             Yields after each step, which should take no longer than a batch, and returns the result.
         """
         with self._changed:
-            if self._closing:
-                raise self.refusal()
+            self._check_answers()
             if len(self._tasks) >= max(self._n_waiting, _FEWEST_TASKS):
                 raise RequestError(f"{len(self._tasks)} tasks wait already: try again later.", 503)
             future = self._tasks.add(steps)
@@ -198,14 +196,31 @@ class Engine:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether the engine has ended by an error: it answers no more."""
-        return self._failed
+        """Return whether the engine answers no more: it has ended by an error, or its model's file has changed."""
+        return self._failed or self._has_changed
+
+    @property
+    def _has_changed(self) -> bool:
+        """Return whether the weights may be others than those that were loaded: they are mapped from the file."""
+        try:
+            self.llama.check_file()
+        except OctavoError:
+            return True
+        return False
 
     def refusal(self) -> RequestError:
         """Return the error of requests that an engine does not answer which closes or has failed."""
         if self._failed:
             return RequestError(f"The engine of {self.name} has failed: start the server again. Its log says why.", 503)
+        if self._has_changed:
+            changed = f"The file of {self.name} has changed since the model was loaded: start the server again."
+            return RequestError(changed, 503)
         return RequestError("The server is stopping.", 503)
+
+    def _check_answers(self) -> None:
+        """Raise RequestError if the engine answers no requests."""
+        if self._closing or self.has_failed:
+            raise self.refusal()
 
     @property
     def room(self) -> int:
@@ -295,16 +310,20 @@ class Engine:
         self._tasks.run_step()
 
     def _give_up(self) -> None:
-        """End requests whose client has gone, and those that exceed the timeout."""
-        late = working_time() - self._timeout
-        with self._changed:
-            for running in self._waiting.take_all(lambda waiting: waiting.cancelled or waiting.put < late):
-                self._refuse(running, None if running.cancelled else self._too_late())
-        for running in [running for running in self._running if running.cancelled or running.put < late]:
-            self._leave(running, None if running.cancelled else self._too_late())
+        """End requests whose client has gone, those that exceed the timeout, and all if the model has changed."""
+        has_changed, late = self._has_changed, working_time() - self._timeout
+        problem = RequestError(f"The request took more than {self._timeout:,.0f} s, so it was given up.", 504)
+        if has_changed:
+            problem = self.refusal()
 
-    def _too_late(self) -> RequestError:
-        return RequestError(f"The request took more than {self._timeout:,.0f} s, so it was given up.", 504)
+        def ends(running: RunningRequest) -> bool:
+            return has_changed or running.cancelled or running.put < late
+
+        with self._changed:
+            for running in self._waiting.take_all(ends):
+                self._refuse(running, None if running.cancelled else problem)
+        for running in list(filter(ends, self._running)):
+            self._leave(running, None if running.cancelled else problem)
 
     def _admit(self) -> None:
         """Begin requests that wait, as many as may run."""
@@ -323,7 +342,7 @@ class Engine:
                 context = self.llama.context
                 running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
             if running.request.generation.reports_progress:
-                running.report()  # what is known already
+                running.report()  # the tokens that are known
 
     def _refuse(self, running: RunningRequest, problem: Exception | None) -> None:
         """End a request that has not begun, or no longer has a sequence."""
@@ -372,7 +391,7 @@ class Engine:
                 return
             recorder = sequence.recorder
             if recorder is not None:
-                recorder.forget_question()
+                del recorder.steps[:-1]  # the question but for its last token
             if request.generation.answers:
                 running.draw(llama, -1)
             else:

@@ -124,6 +124,7 @@ class Grammars:
         matcher = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits)
         if matcher.is_error():
             raise RequestError(f"This form of an answer cannot be used: {_reason(matcher.get_error())}.", param=param)
+        matcher.compute_bitmask()  # of a large form that takes long, and copies have it then
         return Grammar(matcher, self._llama.n_vocab())
 
 

@@ -100,16 +100,17 @@ class RunningRequest:
     def draw(self, llama: Llama, number: int) -> None:
         """Draw a token from the logits of token `number` of the last step (-1: the last), and send the new text."""
         assert self._sampler is not None
+        assert self.sequence is not None
         stream, logprob = self._stream, None
         if stream.forced_tokens:
             token = stream.forced_tokens.pop(0)
         else:
             token, logprob = self._sampler.draw(number, lambda token: stream.may_think(token, llama.piece(token)))
-        self._meter.count(self._bytes_read())
+        self._meter.count(self.sequence.cache.table.counters[0])
         self.next_token, mark = token, self.request.call_texts.get(token)
         parts = stream.feed(token, llama.piece(token) if mark is None else mark.encode(), llama.ends(token))
-        if stream.turned and self.sequence is not None and self.sequence.recorder is not None:
-            self.sequence.recorder.forget_question()  # and the thoughts: sources are those of the answer
+        if stream.turned and self.sequence.recorder is not None:
+            del self.sequence.recorder.steps[:-1]  # the question, and the thoughts: the answer alone has sources
         of_prompt = self.request.generation.of_prompt
         if logprob is not None and stream.in_answer and (not stream.ended_by_model or of_prompt):
             self._logprobs.append(logprob)  # lm-eval expects them all
@@ -134,7 +135,8 @@ class RunningRequest:
 
     def end_at_once(self) -> None:
         """End without an answer, as requested."""
-        self._meter.count(self._bytes_read())
+        assert self.sequence is not None
+        self._meter.count(self.sequence.cache.table.counters[0])
         self._stream.reason, self.ended = "length", True
 
     def end(self, sources: Sequence[tuple[SourceText, Passage]]) -> End:
@@ -165,12 +167,6 @@ class RunningRequest:
         if self._sampler is not None:
             self._sampler.close()
             self._sampler = None
-
-    def _bytes_read(self) -> int:
-        """Return the bytes that the sequence's attention has read, without sliding layers."""
-        assert self.sequence is not None
-        cache = self.sequence.cache
-        return int(cache.table.heads["bytes_read"][cache.table.counted].sum())
 
     def _usage(self) -> Usage:
         assert self.sequence is not None

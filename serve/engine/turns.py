@@ -50,7 +50,6 @@ class WaitingLine:
         return len(self._waiting)
 
     def add(self, request: RunningRequest) -> None:
-        """Add a request."""
         self._waiting.append(request)
 
     def take_next(self, running: Iterable[RunningRequest]) -> RunningRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import math
 import re
@@ -11,6 +12,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
@@ -23,11 +25,8 @@ _SILENCE, _COMMENT = 10.0, ": still working\n\n"
 #: The header of a response that names the fields that octavo ignores.
 IGNORED = "x-octavo-ignored"
 
-#: Fewest bytes of a body that is parsed beside the event loop; most bytes and values of JSON.
-_SHORT, _MOST_JSON, _MOST_VALUES = 100_000, 64 << 20, 200_000
-
-#: A string of JSON.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+#: Fewest bytes of a body that is parsed beside the event loop; most bytes, values and escapes of JSON.
+_SHORT, _MOST_JSON, _MOST_VALUES, _MOST_ESCAPES = 100_000, 32 << 20, 200_000, 2_000_000
 
 #: The escape of a surrogate in JSON.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -96,33 +95,32 @@ def json_of(body: bytes) -> Any:
         raise RequestError(
             f"JSON has at most {_MOST_JSON >> 20} MiB: upload documents to /v1/files, and name them.", 413
         )
-    if body.count(b",") > _MOST_VALUES and _n_commas(body) > _MOST_VALUES:
+    if body.count(b",") > _MOST_VALUES and _n_values(body) > _MOST_VALUES:
         raise RequestError(f"The body has more than {_MOST_VALUES:,} values.", 413)
-    value = json.loads(body, parse_float=_finite, parse_constant=_finite)
-    return _whole(value) if _SURROGATE.search(body) else value
+    if body.count(b"\\") > _MOST_ESCAPES:
+        raise RequestError(f"The body has more than {_MOST_ESCAPES:,} escapes: send its text as UTF-8.", 413)
+    try:
+        value = from_json(body.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)  # in half the time of `json`
+    except ValueError:
+        if not _SURROGATE.search(body):
+            raise
+        value = json.loads(body)
+    return _whole(value)
 
 
-def _n_commas(body: bytes) -> int:
-    """Return the number of commas outside of strings, or one that is too large."""
-    n, at = 0, 0
-    for string in _STRING.finditer(body):
-        n, at = n + body.count(b",", at, string.start()), string.end()
-        if n > _MOST_VALUES:
-            break
-    return n + body.count(b",", at)
-
-
-def _finite(written: str) -> float:
-    number = float(written)
-    if not math.isfinite(number):
-        raise ValueError(f"{written[:20]} has no place in JSON")
-    return number
+def _n_values(body: bytes) -> int:
+    """Return how many commas JSON has outside of strings, or how many strings, if these are more."""
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    n_strings = plain.count(b'"') // 2
+    return n_strings if n_strings > 2 * _MOST_VALUES else sum(part.count(b",") for part in plain.split(b'"')[::2])
 
 
 def _whole(value: Any) -> Any:
-    """Return a JSON value whose strings can be encoded."""
+    """Return a JSON value whose strings can be encoded. Raise ValueError for a number that is too large."""
     if isinstance(value, str):
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number is infinite, or too large")
     if isinstance(value, list):
         return [_whole(each) for each in value]
     return {_whole(key): _whole(each) for key, each in value.items()} if isinstance(value, dict) else value

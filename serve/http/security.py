@@ -29,15 +29,22 @@ _LONGEST_HEADER = 2000
 _LONGEST_PAUSE = 60.0
 
 
-def guards(access: Access, refuse: Callable[[str, RequestError], ASGIApp], exposed: Sequence[str]) -> list[Middleware]:
+def guards(
+    access: Access,
+    refuse: Callable[[str, RequestError], ASGIApp],
+    stopping: asyncio.Event,
+    exposed: Sequence[str],
+) -> list[Middleware]:
     """Return the middleware that guards an application, the outermost first.
 
     Parameters
     ----------
+    stopping : Event
+        Set when the server accepts no more.
     exposed : sequence of str
         Headers of responses that pages of other sites may read.
     """
-    found = [Middleware(Guard, refuse=refuse, access=access)]
+    found = [Middleware(Guard, refuse=refuse, access=access, stopping=stopping)]
     if access.origins:
         pattern = "|".join(map(fnmatch.translate, access.origins))
         cors = Middleware(
@@ -77,9 +84,18 @@ class Guard:
         Returns the response for a path and a reason.
     access : Access
         Who may ask; a key is a bearer token or x-api-key.
+    stopping : Event
+        Set when the server accepts no more: bodies that still come are refused.
     """
 
-    def __init__(self, app: ASGIApp, refuse: Callable[[str, RequestError], ASGIApp], access: Access) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        refuse: Callable[[str, RequestError], ASGIApp],
+        access: Access,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._stopping = stopping
         self._app, self._refuse, self._key, self._most_bytes = app, refuse, access.api_key, access.most_bytes
         self._hosts, self._origins = {*(host.lower() for host in access.hosts), "localhost"}, access.origins
 
@@ -147,10 +163,7 @@ class Guard:
 
         async def limited() -> Message:
             nonlocal n_bytes, is_whole
-            try:
-                message = await asyncio.wait_for(receive(), None if is_whole else _LONGEST_PAUSE)
-            except TimeoutError as problem:
-                raise RequestError("The body did not come in time.", 408) from problem
+            message = await (receive() if is_whole else self._next(receive))
             if message["type"] == "http.request":
                 n_bytes, is_whole = n_bytes + len(message.get("body", b"")), not message.get("more_body", False)
                 if n_bytes > self._most_bytes:
@@ -158,3 +171,17 @@ class Guard:
             return message
 
         return limited
+
+    async def _next(self, receive: Receive) -> Message:
+        """Return the next piece of a body. Raise RequestError if it does not come in time, or the server stops."""
+        coming, stopping = asyncio.ensure_future(receive()), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({coming, stopping}, timeout=_LONGEST_PAUSE, return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                return coming.result()
+            if stopping.done():
+                raise RequestError("The server is stopping: the body did not come whole. Send it again later.", 503)
+            raise RequestError("The body did not come in time.", 408)
+        finally:
+            coming.cancel()
+            stopping.cancel()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeVar
 from weakref import WeakSet
 
 from ...ask.context.answer_context import Context, Steps
@@ -18,37 +18,38 @@ from ...ask.context.growing_indexes import GrowingIndexes
 from ...ask.context.passages import PassageFinder
 from ...ask.sources.find_sources import TokenText
 from ...documents.document import Document
+from ...errors import OctavoError
 from ...library.background.reading_queue import QueuedDocument
+from ...library.catalogue import DAMAGED
 from ...library.document_work import KeepText
+from ...library.file_state import SAME
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.source_text import SourceFile, SourceText
-from ...library.text_store import TEXTS, TextStore
+from ...library.text_store import TEXTS, Piece, TextStore
 from ...progress import Silent, of_many
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS, WHOLE, ReadSettings
-from ...system.files import FileVersion
+from ...system.files import DamagedError, FileVersion
 from ...workers.work import Message, name_of
 from ...workers.worker_process import Died
 from ..engine.engine import Engine
 from ..engine.tasks import Report, reported
 from ..request_error import RequestError, without_folders
 from .file_workers import FileWorkers
+from .known_documents import Found
 from .served_document import ServedDocument
-from .served_library import Found, ServedLibrary
+from .served_library import ServedLibrary
+
+_Result = TypeVar("_Result")
 
 #: Most uploads whose texts are extracted at once, for questions.
 _EXTRACTED_AT_ONCE = 2
 
-
-class RankedPassage(NamedTuple):
-    """A passage of a document, and its score by BM25, which has no upper bound."""
-
-    document: ServedDocument
-    text: str
-    score: float
+#: Most looks at the documents of a request: an index and a text may be damaged, or be damaged again.
+_LOOKS = 4
 
 
 class DocumentFinder:
@@ -118,63 +119,97 @@ class DocumentFinder:
         OctavoError
             An index is damaged, or texts cannot be kept.
         """
-        await self._documents.look()
         await self._documents.adopt(references)
-        found = self._documents.find(references)
-        if reads == WHOLE and found.unread:
-            for upload in found.unread:
-                await self._documents.wait(upload.file.parent.name, report)
-            found = self._documents.find(references)
-        if found.unread:
-            context = await self._of_texts(found, reads, question, before, report)
-        elif len(found.read) == 1 and reads != EXCERPTS and self._fits(found.read[0]):
-            return await self._documents.open_at(found.read[0])
-        else:
-            reads = reads if all(map(self._fits, found.read)) else EXCERPTS
-            chooser = ContextChooser(self._engine.llama, self._set_of(found.read), reads)
-            context = await self._evaluate(self._choose(chooser, question, before), report)
-        if isinstance(context.key, SourceText):  # a whole document, or a part of one
-            return await self._documents.open_text(context.key)
-        self._known.add(context)
-        return context
+
+        async def opened(found: Found) -> Context:
+            if reads == WHOLE and found.unread:
+                for document_id in found.unread:
+                    await self._documents.wait(document_id, report)
+                found = (await self._documents.look()).find(references)
+            if found.unread:
+                context = await self._of_texts(found, reads, question, before, report)
+            elif len(found.read) == 1 and reads != EXCERPTS and self._fits(found.read[0]):
+                return await self._documents.open_at(found.read[0])
+            else:
+                how = reads if all(map(self._fits, found.read)) else EXCERPTS
+                chooser = ContextChooser(self._engine.llama, self._set_of(found.read), how)
+                context = await self._evaluate(self._choose(chooser, question, before), report)
+            if isinstance(context.key, SourceText):  # a whole document, or a part of one
+                return await self._documents.open_text(context.key)
+            self._known.add(context)
+            return context
+
+        return await self._whole(references, opened)
+
+    async def _whole(self, references: Sequence[str], look: Callable[[Found], Awaitable[_Result]]) -> _Result:
+        """Return what a look at documents gives. If one turns out to be damaged, look again at whole ones.
+
+        Indexes are made again in the background, and their documents are unread meanwhile. Texts are kept again.
+        """
+        n_left = _LOOKS
+        while True:
+            found = (await self._documents.look()).find(references)
+            try:
+                return await look(found)
+            except RequestError:
+                raise
+            except OctavoError as problem:
+                n_left -= 1
+                if not n_left:
+                    raise
+                if not await self._documents.heal(found.read):
+                    if not isinstance(problem, DamagedError):
+                        raise
+                    await self._keep_again(found)
 
     async def text(self, reference: str) -> str:
         """Return the text of a document, whole even if it is read in parts; blanks stand for parts that are missing.
 
         Raise RequestError if the document is unknown or cannot be read, OctavoError if an index is damaged.
         """
-        await self._documents.look()
-        found, text = self._documents.find([reference]), ""
-        for upload in found.unread:
-            with closing(await self._open_store()) as store:
-                text += (await asyncio.to_thread(store.document, (await self._keep(store, upload)).number)).text
-        for document in found.read:
-            context = await self._documents.open_at(document)
-            if document.offset > len(text):
-                text += "[…]".ljust(document.offset - len(text))
-            text += context.text_of(document).text
-        return text
+
+        async def read(found: Found) -> str:
+            text = ""
+            for named in found.unread.items():
+                with closing(await self._open_store()) as store:
+                    kept = await self._keep(store, *named)
+                    text += (await asyncio.to_thread(store.document, kept.number)).text
+            for document in found.read:
+                context = await self._documents.open_at(document)
+                if document.offset > len(text):
+                    text += "[…]".ljust(document.offset - len(text))
+                text += context.text_of(document).text
+            return text
+
+        return await self._whole([reference], read)
 
     def _fits(self, document: ServedDocument) -> bool:
         """Return whether a document leaves room for a question: it may have been indexed with a longer context."""
         return bool(document.described["tokens"] < self._engine.llama.n_ctx())
 
-    async def search(self, references: Sequence[str], question: str, most: int) -> list[RankedPassage]:
+    async def search(
+        self, references: Sequence[str], question: str, most: int
+    ) -> list[tuple[ServedDocument, str, float]]:
         """Find the passages of documents that share words with a question, the best first. Uses no model.
+
+        Each comes with its document, and with its score by BM25, which has no upper bound.
 
         Raise RequestError if a document is missing, or could not be read.
         """
-        await self._documents.look()
         await self._documents.adopt(references)
-        found = self._documents.find(references)
-        with closing(await self._open_store()) as store:
-            documents = {document.number: document for document in await self._kept(store, found)}
-            pieces = (await asyncio.to_thread(store.search, question, list(documents)))[:most]
-            texts = {number: store.document(number).text for number in {piece.text for piece in pieces}}
-        return [
-            RankedPassage(documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
-            for piece in pieces
-        ]
+
+        async def searched(found: Found) -> list[tuple[ServedDocument, str, float]]:
+            with closing(await self._open_store()) as store:
+                documents = {document.number: document for document in await self._kept(store, found)}
+                pieces = (await asyncio.to_thread(store.search, question, list(documents)))[:most]
+                numbers = {piece.text for piece in pieces}
+                texts = await asyncio.to_thread(lambda: {number: store.document(number).text for number in numbers})
+            return [
+                (documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
+                for piece in pieces
+            ]
+
+        return await self._whole(references, searched)
 
     def _forget(self, is_removed: Callable[[SourceText], bool]) -> None:
         """Close removed documents, and forget the conversations over them. Any thread may call it."""
@@ -196,7 +231,7 @@ class DocumentFinder:
         return chooser.choose(question, before, list(self._known), lambda: self._engine.room)
 
     async def _of_texts(self, found: Found, reads: str, question: str, before: str, report: Report | None) -> Context:
-        """Choose passages of the texts, behind what is read of the likeliest one."""
+        """Choose passages of the texts, behind the part of the likeliest one that is read."""
         with closing(await self._open_store()) as store:
             finder = PassageFinder(self._engine.llama, store, await self._kept(store, found))
             chooser = ContextChooser(self._engine.llama, finder, reads, None if reads == EXCERPTS else self._growing)
@@ -223,16 +258,24 @@ class DocumentFinder:
             raise RequestError(str(problem), param="reads") from problem
 
     async def _open_store(self) -> TextStore:
-        """Open the texts: a search needs a connection of its own."""
-        return await asyncio.to_thread(TextStore, self._library.folder / TEXTS)
+        """Open the texts: a search needs a connection of its own. Damaged ones are extracted again elsewhere."""
+        return await asyncio.to_thread(TextStore, self._library.folder / TEXTS, heals=False)
 
     async def _kept(self, store: TextStore, found: Found) -> list[ServedDocument]:
         """Return documents whose texts are kept."""
-        unread = [await self._keep(store, upload) for upload in found.unread]
+        unread = [await self._keep(store, *named) for named in found.unread.items()]
         return unread + [await self._keep_indexed(store, document) for document in found.read]
 
-    async def _keep(self, store: TextStore, upload: QueuedDocument) -> ServedDocument:
-        """Keep the text of an upload, unless that was done before."""
+    async def _keep_again(self, found: Found) -> None:
+        """Keep the texts of documents again: one of them is damaged."""
+        for upload in found.unread.values():
+            await self._extract_once(upload)
+        with closing(await self._open_store()) as store:
+            for document in found.read:
+                await self._keep_indexed(store, document, again=True)
+
+    async def _keep(self, store: TextStore, document_id: str, upload: QueuedDocument) -> ServedDocument:
+        """Keep the text of a document that is being read, unless that was done before."""
         file = SourceFile(upload.file, self._documents.extraction)
         version = file.version
         if version and await asyncio.to_thread(store.find, version) is None:
@@ -242,7 +285,8 @@ class DocumentFinder:
             await asyncio.to_thread(store.forget, lambda source: source == upload.path)
             raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
         values = kept.sha256, upload.name, upload.file, file, None, kept.version, kept.number, kept.length
-        return ServedDocument(*values, id=upload.file.parent.name)
+        state = DAMAGED if self._documents.is_made_again(document_id) else SAME
+        return ServedDocument(*values, id=document_id, state=state)
 
     async def _extract_once(self, upload: QueuedDocument) -> None:
         """Extract the text of an upload, for which other requests may wait, too: one that leaves does not end it."""
@@ -258,8 +302,8 @@ class DocumentFinder:
         if "error" in result:
             raise RequestError(f"{upload.name} could not be read: {without_folders(result['error'])}")
 
-    async def _keep_indexed(self, store: TextStore, document: ServedDocument) -> ServedDocument:
-        """Keep the text that an index was made of, unless that was done before."""
+    async def _keep_indexed(self, store: TextStore, document: ServedDocument, again: bool = False) -> ServedDocument:
+        """Keep the text that an index was made of, unless that was done before, and need not be done again."""
         context = await self._documents.open_at(document)
         version = FileVersion(str(document.folder), 0, len(context.index.tokens))
 
@@ -270,7 +314,7 @@ class DocumentFinder:
 
         async with self._planning:
             kept = await asyncio.to_thread(store.find, version)
-            if kept is None:
+            if kept is None or again:
                 kept = await asyncio.to_thread(keep)
         return replace(document, number=kept.number, length=kept.length)
 
@@ -282,6 +326,16 @@ class _Unread(GrowingIndexes):
         """Return the documents that have no index by now; all, if they were read since the library listed them."""
         documents = list(documents)
         return super().missing(documents) or documents
+
+    def whole(self, document: SourceText, piece: Piece) -> Context | None:
+        """Return a document, or the part of it with a piece; None if its index is missing or damaged."""
+        try:
+            return super().whole(document, piece)
+        except DamagedError:
+            return None
+
+    def heal(self, document: SourceText, damaged: SourceText) -> None:
+        """Leave a damaged index to the background reader: the engine computes for others."""
 
 
 def _first_step(steps: Steps[Context]) -> Context | None:

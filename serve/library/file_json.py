@@ -10,7 +10,6 @@ from typing import Any
 
 from ...library.background.reading_queue import QueuedDocument
 from ...library.file_state import CHANGED
-from ...runtime.store.index_files import folder_bytes
 from ..request_error import without_folders
 from .served_document import ServedDocument
 
@@ -26,18 +25,18 @@ def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is
     if len(parts) < first.n_parts and not is_upload:
         details.append(f"{len(parts)} of {first.n_parts} parts are read: `octavo index` reads the others.")
     file["status_details"] = " ".join(details) or None
-    n_bytes = sum(folder_bytes(part.folder) for part in parts)
+    n_bytes = sum(stored["size"] for part in parts for stored in part.manifest["files"].values())
     return {**file, "tokens": sum(part.described["tokens"] for part in parts), "index_bytes": n_bytes}
 
 
-def upload_as_json(upload: QueuedDocument, folders: Sequence[str]) -> dict[str, Any]:
-    """Describe an upload that is being read, or could not be."""
+def upload_as_json(document_id: str, upload: QueuedDocument, folders: Sequence[str]) -> dict[str, Any]:
+    """Describe a document that is being read, or could not be."""
     n_bytes, created = 0, upload.asked
     with suppress(OSError):  # the file of one that could not be read is removed
         file = upload.file.stat()
         n_bytes, created = file.st_size, file.st_mtime
     status = "error" if upload.problem else "processing"
-    described = _file(upload.file.parent.name, upload.name, n_bytes, int(created), status, folders)
+    described = _file(document_id, upload.name, n_bytes, int(created), status, folders)
     n_tokens = upload.total if upload.total and upload.unit == "tokens" else None
     shown = progress_as_json(upload) if upload.total and not upload.problem else None
     return {

@@ -30,7 +30,8 @@ class ServedDocument(SourceText):
     manifest : dict
         Manifest of its index.
     state : str
-        What became of its file since it was indexed (library/file_state.py).
+        What became of its file since it was indexed (library/file_state.py); DAMAGED (library/catalogue.py) while its
+        index is made again.
     """
 
     id: str = ""
@@ -74,9 +75,7 @@ class ServedDocument(SourceText):
         """Return the folder of its file on this machine, with ~ for the user's own; "" of a text without a file."""
         if "path" not in self.described:
             return ""
-        folder, home = self.path.parent, Path.home()
-        in_home = folder.is_relative_to(home)
-        return shown(f"~/{folder.relative_to(home)}".removesuffix("/.") if in_home else str(folder))
+        return origin_of(self.path)
 
     def parts(self, documents: Iterable[ServedDocument]) -> list[ServedDocument]:
         """Return the parts of its file among some documents, in order; the document alone if it has no parts."""
@@ -88,6 +87,13 @@ class ServedDocument(SourceText):
             if document.id == self.id and document.n_parts == self.n_parts and "part" in document.described
         }
         return sorted(parts.values(), key=lambda part: part.offset)
+
+
+def origin_of(file: Path) -> str:
+    """Return the folder of a file on this machine for clients, with ~ for the user's own."""
+    folder, home = file.parent, Path.home()
+    in_home = folder.is_relative_to(home)
+    return shown(f"~/{folder.relative_to(home)}".removesuffix("/.") if in_home else str(folder))
 
 
 def of_current_versions(documents: Sequence[ServedDocument]) -> list[ServedDocument]:

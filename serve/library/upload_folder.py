@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -29,19 +30,22 @@ _ABOUT = ".about.json"
 
 
 class UploadFolder:
-    """The files of uploads, the folders that they came from, and the documents that they are copies of."""
+    """The files of uploads, the folders that they came from, and the documents that they are copies of.
+
+    Any thread may call it.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = path.resolve()
         self._about: dict[str, dict[str, Any]] = {}
         self._as_of: dict[str, int] = {}  # times of the files that were read
         self._copies: dict[str, list[str]] = {}
-        self._looked = -1
+        self._looked, self._lock = -1, threading.RLock()
         self.refresh()
 
     def refresh(self) -> None:
         """Read what was noted since the last time, by another server, too: each note sets the time of the folder."""
-        with suppress(OSError):
+        with self._lock, suppress(OSError):
             if (noted := self._path.stat().st_mtime_ns) == self._looked:
                 return
             self._looked = noted
@@ -64,7 +68,7 @@ class UploadFolder:
 
     def holds(self, path: str) -> bool:
         """Return whether a file is that of an upload."""
-        return Path(path).parent.parent == self._path.resolve()
+        return Path(path).parent.parent == self._path
 
     def folders_of(self, document_id: str) -> Sequence[str]:
         """Return the folders that an upload came from, as the clients name them."""
@@ -134,8 +138,15 @@ class UploadFolder:
                 other.unlink()
         return file.resolve()
 
+    def stored(self) -> list[Path]:
+        """Return the files of all uploads that are not copies."""
+        return list(self._path.glob("*/[!.]*"))
+
+    def is_unread(self, file: Path) -> bool:
+        """Return whether a file is an upload that was never read."""
+        return self.holds(str(file)) and file.with_name(_UNREAD).exists()
+
     def note_read(self, document_id: str) -> None:
-        """Note that an upload is read."""
         (self._path / document_id / _UNREAD).unlink(missing_ok=True)
 
     def unread(self) -> Iterator[tuple[str, Path]]:
@@ -147,26 +158,27 @@ class UploadFolder:
 
     def remove(self, document_id: str) -> None:
         """Remove an upload, and forget what is known about it and its copies."""
-        for copy in self.copies(document_id):
-            self._about.pop(copy, None)
-            self._as_of.pop(copy, None)
-            shutil.rmtree(self._path / copy, ignore_errors=True)
-        self._find_copies()
+        with self._lock:
+            for copy in self.copies(document_id):
+                self._about.pop(copy, None)
+                self._as_of.pop(copy, None)
+                shutil.rmtree(self._path / copy, ignore_errors=True)
+            self._find_copies()
 
     def _note(self, document_id: str, **more: Any) -> None:
         """Keep facts about an upload, and let other servers know that there are some."""
-        about = {**self._about.get(document_id, {}), **more}
-        make_private(self._path)
-        make_private(self._path / document_id)
-        write_json(self._path / document_id / _ABOUT, about)
-        self._about[document_id] = about
-        self._find_copies()
-        with suppress(OSError):
-            os.utime(self._path, ns=(time.time_ns(),) * 2)  # the system's own times are too coarse
+        with self._lock:
+            about = {**self._about.get(document_id, {}), **more}
+            make_private(self._path)
+            make_private(self._path / document_id)
+            write_json(self._path / document_id / _ABOUT, about)
+            self._about[document_id] = about
+            self._find_copies()
+            with suppress(OSError):
+                os.utime(self._path, ns=(time.time_ns(),) * 2)  # the system's own times are too coarse
 
     @staticmethod
     def _files(folder: Path) -> list[Path]:
-        """Return the uploaded files in a folder."""
         return [file for file in folder.iterdir() if not file.name.startswith(".")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -79,14 +80,15 @@ def _serve_http(server: MCPServer, access: Access, notice: Callable[[str], None]
 
     unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard knows --allow-host
     app = server.streamable_http_app(transport_security=unguarded)
-    for guard in reversed(guards(access, _refusal, ["mcp-session-id"])):
+    stopping = asyncio.Event()
+    for guard in reversed(guards(access, _refusal, stopping, ["mcp-session-id"])):
         app.add_middleware(guard.cls, *guard.args, **guard.kwargs)
     with listen(access.host, access.port) as listening:
         answer(
             app,
             listening,
             lambda address: notice(f"Serving tools at {address}/mcp: Ctrl-C stops them."),
-            lambda: None,
+            stopping.set,
         )
 
 

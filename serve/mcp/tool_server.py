@@ -69,7 +69,6 @@ class Calls:
 
 
 def tool_server(calls: Calls) -> MCPServer:
-    """Return the server of the tools."""
     server = MCPServer("octavo", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING")
 
     def tool(function: Callable[..., Any]) -> None:

@@ -49,7 +49,7 @@ class ToolTexts:
                 continue
             file = SourceFile(path, self._extraction)
             version = file.version
-            sha256 = snapshot.text_hash(version) if version else None
+            indexed = snapshot.text_of(version) if version else None
             kept = texts.find(file)
             pages = n_pages(texts.load(kept)) if kept else 0
             listed.append(
@@ -58,7 +58,7 @@ class ToolTexts:
                     bytes=n_bytes,
                     characters=kept.length if kept else None,
                     pages=pages or None,
-                    is_read=sha256 is not None,
+                    is_read=indexed is not None,
                 )
             )
         if stop < len(documents):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.documents.text.plain_text import SHIPPED_NOVEL
+from octavo.convert.plan.recall_texts import SHIPPED_NOVEL
 from octavo.runtime.models.find_model import default_model
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "larger_than_memory.py"

@@ -29,6 +29,16 @@ def test_a_place_within_a_line_begins_a_line(tmp_path):
     assert (first["page"], second["page"], found["document"]) == ("1", "2", "two.pdf")
 
 
+def test_all_of_a_document_has_what_was_left_out(tmp_path):
+    path = tmp_path / "one.pdf"
+    path.write_bytes(PdfWriter().page((60, 700, "One ship."), (60, 40, "Page 1 of 1")).content())
+    assert octavo("read", path).stdout == "--- page 1\nOne ship.\n"
+    rest = "page 1, number of the page: Page 1 of 1"
+    assert octavo("read", path, "--all").stdout == f"--- page 1\nOne ship.\n\n--- left out\n{rest}\n"
+    assert json.loads(octavo("read", path, "--all", "-o", "json").stdout)["left_out"] == [rest]
+    assert "left_out" not in json.loads(octavo("read", path, "-o", "json").stdout)
+
+
 def test_notices_and_errors_are_sentences(tmp_path):
     path = tmp_path / "cafe.txt"
     path.write_bytes("Le café, à la".encode("cp1252"))

@@ -34,6 +34,14 @@ def test_pages_whose_labels_repeat_have_their_numbers_in_the_file():
     assert draw_page(writer.content(), "4", "what page 3 says").top is not None
 
 
+def test_files_in_a_file_are_named():
+    writer = PdfWriter().page(*lines(["The terms are in another file."]))
+    files = "".join(f"({name}) << /Type /Filespec /F ({name}) /EF << /F 500 0 R >> >> " for name in ("a.txt", "b.pdf"))
+    writer.catalog = f"/Names << /EmbeddedFiles << /Names [{files}] >> >>"
+    writer.others[500] = "/Type /EmbeddedFile", b"Terms"
+    assert read(writer).text == "The terms are in another file.\n\nAttachments: a.txt, b.pdf\n"
+
+
 def test_an_encrypted_file_needs_its_password():
     writer = PdfWriter(password="secret").page(*lines(WIDE))
     document = read(writer, "secret")

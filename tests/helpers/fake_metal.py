@@ -22,7 +22,7 @@ import numpy as np
 from octavo.cpu_kernels.layout.head import HEAD
 from octavo.metal.gpu import Frameworks
 from octavo.metal.records import GPU_STEP
-from octavo.metal.shader_parts import method_names
+from octavo.metal.shader_library import method_names
 from octavo.runtime.methods import method_class
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -1,7 +1,6 @@
 """Work that takes all that it gets, for tests of limits."""
 
-from octavo.workers.work import Work
-from octavo.workers.work_limits import WorkLimits
+from octavo.workers.work import Work, WorkLimits
 
 
 class Hungry(Work):

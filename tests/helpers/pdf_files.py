@@ -2,7 +2,12 @@
 
 import hashlib
 import math
+import re
+import unicodedata
 import zlib
+from collections import Counter
+
+import pypdfium2
 
 from octavo.documents.ocr.recognition import Recognition
 from octavo.documents.pdf.pdf import extract_pdf
@@ -19,18 +24,24 @@ NARROW = [
 ]
 WIDE = [f"{first} {second}" for first, second in zip(NARROW, NARROW[1:] + NARROW[:1], strict=True)]
 
+#: Words of numbers of pages, such as "page 1 of 9".
+PAGE_WORDS = {"page", "seite", "of", "von"}
+
 FONTS = {
     "text": "Helvetica",
     "bold": "Helvetica-Bold",
     "code": "Courier",
     "hebrew": "Helvetica",
     "arabic": "Helvetica",
+    "symbols": "Symbol",
+    "boxes": "Wingdings-Regular",
+    "icons": "FontAwesome5Free-Solid",
     "computer-modern": "SFBX1000",
     "nimbus": "NimbusRomNo9L-Medi",
 }
 
-#: Encodings of fonts that say which Unicode their codes are.
-CODE_PAGES = {"hebrew": "cp1255", "arabic": "cp1256"}
+#: Encodings of fonts that say which Unicode their codes are; "private" is U+F000 and on, as for symbols.
+CODE_PAGES = {"hebrew": "cp1255", "arabic": "cp1256", "symbols": "private", "boxes": "private", "icons": "private"}
 #: A font that is not in the file.
 CHINESE_FONT = (
     b"<< /Type /Font /Subtype /Type0 /BaseFont /SimSun-GBK-EUC-H /Encoding /GBK-EUC-H /DescendantFonts [%d 0 R] >>",
@@ -45,8 +56,61 @@ _PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9
 
 
 def read(writer, password=None):
-    """What octavo reads of a file."""
-    return extract_pdf(writer.content(), "report.pdf", Recognition(b"", "", Extraction(password)))
+    """What octavo reads of a file; what it leaves out it must tell."""
+    content = writer.content()
+    document = extract_pdf(content, "report.pdf", Recognition(b"", "", Extraction(password)))
+    assert untold(content, document, password) == {}
+    return document
+
+
+def untold(content, document, password=None):
+    """Return the words of each page that are drawn but are not in the text, if no notice names the page.
+
+    Each distinct line must be there, but for the page's own number: in one piece, or else word by word, numbers as
+    often as they are drawn. PDFium's words may be parts of words, such as those beside a hyphen at the end of a line,
+    so only the order of letters counts.
+    """
+    left = Counter(_words(document.text))
+    stream = "".join(_words(document.text))
+    with pypdfium2.PdfDocument(content, password=password) as pdf:
+        pages = [
+            [_words(line) for line in page.get_textpage().get_text_range().splitlines() if _words(line)] for page in pdf
+        ]
+        labels = [pdf.get_page_label(number) for number in range(len(pdf))]
+    counted = set.intersection(*(_ends(lines, number) for number, lines in enumerate(pages))) if pages[2:] else set()
+    lost, seen = {}, set()
+    for number, (lines, label) in enumerate(zip(pages, labels, strict=True)):
+        own = {str(number + 1), label, *(str(number + first) for first in counted)}
+        missing = []
+        for line in lines:
+            key = tuple(word for word in line if word not in own)
+            if key not in seen and "".join(key) not in stream and not _is_page_number(line, own):
+                missing += [word for word in key if not (left[word] > 0 if word.isdecimal() else word in stream)]
+                left.subtract(key)
+            seen.add(key)
+        if missing and not any(_names(notice, own, len(pages)) for notice in document.notices):
+            lost[number + 1] = missing
+    return lost
+
+
+def _words(text):
+    return re.findall(r"\d+|[^\W\d]+", unicodedata.normalize("NFKC", text))
+
+
+def _ends(lines, number):
+    """Return which number the first page has, if one that begins or ends a line counts pages."""
+    return {int(word) - number for line in lines for word in (line[0], line[-1]) if word.isdecimal()}
+
+
+def _is_page_number(words, own):
+    """Tell whether a line is only the page's own number and what names it."""
+    return bool(own & set(words)) and all(word.isdigit() or word.lower() in PAGE_WORDS | own for word in words)
+
+
+def _names(notice, own, n_pages):
+    """Tell whether a notice names a page, or all pages."""
+    everywhere = "on its page" if n_pages == 1 else f"on its {n_pages} pages"
+    return everywhere in notice or bool(own & set(re.findall(r"\w+", notice)))
 
 
 def lines(texts, x=60, y=700, step=13, **style):
@@ -62,17 +126,19 @@ def seen(text):
 class PdfWriter:
     """A file with pages of 595 x 842 points.
 
-    `password`: encrypts it, by RC4 of 40 bits
+    `password`: encrypts it, by RC4 of 40 bits; `catalog` and `resources` are further entries of these; `others` are
+    further objects, by their numbers from 500 on: dictionaries, or (entries, data) of streams
     """
 
     def __init__(self, password=None):
         self.pages, self.outline, self.labels, self.password = [], [], None, password
+        self.catalog, self.resources, self.others = "", "", {}
 
-    def page(self, *texts, image=False, rotate=0, box="0 0 595 842", drawn="", notes=""):
-        """drawn : other operators, after the texts; notes : annotations, fields of forms among them
+    def page(self, *texts, image=False, rotate=0, box="0 0 595 842", under="", drawn="", notes=""):
+        """under, drawn : other operators, before and after the texts; notes : annotations, fields of forms among them
 
         texts : (x, y, text) or (x, y, text, size, font) or (x, y, text, size, font, degrees or four of a matrix)"""
-        self.pages.append((texts, image, rotate, box, drawn, notes))
+        self.pages.append((texts, image, rotate, box, under, drawn, notes))
         return self
 
     def content(self):
@@ -81,7 +147,7 @@ class PdfWriter:
         fonts = 3  # numbers of objects: catalog, pages, fonts, then pages and their contents
         first = fonts + len(FONTS) + 1 + len(CODE_PAGES) + 4
         kids = " ".join(f"{first + 2 * i} 0 R" for i in range(n_pages))
-        catalog = "/Type /Catalog /Pages 2 0 R /AcroForm << /Fields [] >>"
+        catalog = f"/Type /Catalog /Pages 2 0 R {self.catalog or '/AcroForm << /Fields [] >>'}"
         objects = {2: f"<< /Type /Pages /Count {n_pages} /Kids [{kids}] >>".encode()}
         picture = fonts + len(FONTS)
         maps = {name: picture + 1 + i for i, name in enumerate(CODE_PAGES)}
@@ -104,14 +170,16 @@ class PdfWriter:
         used = f"/unclear {glyph + 1} 0 R /chinese {glyph + 2} 0 R " + " ".join(
             f"/{name} {fonts + i} 0 R" for i, name in enumerate(FONTS)
         )
-        for i, (texts, image, rotate, box, drawn, notes) in enumerate(self.pages):
+        for i, (texts, image, rotate, box, under, drawn, notes) in enumerate(self.pages):
             number = first + 2 * i
             objects[number] = (
                 f"<< /Type /Page /Parent 2 0 R /MediaBox [{box}] /Rotate {rotate} /Contents {number + 1} 0 R "
                 f"/Annots [{notes}] "
-                f"/Resources << /Font << {used} >> /XObject << /Im {picture} 0 R >> >> >>"
+                f"/Resources << /Font << {used} >> /XObject << /Im {picture} 0 R >> {self.resources} >> >>"
             ).encode()
-            objects[number + 1] = self._stream(number + 1, _drawn(texts, image) + drawn.encode())
+            objects[number + 1] = self._stream(
+                number + 1, f"{under}\n".encode() + _drawn(texts, image) + drawn.encode()
+            )
         last = first + 2 * n_pages
         if self.outline:
             catalog += f" /Outlines {last} 0 R"
@@ -126,6 +194,8 @@ class PdfWriter:
         if self.labels:
             catalog += f" /PageLabels << /Nums [{self.labels}] >>"
         objects[1] = f"<< {catalog} >>".encode()
+        for number, each in self.others.items():
+            objects[number] = each.encode() if isinstance(each, str) else self._stream(number, each[1], each[0])
         return self._file(objects)
 
     def _stream(self, number, data, entries=""):
@@ -171,7 +241,10 @@ def _drawn(texts, image):
         size, font, degrees = (*style, *(10, "text", 0)[len(style) :])
         matrix = degrees if isinstance(degrees, tuple) else _turned(degrees)
         escaped = (
-            text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)").encode(CODE_PAGES.get(font, "cp1252"))
+            text.replace("\\", "\\\\")
+            .replace("(", "\\(")
+            .replace(")", "\\)")
+            .encode(CODE_PAGES.get(font, "cp1252").replace("private", "latin-1"))
         )
         placed = " ".join(str(number) for number in (*matrix, x, y))
         parts.append(f"BT /{font} {size} Tf {placed} Tm (".encode() + escaped + b") Tj ET")
@@ -196,7 +269,10 @@ def _turned(degrees):
 
 def _unicode_map(code_page):
     """A CMap from bytes to Unicode."""
-    letters = {byte: bytes([byte]).decode(code_page, "ignore") for byte in range(32, 256)}
+    is_private = code_page == "private"
+    letters = {
+        byte: chr(0xF000 + byte) if is_private else bytes([byte]).decode(code_page, "ignore") for byte in range(32, 256)
+    }
     lines = "\n".join(f"<{byte:02x}> <{ord(letter):04x}>" for byte, letter in letters.items() if letter)
     return (
         "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /M def /CMapType 2 def "

@@ -12,8 +12,7 @@ from octavo.cpu_kernels.layout.spans import SPAN
 from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.metal.records import GPU_STEP, SELECTED_BYTES
-from octavo.metal.shader_library import heads_at_once, source, tile_queries
-from octavo.metal.shader_parts import defines, method_names
+from octavo.metal.shader_library import defines, heads_at_once, method_names, source, tile_queries
 
 #: A Span of the shaders (metal/common.metal).
 GPU_SPAN = np.dtype(

@@ -122,19 +122,17 @@ def test_rows_without_their_state_are_refused(llama):
 def test_an_interrupted_batch_leaves_the_state_as_it_was(llama, monkeypatch):
     """llama.cpp is stopped in the middle of a graph, as by Ctrl-C, where some layers have advanced."""
     expected = logits_after(llama, TOKENS)
-    calls = itertools.count()
+    calls, decode = itertools.count(), llama_cpp.llama_decode
+    abort = llama_cpp.ggml_abort_callback(lambda _: next(calls) > 30)
 
-    def interrupted(context, batch, **_):
-        abort = llama_cpp.ggml_abort_callback(lambda _: next(calls) > 30)
-        llama_cpp.llama_set_abort_callback(context.ctx, abort, None)
-        code = llama_cpp.llama_decode(context.ctx, batch.batch)
-        llama_cpp.llama_set_abort_callback(context.ctx, llama_cpp.ggml_abort_callback(0), None)
-        return code
+    def interrupted(context, batch):
+        llama_cpp.llama_set_abort_callback(context, abort, None)
+        return decode(context, batch)
 
     llama.reset()
     llama.eval(TOKENS[:100])
     before = llama.context.state_blob()
-    monkeypatch.setattr("octavo.runtime.context.Context._run", interrupted)
+    monkeypatch.setattr(llama_cpp, "llama_decode", interrupted)
     with pytest.raises(octavo.OctavoError, match="returned 2"):
         llama.eval(TOKENS[100:])
     monkeypatch.undo()
@@ -223,7 +221,7 @@ def test_a_step_of_several_sequences_that_fails_is_recovered_from(model, monkeyp
     for sequence in both:
         pool.take(sequence)
         llama.eval(TOKENS[:60])
-    monkeypatch.setattr("octavo.runtime.context.Context._run", lambda *_, **__: 1)
+    monkeypatch.setattr(llama_cpp, "llama_decode", lambda *_: 1)
     with pytest.raises(octavo.OctavoError, match="returned 1"):
         pool.step(both, [9, 9])
     monkeypatch.undo()

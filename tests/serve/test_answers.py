@@ -82,6 +82,32 @@ def test_numbers_that_a_document_does_not_have_are_told(talking):
     assert "notices" not in talking.post("/v1/chat/completions", messages=HELLO)
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/completion"])
+def test_notices_about_prompts_without_messages(talking, path):
+    """The prompt is the question: its numbers need not be in the document."""
+    other = talking.read("other.txt", b"The ship sailed in 1785.")
+    missing = ["90 is not in the text that was read."]
+    told = talking.post(path, prompt="How many?\n", document=other["id"])
+    assert (told["notices"], told["basis"]["kind"]) == (missing, "document")
+    stream = talking.stream(path, prompt="How many?\n", document=other["id"])
+    assert [chunk["notices"] for chunk in stream if "notices" in chunk] == [missing]
+    for prompt in ("Are there 90?\n", talking.server.tokens_of("Are there 90?\n")):
+        assert "notices" not in talking.post(path, prompt=prompt, document=other["id"])
+    assert "notices" not in talking.post(path, prompt="How many?\n")
+
+
+def test_notices_of_several_answers_are_told_once(talking):
+    """Also notices of the first answers, and with the counts at the end of a stream."""
+    other, missing = talking.read("other.txt", b"The ship sailed in 1785."), ["90 is not in the text that was read."]
+    prompts = {"prompt": ["How many?\n", "How many\n", "Are there 90?\n"], "document": other["id"]}
+    assert talking.post("/v1/completions", **prompts)["notices"] == missing
+    *chunks, last = talking.stream("/v1/completions", **prompts, stream_options={"include_usage": True})
+    assert (last["notices"], any("notices" in chunk for chunk in chunks)) == (missing, False)
+    assert [chunk.get("notices") for chunk in talking.stream("/v1/completions", **prompts)].count(missing) == 2
+    asked = {"messages": HELLO, "document": other["id"], "n": 2}
+    assert talking.post("/v1/chat/completions", **asked)["notices"] == missing
+
+
 @pytest.fixture(scope="module")
 def unset(tmp_path_factory):
     """A server that was started without --temp."""

@@ -221,7 +221,7 @@ def test_what_is_read_of_a_document_counts(tiny_model, tmp_path):
         served.hold()
         book = f"{BOOK}{FILLER * 60}".encode()
         file = served.upload("book.md", book)
-        path, _ = served.server.documents.file_of(file["id"])
+        path, _ = served.server.documents.look_now().file_of(file["id"])
         assert ask(served, file["id"])["basis"]["kind"] == "excerpts"
         with pytest.raises(KeyboardInterrupt):
             octavo.index_documents([path], served.server.documents._job.settings, progress=Stop())

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -78,6 +79,22 @@ def test_ctrl_c_in_an_answer_tells_its_client(start, stream):
         time.sleep(1)
         assert process.end() == 0
     assert "The server is stopping." in answer.result().text
+    assert "Traceback" not in process.said
+
+
+def test_a_stop_tells_the_client_of_an_upload_that_it_cuts(start):
+    process = start()
+    url = httpx.URL(str(process.client.base_url))
+    head = "POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n"
+    head += "Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n"
+    with socket.create_connection((url.host, url.port), timeout=60) as client, ThreadPoolExecutor(1) as pool:
+        client.sendall(head.encode())
+        time.sleep(0.5)
+        ended = pool.submit(process.end)
+        answer = b"".join(iter(lambda: client.recv(9999), b"")).decode()
+        assert ended.result() == 0
+    assert answer.startswith("HTTP/1.1 503")
+    assert "The server is stopping: the body did not come whole. Send it again later." in answer
     assert "Traceback" not in process.said
 
 

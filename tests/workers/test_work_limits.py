@@ -9,7 +9,7 @@ import pytest
 from octavo.errors import OctavoError
 from octavo.library import document_work
 from octavo.library.document_work import GuardedFile
-from octavo.workers.work_limits import TOO_MUCH_MEMORY, TOO_MUCH_TIME, WorkLimits
+from octavo.workers.work import TOO_MUCH_MEMORY, TOO_MUCH_TIME, WorkLimits
 from octavo.workers.worker_process import Died, WorkerProcess
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import octavo
+from octavo.ask.context.growing_indexes import ReadingSpeed
 from octavo.library.background.reading_queue import ReadingQueue
-from octavo.library.reading_speed import ReadingSpeed
 from octavo.library.text_store import TEXTS
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.store.index_files import open_index

@@ -31,7 +31,7 @@ def recorded(llama, heads, answer=ANSWER):
     own = Recorder(llama.context.nodes, llama.context.shapes, heads)
     llama.context.record(own)
     llama.eval(QUESTION)
-    own.forget_question()
+    del own.steps[:-1]
     for token in answer:
         llama.eval([token])
     llama.context.record(None)

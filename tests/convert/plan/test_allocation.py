@@ -8,8 +8,7 @@ import pytest
 import octavo
 from octavo.convert.plan.allocation import Check, Checker, Kept, factors, layer_budgets, layer_change, prose_text
 from octavo.convert.plan.heads import HIDDEN, recall
-from octavo.convert.plan.recall_texts import Haystack
-from octavo.documents.text.plain_text import SHIPPED_NOVEL
+from octavo.convert.plan.recall_texts import SHIPPED_NOVEL, Haystack
 from octavo.progress import Silent
 
 SENSITIVITY = [0.1, None, 0.4, 0.5, 0.0]

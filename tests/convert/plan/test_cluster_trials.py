@@ -15,8 +15,7 @@ from octavo.cli.main import cli
 from octavo.convert.plan import profile as profile_module
 from octavo.convert.plan.cluster_trials import MeasureTrials, TrialWorkers, text_as_json, text_of, trial_workers
 from octavo.convert.plan.profile import ProfileSettings, profile
-from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION, Haystack, recall_text
-from octavo.documents.text.plain_text import SHIPPED_NOVEL
+from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION, SHIPPED_NOVEL, Haystack, recall_text
 from octavo.progress import Silent
 from octavo.runtime.store.model_library import Library
 from octavo.settings import ModelSettings

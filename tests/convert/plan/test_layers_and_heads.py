@@ -17,8 +17,7 @@ from octavo.convert.plan.heads import (
     streaming,
 )
 from octavo.convert.plan.layer_importance import ResidualChange
-from octavo.convert.plan.recall_texts import PASSKEYS, Haystack, recall_text
-from octavo.documents.text.plain_text import SHIPPED_NOVEL
+from octavo.convert.plan.recall_texts import PASSKEYS, SHIPPED_NOVEL, Haystack, recall_text
 from octavo.runtime.methods.layer_budgets import budget_scales, importance_groups
 
 

@@ -8,8 +8,15 @@ from helpers import tiny_models
 
 import octavo
 from octavo import OctavoError
-from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION, Haystack, passkey_text, recall_text, repetition_text
-from octavo.documents.text.plain_text import SHIPPED_NOVEL
+from octavo.convert.plan.recall_texts import (
+    PASSKEYS,
+    REPETITION,
+    SHIPPED_NOVEL,
+    Haystack,
+    passkey_text,
+    recall_text,
+    repetition_text,
+)
 
 
 @pytest.fixture(scope="module")

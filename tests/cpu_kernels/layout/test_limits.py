@@ -9,9 +9,8 @@ from helpers import tiny_models
 
 import octavo
 from octavo import OctavoError
-from octavo.cpu_kernels.layout.limits import Limits
 from octavo.cpu_kernels.methods import sketch
-from octavo.cpu_kernels.numba_support.shape import MOST, Shape
+from octavo.cpu_kernels.numba_support.shape import MOST, Limits, Shape
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select import tail_codes
 from octavo.runtime.document.cache_layer import CacheLayer

@@ -15,7 +15,7 @@ from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.cluster_items import BY_HEAD, ESTIMATE, EXACT_TAIL, LOOKUP_APART, estimate_clusters
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, lookup_extras_bytes
-from octavo.runtime.document.mean_values import cluster_means
+from octavo.runtime.document.index import cluster_means
 from octavo.runtime.document.stored_rows import as_floats, row_format
 
 pytestmark = pytest.mark.sampled

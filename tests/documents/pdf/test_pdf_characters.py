@@ -185,3 +185,50 @@ def test_marks_of_notes_stay_at_their_word(word, mark, expected):
     width = {"Yield": 23.3, "sold": 18.9, "XVI": 16.1, "5": 5.6, "12.5": 19.5}[word]
     texts = [(60, 700, word), (60.2 + width, 704, mark, 6), (75 + width, 700, "and more")]
     assert read(PdfWriter().page(*texts)).text.startswith(expected + " and")
+
+
+def test_ticks_and_boxes_of_symbol_fonts_are_read():
+    texts = [(60, 700, "Insured:"), (110, 700, "\xfe", 10, "boxes"), (125, 700, "Yes")]
+    texts += [(150, 700, "\xa8", 10, "boxes"), (165, 700, "No"), (60, 660, "a \xa3 b", 10, "symbols")]
+    document = read(PdfWriter().page(*texts))
+    assert document.text.split() == ["Insured:", "☑", "Yes", "☐", "No", *"\u03b1≤\u03b2"]
+    assert document.notices == ()
+
+
+def test_signs_of_unknown_fonts_leave_a_mark_and_a_notice():
+    document = read(PdfWriter().page(*lines(WIDE)).page((60, 700, "\x95", 10, "icons"), (75, 700, "+47 555 0101")))
+    assert document.text.endswith("\ufffd +47 555 0101\n")
+    [notice] = document.notices
+    assert notice.endswith("do not say what they mean on 1 of 2 pages (2): octavo writes \ufffd for each.")
+
+
+@pytest.mark.parametrize("words", [("meadow", "mirror"), ("ginger", "oak"), ("12", "mai")])
+def test_words_that_are_moved_apart_without_blanks_are_apart(words):
+    first, second = words
+    drawn = f"BT /text 10 Tf 60 700 Td ({first[:-1]}) Tj 3 Tc ({first[-1]}) Tj 0 Tc ({second} and more) Tj ET"
+    assert read(PdfWriter().page(drawn=drawn)).text == f"{first} {second} and more\n"
+
+
+def test_letters_that_are_moved_apart_are_words():
+    drawn = "BT /text 10 Tf 60 700 Td (The riv) Tj -2.78 Tc ( ) Tj 0 Tc (er) Tj 0 -20 Td 3 Tc (WINTER) Tj ET"
+    assert read(PdfWriter().page(drawn=drawn)).text.split() == ["The", "river", "WINTER"]
+
+
+@pytest.mark.parametrize("degrees", [15, 30, 45, 60, 290])
+def test_words_of_slanted_lines_stay_whole(degrees):
+    text = read(PdfWriter().page(*lines(WIDE), (200, 300, "PAID 14 May 2026", 18, "text", degrees))).text
+    assert text.endswith("\n\nPAID 14 May 2026\n")
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("Candle . . . . . . .95", "Candle ... .95"),
+        ("Button ........ 1.25", "Button ... 1.25"),
+        ("Oars ........ .50", "Oars ... .50"),
+        ("Sails . . . . . . 12", "Sails ... 12"),
+        ("Ropes.........95", "Ropes ... 95"),
+    ],
+)
+def test_dots_that_lead_to_a_price_leave_its_own(entry, expected):
+    assert read(PdfWriter().page((60, 700, entry))).text == f"{expected}\n"

@@ -1,10 +1,12 @@
 """Test what is filled in on PDFs."""
 
+import pytest
 from helpers.pdf_files import WIDE, PdfWriter, lines, read
 
 
 def field(kind, x, y, width, entries):
-    return f"<< /Type /Annot /Subtype /{kind} /Rect [{x} {y} {x + width} {y + 20}] /F 4 {entries} >>"
+    flags = "" if "/F " in entries else "/F 4"
+    return f"<< /Type /Annot /Subtype /{kind} /Rect [{x} {y} {x + width} {y + 20}] {flags} {entries} >>"
 
 
 def test_values_of_fields_and_ticked_boxes_are_read_beside_their_labels():
@@ -29,6 +31,35 @@ def test_typed_text_and_remarks_are_read():
     document = read(writer)
     assert document.text.endswith("Typed on the page\n\n[Remark: Is this so?]\n\nAnd it was.\n")
     assert document.place(document.text.index("And it was.")).page == "2"
+
+
+def appearance(text):
+    """A drawing of a text, with the font that it needs."""
+    font = "/Font << /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >>"
+    entries = f"/Type /XObject /Subtype /Form /BBox [0 0 200 20] /Resources << {font} >>"
+    return entries, f"BT /F 12 Tf 2 5 Td ({text}) Tj ET".encode()
+
+
+@pytest.mark.parametrize("kind", ["Stamp", "Redact", "Widget"])
+def test_stamps_and_signatures_follow_the_text_and_name_no_pages(kind):
+    entries = "/AP << /N 500 0 R >>" + " /FT /Sig /T (s)" * (kind == "Widget")
+    writer = PdfWriter().page(*lines(WIDE), notes=field(kind, 60, 500, 200, entries)).page(*lines(["It was so."]))
+    writer.others[500] = appearance("APPROVED on 14 May")
+    document = read(writer)
+    assert document.text == f"{' '.join(WIDE)}\n\nAPPROVED on 14 May\n\nIt was so.\n"
+    assert [place.heading for place in document.places] == [None, None]
+
+
+def test_typed_text_without_contents_is_read_as_it_is_drawn():
+    writer = PdfWriter().page(*lines(WIDE), notes=field("FreeText", 60, 500, 200, "/AP << /N 500 0 R >>"))
+    writer.others[500] = appearance("Typed later")
+    assert read(writer).text.endswith("\n\nTyped later\n")
+
+
+def test_hidden_stamps_are_not_read():
+    writer = PdfWriter().page(*lines(WIDE), notes=field("Stamp", 60, 500, 200, "/F 2 /AP << /N 500 0 R >>"))
+    writer.others[500] = appearance("VOID")
+    assert "VOID" not in read(writer).text
 
 
 def test_values_in_high_boxes_are_no_headings():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from helpers.browser import chromium
+from helpers.pdf_files import PdfWriter, lines, untold
 from helpers.pdf_layouts import LAYOUTS, Layout
 
 from octavo.documents.pdf.pdf import extract_pdf
@@ -40,4 +42,15 @@ def _marked(layout: Layout) -> Any:
 @pytest.mark.parametrize("layout", [_marked(layout) for layout in LAYOUTS])
 def test_a_layout_is_read_right(layout, print_html):
     content = layout.content(print_html)
-    assert list(layout.problems(extract_pdf(content, "printed.pdf").text)) == []
+    document = extract_pdf(content, "printed.pdf")
+    assert list(layout.problems(document.text)) == []
+    assert untold(content, document) == {}
+
+
+def test_a_word_that_is_lost_without_a_notice_is_found():
+    content = PdfWriter().page(*lines(["Sent on 9 June", "Total 20.50"])).page(*lines(["Total 20.50", "2"])).content()
+    document = extract_pdf(content, "bill.pdf")
+    for part, lost in (("9 June", {1: ["9", "June"]}), ("20.50", {1: ["20", "50"]})):
+        short = replace(document, text=document.text.replace(part, ""))
+        assert untold(content, short) == lost
+        assert untold(content, replace(short, notices=("bill.pdf has a stamp on 1 of 2 pages (1).",))) == {}

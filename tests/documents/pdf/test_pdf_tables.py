@@ -117,7 +117,7 @@ def test_merged_heads_keep_the_columns_below(closed):
 def test_areas_have_sides_as_rules_and_words_stay_whole():
     drawn = " ".join(f".9 g {x} {y} 100 20 re f" for x in (60, 160, 260) for y in (680, 660)) + " 0 g"
     texts = [(x + 5, y, f"{name}{y}") for x, name in ((60, "a"), (160, "b"), (260, "c")) for y in (685, 665)]
-    text = read(PdfWriter().page(*texts, (140, 673, "overlapping", 6), drawn=drawn)).text
+    text = read(PdfWriter().page(*texts, (140, 673, "overlapping", 6), under=drawn)).text
     assert rows(text) == [["a685", "b685", "c685"], ["overlapping a665", "b665", "c665"]]
 
 
@@ -140,7 +140,7 @@ def test_cells_of_striped_rows_keep_their_columns():
         " ".join(f".9 g 60 {y} 300 20 re f" for y in (680, 640)) + " 0 g " + rules((60, 160, 260, 360), (680, 660))
     )
     texts = [(x, y + 5, f"{x} {y}") for x in (65, 165, 265) for y in (680, 660, 640)]
-    text = read(PdfWriter().page(*texts, drawn=stripes)).text
+    text = read(PdfWriter().page(*texts, under=stripes)).text
     assert rows(text) == [[f"{x} {y}" for x in (65, 165, 265)] for y in (680, 660, 640)]
 
 

@@ -150,7 +150,7 @@ LAYOUTS = [
         order=["Ida Blom", "Hours in all: 31.75", "Per Aas", "Hours in all: 35.10", "Liv Moe", "Hours in all: 42.95"],
         rows=[("Tuesday in the yard", "8.94")],
     ),
-    Layout("price list with leaders", _price_list, rows=_PRICES, fails="the leader swallows the decimal point"),
+    Layout("price list with leaders", _price_list, rows=_PRICES),
     Layout(
         "merged bills",
         _merged_bills,

@@ -295,7 +295,6 @@ LAYOUTS = [
         headings=["Отчёт", "Πύργος", "Ende"],
         whole=[_STORY, "The codes are qa-wsed-rf and www.old-mill-weir.example, for self-service at half-price."],
         order=["1. one thing", "2. another", "```", "    close(gate)", "```"],
-        fails="hyphens of codes are taken out within a line",
     ),
     Layout("hyphens", _HYPHENS, whole=[_STORY]),
 ]

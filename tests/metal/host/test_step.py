@@ -14,8 +14,17 @@ from octavo.convert.plan.heads import streaming
 from octavo.cpu_kernels.numba_support.shape import FLAT_Q8_0, Shape
 from octavo.metal import gpu
 from octavo.metal import shared_memory as memory
-from octavo.metal.shader_library import HELPERS, KERNELS, THREADS, library, source
-from octavo.metal.shader_parts import FUNCTIONS, defines, method_names, part_text
+from octavo.metal.shader_library import (
+    FUNCTIONS,
+    HELPERS,
+    KERNELS,
+    THREADS,
+    defines,
+    library,
+    method_names,
+    part_text,
+    source,
+)
 from octavo.runtime.devices import choose as devices
 from octavo.runtime.methods.attention import DENSE_ATTENTION, Attention
 

@@ -26,7 +26,7 @@ from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Shape
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.cluster_items import LOOKUP_APART
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS
-from octavo.metal.shader_parts import method_names
+from octavo.metal.shader_library import method_names
 
 pytestmark = pytest.mark.sampled
 

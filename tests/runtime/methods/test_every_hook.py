@@ -6,6 +6,7 @@ keeps a number beside each chunk, so that all hooks have something to do.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from octavo.cpu_kernels.numba_support.views import array_at, record_at
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.runtime.methods import METHODS
 from octavo.runtime.methods.method import Method, Storage
+from octavo.runtime.methods.parameters import parameter
 
 STATE = np.dtype([("n_recent", "i8"), ("n_steps", "i8")])
 
@@ -76,7 +78,7 @@ def leave_output(shape, head_address, out, out_stride):
 class Sixteenth(Method):
     """Attend to every sixteenth row and to the newest ones."""
 
-    budget: float = 0.5
+    budget: float = parameter(0.5)
 
     name = "sixteenth"
     hooks = Hooks(select_rows, score_rows, leave_output, append_rows, count_step)
@@ -96,7 +98,8 @@ class Sixteenth(Method):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setitem(METHODS, "sixteenth", lambda: Sixteenth)
+    monkeypatch.setitem(METHODS, "sixteenth", "Sixteenth")
+    monkeypatch.setitem(sys.modules, "octavo.runtime.methods.sixteenth", sys.modules[__name__])
 
 
 def test_it_runs_a_model_and_reads_what_its_budget_says(tiny_model):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import llama_cpp
 import numpy as np
 import pytest
 from helpers import tiny_models
@@ -252,16 +253,16 @@ def test_an_interrupted_batch_leaves_what_was_there(gqa, attention, monkeypatch)
     llama, other = new_llama(gqa, attention), new_llama(gqa, attention)
     for each in (llama, other):
         each.eval(TOKENS[:1000])
-    run = llama.context._run
+    decode = llama_cpp.llama_decode
 
-    def interrupted(*arguments, **options):
-        run(*arguments, **options)
+    def interrupted(context, batch):
+        decode(context, batch)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(llama.context, "_run", interrupted)
+    monkeypatch.setattr(llama_cpp, "llama_decode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         llama.eval(TOKENS[1000:1200])
-    monkeypatch.setattr(llama.context, "_run", run)
+    monkeypatch.undo()
     assert llama.context.cache.n_tokens == llama.n_tokens == 1000
     for each in (llama, other):
         each.eval(TOKENS[1000:1200])

@@ -87,7 +87,7 @@ def test_an_abandoned_question_is_forgotten_where_rows_were_dropped(model, monke
     llama.eval(TOKENS[:1200])
     llama.eval([TOKENS[1200]])
     cache = llama.context.cache
-    monkeypatch.setattr(llama.context, "_run", lambda *_, **__: 1)
+    monkeypatch.setattr("llama_cpp.llama_decode", lambda *_: 1)
     with pytest.raises(octavo.OctavoError):
         llama.eval(TOKENS[1201:1300])
     assert cache.n_tokens == 1201

@@ -9,7 +9,7 @@ from helpers.index_builds import build, library_of, text_of
 
 import octavo
 from octavo.convert.clusters import ClusterSettings
-from octavo.runtime.cache import derived_extras
+from octavo.runtime.cache import document_rows
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import describe, read_manifest, save_manifest
 from octavo.system.files import map_arrays, write_arrays
@@ -85,7 +85,7 @@ def test_a_document_is_near_to_dense(model, document, attention):
     llama.context.bytes_read = 0
     sketched = steps(llama)
     whole = len(document.tokens) * llama.context.cache.layers[0].row_bytes * len(llama.context.cache.layers)
-    assert llama.context.counted_bytes_read < 0.35 * whole * len(TOKENS)
+    assert llama.context.cache.table.counters[0] < 0.35 * whole * len(TOKENS)
     assert np.corrcoef(sketched.ravel(), dense.ravel())[0, 1] > 0.9
 
 
@@ -125,7 +125,7 @@ def test_an_index_keeps_codes_once_they_are_made(model, copied_index, monkeypatc
     path, model_hash = copied_index
     derived = steps(attached(model, open_index(path, model_hash)[0], "sketch", 0.25))
     assert CODES in read_manifest(path)["files"]
-    monkeypatch.setattr(derived_extras, "_derive", lambda tail: pytest.fail("they were made again"))
+    monkeypatch.setattr(document_rows, "_derive", lambda tail: pytest.fail("they were made again"))
     np.testing.assert_array_equal(steps(attached(model, open_index(path, model_hash)[0], "sketch", 0.25)), derived)
     np.testing.assert_array_equal(steps(attached(model, open_index(path, model_hash)[0], "sketch", 0.25)), derived)
 
@@ -207,7 +207,7 @@ def test_codes_that_cannot_be_are_made_again(model, copied_index, change):
 @pytest.mark.parametrize("numbers", [np.array(0, np.int32), np.zeros((1, 1), np.int32), np.zeros(0, np.int32)])
 def test_numbers_of_heads_that_are_no_list_are_not_taken(numbers):
     kept = {0: {"heads": numbers, "extras": np.zeros(numbers.shape, np.uint8)}}
-    assert not derived_extras._take(kept, [derived_extras.HeadWithDocument(0, 0, None)])
+    assert not document_rows._take(kept, [document_rows.HeadWithDocument(0, 0, None)])
 
 
 def test_codes_that_cannot_be_written_are_made_each_time(model, copied_index, monkeypatch):
@@ -216,6 +216,6 @@ def test_codes_that_cannot_be_written_are_made_each_time(model, copied_index, mo
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("octavo.runtime.store.kept_files.write_arrays", full)
+    monkeypatch.setattr("octavo.runtime.store.index_files.write_arrays", full)
     steps(attached(model, open_index(path, model_hash)[0], "sketch:columns=8", 0.25))
     assert not (path / CODES.replace("4", "8")).exists()

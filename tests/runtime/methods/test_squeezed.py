@@ -240,12 +240,12 @@ def test_the_preset_sets_the_papers_rules(attention):
 
 def test_what_an_index_holds_follows_from_the_parameters():
     assert Squeezed(threshold="global", batch="mean", tail="exact", tokens=9).clustering == {}
-    assert Attention.parse("squeezed:keys=normalised,centroids=0.1").clustering == {
+    assert Attention.parse("squeezed:keys=normalised,centroids=0.1").new_method().clustering == {
         "keys": "normalised",
         "centroid_share": 0.1,
     }
-    assert Attention.parse("squeezed2:coarse=0.02").clustering == {"coarse_share": 0.02}
-    assert Attention.parse("squeezed2").clustering == {}
+    assert Attention.parse("squeezed2:coarse=0.02").new_method().clustering == {"coarse_share": 0.02}
+    assert Attention.parse("squeezed2").new_method().clustering == {}
     raw, normalised = ClusterSettings(), ClusterSettings(keys="normalised")
     assert "keys" not in raw.as_json(), "indexes from before are still found"
     assert normalised.as_json() == raw.as_json() | {"keys": "normalised"}

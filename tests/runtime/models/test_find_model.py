@@ -9,13 +9,13 @@ import pytest
 from octavo.runtime import load_model
 from octavo.runtime.models import find_model
 from octavo.settings import ModelSettings
-from octavo.system import usable_cpus
+from octavo.system import processors
 
 
 @pytest.fixture(autouse=True)
 def _groups(monkeypatch, tmp_path):
     """Control groups without a quota: those of the test."""
-    monkeypatch.setattr(usable_cpus, "_GROUPS", (tmp_path, tmp_path / "cpu"))
+    monkeypatch.setattr(processors, "_GROUPS", (tmp_path, tmp_path / "cpu"))
 
 
 @pytest.mark.parametrize(
@@ -26,16 +26,16 @@ def _groups(monkeypatch, tmp_path):
 def test_default_threads_are_the_physical_cores_that_are_usable(monkeypatch, physical, usable, expected):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 2 * expected if logical else physical)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(usable)), raising=False)
-    assert usable_cpus.default_threads() == expected
+    assert processors.default_threads() == expected
 
 
 def test_default_threads_without_affinity(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 16 if logical else 8)
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    assert usable_cpus.default_threads() == 6
+    assert processors.default_threads() == 6
     monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert usable_cpus.default_threads() == 1
+    assert processors.default_threads() == 1
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_default_threads_are_no_more_than_a_containers_quota(monkeypatch, tmp_pa
     (tmp_path / "cpu").mkdir()
     for name, text in files.items():
         (tmp_path / name).write_text(f"{text}\n")
-    assert usable_cpus.default_threads() == expected
+    assert processors.default_threads() == expected
 
 
 @pytest.mark.parametrize(

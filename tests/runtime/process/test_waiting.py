@@ -9,7 +9,7 @@ import pytest
 
 import octavo
 from octavo.system import threads
-from octavo.system.other_work import Look
+from octavo.system.processors import Look
 from octavo.system.threads import Waiting
 
 #: Has two threads of OpenMP meet often, with pauses; prints the seconds that they computed, looping and asleep.

@@ -10,8 +10,7 @@ from octavo import OctavoError
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.methods.assignment import assign
 from octavo.runtime.methods.attention import Attention
-from octavo.runtime.store.gates import N_RECENT, N_SINKS, write_gates
-from octavo.runtime.store.plan import Plan, read_plan
+from octavo.runtime.store.plan import N_RECENT, N_SINKS, Plan, read_plan, write_gates
 
 N_LAYERS, N_HEADS = 4, 2
 N_ALL = N_LAYERS * N_HEADS

@@ -16,7 +16,7 @@ from octavo.convert.identity import identity
 from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.runtime.document.index import Calibration, IndexLayer
 from octavo.runtime.document.thresholds import measured_curve
-from octavo.runtime.store import index_files, kept_files
+from octavo.runtime.store import index_files
 from octavo.runtime.store import manifest as manifests
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST, read_manifest, save_manifest
@@ -288,7 +288,7 @@ def test_rule_8_thresholds_that_cannot_be_kept_are_measured_each_time(copied_ind
     def refused(*arguments):
         raise OctavoError("The disk is full.")
 
-    monkeypatch.setattr(kept_files, "write_arrays", refused)
+    monkeypatch.setattr(index_files, "write_arrays", refused)
     for _ in range(2):
         document, _ = open_index(copied_index, model_hash)
         assert document.curves == {}

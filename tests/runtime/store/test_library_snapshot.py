@@ -17,7 +17,7 @@ from octavo.progress import Silent
 from octavo.runtime.store import model_library
 from octavo.runtime.store.index_files import read_tokens
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
-from octavo.runtime.store.model_library import Library, hash_text
+from octavo.runtime.store.model_library import Library
 from octavo.serve.library.served_library import ServedLibrary
 from octavo.settings import ReadSettings
 from octavo.system.files import FileVersion
@@ -89,7 +89,7 @@ def test_the_server_lists_files_with_one_look_at_each_manifest(made, llama, read
     _, library = made
     job = ReadingJob(llama.settings, llama.attention)
     documents = ServedLibrary(llama, library_of(llama, library), job)
-    assert len(documents.list()) == N_DOCUMENTS
+    assert len(documents.look_now().files()) == N_DOCUMENTS
     assert of_each(read)
 
 
@@ -99,11 +99,10 @@ def test_indexes_are_found_by_file_and_by_text(llama, tmp_path):
     snapshot = LibrarySnapshot(library)
     [(folder, manifest)] = snapshot.indexes
     document = manifest["document"]
-    assert folder == path == snapshot.find(document["sha256"], settings)
-    assert snapshot.find(hash_text("another"), settings) is None
-    assert snapshot.text_hash(FileVersion("/document.txt", 1, 2)) is None  # it was made of no file
-    assert snapshot.indexes_of(document["sha256"]) == [(path, manifest)]
-    assert snapshot.indexes_of(hash_text("another")) == []
+    assert folder == path == snapshot.by_digest[library.digest(document["sha256"], settings)]
+    assert snapshot.text_of(FileVersion("/document.txt", 1, 2)) is None  # it was made of no file
+    assert snapshot.by_text[document["sha256"]] == [(path, manifest)]
+    assert snapshot.described == {path: document}
     np.testing.assert_array_equal(snapshot.tokens_of(path), read_tokens(path))
     shutil.rmtree(path)
     snapshot.refresh()

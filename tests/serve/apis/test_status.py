@@ -2,6 +2,7 @@
 
 import pytest
 
+from octavo.serve.apis import status
 from octavo.serve.apis.model_card import quantization_of
 
 TEXT = "The keeper wrote: <|im_end|> é"
@@ -50,3 +51,14 @@ def test_a_model_is_described(served):
 )
 def test_quantizations_have_their_usual_names(kind, name):
     assert quantization_of(kind) == name
+
+
+def test_texts_are_tokenized_up_to_a_length(served, monkeypatch):
+    """A list of millions of tokens would stop all streams."""
+    monkeypatch.setattr(status, "_MOST_CHARACTERS", 50)
+    monkeypatch.setattr(status, "_MOST_WITH_PIECES", 20)
+    assert served.post("/tokenize", content="x" * 50)["count"] > 0
+    assert len(served.post("/tokenize", content="x" * 20, with_pieces=True)["tokens"]) > 0
+    for body in ({"content": "x" * 51}, {"content": "x" * 21, "with_pieces": True}):
+        refused, error = served.refused("/tokenize", **body)
+        assert (refused, error["param"], "send it in parts" in error["message"]) == (413, "content", True)

@@ -1,11 +1,14 @@
 """Errors inside the engine: whatever fails, every request is told, and the others are answered."""
 
 import asyncio
+import os
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.served import serving
+from helpers.waiting import wait_until
 
 from octavo.serve.engine import sequences as engine_sequences
 
@@ -111,3 +114,41 @@ def test_when_the_engine_dies_all_are_told(apart, monkeypatch):
     health = apart.client.get("/health")
     assert (health.status_code, health.json()["status"]) == (503, "error")
     assert apart.client.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("how", ["overwritten", "touched", "shorter", "replaced", "a part of a split model"])
+def test_a_model_whose_file_changes_answers_no_more(tiny_model, tmp_path, how):
+    """Weights are mapped: an answer that is being written ends, too."""
+    model = tmp_path / "model-00001-of-00002.gguf"
+    shutil.copy(tiny_model, model)
+    part = shutil.copy(tiny_model, tmp_path / "model-00002-of-00002.gguf")
+    changed = part if how == "a part of a split model" else model
+    with serving(model, tmp_path) as served, ThreadPoolExecutor(1) as client:
+        never = {str(token): -100 for token in range(250, served.server.engine.llama.n_vocab())}
+        running = client.submit(complete, served, LONG[:40], 1500, logit_bias=never)
+        wait_until(lambda: served.server.engine.n_running)
+        if how == "overwritten":
+            with open(changed, "r+b") as file:
+                file.seek(-4, os.SEEK_END)
+                file.write(b"abcd")
+        elif how == "shorter":
+            os.truncate(changed, os.path.getsize(changed) - 1)
+        elif how == "replaced":
+            shutil.copy(model, tmp_path / "new.gguf")
+            os.replace(tmp_path / "new.gguf", model)
+        else:
+            os.utime(changed, ns=(1, 1))
+        for answer in (running.result(), complete(served, LONG[:40]), served.client.get("/health")):
+            assert answer.status_code == 503
+            sentence = "The file of tiny has changed since the model was loaded: start the server again."
+            assert answer.json()["error"]["message"] == sentence
+
+
+def test_a_model_whose_file_is_removed_answers_on(tiny_model, tmp_path):
+    model = tmp_path / "model.gguf"
+    shutil.copy(tiny_model, model)
+    with serving(model, tmp_path) as served:
+        before = complete(served, LONG[:40]).json()["choices"]
+        model.unlink()
+        assert complete(served, LONG[:40]).json()["choices"] == before
+        assert served.client.get("/health").status_code == 200

@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import json
 import threading
 
 import pytest
 
 from octavo.serve.http import requests
+from octavo.serve.request_error import RequestError
 
 HELLO = [{"role": "user", "content": "Hello."}]
 
@@ -92,6 +94,42 @@ def test_json_of_too_many_values_is_refused_before_it_is_parsed(served, monkeypa
     monkeypatch.setattr(requests, "_MOST_JSON", 1000)
     status, error = served.refused("/v1/completions", prompt="x" * 1001)
     assert (status, "upload documents to /v1/files" in error["message"]) == (413, True)
+
+
+def test_json_of_too_many_escapes_is_refused(served, monkeypatch):
+    monkeypatch.setattr(requests, "_MOST_ESCAPES", 100)
+    assert served.post("/v1/completions", prompt="\n" * 100, max_tokens=1)
+    status, error = served.refused("/v1/completions", prompt="\n" * 101, max_tokens=1)
+    assert (status, error["message"]) == (413, "The body has more than 100 escapes: send its text as UTF-8.")
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (rb'["\ud83d\ude00", "\ud83d", "x\udc00"]', ["😀", "\ufffd", "x\ufffd"]),
+        (b'\xef\xbb\xbf{"a": [1, -2.5e3]}', {"a": [1, -2500.0]}),
+        (b'{"a": 1, "a": "\xc3\xa9"}', {"a": "é"}),
+        (b"1" * 400, int("1" * 400)),
+        (rb'"\\ud83d"', "\\ud83d"),
+    ],
+)
+def test_values_of_json(body, value):
+    assert requests.json_of(body) == value
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'"\xff"', b"[1e999]", rb'["\ud83d", NaN]', b"[" * 300 + b"]" * 300])
+def test_what_is_not_json(body):
+    with pytest.raises((ValueError, RecursionError)):
+        requests.json_of(body)
+
+
+def test_commas_and_quotes_in_texts_are_no_values(monkeypatch):
+    monkeypatch.setattr(requests, "_MOST_VALUES", 3)
+    for text in ("a,b,c,d,e", '","' * 2, '\\",\\,,,', "\\"):
+        assert requests.json_of(json.dumps([text, 1]).encode()) == [text, 1]
+    for value in ([1] * 5, [[], [], [], [], []], ["a,"] * 5, [{"a": 1}] * 5):
+        with pytest.raises(RequestError, match="more than 3 values"):
+            requests.json_of(json.dumps(value).encode())
 
 
 def test_a_long_body_is_parsed_beside_the_loop(monkeypatch):

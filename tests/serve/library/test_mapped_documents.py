@@ -102,10 +102,10 @@ def test_a_prompt_finds_the_document_that_it_begins_with_though_none_is_mapped(t
     with serving(tiny_model, tmp_path) as served:
         documents = served.server.documents
         for name in names:
-            [found] = documents.find([name]).read
+            [found] = documents.look_now().find([name]).read
             tokens = list(documents.mapped.open(found).index.tokens)
             again = mapped_documents.MappedDocuments(documents._map_index)
-            again.know(documents.find(names).read)
+            again.know(documents.look_now().find(names).read)
             assert again.begun_by([*tokens, 1, 2]).documents[0].name == name
             assert again.begun_by(tokens[:-1]) is None
             assert again.shares_most(tokens[:-1], len(tokens) - 1)[0] == len(tokens) - 1

@@ -406,15 +406,15 @@ def test_a_refused_upload_leaves_nothing(served, monkeypatch):
 
 
 def test_an_upload_that_comes_while_another_one_ends_is_read(served, monkeypatch):
-    documents = served.server.documents
-    know_all, came = documents.know_all, []
+    mapped = served.server.documents.mapped
+    know, came = mapped.know, []
 
-    def and_another_one_comes():
+    def and_another_one_comes(documents):
         if not came:
             came.append(served.upload("meanwhile.txt", text_of(42).encode())["id"])
-        know_all()
+        know(documents)
 
-    monkeypatch.setattr(documents, "know_all", and_another_one_comes)
+    monkeypatch.setattr(mapped, "know", and_another_one_comes)
     served.read("first.txt", text_of(41).encode())
     late = time.monotonic() + 60
     while not came or served.client.get(f"/v1/files/{came[0]}").json()["status"] == "processing":

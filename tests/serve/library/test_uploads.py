@@ -1,5 +1,6 @@
 """The background reader reads uploads: it halts while answers are computed, and needs no server."""
 
+import asyncio
 import base64
 import json
 import sqlite3
@@ -8,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 from helpers.command_line import octavo
@@ -286,3 +288,31 @@ def test_progress_names_the_task_and_the_part_but_not_the_file(task, shown):
     progress = progress_as_json(queued)
     assert (progress["task"], progress["done"], progress["total"]) == (shown, 15, 100)
     assert progress["seconds_left"] == pytest.approx(170, rel=0.05)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/messages/count_tokens"])
+def test_a_document_in_a_message_is_awaited_no_longer_than_its_client(served, monkeypatch, path):
+    """Else it would be read before others, and while answers are computed."""
+    waiting, left = [], []
+
+    async def wait(document_id):
+        waiting.append(document_id)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            left.append(document_id)
+
+    monkeypatch.setattr(served.server.documents, "wait", wait)
+    data = base64.b64encode(f"A text that is sent to {path}.".encode()).decode()
+    parts = {
+        "/v1/chat/completions": {"type": "file", "file": {"file_data": data, "filename": "sent.txt"}},
+        "/v1/responses": {"type": "input_file", "file_data": data, "filename": "sent.txt"},
+    }
+    source = {"type": "base64", "media_type": "text/plain", "data": data}
+    part = parts.get(path, {"type": "document", "source": source})
+    messages = [{"role": "user", "content": [part]}]
+    with pytest.raises(httpx.ReadTimeout):
+        served.client.post(path, json={"max_tokens": 2, "messages": messages, "input": messages}, timeout=0.5)
+    wait_until(lambda: left)
+    assert left == waiting
+    served.client.delete(f"/v1/files/{left[0]}")

@@ -8,8 +8,8 @@ from collections import namedtuple
 import psutil
 import pytest
 
-from octavo.system import other_work
-from octavo.system.other_work import Look, look
+from octavo.system import processors
+from octavo.system.processors import Look, look
 
 Times = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")
 
@@ -33,7 +33,7 @@ def test_a_system_that_tells_nothing_is_free(monkeypatch):
         raise PermissionError("/proc/stat")
 
     monkeypatch.setattr(psutil, "cpu_times", refuse)
-    assert other_work.cores_of_others() == 0
+    assert processors.cores_of_others() == 0
 
 
 def test_a_busy_process_is_seen():
@@ -51,7 +51,7 @@ def test_a_busy_process_is_seen():
 @pytest.mark.parametrize(("ago", "waits"), [(0.01, True), (1.0, False), (60.0, True)])
 def test_others_are_watched_for_a_moment_unless_octavo_was_imported_lately(monkeypatch, ago, waits):
     slept = []
-    monkeypatch.setattr(other_work, "_FIRST", look()._replace(at=time.monotonic() - ago))
-    monkeypatch.setattr(other_work.time, "sleep", slept.append)
-    other_work.cores_of_others()
+    monkeypatch.setattr(processors, "_FIRST", look()._replace(at=time.monotonic() - ago))
+    monkeypatch.setattr(processors.time, "sleep", slept.append)
+    processors.cores_of_others()
     assert bool(slept) == waits

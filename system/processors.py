@@ -1,13 +1,47 @@
-"""Tell how many cores other programs use. Programs of low priority do not count: they make room."""
+"""Tell how many processors this process may use, and how many of them other programs use.
+
+The first depends on affinity, and on the quota of a container. Programs of low priority do not count: they make room.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+
+#: Where containers find their own control group, by version: 2 and 1.
+_GROUPS = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")
+
+
+def usable_cpus() -> int:
+    """Return the number of processors that the system may run this process on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_quota() -> int | None:
+    """Return how many processors' time a container may take, rounded up; None without a quota."""
+    new, old = _GROUPS
+    with suppress(OSError, ValueError):
+        quota, period = (new / "cpu.max").read_text("utf-8").split()
+        return None if quota == "max" else math.ceil(int(quota) / int(period))
+    with suppress(OSError, ValueError):
+        quota, period = ((old / f"cpu.cfs_{name}_us").read_text("utf-8") for name in ("quota", "period"))
+        return None if int(quota) < 0 else math.ceil(int(quota) / int(period))
+    return None
+
+
+def default_threads() -> int:
+    """Return the number of physical cores that this process may use."""
+    import psutil
+
+    usable = usable_cpus()
+    return max(1, min(psutil.cpu_count(logical=False) or usable, usable, cpu_quota() or usable))
+
 
 #: What a core does for programs, or for others than this system (steal), in the words of psutil.
 _BUSY = ("user", "system", "irq", "softirq", "steal")

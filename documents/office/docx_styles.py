@@ -1,0 +1,88 @@
+"""Find the headings and the code of a Word document by its styles, also by those that are its author's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element, SubElement
+
+_WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+
+#: Most styles that are based on one another.
+_MOST_STYLES = 10
+
+#: Names of styles of headings and of code, and of fonts for code.
+_HEADING = re.compile(r"heading ([1-9])$", re.IGNORECASE)
+_OF_CODE = re.compile(r"(source code|html preformatted|preformatted text|code( block)?)$", re.IGNORECASE)
+_CODE_FONT = re.compile(r"courier|consol|mono|menlo|monaco", re.IGNORECASE)
+
+#: Names that mammoth receives in place of the styles, and what it makes of them.
+_HEADING_STYLE, _CODE_STYLE = "OctavoHeading", "OctavoCode"
+STYLE_MAP = "".join(f"p.{_HEADING_STYLE}{level} => h{level}:fresh\n" for level in range(1, 7))
+STYLE_MAP += f"p.{_CODE_STYLE} => pre:separator('\\n')\n"
+
+
+class Styles:
+    """The styles of a document, by their names in its parts."""
+
+    def __init__(self, styles: Element) -> None:
+        self._styles = {str(style.get(f"{_WORD}styleId")): style for style in styles.iter(f"{_WORD}style")}
+
+    def chain(self, properties: Element | None, name: str) -> Iterator[Element]:
+        """Yield properties, then the style that they name as `pStyle` or `rStyle`, and those that it is based on."""
+        if properties is not None:
+            yield properties
+        style = _value(properties, name)
+        for _ in range(_MOST_STYLES):  # they may be based on one another in a circle
+            found = self._styles.get(style)
+            if found is None:
+                return
+            yield found
+            style = _value(found, "basedOn")
+
+    def heading_level(self, paragraph: Element) -> int | None:
+        """Return the level of a heading, from 1; None of other text."""
+        for each in self.chain(paragraph.find(f"{_WORD}pPr"), "pStyle"):
+            own = each if each.tag == f"{_WORD}pPr" else each.find(f"{_WORD}pPr")
+            if (level := _value(own, "outlineLvl")).isdigit():
+                return int(level) + 1 if int(level) < 6 else None
+            if named := _HEADING.match(_value(each, "name")):
+                return min(int(named[1]), 6)
+        return None
+
+    def is_code(self, paragraph: Element) -> bool:
+        """Return whether the style of a paragraph is one of code, or all of its text is in a font for code."""
+        of_paragraph = list(self.chain(paragraph.find(f"{_WORD}pPr"), "pStyle"))[1:]
+        own = [style for style in of_paragraph if style.get(f"{_WORD}default") != "1"]
+        if any(_OF_CODE.match(_value(style, "name")) or _has_code_font(style) for style in own):
+            return True
+        runs = [run for run in paragraph.iter(f"{_WORD}r") if run.find(f"{_WORD}t") is not None]
+        return bool(runs) and all(
+            any(map(_has_code_font, self.chain(run.find(f"{_WORD}rPr"), "rStyle"))) for run in runs
+        )
+
+
+def name_styles(root: Element, styles: Styles) -> None:
+    """Give headings and code the styles that mammoth makes such of."""
+    for paragraph in root.iter(f"{_WORD}p"):
+        level = styles.heading_level(paragraph)
+        if level is None and not styles.is_code(paragraph):
+            continue
+        properties = paragraph.find(f"{_WORD}pPr")
+        if properties is None:
+            properties = Element(f"{_WORD}pPr")
+            paragraph.insert(0, properties)
+        style = properties.find(f"{_WORD}pStyle")
+        style = SubElement(properties, f"{_WORD}pStyle") if style is None else style
+        style.set(f"{_WORD}val", _CODE_STYLE if level is None else f"{_HEADING_STYLE}{level}")
+
+
+def _has_code_font(properties: Element) -> bool:
+    fonts = properties.find(f".//{_WORD}rFonts")
+    return fonts is not None and _CODE_FONT.search(str(fonts.get(f"{_WORD}ascii"))) is not None
+
+
+def _value(element: Element | None, name: str) -> str:
+    """Return the value of a property; nothing without it."""
+    found = None if element is None else element.find(f"{_WORD}{name}")
+    return "" if found is None else str(found.get(f"{_WORD}val") or "")
