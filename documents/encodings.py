@@ -108,7 +108,7 @@ def decode(content: bytes, name: str, last: str | None = None) -> tuple[str, tup
             except UnicodeDecodeError as problem:
                 raise OctavoError(f"{name} begins as {encoding} text but is damaged: save it as UTF-8.") from problem
     content = content.removeprefix(codecs.BOM_UTF8)
-    if content.count(0) > len(content) // 4:  # Latin letters in UTF-16: half of their bytes
+    if is_wide(content):
         encoding = "utf-16-le" if content[1::2].count(0) > content[::2].count(0) else "utf-16-be"
         with suppress(UnicodeDecodeError):
             if not _CONTROLS.search(text := content.decode(encoding)):
@@ -167,11 +167,16 @@ def loses_little(content: bytes, encoding: str) -> bool:
     return text.count("\ufffd") <= _MOST_LOST * len(text)
 
 
+def is_wide(content: bytes) -> bool:
+    """Return whether a text is in UTF-16 or UTF-32, in which Latin letters have many null bytes."""
+    return content.startswith(tuple(_BYTE_ORDER_MARKS)) or content.count(0) > len(content) // 4
+
+
 def looks_like_text(beginning: bytes) -> bool:
     """Return whether a file's beginning is text, perhaps in an encoding yet unknown."""
     if beginning.startswith(tuple(_BYTE_ORDER_MARKS)):
         return True
-    if beginning.count(0) > len(beginning) // 4:
+    if is_wide(beginning):
         encoding = "utf-16-le" if beginning[1::2].count(0) > beginning[::2].count(0) else "utf-16-be"
         return not _CONTROLS.search(beginning.decode(encoding, errors="ignore"))
     return len(beginning) - len(beginning.translate(None, _CONTROL_BYTES)) <= _MOST_CONTROLS * len(beginning)

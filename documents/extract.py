@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import stat
@@ -19,7 +20,7 @@ from ..settings import DEFAULT_EXTRACTION, Extraction
 from ..system.files import file_mark
 from .archive import Archive
 from .document import STANDARD_INPUT, Document, Place, document_name
-from .encodings import in_utf_8, looks_like_text
+from .encodings import decode, in_utf_8, is_wide, looks_like_text
 from .kinds import NAMES_OF_ARCHIVES, OLE, OTHERS, PICTURES, ZIP, archive_kind, is_pdf, ole_kind, text_kind
 from .ocr.recognised_pages import version_of
 from .ocr.recognition import Recognition
@@ -48,7 +49,7 @@ _READERS = {
     "calendar": "text.calendars:extract_calendar",
     "rtf": "office.rtf:extract_rtf",
     "notebook": "text.notebook:extract_notebook",
-    "subtitles": "text.plain_text:extract_subtitles",
+    "subtitles": "text.subtitles:extract_subtitles",
     "html": "html.html:extract_html",
     "plain text": "text.plain_text:extract_text",
 }
@@ -240,6 +241,8 @@ def _extract(content: bytes, name: str, recognition: Recognition) -> Document:
     for beginning, advice in OTHERS.items():
         if content.startswith(beginning):
             raise OctavoError(f"{name} is {advice}.")
+    if is_wide(content):
+        content = codecs.BOM_UTF8 + decode(content, name)[0].encode(errors="replace")
     document = _reader(text_kind(content, name))(content, name)
     return replace(document, notices=(*notices, *document.notices))
 

@@ -128,7 +128,8 @@ def text_kind(content: bytes, name: str) -> TextKind:
     """Return the kind of a file that is neither a PDF nor a picture nor an archive."""
     if content.startswith(b"{\\rtf1"):
         return "rtf"
-    if content.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<"):
+    content = content.removeprefix(codecs.BOM_UTF8)
+    if content.lstrip().startswith(b"<"):
         for kind, element in _IN_XML.items():
             if element.search(content[:4096]):
                 return kind
@@ -176,8 +177,7 @@ def notebook_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _is_html(content: bytes, name: str) -> bool:
     """Return whether a file is HTML: by its beginning, or by its name if it has any tags."""
-    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    text = content[:8192].decode("utf-16" if is_wide else "utf-8", errors="ignore").lstrip("\ufeff \t\r\n")
+    text = content[:8192].decode(errors="ignore").lstrip()
     if name.lower().endswith(_HTML_NAMES) and _TAG.search(text):
         return True
     while text.startswith(("<!--", "<?")):

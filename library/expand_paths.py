@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import stat
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -14,6 +16,14 @@ from ..errors import OctavoError
 from ..progress import LeftOut
 from ..runtime.store.model_library import LIBRARY
 
+#: Names of files that programs leave beside documents: locks and drafts of Office, copies of editors, unfinished
+#: downloads, and files in which Windows keeps how it shows a folder.
+_LEFTOVER = re.compile(
+    r"~\$.*|~wr[dl]\d+\.tmp|.*~|#.*#|.*\.(crdownload|part|partial|download|opdownload|filepart|aria2)|"
+    r"desktop\.ini|(eh)?thumbs(_vista)?\.db",
+    re.IGNORECASE | re.DOTALL,
+)
+
 Name = str | os.PathLike[str]
 
 
@@ -21,8 +31,8 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
     """Return the documents that paths name, each once, in the order in which they are named.
 
     A folder stands for the documents in it and in its folders, sorted by name, without hidden files and folders,
-    octavo's own folders, and files of other formats, such as pictures. A named file always counts: if it cannot be
-    read, opening it raises the error.
+    octavo's own folders, files that programs leave beside documents, and files of other formats, such as pictures. A
+    named file always counts: if it cannot be read, opening it raises the error.
 
     Parameters
     ----------
@@ -83,7 +93,7 @@ def _named(path: Name, notice: Callable[[str], None]) -> Iterator[Name]:
     elif os.path.isdir(name):
         yield from _documents_in(Path(path), notice)
     else:
-        matches = [Path(match) for match in sorted(glob.glob(name, recursive=True))]
+        matches = [Path(match) for match in sorted(glob.glob(name, recursive=True)) if not _is_leftover(match)]
         if "**" in Path(name).parts:  # it enters folders by itself
             matches = [match for match in matches if not match.is_dir()]
         if not matches:
@@ -138,9 +148,19 @@ def _is_left_out(folder: str) -> bool:
     return folder.startswith(".") or folder.endswith(LIBRARY)
 
 
+def _is_leftover(path: str) -> bool:
+    """Return whether a file is what programs leave beside documents, by its name."""
+    return _LEFTOVER.fullmatch(os.path.basename(path)) is not None
+
+
+def composed(name: str) -> str:
+    """Return a name in the form to compare: letters with accents may be one character, or several as on a Mac."""
+    return unicodedata.normalize("NFC", name)
+
+
 def _is_file(path: Path) -> bool:
-    """Return whether a path is a plain, visible file: not a pipe, and not a broken link."""
+    """Return whether a path is a plain, visible file: not a pipe, a broken link, or left by a program."""
     try:
-        return not path.name.startswith(".") and stat.S_ISREG(path.stat().st_mode)
+        return not path.name.startswith(".") and not _is_leftover(path.name) and stat.S_ISREG(path.stat().st_mode)
     except OSError:
         return False

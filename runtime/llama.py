@@ -19,7 +19,7 @@ from llama_cpp.llama_tokenizer import BaseLlamaTokenizer
 
 from ..cpu_kernels.numba_support import background_compile
 from ..cpu_kernels.numba_support import compile as compiling
-from ..cpu_kernels.numba_support.machine_features import HAS_AMX
+from ..cpu_kernels.numba_support.machine_features import HAS_AMX, MULTIPLIES_WEIGHTS
 from ..errors import OctavoError
 from ..prompts.chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from ..prompts.conversation_tokens import ConversationTokens
@@ -37,9 +37,9 @@ from .methods import DENSE
 from .methods.assignment import assign, excess
 from .methods.attention import Attention
 from .models import model_file
-from .models.gguf_header import has_latent_attention
+from .models.gguf_header import weight_types
 from .models.hub import files_of
-from .models.llama_arguments import kv_type_named, original_n_ctx, rope_arguments
+from .models.llama_arguments import kv_type_named, original_n_ctx, rope_arguments, wants_extra_buffers
 from .process.interruption import shielded
 from .sequences.sequence import TokenSequence, steps_within
 from .store.index_check import check_fits
@@ -149,7 +149,8 @@ class Llama(DropIn):
             self._load(path, arguments)
             return
         if not compiling.compiled_before():
-            chosen_device.compile_ahead(())  # while the model is loaded
+            types = weight_types(Path(path)) if MULTIPLIES_WEIGHTS else ()
+            chosen_device.compile_ahead((), types)  # while the model is loaded
         try:
             self._load(path, chosen_device.model_arguments(arguments))
             self._use_own_context(kv_type, n_ctx, chosen_device)
@@ -171,8 +172,7 @@ class Llama(DropIn):
 
         Its weights are mapped, so that they change with the file. A file that was removed stays mapped.
         """
-        if any(_state_of_file(file) not in (before, None) for file, before in self._files_at_load.items()):
-            raise OctavoError(f"{self.model_path} has changed since the model was loaded: start octavo again.")
+        return any(_state_of_file(file) not in (before, None) for file, before in self._files_at_load.items())
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
@@ -203,8 +203,8 @@ class Llama(DropIn):
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
-        # its buffers for AMX would take the weights of latent attention, which it cannot multiply then: it would abort
-        self._extra_buffers = not (HAS_AMX and has_latent_attention(Path(path)))
+        multiplies = MULTIPLIES_WEIGHTS and not self.sequence.attention.is_llama_cpp
+        self._extra_buffers = wants_extra_buffers(Path(path), HAS_AMX, multiplies)
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         wants_named = str(arguments.get("chat_format")).startswith("chat_template.")

@@ -101,7 +101,7 @@ INNER_ORDER = {
         "document",
         "process",
     ),
-    "cpu_kernels": ("layer", "methods", "select", "prefill", "attend", "layout", "rows", "numba_support"),
+    "cpu_kernels": ("layer", "methods", "select", "prefill", "attend", "layout", "rows", "products", "numba_support"),
 }
 MAX_LINES, MIN_LINES = 600, 40
 #: Modules that may be shorter: each with the reason. The root package's own modules and `__init__` files may be, too.

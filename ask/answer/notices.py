@@ -19,6 +19,7 @@ from ...runtime.cache.kv_cache import KVCache
 from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.methods.attention import Attention
 from .answer_stream import AnswerStream
+from .number_words import numbers_in_words
 
 #: A number, with its separators.
 _NUMBER, _SEPARATOR = re.compile(r"\d+(?:[.,:]\d+)*"), re.compile(r"[.,:]")
@@ -33,13 +34,6 @@ _NAME = re.compile(r"(?<=[^\W\d_] )[^\W\d_]+|(?<=[^\W\d_], )[^\W\d_]+")
 
 #: Fewest letters of a name, and most words with a capital letter in a language whose nouns have none.
 _LETTERS, _CAPITALS = 3, 0.2
-
-#: Numbers that texts write as words.
-_WORDS = """
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen twenty
-"""
-_VALUES = {word: str(value) for value, word in enumerate(_WORDS.split())}
 
 #: Names that a sentence lists.
 _LISTED = 3
@@ -125,7 +119,7 @@ def unfounded(answer: str, known: Sequence[str], document: Iterable[bytes] = ())
     text = "\n".join([b"".join(document).decode(errors="replace"), *known])
     words = {word.casefold() for word in _WORD.findall(text)}
     numbers = {_plain(part) for number in _NUMBER.findall(text) for part in (number, *_SEPARATOR.split(number))}
-    numbers |= {_VALUES[word] for word in words & _VALUES.keys()}
+    numbers |= numbers_in_words(text)
     following, found = _FOLLOWING.findall(text), list[str]()
     answer = _ITEM.sub("", answer)
     if sum(map(str.isupper, following)) < _CAPITALS * max(len(following), 1):

@@ -15,6 +15,9 @@ LANES = 16 if _FEATURES.get("avx512f") else 8
 #: Whether this is an x86 CPU that multiplies int16.
 HAS_AVX2 = bool(_FEATURES.get("avx2"))
 
+#: Whether octavo multiplies quantised weights, by its kernels for AVX2. With AVX-512 or AMX, llama.cpp does.
+MULTIPLIES_WEIGHTS = LANES == 8 and all(_FEATURES.get(name) for name in ("avx2", "fma", "f16c"))
+
 #: Linux gives a process AMX's registers on demand: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 

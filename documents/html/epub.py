@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import posixpath
+import unicodedata
+from contextlib import suppress
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
+from ..left_out import LeftOut
 from ..markdown import document_of
 from ..xml_text import element_name
+from .epub_contents import Entry, contents_of_links, contents_of_points, mark_headings
 from .html import decode_html, parse, to_markdown
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
@@ -28,29 +32,74 @@ def extract_epub(archive: Archive) -> Document:
     Raises
     ------
     OctavoError
-        The book is damaged, or its text is protected.
+        The book is damaged, its text is protected, or it has only pictures.
     """
     _refuse_protection(archive)
-    package_path = next((root.get("full-path") for root in _elements(archive, _CONTAINER, "rootfile")), None)
-    if package_path is None:
+    package = next((root.get("full-path") or "" for root in _elements(archive, _CONTAINER, "rootfile")), "")
+    if (package_path := _path(archive, "", package)) is None:
         raise archive.damaged()
     folder = posixpath.dirname(package_path)
-    hrefs = {entry.get("id"): entry.get("href") for entry in _elements(archive, package_path, "item")}
-    text, pages = "", []
-    for name in dict.fromkeys(reference.get("idref") for reference in _elements(archive, package_path, "itemref")):
-        href = hrefs.get(name)
-        path = posixpath.normpath(posixpath.join(folder, unquote(href))) if href else ""
-        if path not in archive:
-            continue  # read the rest of a book that lacks a part
-        part, own_pages = to_markdown(
-            parse(decode_html(archive.read(path), archive.name)[0], archive.name), is_site=False
-        )
+    items = {entry.get("id"): entry for entry in _elements(archive, package_path, "item")}
+    contents = _contents(archive, package_path, folder, list(items.values()))
+    text, pages, left_out = "", list[tuple[int, str]](), LeftOut()
+    spine = dict.fromkeys(reference.get("idref") for reference in _elements(archive, package_path, "itemref"))
+    paths = [_path(archive, folder, items[name].get("href") or "") for name in spine if name in items]
+    left_out["missing chapter"] = paths.count(None)  # the rest of the book is read
+    for path in dict.fromkeys(filter(None, paths)):
+        if path.lower().endswith((".jpg", ".jpeg", ".png", ".gif", ".webp")):
+            left_out["picture"] += 1
+            continue
+        root = parse(decode_html(archive.read(path), archive.name)[0], archive.name)
+        mark_headings(root, [entry for entry in contents if entry.path == path])
+        part, own_pages = to_markdown(root, is_site=False, left_out=left_out)
         if part.strip():
             text += "\n" if text else ""
             pages += [(len(text) + offset, label) for offset, label in own_pages]
             text += part
+    if not text and left_out["picture"]:
+        raise OctavoError(f"{archive.name} has only pictures: make a PDF of it, and read that with --ocr.")
     head = _head(archive, package_path, text)
-    return document_of(head + text, [(len(head) + offset, label) for offset, label in pages])
+    pages = [(len(head) + offset, label) for offset, label in pages]
+    return document_of(head + text, pages, left_out.notices(archive.name))
+
+
+def _path(archive: Archive, folder: str, href: str) -> str | None:
+    """Return the file that a link in a folder of a book names; None if there is none.
+
+    Programs write names of files in other forms than links: with %20 in both, in capitals, or with letters and accents
+    apart. A link may name a place in the file, too.
+    """
+    names = {_comparable(name): name for name in archive.names}
+    for written in (href, href.partition("#")[0]):
+        for name in (unquote(written), written):
+            path = posixpath.normpath(posixpath.join(folder, name.replace("\\", "/"))).lstrip("/")
+            if path in archive or (path := names.get(_comparable(path), "")):
+                return path
+    return None
+
+
+def _comparable(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _contents(archive: Archive, package_path: str, folder: str, items: list[Element]) -> list[Entry]:
+    """Return the table of contents: a page of links, or the points that older books have; empty without one."""
+    entries: list[Entry] = []
+    for item in sorted(items, key=lambda item: "nav" not in (item.get("properties") or "").split()):
+        path = _path(archive, folder, item.get("href") or "")
+        is_page = "nav" in (item.get("properties") or "").split()
+        if entries or path is None or not (is_page or item.get("media-type") == "application/x-dtbncx+xml"):
+            continue
+        with suppress(OctavoError):  # a book can be read without it
+            if is_page:
+                found = contents_of_links(parse(decode_html(archive.read(path), archive.name)[0], archive.name))
+            else:
+                found = contents_of_points(archive.xml(path))
+            for title, href, level in found:
+                file, _, place = href.partition("#")
+                target = path if not file else _path(archive, posixpath.dirname(path), file)
+                entries += [Entry(target, unquote(place), title, level)] if target else []
+    return entries
 
 
 def _head(archive: Archive, package_path: str, text: str) -> str:

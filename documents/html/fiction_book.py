@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element
 from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
+from ..left_out import LeftOut
 from ..markdown import document_of
 from ..xml_text import attribute, element_name, inner_html, words
 from .html import parse, to_markdown, too_deep
@@ -16,6 +17,7 @@ from .html import parse, to_markdown, too_deep
 #: What becomes of elements; the text of those that are absent stays.
 _TAGS = {"p": "p", "table": "table", "tr": "tr", "td": "td", "th": "th", "v": "p", "text-author": "p", "stanza": "p"}
 _TAGS |= {"cite": "blockquote", "epigraph": "blockquote", "poem": "blockquote", "section": "div", "body": "div"}
+_TAGS |= {"annotation": "blockquote"}
 _TAGS |= {"emphasis": "em", "strong": "b"}
 
 
@@ -41,11 +43,17 @@ def extract_fiction_book(content: bytes, name: str) -> Document:
         title = next((words(node) for node in about if element_name(node) == "book-title"), "")
         authors = " / ".join(words(node) for node in about if element_name(node) == "author")
         written += f"<h1>{escape(title)}</h1><p>{escape(authors)}</p>"
+        for series in (node for node in about if element_name(node) == "sequence"):
+            written += f"<p>{escape(' '.join(filter(None, (series.get('name'), series.get('number')))))}</p>"
+    shown = [node for node in root.iter() if element_name(node) == "annotation"]  # the first is the book's
+    bodies = [node for node in root if element_name(node) == "body"]
     try:
-        written += "".join(_as_html(node, 1) for node in root if element_name(node) == "body")
+        written += "".join(_as_html(node, 1) for node in (*shown[:1], *bodies))
     except RecursionError as problem:
         raise too_deep(name) from problem
-    return document_of(*to_markdown(parse(written, name), is_site=False))
+    left_out = LeftOut(picture=sum(element_name(node) == "image" for body in bodies for node in body.iter()))
+    text, pages = to_markdown(parse(written, name), is_site=False, left_out=left_out)
+    return document_of(text, pages, left_out.notices(name))
 
 
 def _as_html(node: Element, depth: int) -> str:

@@ -54,9 +54,9 @@ def extract_html(content: bytes, name: str) -> Document:
     return document_of(text, pages, (*notices, *left_out.notices(name)))
 
 
-def markdown_of_html(text: str, name: str) -> str:
+def markdown_of_html(text: str, name: str, left_out: LeftOut | None = None) -> str:
     """Return a part of a document that is HTML as Markdown, with its headings below those of the document."""
-    written = to_markdown(parse(text, name), is_site=False)[0] if text.strip() else ""
+    written = to_markdown(parse(text, name), is_site=False, left_out=left_out)[0] if text.strip() else ""
     starts = [start for start, level, _ in headings(written) if level < 6 and written.startswith("#", start)]
     return "#".join(written[start:stop] for start, stop in zip([0, *starts], [*starts, None], strict=True))
 

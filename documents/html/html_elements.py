@@ -394,7 +394,14 @@ class HTMLElements:
             self.out.has_blank = True
             self.out.put(_as_formula(description) if is_formula else f"![{description}]")
             self.out.has_blank = True
+        else:
+            self.page.left_out["picture"] += not {node.get("width"), node.get("height")} & {
+                "0",
+                "1",
+            }  # that counts visits
         return _done
+
+    _image = _img
 
     def _svg(self, node: Any) -> _End:
         self.out.has_blank = True
@@ -433,7 +440,23 @@ class HTMLElements:
 
 
 #: The methods of elements that have one.
-_NAMES = ["a", "blockquote", "br", "button", "dd", "hr", "img", "input", "li", "math", "ol", "pre", "rt", "select"]
+_NAMES = [
+    "a",
+    "blockquote",
+    "br",
+    "button",
+    "dd",
+    "hr",
+    "image",
+    "img",
+    "input",
+    "li",
+    "math",
+    "ol",
+    "pre",
+    "rt",
+    "select",
+]
 _NAMES += ["sub", "sup", "svg", "switch", "table", "text", "textarea", "title", "tspan", "ul"]
 _OWN = {name: getattr(HTMLElements, f"_{name}") for name in _NAMES}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,11 +45,14 @@ class _Read:
     attachments: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    left_out: LeftOut = field(default_factory=LeftOut)
     is_page: bool = False
 
     def add(self, other: _Read, with_texts: bool = True) -> None:
-        self.texts += other.texts if with_texts else []
-        self.is_page |= with_texts and other.is_page
+        if with_texts:
+            self.texts += other.texts
+            self.left_out.update(other.left_out)
+            self.is_page |= other.is_page
         for own, more in zip(self._others(), other._others(), strict=True):
             own += [each for each in more if each not in own]
 
@@ -58,13 +62,13 @@ class _Read:
 
 def extract_mail(content: bytes, name: str) -> Document:
     """Extract a mail, a mailbox, or a page that a browser saved as MHTML."""
-    texts, notices = [], list[str]()
-    content = of_apple_mail(content.replace(b"\r\n", b"\n").lstrip())
+    texts, whole = [], _Read()
+    content = of_apple_mail(content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").lstrip())
     for mail in filter(None, map(bytes.strip, ENVELOPE.split(content))):
-        text, own = _message(message_from_bytes(mail + b"\n"), name, 1)
+        text, read = _message(message_from_bytes(mail + b"\n"), name, 1)
         texts.append(text)
-        notices += own
-    return document_of("\n".join(texts), notices=list(dict.fromkeys(notices)))
+        whole.add(read)
+    return document_of("\n".join(texts), notices=(*whole.notices, *whole.left_out.notices(name)))
 
 
 def mail_text(subject: str, headers: dict[str, str], attachments: list[str], body: str) -> str:
@@ -75,17 +79,17 @@ def mail_text(subject: str, headers: dict[str, str], attachments: list[str], bod
     return title + "\n\n".join(filter(None, ("\n".join(lines), body.strip()))) + "\n"
 
 
-def _message(message: Any, name: str, depth: int) -> tuple[str, list[str]]:
-    """Return the text of a message, and notices."""
+def _message(message: Any, name: str, depth: int) -> tuple[str, _Read]:
+    """Return the text of a message, and its parts."""
     write_in_unicode(message)
     read = _read(message, name, depth)
     if not read.texts and not read.invitations and message.get_content_maintype() == "text":
-        read = _Read([_text(message, name, read.notices)], notices=read.notices)  # it has a name, but is all there is
+        read.texts, read.attachments = [_text(message, name, read)], []  # it has a name, but is all there is
     body = "\n\n".join(filter(str.strip, (*read.texts, *read.invitations)))
     text = mail_text(
         header(message, "Subject"), {each: header(message, each) for each in SHOWN}, read.attachments, body
     )
-    return text + "".join(read.messages), read.notices
+    return text + "".join(read.messages), read
 
 
 def _read(part: Any, name: str, depth: int, is_of_page: bool = False) -> _Read:
@@ -97,11 +101,11 @@ def _read(part: Any, name: str, depth: int, is_of_page: bool = False) -> _Read:
         return _read_parts(part, name, depth)
     read, filename, disposition = _Read(), file_name(part), part.get_content_disposition()
     if kind in ("text/calendar", "application/ics"):
-        invitation = calendar_text(_text(part, name, read.notices), LeftOut())
+        invitation = calendar_text(_text(part, name, read), read.left_out)
         read.invitations = [re.sub("^# ", "## ", invitation, flags=re.MULTILINE)]  # below the mail's subject
         read.attachments = [filename] if filename else []
     elif kind.startswith("text/") and not filename and disposition != "attachment" and not _UNSEEN.match(kind):
-        read.texts, read.is_page = [_text(part, name, read.notices)], kind == "text/html"
+        read.texts, read.is_page = [_text(part, name, read)], kind == "text/html"
     elif filename or not (is_of_page or _UNSEEN.match(kind)):
         read.attachments = [] if _SIGNATURE.match(kind) else [filename or kind]
     return read
@@ -136,8 +140,8 @@ def _read_message(part: Any, name: str, depth: int) -> _Read:
         inner = _decoded(part, inner)  # against the rules
     if kind in _MAILS and depth < _MOST_NESTED:
         for each in inner:
-            text, notices = _message(each, name, depth + 1)
-            read.add(_Read(messages=["\n" + text], notices=notices))
+            text, own = _message(each, name, depth + 1)
+            read.add(_Read(messages=["\n" + text], notices=own.notices, left_out=own.left_out))
     elif kind in _MAILS or kind == "external-body":
         read.attachments = [file_name(part) or part.get_content_type()]
     else:
@@ -158,8 +162,8 @@ def _decoded(part: Any, inner: list[Any]) -> list[Any]:
     return inner
 
 
-def _text(part: Any, name: str, notices: list[str]) -> str:
-    """Return the text of a part; add notices."""
+def _text(part: Any, name: str, read: _Read) -> str:
+    """Return the text of a part; note its losses."""
     content = part.get_payload(decode=True) or b""
     encoding = named_encoding(str(part.get_content_charset() or "us-ascii"))
     if part.get_content_charset() in (None, "us-ascii") or (encoding == "cp1252" and is_utf_8(content)):
@@ -171,6 +175,6 @@ def _text(part: Any, name: str, notices: list[str]) -> str:
             text, own = decode_as(encoding, content, name)
     except (UnicodeError, OctavoError):  # bytes that are not text
         text, own = decode_as("cp1252", content, name)
-    notices += own
+    read.notices += own
     text = text.replace("\r\n", "\n")
-    return markdown_of_html(text, name) if part.get_content_type() == "text/html" else text
+    return markdown_of_html(text, name, read.left_out) if part.get_content_type() == "text/html" else text

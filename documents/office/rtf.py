@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass, replace
 from html import escape
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
 from ..document import Document
@@ -95,8 +95,7 @@ def _well_formed(text: str) -> str:
     return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """The state within braces, with the level of the paragraph as a heading, and the row of a table that it is in."""
 
     kind: str = ""
@@ -249,8 +248,8 @@ class _Parser:
             self._flow.text.append(escape(self._choices[chosen].strip()))
         self._has_result = kind != 0
 
-    def _change(self, **changes: object) -> None:
-        self._groups[-1] = replace(self._groups[-1], **changes)  # type: ignore[arg-type]
+    def _change(self, **changes: Any) -> None:
+        self._groups[-1] = self._groups[-1]._replace(**changes)
 
     def _control(self, word: str, number: int | None) -> None:
         group = self._groups[-1]
@@ -337,7 +336,8 @@ class _Parser:
         if word in _ENDS:
             self._end_paragraph()
         elif word == "pard":
-            self._change(level=None, row=-1)
+            if self._groups[-1].level is not None or self._groups[-1].row != -1:
+                self._change(level=None, row=-1)
         elif word in ("s", "outlinelevel"):
             self._change(level=self._levels.get(number or 0) if word == "s" else number)
         elif word == "intbl":

@@ -73,8 +73,8 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
                     texts.append(page_text(page, appearances.page(page, number), may_be_off=may_be_off))
                     page.close()
             without_text = [number for number, text in enumerate(texts) if text.is_picture or text.is_unclear]
-            for number, made in recognition.pages(without_text, lambda number: picture_of(pdf[number])).items():
-                with pypdfium2.PdfDocument(made) as recognised:
+            for number, page_pdf in recognition.pages(without_text, lambda number: picture_of(pdf[number])).items():
+                with pypdfium2.PdfDocument(page_pdf) as recognised:
                     texts[number] = page_text(recognised[0])
             outline, attachments = _outline(pdf), _attachments(pdf)
             form = xfa_text(pdf)
@@ -105,7 +105,7 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
     notes[-1] += filter(None, [form, attachments])
     text, offsets = _written(rest.pages, outline, rest.heads, notes)
     left_out = [
-        [*those, *of_marks, *(f"repeated: {line}" for line in each.repeated)]
+        [*those, *of_marks, *(f"repeated: {line}" for line in each.repeated), *_line_numbers(each)]
         for those, (_, of_marks), each in zip(rest.left_out, marks, texts, strict=True)
     ]
     lost = pages_with_losses([each.letters for each in texts], text, offsets, left_out)
@@ -184,9 +184,16 @@ def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Ite
     if unknown:
         shown = _shown(unknown, len(texts))
         yield f"{name} has signs of fonts that do not say what they mean {shown}: octavo writes {UNKNOWN} for each."
+    numbered = [label for label, text in zip(labels, texts, strict=True) if text.line_numbers]
+    if numbered:
+        yield f"{name} numbers its lines {_shown(numbered, len(texts))}: octavo leaves the numbers out."
     hidden = [label for label, text in zip(labels, texts, strict=True) if text.hidden]
     if hidden:
         yield f"{name} has invisible text {_shown(hidden, len(texts))}: octavo leaves it out."
+
+
+def _line_numbers(text: PageText) -> list[str]:
+    return [f"numbers of lines: {' '.join(text.line_numbers)}"] if text.line_numbers else []
 
 
 def _shown(labels: Sequence[str], n_pages: int) -> str:

@@ -168,7 +168,7 @@ def _columns(grid: Grid, lines: Mapping[Field, Sequence[Line]]) -> list[int]:
     return columns
 
 
-def _parted_rows(cells: Mapping[int, Sequence[Line]]) -> list[Mapping[int, Sequence[Line]]]:
+def _parted_rows(cells: Mapping[int, Sequence[Line]]) -> Sequence[Mapping[int, Sequence[Line]]]:
     """Return the rows between two rules: one, unless several columns have numbers below one another, or all have lines.
 
     Parameters

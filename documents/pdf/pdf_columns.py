@@ -3,7 +3,7 @@
 A gap down the page parts two columns, which are read one after the other, or the cells of rows, which belong together.
 Rows have their blocks of lines on both sides at the same heights: their first lines, their middles or their last lines
 are level. Columns of text, side bars and notes do not, or their words continue from the foot of one to the top of the
-next, as those of an index do.
+next, as in an index.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def _follow(lines: Sequence[Line]) -> list[bool]:
 
 
 def _are_text(lines: Sequence[Line]) -> bool:
-    """Return whether the lines of a side are those of sentences."""
+    """Return whether the lines of a side belong to sentences."""
     return sum(_follow(lines)) > _TEXT * (len(lines) - 1)
 
 

@@ -50,7 +50,7 @@ _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z]|[A-Z](?=\)))[.)]\s+(?=\S)")
 _AMOUNT = re.compile(r":\s*\S*\d\S*$|[$€£¥]\s?[\d.,]*\d$|\d[.,]\d\d\s?([$€£¥]|[A-Z]{3})$|:\s+\d.*\d$")
 _YEARS = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
 
-#: The gap between a text and what is apart from it at the right, in font sizes.
+#: The gap between a text and the words apart from it at the right, in font sizes.
 _APART = 3.0
 
 #: Fewest lines of a list without marks; the share of their width that full lines fill; the most of its lines that are

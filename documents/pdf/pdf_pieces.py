@@ -18,6 +18,7 @@ from .pdf_characters import Character, lines_of_characters
 from .pdf_covered import without_covered
 from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
+from .pdf_line_numbers import without_line_numbers
 from .pdf_losses import letters_of
 from .pdf_rules import grids as grids_of_rules
 from .pdf_symbols import UNKNOWN
@@ -73,6 +74,8 @@ class PageText:
         but pictures and drawings, apart from text in the margins, such as a stamp.
     hidden, repeated : list of str
         What was left out as it is invisible, and of `over` as it is there already.
+    line_numbers : list of str
+        Numbers of lines, which were left out.
     letters : Counter of str
         Letters and digits that the page draws, but for those left out as invisible or without a meaning.
     remarks : list of str
@@ -89,6 +92,7 @@ class PageText:
     is_picture: bool
     hidden: list[str]
     repeated: list[str]
+    line_numbers: list[str]
     letters: Counter[str]
     remarks: list[str]
     fonts: set[str]
@@ -136,6 +140,7 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     lowest, highest = _heights(page.get_bbox(), main)
     parts[0] = _without_drop_capitals(parts[0]) + table_pieces(grids, in_cells, main, from_right)
     parts[0] = [replace(piece, y=piece.y - lowest) for piece in parts[0]]
+    parts[0], line_numbers = without_line_numbers(parts[0])
     fonts, missing_fonts = fonts_of_objects(page, styles)
     if from_right:
         parts = [mirrored(part) for part in parts]
@@ -147,6 +152,7 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
         has_unknown=any(UNKNOWN in piece.text for part in [*parts, *over] for piece in part),
         hidden=_hidden(found, seen),
         repeated=repeated,
+        line_numbers=line_numbers,
         letters=letters_of(character.text for line in [*lines, *lines_of_stamps] for character in line),
         is_picture=_is_picture(page, parts, highest - lowest),
         remarks=remarks(page),
@@ -289,21 +295,23 @@ def _whole_lines(lines: Iterable[list[Character]]) -> list[list[Character]]:
     """Join lines where PDFium breaks a line at small letters above or below it."""
     whole: list[list[Character]] = []
     for line in filter(None, lines):
-        if whole and _continues(whole[-1], line[0], _TOUCHING):
+        if whole and any(_continues(words, line[0], _TOUCHING) for words in (whole[-1], whole[-1][-1:])):
             whole[-1] += line
         else:
             whole.append(line)
     return whole
 
 
-def _is_gap(words: Sequence[Character], character: Character) -> bool:
+def _is_gap(words: Sequence[Character], character: Character, after: Character | None) -> bool:
     """Return whether a character begins a word of its own.
 
-    It follows a number that is further away than a word, or a large capital that hangs below the line.
+    It follows a number that is further away than a word, or a large capital that hangs below the line or is not part of
+    the word.
     """
     size, gap = character.style.size, character.left - words[-1].right
-    if len(words) == 1 and words[0].style.size > _DROPPED * size and character.y - words[0].y > _RAISED * size:
-        return True
+    if len(words) == 1 and words[0].style.size > _DROPPED * size:
+        is_name = character.text.isupper() and after is not None and after.text.islower()
+        return is_name or character.y - words[0].y > _RAISED * size
     if gap < NUMBER_GAP * size or not (character.text.isdigit() or character.text in _SIGNS):
         return False
     before = next((each.text for each in reversed(words) if each.text != " "), "")
@@ -312,8 +320,8 @@ def _is_gap(words: Sequence[Character], character: Character) -> bool:
 
 def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
     words: list[Character] = []
-    for character in line:
-        if words and character.text != " " and (not _continues(words, character) or _is_gap(words, character)):
+    for character, after in zip_longest(line, line[1:]):
+        if words and character.text != " " and (not _continues(words, character) or _is_gap(words, character, after)):
             yield from _piece(words, _with_exponents(words))
             words = []
         if words or character.text != " ":

@@ -58,6 +58,7 @@ def runs_on(above: Line, line: Line, right: float, *, any_case: bool = False) ->
     first = line.text.lstrip("\"'(\u201c\u201e\u00ab\u2018")[:1]
     is_within = any_case or (first.isalpha() and not (first.isupper() and not line.text.isupper()))
     width = (line.right - line.left) * len(word) / len(line.text)
+    is_within = is_within and not above.text[-1].isdigit()  # as entries of an index, and rows, end
     is_full = above.right + width + _BLANK * above.size > right and right - line.left > _NARROW * line.size
     return is_within and is_full and 0 < above.y - line.y < _LEADING * max(above.size, line.size)
 
@@ -115,7 +116,7 @@ def _table(lines: Sequence[Line], start: int, stop: int, floor: int) -> GapTable
     """Return the table that begins at a line or a little above it, as far as the columns reach; or None."""
     parts = [cells(line) for line in lines[start:stop]]
     columns = _columns(parts)
-    for _ in range(2):  # the columns of all lines, then those of the rows alone
+    for _ in range(2):  # the columns of all lines, then of the rows alone
         placed: list[Placed] = []
         for line_cells in parts:
             places = _placed(line_cells, columns)
@@ -127,15 +128,14 @@ def _table(lines: Sequence[Line], start: int, stop: int, floor: int) -> GapTable
         parts = parts[: len(placed)]
         columns = _columns(parts)
     above: list[Placed] = []
-    for number in range(start - 1, floor - 1, -1):  # the first row may have lines above that of its first cell
+    for number in range(start - 1, max(floor, start - _MOST_SINGLE) - 1, -1):  # cells of the first rows, one on a line
         places = _placed(cells(lines[number]), columns)
-        is_part = len(lines[number].pieces) == 1 and places and 0 not in places
-        if not is_part or not _is_close(lines[number], lines[number + 1]):
+        if len(lines[number].pieces) > 1 or not places or not _is_close(lines[number], lines[number + 1]):
             break
-        above.insert(0, places or {})
+        above.insert(0, places)
     grouped = grouped_lines([*above, *placed], columns)
-    if len(grouped[0]) <= len(above):
-        above, grouped = [], grouped_lines(placed, columns)
+    while len(grouped[0]) <= len(above) and len({column for line in grouped[0] for column in line}) == 1:
+        above = above[len(grouped.pop(0)) :]
     rows = rows_of(grouped, len(columns))
     while sum(map(bool, rows[-1])) == 1 and rows[-1][0]:
         rows.pop()
@@ -234,35 +234,48 @@ def _parted(placed: Sequence[Placed], begins: Sequence[bool]) -> list[list[Place
 
 
 def _is_row(group: Sequence[Placed], columns: Sequence[Span]) -> bool:
-    """Return whether lines are one row: no column has two numbers, and one at most has two texts, but not the first."""
+    """Return whether lines are one row: no column has two numbers, and one at most has two texts.
+
+    The first column has two only where a full line of another cell continues beside the second one.
+    """
     if len(group) == 1:
         return True
     started, has_numbers = set[int](), set[int]()
     for number, line in enumerate(group):
+        above = group[:number]
+        continues = any(upper and _fills(upper, columns[c]) for c in line if c and (upper := _last(above, c)))
         for column, cell in line.items():
             if column in has_numbers and is_number(words_of(cell)):
                 return False
-            if not _continue(group[:number], {column: cell}, columns):
+            if not _continue(above, {column: cell}, columns):
                 started.add(column)
+                if column == 0 and not continues:
+                    return False
             if is_number(words_of(cell)):
                 has_numbers.add(column)
-    return len(started) < 2 and 0 not in started and max(map(len, group)) > 1
+    return len(started) < 2 and len({column for line in group for column in line}) > 1
+
+
+def _last(above: Sequence[Placed], column: int) -> list[Piece] | None:
+    return next((line[column] for line in reversed(above) if column in line), None)
+
+
+def _fills(cell: Sequence[Piece], column: Span) -> bool:
+    """Return whether a cell's line fills its column, which is wide."""
+    width = column[1] - column[0]
+    return width > _WIDE * cell[-1].size and cell[-1].right - column[0] > _FULL * width
 
 
 def _continue(above: Sequence[Placed], line: Placed, columns: Sequence[Span]) -> bool:
     """Return whether all cells of a line continue the text above them in their columns, or are the first ones there."""
     return all(
-        _is_within(upper, cell, columns[column])
-        for column, cell in line.items()
-        if (upper := next((each[column] for each in reversed(above) if column in each), None))
+        _is_within(upper, cell, columns[column]) for column, cell in line.items() if (upper := _last(above, column))
     )
 
 
 def _is_within(above: Sequence[Piece], cell: Sequence[Piece], column: Span) -> bool:
     """Return whether a line of a cell continues the line above it."""
-    width = column[1] - column[0]
-    is_wide = width > _WIDE * above[-1].size
-    is_full = is_wide and above[-1].right - column[0] > _FULL * width and not cell[0].text[:1].isdigit()
+    is_full = _fills(above, column) and not cell[0].text[:1].isdigit()
     is_open = cell[0].text[:1].islower() or above[-1].text.endswith(("-", ",", "\u2010", "&"))
     return not is_number(words_of(cell)) and (is_open or is_full)
 

@@ -10,48 +10,58 @@ from typing import Any
 from ..document import Document, Place
 from ..html.html import markdown_of_html
 from ..kinds import notebook_cells
-from ..markdown import document_of
+from ..left_out import LeftOut
+from ..markdown import document_of, without_pictures
 
 #: Colours of terminals.
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+#: How Python prints an object that shows itself in another way.
+_OBJECT = re.compile(r"<[^<>\n]*>")
 
 
 def extract_notebook(content: bytes, name: str) -> Document:
     """Extract a notebook. A place is a cell, by its number, below its heading."""
     notebook = json.loads(content)
     language = str(_dict(_dict(notebook.get("metadata")).get("kernelspec")).get("language") or "")
-    text, starts = "", list[tuple[int, str]]()
+    text, starts, left_out = "", list[tuple[int, str]](), LeftOut()
     for number, cell in enumerate(notebook_cells(notebook), 1):
-        if written := _cell(cell, language, name):
+        if written := _cell(cell, language, name, left_out):
             text += "\n\n" if text else ""
             starts.append((len(text), f"Cell {number}"))
             text += written
-    document = document_of(text + "\n", starts)
+    document = document_of(text + "\n", starts, left_out.notices(name))
     below = (" > ".join(filter(None, (place.heading, place.page))) for place in document.places)
     places = (Place(place.offset, None, heading) for place, heading in zip(document.places, below, strict=True))
     return replace(document, places=tuple(places))
 
 
-def _cell(cell: dict[str, Any], language: str, name: str) -> str:
+def _cell(cell: dict[str, Any], language: str, name: str, left_out: LeftOut) -> str:
     kind, text = cell.get("cell_type"), _joined(cell.get("source", cell.get("input", ""))).strip("\n")
     if kind == "heading":
         return f"{'#' * int(cell.get('level', 1))} {text}"
     if kind != "code":
-        return text
-    outputs = (_output(_dict(output), name) for output in cell.get("outputs") or ())
+        return without_pictures(text, left_out)
+    outputs = (_output(_dict(output), name, left_out) for output in cell.get("outputs") or ())
     return "\n\n".join(filter(None, (_fenced(text, language), *outputs)))
 
 
-def _output(output: dict[str, Any], name: str) -> str:
-    """Return what code printed or returned; nothing for pictures."""
+def _output(output: dict[str, Any], name: str, left_out: LeftOut) -> str:
+    """Return what code printed or returned, as the notebook shows it; nothing for pictures, which are counted."""
     if output.get("output_type") in ("error", "pyerr"):
         return _fenced(f"{output.get('ename')}: {output.get('evalue')}")
     data = _dict(output.get("data")) or output
     if markdown := _joined(data.get("text/markdown", "")).strip():
-        return markdown
-    if plain := _joined(data.get("text/plain", data.get("text", ""))).strip("\n"):
-        return _fenced(plain)
-    return markdown_of_html(_joined(data.get("text/html", "")), name).strip()
+        return without_pictures(markdown, left_out)
+    plain = _joined(data.get("text/plain", data.get("text", ""))).strip("\n")
+    page = markdown_of_html(_joined(data.get("text/html", "")), name, left_out).strip()
+    is_object = not plain or _OBJECT.fullmatch(plain.strip()) is not None
+    if page and (is_object or "| --- |" in page):
+        return page
+    if is_object and (formula := _joined(data.get("text/latex", "")).strip()):
+        return formula
+    left_out["picture"] += any(str(kind).startswith("image/") for kind in data)
+    return _fenced(plain)
 
 
 def _fenced(text: str, language: str = "") -> str:

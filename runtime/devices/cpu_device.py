@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import llama_cpp
@@ -15,17 +15,21 @@ from ...cpu_kernels.layout.head import HEAD
 from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support import background_compile
 from ...cpu_kernels.numba_support.compile import native
+from ...cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.attend_batch import attend_tile
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.prefill.strips import load_keys, load_queries, load_values
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
 from ...cpu_kernels.prefill.word_strips import WORD_STAGES
+from ...cpu_kernels.products.product_table import ProductTable
+from ...cpu_kernels.products.weights import KERNELS
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory
 from ..cache.kv_cache import KVCache
 from ..graph import hook
+from ..graph.product_nodes import compiled_product
 from ..methods.method import Assignment
 from . import CPU
 from .protocol import ExecutorArguments
@@ -66,6 +70,10 @@ class CpuExecutor:
             layer["shape"] = shape.packed
             layer["scale"], layer["softcap"] = node.scale, node.softcap
         self._spans = np.empty((self._n_kv_head, 0), SPAN)
+        self._products = ProductTable(arguments.n_threads)
+        if MULTIPLIES_WEIGHTS:
+            self.step["products"], self.step["prepare_product"] = self._products.address, self._products.prepare_address
+            self.step["run_product"] = compiled_product().address
         self.follow(arguments.cache)
 
     def follow(self, cache: KVCache) -> None:
@@ -92,6 +100,7 @@ class CpuExecutor:
             self._layers["choose"] = native(choose_in_layer).address
         self._connect(n_tokens)
         self._layers["together"] = self._work["arrived"] = self.step["next_layer"] = 0
+        self._products.start()
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
         """Start a step of several caches at the first node, where its threads compute one cache after another."""
@@ -106,6 +115,7 @@ class CpuExecutor:
         self._connect(2)
         self._layers["together"] = hook.compiled_together().address
         self._work["arrived"] = self.step["next_layer"] = 0
+        self._products.start()
 
     def _prepare(self, cache: KVCache, n_tokens: int) -> None:
         """Prepare a cache for a step: memory for the selection, and the files of its document."""
@@ -184,8 +194,9 @@ class CpuDevice:
         """Return all assignments: all are supported."""
         return list(assignments)
 
-    def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
-        """Compile the methods' hooks, and other kernels that are needed after the first tokens, in this order."""
+    def compile_ahead(self, assignments: Sequence[Assignment], weight_types: Collection[int] = ()) -> None:
+        """Compile products, the methods' hooks, and other kernels that are needed after the first tokens."""
         hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
         first, last = [attend_tile, load_values, hook.compiled_token], [kmeans.improve, *WORD_STAGES, choose_in_layer]
-        background_compile.compile_ahead([*first, *hooks, *last])
+        products = [each for kind in sorted(weight_types) if kind in KERNELS for each in KERNELS[kind].stages]
+        background_compile.compile_ahead([*products, *first, *hooks, *last])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -65,7 +65,7 @@ class MetalDevice:
                 raise OctavoError(f'The Metal kernels do not have {name}: load the model with `device="cpu"`.')
         return [replace(assignment, method=assignment.method.for_metal()) for assignment in assignments]
 
-    def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
+    def compile_ahead(self, assignments: Sequence[Assignment], weight_types: Collection[int] = ()) -> None:
         """Do nothing: shaders are compiled elsewhere."""
 
     def new_memory(self) -> SharedMemory:

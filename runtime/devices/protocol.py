@@ -7,7 +7,7 @@ GPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -127,8 +127,8 @@ class Device(Protocol):
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return the parts of the assignments that the device computes. Raise OctavoError for methods that it lacks."""
 
-    def compile_ahead(self, assignments: Sequence[Assignment]) -> None:
-        """Compile in the background what these methods need."""
+    def compile_ahead(self, assignments: Sequence[Assignment], weight_types: Collection[int] = ()) -> None:
+        """Compile in the background what these methods need, and products of weights of these types of ggml's."""
 
     def new_memory(self) -> Memory:
         """Return memory for one context."""

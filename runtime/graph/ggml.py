@@ -36,6 +36,8 @@ Tensor._fields_ = [
     ("view_offs", ctypes.c_size_t),
     ("data", ctypes.c_void_p),
     ("name", ctypes.c_char * 64),
+    ("extra", ctypes.c_void_p),
+    ("padding", ctypes.c_char * 8),
 ]
 
 #: Byte offsets in struct ggml_custom_op_params, at the start of a CUSTOM node's op_params.
@@ -49,8 +51,20 @@ ALL_THREADS = -1
 #: The fields of a tensor that kernels use; pointers are addresses.
 TENSOR = np.dtype(
     {
-        "names": ["ne", "nb", "op", "custom_function", "custom_n_tasks", "custom_user_data", "src", "data"],
+        "names": [
+            "type",
+            "ne",
+            "nb",
+            "op",
+            "custom_function",
+            "custom_n_tasks",
+            "custom_user_data",
+            "src",
+            "data",
+            "extra",
+        ],
         "formats": [
+            "i4",
             ("i8", MAX_DIMS),
             ("i8", MAX_DIMS),
             "i4",
@@ -59,8 +73,10 @@ TENSOR = np.dtype(
             "i8",
             ("i8", MAX_SRC),
             "i8",
+            "i8",
         ],
         "offsets": [
+            Tensor.type.offset,
             Tensor.ne.offset,
             Tensor.nb.offset,
             Tensor.op.offset,
@@ -69,6 +85,7 @@ TENSOR = np.dtype(
             CUSTOM_USER_DATA,
             Tensor.src.offset,
             Tensor.data.offset,
+            Tensor.extra.offset,
         ],
         "itemsize": ctypes.sizeof(Tensor),
     }
@@ -79,6 +96,7 @@ class Operations(NamedTuple):
     """The numbers of operations in this build of ggml."""
 
     flash_attention: int
+    product: int
     custom: int
 
 
@@ -121,6 +139,7 @@ def check_layout() -> Operations:
     call = [ctypes.POINTER(tensor), ctypes.c_int, pointer, ctypes.c_int, pointer]
     custom = _function("ggml_custom_4d", tensor, pointer, ctypes.c_int, *sizes, *call)
     set_name = _function("ggml_set_name", tensor, tensor, ctypes.c_char_p)
+    multiply = _function("ggml_mul_mat", tensor, pointer, tensor, tensor)
     view, get_data = _function("ggml_view_tensor", tensor, pointer, tensor), _function("ggml_get_data", pointer, tensor)
 
     context = init(_InitParams(1 << 16, None, False))
@@ -131,6 +150,7 @@ def check_layout() -> Operations:
         node = attention(context, q, k, v, mask, 0.125, 0.25, 0.5).contents
         set_name(node, b"octavo")
         ours = custom(context, TYPE_F32, 1, 1, 1, 1, (tensor * 1)(q), 1, 0x1234, ALL_THREADS, 0x5678).contents
+        product = multiply(context, k, k).contents
         user_data = ctypes.addressof(ours) + CUSTOM_USER_DATA
         as_expected = (
             (list(q.contents.ne), list(q.contents.nb)) == ([64, 3, 4, 1], [4, 256, 768, 3072])
@@ -143,15 +163,17 @@ def check_layout() -> Operations:
             and node.name == b"octavo"
             and operation_name(node) == "FLASH_ATTN_EXT"
             and operation_name(ours) == "CUSTOM"
+            and operation_name(product) == "MUL_MAT"
+            and not product.extra
             and ctypes.c_int64.from_address(ctypes.addressof(ours) + CUSTOM_FUNCTION).value == 0x1234
             and ctypes.c_int32.from_address(ctypes.addressof(ours) + CUSTOM_N_TASKS).value == ALL_THREADS
             and ctypes.c_int64.from_address(user_data).value == 0x5678
-            and q.contents.data == get_data(q)
+            and q.contents.data == get_data(q) == ctypes.addressof(q.contents) + ctypes.sizeof(Tensor)
             and ctypes.addressof(view(context, q).contents.view_src.contents) == ctypes.addressof(q.contents)
         )
         if not as_expected:
             raise OctavoError(_mismatch("lays out its tensors differently"))
-        return Operations(node.op, ours.op)
+        return Operations(node.op, product.op, ours.op)
     except ValueError as problem:  # a pointer that octavo follows is NULL
         raise OctavoError(_mismatch("lays out its tensors differently")) from problem
     finally:

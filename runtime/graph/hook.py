@@ -37,6 +37,7 @@ from ...cpu_kernels.numba_support.shape import unpacked_shape
 from ...cpu_kernels.numba_support.views import array_at, record_at
 from . import ggml
 from .ggml import ALL_THREADS, TENSOR
+from .product_nodes import replace_product
 
 #: The callback's record of a step, which is one computation of the graph. `replace_attention` gets its address.
 STEP = np.dtype(
@@ -44,10 +45,14 @@ STEP = np.dtype(
         ("next_layer", "i8"),  # number of the attention node that llama.cpp asks about next
         ("layers", "i8"),  # address of the LAYER records, in the order of the graph's attention nodes
         ("n_layers", "i8"),
-        ("flash_attention", "i8"),  # ggml's numbers of these two operations
+        ("flash_attention", "i8"),  # ggml's numbers of these operations
+        ("product", "i8"),
         ("custom", "i8"),
         ("attend", "i8"),  # address of a C function of (node, number of its layer, 0, 0) that computes a node after
         #                    llama.cpp did, and returns whether to continue; or 0 to replace nodes before that
+        ("products", "i8"),  # address of the PRODUCT records of all types (see product_nodes.py), or 0
+        ("prepare_product", "i8"),  # addresses of the native functions `prepare` and `run_product`
+        ("run_product", "i8"),
         ("observer", "i8"),  # address of a C function of (node, ask, 0, 0) that answers instead; or 0
     ],
     align=True,
@@ -97,7 +102,7 @@ def new_step(n_layers: int) -> np.ndarray:
     """
     step = np.zeros(1, STEP)
     step["n_layers"] = n_layers
-    step["flash_attention"], step["custom"] = ggml.check_layout()
+    step["flash_attention"], step["product"], step["custom"] = ggml.check_layout()
     return step
 
 
@@ -138,6 +143,8 @@ def replace_attention(node_pointer, ask, step_pointer):
         step.next_layer += 1
         if step.attend != 0:  # the observer does not see nodes that the device computes
             return True
+    if step.products != 0 and ask and node.op == step.product:
+        replace_product(node_address, step.products, step.prepare_product, step.custom, step.run_product)
     if step.observer != 0:
         return call_native(step.observer, node_address, int64(ask), 0, 0) != 0
     return not ask

@@ -81,8 +81,8 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
         raise OctavoError(f"{path} is not a whole GGUF file: {problem}.") from problem
 
 
-def has_latent_attention(path: Path) -> bool:
-    """Return whether a GGUF file's header says that keys and values are latent, as llama.cpp reads it.
+def architecture_number(path: Path, name: str) -> int:
+    """Return a number of the architecture in a GGUF file's header, such as "expert_count"; 0 if it has none.
 
     The tokenizer, which takes long to read, follows the architecture's values: they end the search.
 
@@ -95,12 +95,20 @@ def has_latent_attention(path: Path) -> bool:
     for key, value in _values(path):
         if key == "general.architecture":
             architecture = f"{value}."
-        elif key == f"{architecture}attention.key_length_mla":
-            return bool(value)
+        elif key == f"{architecture}{name}":
+            return int(value)
         elif found and key.startswith("tokenizer."):
             break
         found = found or (bool(architecture) and key.startswith(architecture))
-    return False
+    return 0
+
+
+def weight_types(path: Path) -> set[int]:
+    """Return ggml's numbers of the types of the tensors in a GGUF file that is whole."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        reader = _Reader(content)
+        reader.check()
+        return reader.kinds
 
 
 class _Reader:
@@ -108,6 +116,7 @@ class _Reader:
 
     def __init__(self, content: mmap.mmap) -> None:
         self._content, self._size, self._at = content, len(content), 0
+        self.kinds: set[int] = set()
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """Yield keys and values, without arrays. Raise _Bad if the header is wrong."""
@@ -214,6 +223,7 @@ class _Reader:
                 raise _Bad(f"the tensor '{name}' has {n_dimensions} dimensions")
             shape = [self._number("<Q") for _ in range(n_dimensions)]
             kind, offset = self._number("<I"), self._number("<Q")
+            self.kinds.add(kind)
             n_elements = 1
             for length in shape:
                 n_elements *= length

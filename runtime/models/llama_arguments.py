@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import llama_cpp
@@ -11,10 +12,14 @@ from ...cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from ...errors import OctavoError
 from ...settings import check_rope
 from ..graph import ggml
+from .gguf_header import architecture_number, weight_types
 
 #: Storage formats of keys and values, with llama.cpp's numbers.
 GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0, Q4_0: ggml.TYPE_Q4_0}
 
+
+#: ggml's number of IQ4_NL: laid out for the CPU, llama.cpp multiplies it as fast as octavo could.
+_IQ4_NL = 20
 
 #: Ways to scale positions, with llama.cpp's numbers.
 ROPE_SCALING = {
@@ -43,6 +48,17 @@ def kv_type_named(type_k: int | None, type_v: int | None) -> str:
         f"type_k={type_k} and type_v={type_v}: give GGML_TYPE_F16, GGML_TYPE_Q8_0 or GGML_TYPE_Q4_0 as both, or use "
         "attention='llama.cpp'."
     )
+
+
+def wants_extra_buffers(path: Path, has_amx: bool, multiplies: bool) -> bool:
+    """Return whether llama.cpp may lay out a model's weights for this CPU.
+
+    Its buffers for AMX take the weights of latent attention, which it then cannot multiply: it would abort. Where
+    octavo multiplies, they would only hold the weights twice; but experts and IQ4_NL are llama.cpp's.
+    """
+    if multiplies:
+        return architecture_number(path, "expert_count") > 0 or _IQ4_NL in weight_types(path)
+    return not (has_amx and architecture_number(path, "attention.key_length_mla"))
 
 
 def original_n_ctx(metadata: Mapping[str, str]) -> int:

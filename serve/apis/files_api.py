@@ -44,7 +44,7 @@ async def upload(request: Request) -> Response:
         if not data:
             raise RequestError(f"{file.filename or 'The file'} is empty.", param="file")
         folder = form.get("folder")
-        name = file.filename or "document.txt"
+        name = (file.filename or "document.txt").replace("%22", '"')  # as browsers write it in a form
         document_id = await documents.add_bytes(name, data, folder if isinstance(folder, str) else "")
     return JSONResponse((await documents.look()).describe(document_id))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...library.background.reading_queue import QueuedDocument
+from ...library.expand_paths import composed
 from ...library.file_state import CHANGED
 from ..request_error import RequestError, without_folders
 from .file_json import document_as_json, upload_as_json
@@ -154,7 +155,7 @@ class KnownDocuments:
         Of several with the same name, the newest counts, which is one that is being read if there is any.
         """
         reading = {name: upload for name, upload in self.unread.items() if not upload.problem}
-        reference = self._uploads.copied(reference)
+        reference = composed(self._uploads.copied(reference))
         if of_id := self._by_id.get(reference):
             return [(each.id, each) for each in of_id[0].parts(of_id)]
         if reference in reading:
@@ -164,10 +165,10 @@ class KnownDocuments:
         read: list[_Named] = [(each.id, each) for each in self.read]
         found = [named for named in (*read, *reading.items()) if is_in_folder(self._folders_of(*named), reference)]
         if not found and has_magic(reference):
-            found += [named for named in read if fnmatch(named[1].name, reference)]
-            of_file = [(each.id, each) for each in self.read if fnmatch(each.file_name, reference)]
+            found += [named for named in read if fnmatch(composed(named[1].name), reference)]
+            of_file = [(each.id, each) for each in self.read if fnmatch(composed(each.file_name), reference)]
             found += [named for named in of_file if named not in found]
-            found += [(name, upload) for name, upload in reading.items() if fnmatch(upload.name, reference)]
+            found += [(name, upload) for name, upload in reading.items() if fnmatch(composed(upload.name), reference)]
         if not found:
             raise self._not_found(reference)
         return found
@@ -175,7 +176,7 @@ class KnownDocuments:
     def _not_found(self, reference: str) -> RequestError:
         """Return why a reference means no document."""
         for name, upload in self.unread.items():
-            if upload.problem and reference in (name, upload.name):
+            if upload.problem and reference in (name, composed(upload.name)):
                 return RequestError(f"{upload.name} could not be read: {without_folders(upload.problem)}")
         if older := next((each for each in self.versions if each.id == reference), None):
             changed = f"{older.file_name} has changed, and was indexed again: name the file, or its new id."
@@ -187,13 +188,13 @@ class KnownDocuments:
         found: list[tuple[float, Sequence[_Named]]] = []
         for document_id, upload in reading.items():
             given = self._uploads.names_of(document_id)
-            if name in given or name == upload.name:
+            if name in given or name == composed(upload.name):
                 found.append((given.get(name, upload.asked), [(document_id, upload)]))
         for document in self.read:
             given = self._uploads.names_of(document.id)
-            if name in given or name in (document.name, document.file_name):
+            if name in given or name in (composed(document.name), composed(document.file_name)):
                 made = datetime.fromisoformat(document.manifest["created"]).timestamp()
-                parts = [document] if name == document.name else document.parts(self._by_id[document.id])
+                parts = [document] if name == composed(document.name) else document.parts(self._by_id[document.id])
                 found.append((given.get(name, made), [(each.id, each) for each in parts]))
         return max(found, key=lambda each: each[0], default=(0.0, []))[1]
 

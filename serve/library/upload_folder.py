@@ -15,12 +15,17 @@ from typing import Any
 from ...errors import OctavoError
 from ...library import catalogue
 from ...library.background.reading_queue import ReadingQueue
+from ...library.expand_paths import composed
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...system.files import make_private, read_json, write_json
 
-#: Largest length of an upload's name, and of the name of its folder.
-_LONGEST_NAME, _LONGEST_FOLDER = 120, 300
+#: Most bytes of an upload's name, where file systems take 255; most characters of its end, which is kept, and of the
+#: name of its folder.
+_LONGEST_NAME, _LONGEST_END, _LONGEST_FOLDER = 240, 20, 300
+
+#: Characters of names that cannot be seen: controls, breaks, and marks that turn the direction of writing.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 #: File beside an upload until it is read: its reading resumes when the server is started again.
 _UNREAD = ".unread"
@@ -190,11 +195,12 @@ def uploads_of(library: Library) -> Path:
 def find_upload(libraries: Iterable[Library], reference: str) -> Path | None:
     """Return the file of the newest upload with an id or a name; None if there is none."""
     found: list[tuple[float, Path]] = []
+    reference = composed(reference)
     for library in libraries:
         folder = UploadFolder(uploads_of(library))
         for file in uploads_of(library).glob("*/[!.]*"):
             names = folder.names_of(file.parent.name)
-            if reference in (file.name, file.parent.name, *names):
+            if reference in (composed(file.name), file.parent.name, *names):
                 with suppress(FileNotFoundError):  # another server removes it
                     found.append((names.get(reference, file.stat().st_mtime), file))
     return max(found, default=(0.0, None))[1]
@@ -215,23 +221,24 @@ def forget_upload(libraries: Iterable[Library], document_id: str) -> None:
 
 
 def file_name(name: str) -> str:
-    """Return a name for an upload's file without folders."""
-    base = re.split(r"[/\\]", name)[-1]
-    cleaned = re.sub(r"[^\w.,()+ -]", "_", base).strip(" .")
-    if len(cleaned) > _LONGEST_NAME:
-        cleaned = cleaned[: _LONGEST_NAME - 20] + cleaned[-20:]
+    """Return a name for an upload's file: the client's, without folders and without characters that cannot be seen."""
+    base = re.split(r"[/\\]", composed(name))[-1]
+    cleaned = _UNSEEN.sub("", base).strip(" .")
+    if len(cleaned.encode()) > _LONGEST_NAME:
+        end = cleaned[-_LONGEST_END:]
+        cleaned = cleaned.encode()[: _LONGEST_NAME - len(end.encode())].decode(errors="ignore") + end
     return cleaned or "document.txt"
 
 
 def folder_label(name: str) -> str:
     """Return the name of a client's folder, which is only shown and compared: octavo makes no folder of this name."""
-    parts = [re.sub(r"[\x00-\x1f\x7f]", "_", part).strip() for part in re.split(r"[/\\]", name)]
+    parts = [_UNSEEN.sub("_", part).strip() for part in re.split(r"[/\\]", composed(name))]
     return "/".join(part for part in parts if part not in ("", ".", ".."))[:_LONGEST_FOLDER].strip("/ ")
 
 
 def is_in_folder(folders: Sequence[str], named: str) -> bool:
     """Return whether one of a document's folders is a folder or in it, which is named by its path or the end of it."""
-    name = named.rstrip("/")
+    name, folders = composed(named.rstrip("/")), list(map(composed, folders))
     if name.startswith(("/", "~")):
         return any(f"{folder}/".startswith(f"{name}/") for folder in folders)
     return bool(name) and any(f"/{name}/" in f"/{folder}/" for folder in folders)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...errors import OctavoError, shown
-from ...library.expand_paths import documents_of
+from ...library.expand_paths import composed, documents_of
 
 
 class NamedDocuments:
@@ -78,10 +78,11 @@ class NamedDocuments:
         """Return the document of a name, or the documents of a folder."""
         if name in known:
             return {name: known[name]}
-        ends = [each for each in known if each.endswith(f"/{name}")]
+        wanted, forms = composed(name), {each: composed(each) for each in known}
+        ends = [each for each, form in forms.items() if form == wanted or form.endswith(f"/{wanted}")]
         if len(ends) > 1:
             raise OctavoError(f"Several documents are named {name}: {', '.join(ends)}. Give one of these names.")
-        within = {each: path for each, path in known.items() if each.startswith(f"{name.rstrip('/')}/")}
+        within = {each: path for each, path in known.items() if forms[each].startswith(f"{wanted.rstrip('/')}/")}
         if found := {each: known[each] for each in ends} or within:
             return found
         where = [] if "\0" in name else [Path(os.path.realpath(root / name)) for root in self._roots]

@@ -31,6 +31,14 @@ def folder(tmp_path) -> Path:
         ".hidden.txt": b"Petrel\n",
         ".git/config": b"[core]\n",
         "tiny.octavo/uploads/x/b.txt": b"Petrel again\n",
+        "~$report.docx": b"\x03Ane" + bytes(158),
+        "b.txt~": b"Petrel, before\n",
+        "#b.txt#": b"Petrel, meanwhile\n",
+        "a/~WRL0001.tmp": b"Petrel\n",
+        "a/talk.pdf.crdownload": b"%PDF-1.7 begun",
+        "a/film.txt.part": b"Petrel\n",
+        "a/Desktop.ini": b"[.ShellClassInfo]\n",
+        "THUMBS.DB": b"Petrel\n",
     }
     for name, content in files.items():
         path = folder / name
@@ -52,7 +60,12 @@ def test_a_folder_stands_for_the_documents_in_it(folder):
     assert notices == [f"empty.txt, model.gguf, numbers.bin, picture.png, table.kmz are left out of {folder}: {READS}"]
 
 
+def test_a_pattern_names_no_leftovers(folder):
+    assert names(documents_of([f"{folder}/*b.txt*", f"{folder}/b*"]), folder) == ["b.txt"]
+
+
 def test_what_is_named_is_never_left_out(folder):
+    assert documents_of([folder / "b.txt~"]) == [folder / "b.txt~"]
     named = [folder / "picture.png", str(folder / ".hidden.txt"), "missing.txt", "-"]
     assert documents_of(named) == named
 

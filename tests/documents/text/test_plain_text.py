@@ -4,6 +4,7 @@ import codecs
 
 import pytest
 
+from octavo.documents.left_out import LeftOut
 from octavo.documents.markdown import document_of
 from octavo.documents.text.plain_text import extract_text
 from octavo.errors import OctavoError
@@ -150,3 +151,66 @@ def test_no_line_takes_long(line):
 def test_pages_and_headings_go_together():
     document = document_of("one\n# A\ntwo\n## B\n", [(0, "i"), (4, "ii"), (10, "iii")])
     assert document.places == ((0, "i", None), (4, "ii", "A"), (10, "iii", "A"), (12, "iii", "A > B"))
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (r'{"a": "\u0416\u0434\u0438"}', '{"a": "Жди"}'),
+        (r'["caf\u00e9 \ud83d\ude00 \u0022 \\u0041 \n\u000a"]', '["café 😀 \\u0022 \\\\u0041 \\n\\u000a"]'),
+        (
+            r'{"a": "Le caf\u00c3\u00a9 est ferm\u00c3\u00a9 \u00e2\u0080\u0093 oui"}',
+            '{"a": "Le café est fermé – oui"}',  # noqa: RUF001
+        ),
+        ('{"a": "Le cafÃ© est fermÃ© â€” oui"}', '{"a": "Le café est fermé — oui"}'),
+        (r'{"a": "\u00ab\u00a0CAF\u00c9\u00bb"}', '{"a": "«\u00a0CAFÉ»"}'),
+        (r'{"a": "Zo\u00eb \u00c3\u00a9"}', '{"a": "Zoë Ã©"}'),
+        ('{"a": "caf\\u00e9"}\n{"a": "\\u0301"}\n', '{"a": "café"}\n{"a": "\u0301"}\n'),
+    ],
+)
+def test_letters_of_json_are_words(written, text):
+    assert extract_text(written.encode(), "log.jsonl").text == text
+
+
+@pytest.mark.parametrize("written", [r'{"a": "caf\u00e9"', r"see \u00e9", r'x = "\u00e9"'])
+def test_escapes_of_other_texts_stay(written):
+    assert extract_text(written.encode(), "log.txt").text == written
+
+
+DATA = "data:image/png;base64," + "iVBORw0KGgo" * 40
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "n_pictures"),
+    [
+        (f"a ![Chart of *tides*]({DATA}) b", "a ![Chart of *tides*] b", 0),
+        (f'a ![]({DATA} "Title") b', "a  b", 1),
+        (f"![Chart][1]\n\n[1]: {DATA}\nEnd.\n", "![Chart][1]\n\n[1]:\nEnd.\n", 1),
+        (f"![a](<{DATA}>)", "![a]", 0),
+        (f"<p><img class=x src=\"{DATA}\" alt='A &amp; B'>b", "<p>![A & B]b", 0),
+        (f"<IMG alt='' src='{DATA}'/>", "", 1),
+        ("![a](data:image/svg+xml;utf8,%3Csvg%20x%3E)", "![a]", 0),
+        (f'{{"logo": "{DATA}"}}', '{"logo": "data:image/png;base64,..."}', 1),
+        ("data: a ![b](c.png) data:image/png", "data: a ![b](c.png) data:image/png", 0),
+    ],
+)
+def test_pictures_in_a_text_are_their_descriptions(written, text, n_pictures):
+    document = extract_text(written.encode(), "log.md")
+    assert document.text == text
+    assert document.notices == LeftOut(picture=n_pictures).notices("log.md")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("---\ntitle: Log\ntags: [a, b]\n---\n\nText.\n\n## Tides\n", ["Tides"]),
+        ("+++\ntitle = 'Log'\n+++\n# Tides\n", ["Tides"]),
+        ("---\r\n# a comment\r\ntitle: Log\r\n...\r\n# Tides\r\n", ["Tides"]),
+        ("---\n\nA line\n---\n\n# Tides\n", ["A line", "Tides"]),
+        ("title: Log\n---\n# Tides\n", ["title: Log", "Tides"]),
+    ],
+)
+def test_properties_of_a_page_are_no_heading(text, found):
+    document = extract_text(text.encode(), "log.md")
+    assert document.text == text
+    assert [(place.heading or "").rpartition(" > ")[2] for place in document.places] == found

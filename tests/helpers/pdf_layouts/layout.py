@@ -20,10 +20,6 @@ BETWEEN, BEFORE = r"[\s|:…·_.]*?", r"[\s|#>*-]*"
 #: The size of a page in points.
 A4 = (595, 842)
 
-#: Why several layouts fail today.
-CENTRED = "a text of two lines is torn apart by the centred cells beside it"
-BESIDE = "what stands beside a text is put into its lines"
-
 
 @dataclass(frozen=True)
 class Layout:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .layout import BESIDE, Drawing, Layout
+from .layout import Drawing, Layout
 
 _POSTS = [
     ("Master of the north yard", "2011 to 2013"),
@@ -55,7 +55,6 @@ LAYOUTS = [
         whole=[*_HISTORY, "6, quai du Nord", "français"],
         headings=["Inès Roca", "Contact", "Langues", "Parcours", "Formation"],
         order=["Langues", "italien", "Loisirs", "voile"],
-        fails=BESIDE,
     ),
     Layout(
         "programme",

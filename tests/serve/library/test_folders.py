@@ -1,5 +1,7 @@
 """Folders of a server's documents, and uploads of what was indexed before."""
 
+import unicodedata
+
 import pytest
 from helpers.served import serving
 
@@ -122,4 +124,41 @@ def test_damaged_facts_about_an_upload_leave_the_upload(tmp_path):
     again = UploadFolder(tmp_path)
     assert list(again.folders_of("file-1")) == []
     assert [name for name, _ in again.unread()] == ["file-1"]
-    assert file_name("../a<b>.txt") == "a_b_.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("../a<b>.txt", "a<b>.txt"),
+        ("C:\\papers\\तूफ़ान की रिपोर्ट.pdf", "तूफ़ान की रिपोर्ट.pdf"),
+        ("ตารางน้ำขึ้น.txt", "ตารางน้ำขึ้น.txt"),
+        ("re\u0301sume\u0301.pdf", "r\xe9sum\xe9.pdf"),
+        ("Bill [3] 'final' \"x\" #4 & 100%.txt", "Bill [3] 'final' \"x\" #4 & 100%.txt"),
+        ("می\u200cیس.txt", "می\u200cیس.txt"),
+        ("a\u202etxt.exe\n\0", "atxt.exe"),
+        (" .hidden. ", "hidden"),
+        ("\n", "document.txt"),
+    ],
+)
+def test_names_of_uploads_keep_their_letters(name, kept):
+    assert file_name(name) == unicodedata.normalize("NFC", kept)
+
+
+@pytest.mark.parametrize("letter", ["a", "å", "त", "😀"])
+def test_long_names_of_uploads_fit_file_systems_and_keep_their_end(letter):
+    name = file_name(letter * 300 + ".part 12.txt")
+    assert 200 < len(name.encode()) <= 240
+    assert name.startswith(letter * 40)
+    assert name.endswith(f"{letter}.part 12.txt")
+    assert "\ufffd" not in name
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_folders_and_uploads_are_found_by_either_form_of_a_name(tmp_path, form):
+    name = unicodedata.normalize(form, "Bød på é.txt")
+    folder = UploadFolder(tmp_path)
+    file = folder.store("file-1", name, b"text")
+    folder.note_upload("file-1", file_name(name), f"skjær/{name}")
+    assert file.name == unicodedata.normalize("NFC", name)
+    for other in ("NFC", "NFD"):
+        assert is_in_folder(folder.folders_of("file-1"), unicodedata.normalize(other, name))

@@ -1,0 +1,118 @@
+"""Write AVX2's products of small integers as LLVM IR, and the memory that they read and write.
+
+All vectors are of 32 bytes: 32 codes, 16 words or 8 integers, which `lanes_as` turns into one another. An address is an
+int64, as for `Emit`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+
+from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, INT64, Emit, constant
+
+#: Lanes of f32 and of int32.
+LANES = 8
+
+CODES, WORDS = ir.VectorType(INT8, 4 * LANES), ir.VectorType(INT16, 2 * LANES)
+INTEGERS, FLOATS = ir.VectorType(INT32, LANES), ir.VectorType(FLOAT, LANES)
+
+
+def equal(vector: Any, value: int) -> Any:
+    """Return a vector of equal integers, of a type."""
+    return ir.Constant(vector, [value] * vector.count)
+
+
+def field(builder: Any, record: Any, dtype: np.dtype[Any], name: str) -> Any:
+    """Load an int64 field of the record at an address."""
+    assert dtype.fields is not None
+    return load(builder, INT64, record, dtype.fields[name][1])
+
+
+def load(builder: Any, kind: Any, address: Any, offset: int | Any = 0) -> Any:
+    """Load a value of a type from some bytes after an address of any alignment."""
+    offset = constant(offset) if isinstance(offset, int) else offset
+    loaded = builder.load(builder.inttoptr(builder.add(address, offset), kind.as_pointer()))
+    loaded.align = 1
+    return loaded
+
+
+def store(builder: Any, value: Any, address: Any, offset: int | Any = 0) -> None:
+    """Store a value some bytes after an address of any alignment."""
+    offset = constant(offset) if isinstance(offset, int) else offset
+    builder.store(value, builder.inttoptr(builder.add(address, offset), value.type.as_pointer())).align = 1
+
+
+def splat(builder: Any, scalar: Any, lanes: int = LANES) -> Any:
+    """Return a vector with a scalar in each lane."""
+    vector = ir.VectorType(scalar.type, lanes)
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(INT32, 0))
+    return builder.shuffle_vector(first, first, equal(ir.VectorType(INT32, lanes), 0))
+
+
+def gather(builder: Any, scalars: list[Any]) -> Any:
+    """Return a vector of scalars."""
+    vector = ir.Constant(ir.VectorType(scalars[0].type, len(scalars)), ir.Undefined)
+    for lane, scalar in enumerate(scalars):
+        vector = builder.insert_element(vector, scalar, ir.Constant(INT32, lane))
+    return vector
+
+
+def halves(builder: Any, addresses: list[Any], offset: int | Any = 0) -> Any:
+    """Load an f16 some bytes after each address; return them as a vector of f32."""
+    scalars = [load(builder, HALF, address, offset) for address in addresses]
+    return builder.fpext(gather(builder, scalars), ir.VectorType(FLOAT, len(scalars)))
+
+
+def shift_right(builder: Any, codes: Any, bits: int | Any, mask: int) -> Any:
+    """Shift codes right, by a constant or an int64, and keep the bits of a mask that are their own then."""
+    if bits == 0:
+        return builder.and_(codes, equal(codes.type, mask))
+    words = ir.VectorType(INT16, codes.type.count // 2)
+    by = equal(words, bits) if isinstance(bits, int) else splat(builder, builder.trunc(bits, INT16), words.count)
+    shifted = builder.bitcast(builder.lshr(builder.bitcast(codes, words), by), codes.type)
+    return builder.and_(shifted, equal(codes.type, mask))
+
+
+def joined(builder: Any, low: Any, high: Any) -> Any:
+    """Return the lanes of two vectors, one after the other."""
+    return Emit(builder).shuffle(low, high, list(range(2 * low.type.count)))
+
+
+def look_up(builder: Any, table: tuple[int, ...], codes: Any) -> Any:
+    """Return the entries of a table of 16 bytes that 32 codes below 16 name."""
+    signature = ir.FunctionType(CODES, [CODES] * 2)
+    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.pshuf.b")
+    return builder.call(function, [ir.Constant(CODES, [*table, *table]), codes])
+
+
+def multiply_codes(builder: Any, codes: Any, elements: Any) -> Any:
+    """Multiply unsigned codes by signed bytes; return sums of two neighbours, int16, which must not overflow."""
+    signature = ir.FunctionType(WORDS, [CODES] * 2)
+    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.pmadd.ub.sw")
+    return builder.call(function, [builder.bitcast(each, CODES) for each in (codes, elements)])
+
+
+def multiply_words(builder: Any, left: Any, right: Any) -> Any:
+    """Multiply int16; return sums of two neighbours, int32."""
+    signature = ir.FunctionType(INTEGERS, [WORDS] * 2)
+    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.pmadd.wd")
+    return builder.call(function, [builder.bitcast(each, WORDS) for each in (left, right)])
+
+
+def transposed(builder: Any, rows: list[Any]) -> list[Any]:
+    """Transpose eight vectors of eight int32: vector j of the result holds lane j of each."""
+    emit = Emit(builder)
+    for step in (1, 2, 4):
+        low = [lane if not lane & step else lane - step + LANES for lane in range(LANES)]
+        high = [lane + step if not lane & step else lane + LANES for lane in range(LANES)]
+        turned = list(rows)
+        for i in range(LANES):
+            if not i & step:
+                turned[i] = emit.shuffle(rows[i], rows[i + step], low)
+                turned[i + step] = emit.shuffle(rows[i], rows[i + step], high)
+        rows = turned
+    return rows

@@ -1,0 +1,79 @@
+"""Keep the records and the working memory of a context's products."""
+
+from __future__ import annotations
+
+import ctypes
+import traceback
+
+import numpy as np
+
+from ..numba_support import background_compile
+from ..numba_support.vector import CACHE_LINE
+from .multiply import PRODUCT, SHARED
+from .weights import KERNELS
+
+#: Types of ggml that a table has a place for.
+N_TYPES = max(KERNELS) + 1
+
+#: The Python type of a function that C calls as `call_native` does.
+_Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
+
+
+class ProductTable:
+    """The records that the products of a context read, one for each type of weights, and their working memory.
+
+    Memory grows, and kernels are compiled, when a graph first needs them.
+
+    Attributes
+    ----------
+    prepare_address : int
+        Address of a native function of the number of a type, columns, tokens, and 0. It does what a product of these
+        needs before it is computed.
+    """
+
+    def __init__(self, n_threads: int) -> None:
+        self._n_threads = n_threads
+        self._shared = np.zeros(1, SHARED)
+        self._records = np.zeros(N_TYPES, PRODUCT)
+        self._records["shared"] = self._shared.ctypes.data
+        for number, kernels in KERNELS.items():
+            own = self._records[number]
+            own["columns"], own["input_bytes"] = kernels.of.columns, kernels.of.input_bytes
+            own["panel_bytes"], own["factor"], own["fewest"] = kernels.of.panel_bytes, kernels.factor, kernels.fewest
+        self._room: dict[str, np.ndarray] = {}
+        self._callback = _Callback(self._prepare)
+        self.prepare_address = ctypes.cast(self._callback, ctypes.c_void_p).value
+
+    @property
+    def address(self) -> int:
+        """Return the address of the records, in the order of ggml's numbers."""
+        address: int = self._records.ctypes.data
+        return address
+
+    def start(self) -> None:
+        """Start a graph, which may run on more or fewer threads than the one before."""
+        self._shared["arrived"] = 0
+
+    def prepare(self, number: int, n_columns: int, n_tokens: int) -> None:
+        """Compile the kernels of a type, and make room for a product."""
+        own, kernels = self._records[number], KERNELS[number]
+        own["round"] = background_compile.compiled(kernels.round).address
+        own["multiply"] = background_compile.compiled(kernels.multiply).address
+        n_blocks = n_columns // kernels.of.columns
+        self._make_room("inputs", n_blocks * kernels.of.input_bytes * n_tokens, 1)
+        self._make_room("panels", n_blocks * kernels.of.panel_bytes, self._n_threads)
+
+    def _prepare(self, number: int, n_columns: int, n_tokens: int, _: int) -> int:
+        try:
+            self.prepare(number, n_columns, n_tokens)
+        except BaseException:  # C would lose it. llama.cpp computes the product
+            traceback.print_exc()
+        return 0
+
+    def _make_room(self, name: str, n_bytes: int, count: int) -> None:
+        """Make room for so many parts of n_bytes each, unless there is."""
+        n_bytes = -(-n_bytes // CACHE_LINE) * CACHE_LINE
+        if n_bytes > self._shared[f"{name}_bytes"][0]:
+            self._room[name] = room = np.empty(n_bytes * count + CACHE_LINE, np.uint8)
+            self._shared[name] = -(-room.ctypes.data // CACHE_LINE) * CACHE_LINE
+            self._shared[f"{name}_bytes"] = n_bytes

@@ -1,0 +1,79 @@
+"""Compute llama.cpp's products of quantised weights with octavo's kernels, inside its graph (see hook.py).
+
+A product is a GGML_OP_MUL_MAT node, whose inputs are:
+  src[0] : weights, ne = [n_columns, n_rows, 1, 1]
+  src[1] : the batch, f32, ne = [n_columns, n_tokens, 1, 1]
+Its output is f32, ne = [n_rows, n_tokens, 1, 1].
+
+Weights that llama.cpp has laid out for the CPU, with an `extra`, stay llama.cpp's.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from numba import types
+
+from ...cpu_kernels.numba_support.compile import kernel, native_callback
+from ...cpu_kernels.numba_support.memory import address_of, call_native
+from ...cpu_kernels.numba_support.views import record_at
+from ...cpu_kernels.products.multiply import PRODUCT, fits, multiply_batch
+from ...cpu_kernels.products.product_table import N_TYPES
+from .ggml import ALL_THREADS, TENSOR, TYPE_F32
+
+_PRODUCT_BYTES = PRODUCT.itemsize
+
+
+@kernel
+def replace_product(node_address, products, prepare, custom, run):
+    """Turn a product into a custom node that calls octavo's kernels, if these can compute it.
+
+    Parameters
+    ----------
+    node_address : int64
+        Address of the node, of the operation MUL_MAT.
+    products : int64
+        Address of N_TYPES records PRODUCT.
+    prepare : int64
+        Address of the native function `prepare` of a ProductTable.
+    custom : int32
+        ggml's number of the operation CUSTOM.
+    run : int64
+        Address of the native `run_product`.
+    """
+    node = record_at(node_address, TENSOR)
+    weights, batch = record_at(node.src[0], TENSOR), record_at(node.src[1], TENSOR)
+    if weights.type >= N_TYPES or weights.extra != 0 or batch.type != TYPE_F32 or batch.nb[0] != 4:
+        return
+    product_address = products + weights.type * _PRODUCT_BYTES
+    n_tokens, fewest = batch.ne[1], record_at(product_address, PRODUCT).fewest
+    if fewest == 0 or n_tokens < fewest or node.ne[2] != 1 or node.ne[3] != 1 or node.nb[0] != 4:
+        return
+    if not fits(product_address, batch.ne[0], n_tokens):
+        call_native(prepare, weights.type, batch.ne[0], n_tokens, 0)
+        if not fits(product_address, batch.ne[0], n_tokens):
+            return
+    node.op, node.custom_function, node.custom_n_tasks = custom, run, ALL_THREADS
+    node.custom_user_data = product_address
+
+
+@cache
+def compiled_product() -> Any:
+    """Compile the function of a custom node: a ggml_custom_op_t."""
+
+    @native_callback(types.void(types.voidptr, types.int32, types.int32, types.voidptr))
+    def product(node, ith, n_threads, product):
+        run_product(address_of(node), ith, n_threads, address_of(product))
+
+    return product
+
+
+@kernel
+def run_product(node_address, ith, n_threads, product_address):
+    """Compute a product: all threads call this together."""
+    node = record_at(node_address, TENSOR)
+    weights, batch = record_at(node.src[0], TENSOR), record_at(node.src[1], TENSOR)
+    matrix = weights.ne[1], weights.ne[0], weights.nb[1]
+    out = node.data, node.nb[1]
+    multiply_batch(product_address, weights.data, matrix, batch.data, batch.nb[1], batch.ne[1], *out, ith, n_threads)

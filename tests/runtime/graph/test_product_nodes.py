@@ -1,0 +1,92 @@
+"""Test that octavo computes llama.cpp's products of quantised weights, inside its graph."""
+
+import llama_cpp
+import numpy as np
+import pytest
+from helpers import tiny_models
+
+import octavo
+from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
+from octavo.cpu_kernels.products.weights import KERNELS
+
+pytestmark = pytest.mark.skipif(not MULTIPLIES_WEIGHTS, reason="these products are llama.cpp's on this CPU")
+
+TOKENS = np.random.default_rng(4).integers(0, 256, 70).tolist()
+OPTIONS = {"n_ctx": 256, "n_batch": 128, "n_threads": 2, "verbose": False}
+
+#: Types of files, and ggml's numbers of the types of weights in them that octavo multiplies.
+FILES = {"Q4_0": {2}, "Q4_1": {3}, "Q5_0": {6}, "Q5_1": {7}, "Q8_0": {8}, "Q4_K_M": {12, 14}, "Q5_K_M": {13, 14}}
+FILES |= {"IQ4_XS": {23}}
+
+#: What `make test` runs; each type's kernel has tests of its own.
+SHORT = {"Q4_0", "Q4_1", "Q8_0", "Q4_K_M"}
+CASES = [each if each in SHORT else pytest.param(each, marks=pytest.mark.slow) for each in FILES]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    path = tmp_path_factory.mktemp("products") / "plain.gguf"
+    return tiny_models.write_model(path, "llama", n_layer=2, n_embd=256)
+
+
+def quantised(plain, kind):
+    """Let llama.cpp quantise a model."""
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype, params.nthread = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}"), 1
+    written = plain.with_name(f"{kind}.gguf")
+    if not written.exists():
+        assert llama_cpp.llama_model_quantize(str(plain).encode(), str(written).encode(), params) == 0
+    return written
+
+
+def logits_after(model, pieces):
+    model.reset()
+    for piece in pieces:
+        model.eval(piece)
+    return np.ctypeslib.as_array(model._ctx.get_logits_ith(-1), (model.n_vocab(),)).copy()
+
+
+def multiplied(llama):
+    """Return ggml's numbers of the types that octavo has multiplied."""
+    records = llama.context._executor._products._records
+    return {number for number in KERNELS if records["multiply"][number]}
+
+
+def difference(a, b):
+    return np.sqrt(np.mean((a - b) ** 2))
+
+
+@pytest.mark.parametrize(
+    "kind", [each if each in SHORT else pytest.param(each, marks=pytest.mark.slow) for each in FILES]
+)
+def test_logits_are_those_of_llama_cpp(plain, kind):
+    """Compare with llama.cpp's two modes: sums in another order round inputs to another of 255 numbers."""
+    path = quantised(plain, kind)
+    theirs = [llama_cpp.Llama(str(path), flash_attn=on, **OPTIONS) for on in (True, False)]
+    expected, other = (logits_after(model, [TOKENS]) for model in theirs)
+    llama = octavo.Llama(path, device="cpu", **OPTIONS)
+    assert difference(logits_after(llama, [TOKENS]), expected) <= 1.5 * difference(other, expected)
+    assert multiplied(llama) >= FILES[kind]
+
+
+def test_the_same_sequence_gives_the_same_logits(plain):
+    """A token's products do not depend on its batch, and steps of one token are octavo's too."""
+    llama = octavo.Llama(quantised(plain, "Q4_0"), device="cpu", **OPTIONS)
+    n = len(TOKENS)
+    expected = logits_after(llama, [TOKENS])
+    for pieces in ([TOKENS[:40], TOKENS[40:]], [TOKENS[: n - 3], TOKENS[n - 3 :]], [TOKENS[:-1], TOKENS[-1:]]):
+        np.testing.assert_allclose(logits_after(llama, pieces), expected, rtol=0, atol=0.004 * expected.std())
+
+
+def test_weights_are_in_memory_once(plain):
+    llama = octavo.Llama(quantised(plain, "Q4_0"), device="cpu", **OPTIONS)
+    assert not llama.model_params.use_extra_bufts
+
+
+@pytest.mark.parametrize(("attention", "architecture"), [("llama.cpp", "llama"), ("dense", "gpt-oss")])
+def test_llama_cpp_may_lay_out_what_it_multiplies(tmp_path, attention, architecture):
+    """With its own attention, all products are llama.cpp's, and experts always."""
+    path = tiny_models.write_model(tmp_path / "model.gguf", architecture, n_layer=1)
+    llama = octavo.Llama(path, device="cpu", attention=attention, **OPTIONS)
+    assert llama.model_params.use_extra_bufts
+    llama.eval(TOKENS)
