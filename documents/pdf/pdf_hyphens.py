@@ -9,7 +9,7 @@ from collections.abc import Sequence
 #: English parts of words that keep their hyphen.
 _KEEPS = re.compile(r"(well|self)-\w+|\w+-(based|driven|oriented|specific|related|term|known)")
 
-#: Participles and the like, which compounds end in ("story-telling"); the fewest letters of them, and of what is
+#: Participles and the like, which compounds end in ("story-telling"); the fewest letters of them, and of the part
 #: before; most letters of a word that ends so and has no hyphen; and what joins them without one ("overturned").
 _ENDING, _LEAST_END, _LEAST_BEGIN, _LONGEST = ("ing", "ed", "ent"), 6, 4, 15
 _JOINED = {"over", "under", "with", "inter", "trans"}

@@ -85,7 +85,7 @@ def _is_on(character: Character, box: Sequence[float]) -> bool:
 
 
 def _grounds(page: Any) -> list[Sequence[float]]:
-    """Return the boxes of what may be a ground of letters: pictures, areas and groups of them."""
+    """Return the boxes of possible grounds of letters: pictures, areas and groups of them."""
     import pypdfium2.raw as pdfium
 
     kinds = pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_SHADING, pdfium.FPDF_PAGEOBJ_FORM
