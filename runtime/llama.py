@@ -167,8 +167,9 @@ class Llama(DropIn):
         """Return whether no file of the model was written or replaced since the model was loaded."""
         return all(_state_of_file(file) == before for file, before in self._files_at_load.items())
 
-    def check_file(self) -> None:
-        """Raise OctavoError if a file of the model was written or replaced since the model was loaded.
+    @property
+    def has_changed_file(self) -> bool:
+        """Return whether a file of the model was written or replaced since the model was loaded.
 
         Its weights are mapped, so that they change with the file. A file that was removed stays mapped.
         """

@@ -111,7 +111,7 @@ def test_products_are_those_of_float64(number, n_rows, n_blocks, n_tokens):
 @pytest.mark.parametrize("fill", [0, 0x7F, 0x80, 0xFF])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_no_sum_overflows(number, fill, sign):
-    """Let all codes and scales be extreme, and all inputs, of one sign or of the signs that make all products positive."""
+    """Let codes, scales and inputs be extreme, of one sign or of the signs that make all products positive."""
     weights = random_weights(number, 8, 2, fill, sign)
     n_columns = 2 * KERNELS[number].of.columns
     inputs = np.full((5, n_columns), np.float32(127))
