@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..cpu_kernels.numba_support.shape import F16
+from ..errors import OctavoError
 from ..prompts.chat_template import EPOCH
 from ..runtime.llama import Llama
 from ..runtime.models.hub import files_of
