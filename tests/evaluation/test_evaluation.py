@@ -2,6 +2,8 @@
 
 import json
 import re
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -162,7 +164,8 @@ def test_a_text_is_read_once_and_clustered_as_each_method_wants(llama, tmp_path,
         name = "finer"
         clustering = property(lambda self: {"centroid_share": 0.1, "exact_last": 60})
 
-    monkeypatch.setitem(METHODS_TABLE, "finer", lambda: Finer)
+    monkeypatch.setitem(METHODS_TABLE, "finer", "Finer")
+    monkeypatch.setitem(sys.modules, "octavo.runtime.methods.finer", SimpleNamespace(Finer=Finer))
     attend, n_clusters = Reader.attend, {}
 
     def noted(reader, document, attention):
