@@ -76,9 +76,9 @@ INNER_ORDER = {
         "archive",
         "xml_text",
         "scripts",
-        "left_out",
         "markdown",
         "markdown_table",
+        "left_out",
         "document",
     ),
     "runtime": (
