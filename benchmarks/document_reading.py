@@ -120,7 +120,7 @@ def mean(values: tuple[float, ...]) -> str:
 
 
 def pairs(folder: Path) -> list[tuple[Path, Path]]:
-    """Return the documents of a folder, each with the file of what is right."""
+    """Return the documents of a folder, each with its truth."""
     files = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
     truths = [(Path(f"{path}.md"), path.with_suffix(".md")) for path in files]
     both = [(path, next(filter(files.__contains__, names), None)) for path, names in zip(files, truths, strict=True)]
