@@ -57,7 +57,9 @@ def extract_epub(archive: Archive) -> Document:
             pages += [(len(text) + offset, label) for offset, label in own_pages]
             text += part
     if not text and left_out["picture"]:
-        raise OctavoError(f"{archive.name} has only pictures: make a PDF of it, and read that with --ocr.")
+        raise OctavoError(
+            f"{archive.name} has only pictures: make a PDF of it, whose pages octavo can recognise (OCR)."
+        )
     head = _head(archive, package_path, text)
     pages = [(len(head) + offset, label) for offset, label in pages]
     return document_of(head + text, pages, left_out.notices(archive.name))
