@@ -175,7 +175,7 @@ def _scales_and_minima(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 def _scales_of_six_bits(builder: Any, rows: list[Any]) -> list[Any]:
-    """Return the scales of Q6_K: sixteen of products, then pairs of them for what codes have too much."""
+    """Return the scales of Q6_K: sixteen of products, then pairs of them, to subtract 32 from codes."""
     four = [gather(builder, [load(builder, INT32, row, 192 + 4 * i) for row in rows]) for i in range(4)]
     scales = []
     for lanes in four:
