@@ -6,6 +6,7 @@ All lengths are in points, and y grows upwards, as in a PDF.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 #: Start and end of something on a line.
 Span = tuple[float, float]
@@ -76,12 +77,12 @@ class Line:
         """Return the line's end."""
         return self.pieces[-1].right
 
-    @property
+    @cached_property
     def y(self) -> float:
         """Return the line's baseline."""
         return max(self.pieces, key=lambda piece: (piece.size, len(piece.text))).y
 
-    @property
+    @cached_property
     def size(self) -> float:
         """Return the size of the line's largest font."""
         return max(piece.size for piece in self.pieces)
