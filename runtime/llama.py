@@ -145,12 +145,12 @@ class Llama(DropIn):
         self._rope_scale, self._n_parallel = rope_scale, n_parallel
         length = n_ctx or n_batch * only_words if native else n_batch  # the vocabulary alone has no context
         arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
+        self._weight_types = weight_types(Path(path)) if MULTIPLIES_WEIGHTS and not native else set()
         if native:
             self._load(path, arguments)
             return
         if not compiling.compiled_before():
-            types = weight_types(Path(path)) if MULTIPLIES_WEIGHTS else ()
-            chosen_device.compile_ahead((), types)  # while the model is loaded
+            chosen_device.compile_ahead((), self._weight_types)  # while the model is loaded
         try:
             self._load(path, chosen_device.model_arguments(arguments))
             self._use_own_context(kv_type, n_ctx, chosen_device)
@@ -204,8 +204,7 @@ class Llama(DropIn):
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
-        multiplies = MULTIPLIES_WEIGHTS and not self.sequence.attention.is_llama_cpp
-        self._extra_buffers = wants_extra_buffers(Path(path), HAS_AMX, multiplies)
+        self._extra_buffers = wants_extra_buffers(Path(path), HAS_AMX, self._weight_types)
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         wants_named = str(arguments.get("chat_format")).startswith("chat_template.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ...cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0
 from ...errors import OctavoError
 from ...settings import check_rope
 from ..graph import ggml
-from .gguf_header import architecture_number, weight_types
+from .gguf_header import architecture_number
 
 #: Storage formats of keys and values, with llama.cpp's numbers.
 GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0, Q4_0: ggml.TYPE_Q4_0}
@@ -50,14 +50,19 @@ def kv_type_named(type_k: int | None, type_v: int | None) -> str:
     )
 
 
-def wants_extra_buffers(path: Path, has_amx: bool, multiplies: bool) -> bool:
+def wants_extra_buffers(path: Path, has_amx: bool, weight_types: Collection[int]) -> bool:
     """Return whether llama.cpp may lay out a model's weights for this CPU.
 
     Its buffers for AMX take the weights of latent attention, which it then cannot multiply: it would abort. Where
     octavo multiplies, they would only hold the weights twice; but experts and IQ4_NL are llama.cpp's.
+
+    Parameters
+    ----------
+    weight_types : collection of int
+        ggml's numbers of the types of the weights, if octavo multiplies; else none.
     """
-    if multiplies:
-        return architecture_number(path, "expert_count") > 0 or _IQ4_NL in weight_types(path)
+    if weight_types:
+        return architecture_number(path, "expert_count") > 0 or _IQ4_NL in weight_types
     return not (has_amx and architecture_number(path, "attention.key_length_mla"))
 
 
