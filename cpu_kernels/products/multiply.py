@@ -42,7 +42,7 @@ PRODUCT = np.dtype(
     align=True,
 )
 
-_SHARED_NEXT = 8
+_SHARED_NEXT = {name: place[1] for name, place in (SHARED.fields or {}).items()}["next_panel"]
 _JOB_BYTES = JOB.itemsize
 
 #: Bytes of rounded inputs that a panel meets before the next one is unpacked: half of a small L2 cache. Most tokens of

@@ -99,15 +99,10 @@ def _scaled_uneven(builder: Any, block: Any, part: Any) -> Any:
     words = builder.sext(look_up(builder, _UNEVEN, _nibbles(builder, own)), _BLOCK_WORDS)
     low = builder.zext(load(builder, INT8, block, builder.add(builder.lshr(part, constant(1)), constant(4))), INT32)
     bits = builder.trunc(_times(builder, part, 2), INT32)
-    low = builder.and_(builder.lshr(low, builder.and_(_times32(builder, bits), INT32(4))), INT32(15))
+    low = builder.and_(builder.lshr(low, builder.and_(builder.shl(bits, INT32(1)), INT32(4))), INT32(15))
     high = builder.and_(builder.lshr(builder.zext(load(builder, INT16, block, 2), INT32), bits), INT32(3))
     scale = builder.sub(builder.or_(low, builder.shl(high, INT32(4))), INT32(32))
     return builder.mul(words, splat(builder, builder.trunc(scale, INT16), BLOCK))
-
-
-def _times32(builder: Any, bits: Any) -> Any:
-    """Return twice a number of bits: four for each odd part, in the third bit."""
-    return builder.shl(bits, INT32(1))
 
 
 def _small_floats(builder: Any, block: Any, _part: Any) -> Any:
