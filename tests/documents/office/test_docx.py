@@ -1,5 +1,4 @@
 """Test what is read of Word documents: letterheads, headings, numbers, code, forms, and what is left out."""
-# ruff: noqa: E501
 
 import pytest
 from helpers.document_files import zipped
@@ -9,7 +8,8 @@ from octavo.documents.office.docx import extract_docx
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-SPACES = f'xmlns:w="{W}" xmlns:r="{R}" xmlns:v="urn:schemas-microsoft-com:vml" xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+MC = "http://schemas.openxmlformats.org/markup-compatibility/2006"
+SPACES = f'xmlns:w="{W}" xmlns:r="{R}" xmlns:v="urn:schemas-microsoft-com:vml" xmlns:mc="{MC}"'
 
 
 def run(text, properties=""):
@@ -64,7 +64,10 @@ PAGE += '<w:fldChar w:fldCharType="separate"/></w:r><w:r><w:t>1</w:t></w:r><w:r>
         (p(run("Seite ") + PAGE.format("PAGE") + run(" | ") + run("Amt")), "Amt"),
         (p('<w:fldSimple w:instr=" PAGE "><w:r><w:t>1</w:t></w:r></w:fldSimple>') + p("Amt"), "Amt"),
         (p(run("- ") + PAGE.format("PAGE \\* MERGEFORMAT") + run(" -")) + p("Amt") + p("Amt"), "Amt"),
-        (f"<w:tbl><w:tr><w:tc>{p('Ref')}</w:tc><w:tc>{p('HX-99')}</w:tc></w:tr></w:tbl>", "| Ref | HX-99 |\n| --- | --- |"),
+        (
+            f"<w:tbl><w:tr><w:tc>{p('Ref')}</w:tc><w:tc>{p('HX-99')}</w:tc></w:tr></w:tbl>",
+            "| Ref | HX-99 |\n| --- | --- |",
+        ),
         (p("<w:r><mc:AlternateContent><mc:Choice><w:drawing><w:txbxContent>" + p("Board") + p("Quay 4")
            + "</w:txbxContent></w:drawing></mc:Choice><mc:Fallback><w:pict><v:textbox><w:txbxContent>" + p("Board")
            + p("Quay 4") + "</w:txbxContent></v:textbox></w:pict></mc:Fallback></mc:AlternateContent></w:r>"),
@@ -122,7 +125,8 @@ def numbered(*items, more=""):
 
 def numbering(*levels):
     inner = "".join(
-        f'<w:lvl w:ilvl="{level}"><w:start w:val="1"/><w:numFmt w:val="{form}"/><w:lvlText w:val="{text}"/>{more}</w:lvl>'
+        f'<w:lvl w:ilvl="{level}"><w:start w:val="1"/><w:numFmt w:val="{form}"/>'
+        f'<w:lvlText w:val="{text}"/>{more}</w:lvl>'
         for level, (form, text, more) in enumerate(levels)
     )
     lists = f'<w:abstractNum w:abstractNumId="0">{inner}</w:abstractNum>'
@@ -149,7 +153,8 @@ def test_lists_are_numbered_as_word_shows_them(levels, text):
 
 
 def test_lists_in_notes_have_their_numbers():
-    notes = f'<w:footnotes {SPACES}><w:footnote w:id="2">{p("Except:")}{numbered((0, "a"), (0, "b"))}</w:footnote></w:footnotes>'
+    note = f'<w:footnote w:id="2">{p("Except:")}{numbered((0, "a"), (0, "b"))}</w:footnote>'
+    notes = f"<w:footnotes {SPACES}>{note}</w:footnotes>"
     document = read(
         p(run("Rule.") + '<w:r><w:footnoteReference w:id="2"/></w:r>'),
         links="f footnotes footnotes.xml",
@@ -167,7 +172,8 @@ def test_lists_in_notes_have_their_numbers():
         (style("SC", "HTML Preformatted"), '<w:pStyle w:val="SC"/>', ""),
         (style("SC", "Listing", '<w:rPr><w:rFonts w:ascii="Consolas"/></w:rPr>'), '<w:pStyle w:val="SC"/>', ""),
         ("", "", '<w:rFonts w:ascii="Courier New"/>'),
-        ('<w:style w:type="character" w:styleId="V"><w:name w:val="V"/><w:rPr><w:rFonts w:ascii="DejaVu Sans Mono"/></w:rPr></w:style>',
+        ('<w:style w:type="character" w:styleId="V"><w:name w:val="V"/>'
+         '<w:rPr><w:rFonts w:ascii="DejaVu Sans Mono"/></w:rPr></w:style>',
          "", '<w:rStyle w:val="V"/>'),
     ],
 )  # fmt: skip

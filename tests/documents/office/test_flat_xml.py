@@ -1,5 +1,4 @@
 """Test documents of office programs that are one file of XML."""
-# ruff: noqa: E501
 
 import pytest
 
@@ -17,7 +16,8 @@ CELLS = (
 
 WORD_2003 = f"""<?xml version="1.0"?><?mso-application progid="Word.Document"?>
 <w:wordDocument xmlns:w="http://schemas.microsoft.com/office/word/2003/wordml" xmlns:wx="wx">{STYLES.format("")}
-<w:body><wx:sect><wx:sub-section>{HEADING}{PARAGRAPH.format("", "The lamp burns.")}</wx:sub-section>{CELLS}</wx:sect></w:body>
+<w:body><wx:sect><wx:sub-section>{HEADING}{PARAGRAPH.format("", "The lamp burns.")}</wx:sub-section>{CELLS}</wx:sect
+></w:body>
 </w:wordDocument>"""
 PART = '<pkg:part pkg:name="{}"><pkg:xmlData>{}</pkg:xmlData></pkg:part>'
 BODY = (
@@ -36,10 +36,13 @@ def test_word_documents_of_one_file(content):
 
 SHEETS = """<?xml version="1.0"?><Workbook xmlns="urn:schemas-microsoft-com:office:spreadsheet"
  xmlns:ss="urn:schemas-microsoft-com:office:spreadsheet"><Worksheet ss:Name="Catch"><Table>
-<Row><Cell ss:MergeAcross="1"><Data ss:Type="String">Boat</Data></Cell><Cell><Data ss:Type="String">Tonnes</Data></Cell></Row>
-<Row ss:Index="3"><Cell><Data ss:Type="String">Petrel</Data></Cell><Cell ss:Index="3"><Data ss:Type="Number">41</Data></Cell></Row>
+<Row><Cell ss:MergeAcross="1"><Data ss:Type="String">Boat</Data></Cell
+><Cell><Data ss:Type="String">Tonnes</Data></Cell></Row>
+<Row ss:Index="3"><Cell><Data ss:Type="String">Petrel</Data></Cell
+><Cell ss:Index="3"><Data ss:Type="Number">41</Data></Cell></Row>
 <Row ss:Hidden="1"><Cell><Data ss:Type="Number">999</Data></Cell></Row></Table></Worksheet>
-<Worksheet ss:Name="Old"><Table/><WorksheetOptions><Visible>SheetHidden</Visible></WorksheetOptions></Worksheet></Workbook>"""
+<Worksheet ss:Name="Old"><Table/><WorksheetOptions><Visible>SheetHidden</Visible></WorksheetOptions></Worksheet
+></Workbook>"""
 
 
 def test_sheets_of_one_file():
@@ -50,7 +53,8 @@ def test_sheets_of_one_file():
 
 NOTES = """<?xml version="1.0"?><!DOCTYPE en-export SYSTEM "x"><en-export><note><title>Nets &amp; oars</title>
 <tag>store</tag><content><![CDATA[<?xml version="1.0"?><!DOCTYPE en-note SYSTEM "x"><en-note><div>Buy nets.</div>
-<div><en-todo checked="true"/>Oars</div></en-note>]]></content><resource><data>iVBORw0KGgo=</data></resource></note></en-export>"""
+<div><en-todo checked="true"/>Oars</div></en-note>]]></content><resource><data>iVBORw0KGgo=</data></resource></note
+></en-export>"""
 
 
 def test_notes_of_evernote():

@@ -1,5 +1,4 @@
 """Test what is read of slides of PowerPoint: their order, numbers, powers, formulas, diagrams, charts, hidden ones."""
-# ruff: noqa: E501
 
 import io
 
@@ -121,7 +120,8 @@ def test_a_box_with_a_formula_is_read():
 
 def series(name, **parts):
     inner = "".join(
-        f"<{kind}><cache>{code}{''.join(f'<pt idx={chr(34)}{n}{chr(34)}><v>{v}</v></pt>' for n, v in enumerate(values))}"
+        f"<{kind}><cache>{code}"
+        f"{''.join(f'<pt idx={chr(34)}{n}{chr(34)}><v>{v}</v></pt>' for n, v in enumerate(values))}"
         f"</cache></{kind}>"
         for kind, (code, values) in parts.items()
     )
