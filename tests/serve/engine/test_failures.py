@@ -105,7 +105,7 @@ def test_when_the_engine_dies_all_are_told(apart, monkeypatch):
     with ThreadPoolExecutor(6) as clients:
         waiting = [clients.submit(complete, apart, LONG[:40], 1000, logit_bias=never) for _ in range(6)]
         while engine.n_running < 4:
-            pass
+            assert not any(each.done() for each in waiting)
         dies.set()
         answers = [each.result() for each in waiting]
     assert [answer.status_code for answer in answers] == [503] * 6

@@ -73,7 +73,7 @@ def test_a_prompt_shares_what_another_holds(served):
         running = pool.submit(complete, served, LONG, 300, logit_bias=never)
         sequences = served.server.engine.sequences
         while not any(sequence.n_tokens >= len(LONG) for sequence in sequences._running):
-            pass
+            assert not running.done()
         assert cached(complete(served, [*LONG[:1395], 9, 9])) == len(LONG) - 32
         assert running.result()["usage"]["completion_tokens"] == 300
 
@@ -117,13 +117,13 @@ def test_excerpts_are_read_while_answers_go_on(served, monkeypatch):
     }
     turns, llama, answer = [], engine.llama, engine._answer
     read = llama.prefill
-    monkeypatch.setattr(llama, "prefill", lambda tokens: turns.append(len(tokens)) or read(tokens))
+    monkeypatch.setattr(llama, "prefill", lambda tokens, *steps: turns.append(len(tokens)) or read(tokens, *steps))
     monkeypatch.setattr(engine, "_answer", lambda answering: turns.append("answer") or answer(answering))
     never = {str(token): -100 for token in range(250, llama.n_vocab())}
     with ThreadPoolExecutor(2) as pool:
         running = pool.submit(complete, served, LONG, 400, logit_bias=never)
         while turns.count("answer") < 5:
-            pass
+            assert not running.done()
         beside = served.post("/v1/chat/completions", **body)["choices"][0]["message"]["content"]
         between = turns[turns.index("answer") :]
         assert running.result()["usage"]["completion_tokens"] == 400
