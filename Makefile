@@ -36,7 +36,7 @@ CASES ?= 3
 SEED  ?= 0
 
 test: $(VENV)/dev
-	$(PYTEST) -m "not slow" --cases=$(CASES) --case-seed=$(SEED)
+	$(PYTEST) -m "not slow" --timeout=300 --cases=$(CASES) --case-seed=$(SEED)
 
 test-all: $(VENV)/dev
 	$(PYTEST)

@@ -58,12 +58,13 @@ class BackgroundReader:
 
     def run(self) -> None:
         """Read until nothing is left."""
-        n_failures = 0
+        n_failures, is_begun = 0, False
         try:
             while True:
                 try:
-                    if not n_failures:
+                    if not is_begun:
                         self._queue.end_left_over()
+                        is_begun = True
                     if (document := self._queue.next()) is None:
                         return
                     self._read(document)

@@ -73,6 +73,7 @@ class ServedLibrary:
         self._next_look: asyncio.Task[KnownDocuments] | None = None
         self._queueing = asyncio.Lock()  # two uploads must not get the same place
         self._watching: asyncio.Task[None] | None = None
+        self._is_asked = False
         self._looking: asyncio.Task[None] | None = None
         self.mapped = MappedDocuments(self._map_index)
         self.when_removed: Callable[[Callable[[SourceText], bool]], None] = lambda is_removed: None
@@ -267,19 +268,21 @@ class ServedLibrary:
 
     def _watch(self) -> None:
         """Keep the background reader running until all uploads are read."""
+        self._is_asked = True
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._until_read())
 
     async def _until_read(self) -> None:
         started = -_START
         while True:
+            self._is_asked = False
             queued = await asyncio.to_thread(self._queued)
             await self._clear_failed(queued)
             if self._has_taken or any(upload.folders for upload in queued):
                 self._has_taken = False
                 await asyncio.to_thread(self.mapped.know, (await self.look()).read)
             pending = [upload for upload in queued if upload.is_pending]
-            if not pending and not self._has_taken:
+            if not pending and not self._has_taken and not self._is_asked:
                 return  # at once: an upload that comes from now on begins this anew
             if pending and time.monotonic() > started + _START:
                 started = time.monotonic()

@@ -66,8 +66,9 @@ class Served:
 
     def read(self, name: str, content: bytes) -> dict[str, Any]:
         """Upload a document, and wait until it was read or could not be."""
-        file = self.upload(name, content)
+        file, late = self.upload(name, content), time.monotonic() + 120
         while file["status"] == "processing":
+            assert time.monotonic() < late, "It is not read."
             time.sleep(0.1)
             file = self.client.get(f"/v1/files/{file['id']}").json()
         return file

@@ -118,6 +118,15 @@ def test_the_reader_makes_the_same_indexes_as_octavo_index(documents, library, j
         assert_same_index(library.folder / name, alone.folder / name)
 
 
+def test_one_process_reads_all_documents(documents, library, job, monkeypatch):
+    queue, noted = ReadingQueue(), []
+    note = queue.note_process
+    monkeypatch.setattr(queue, "note_process", lambda pid: (noted.append(pid), note(pid)))
+    add(queue, documents, library, job)
+    BackgroundReader(queue).run()
+    assert (len(indexed(library)), len(noted)) == (3, 1)
+
+
 def test_the_reader_halts_while_another_process_computes(documents, library, job):
     queue = ReadingQueue()
     add(queue, documents[:1], library, job)

@@ -405,17 +405,19 @@ def test_a_refused_upload_leaves_nothing(served, monkeypatch):
     assert served.read("large.txt", text_of(31).encode())["status"] == "processed"
 
 
-def test_an_upload_that_comes_while_another_one_ends_is_read(served, monkeypatch):
+@pytest.mark.parametrize("look", [1, 2])
+def test_an_upload_that_comes_while_another_one_ends_is_read(served, monkeypatch, look):
     mapped = served.server.documents.mapped
-    know, came = mapped.know, []
+    know, calls, came = mapped.know, [], []
 
     def and_another_one_comes(documents):
-        if not came:
-            came.append(served.upload("meanwhile.txt", text_of(42).encode())["id"])
+        calls.append(documents)
+        if len(calls) == look:
+            came.append(served.upload(f"meanwhile_{look}.txt", text_of(42 + 2 * look).encode())["id"])
         know(documents)
 
     monkeypatch.setattr(mapped, "know", and_another_one_comes)
-    served.read("first.txt", text_of(41).encode())
+    served.read(f"first_{look}.txt", text_of(41 + 2 * look).encode())
     late = time.monotonic() + 60
     while not came or served.client.get(f"/v1/files/{came[0]}").json()["status"] == "processing":
         assert time.monotonic() < late
