@@ -171,6 +171,8 @@ def _columns(grid: Grid, lines: Mapping[Field, Sequence[Line]]) -> list[int]:
 def _parted_rows(cells: Mapping[int, Sequence[Line]]) -> Sequence[Mapping[int, Sequence[Line]]]:
     """Return the rows between two rules: one, unless several columns have numbers below one another, or all have lines.
 
+    They are one, too, where a cell stands between the lines of the others: it belongs to all of them.
+
     Parameters
     ----------
     cells : mapping of int to sequence of Line
@@ -181,6 +183,9 @@ def _parted_rows(cells: Mapping[int, Sequence[Line]]) -> Sequence[Mapping[int, S
     are_alike = len(cells) >= _LEAST_COLUMNS and n_lines >= _LEAST_LEVELS
     are_alike = are_alike and all(len(cell) == n_lines for cell in cells.values())
     if not are_alike and (n_numbers < _LEAST_NUMBERS or 2 * n_numbers < len(cells)):
+        return [cells]
+    heights = [line.y for cell in cells.values() if len(cell) == n_lines for line in cell]
+    if any(all(abs(cell[0].y - y) > _LEVEL for y in heights) for cell in cells.values() if len(cell) == 1):
         return [cells]
     levels: list[dict[int, Line]] = []
     for line, column in sorted(((line, c) for c, cell in cells.items() for line in cell), key=lambda at: -at[0].y):
