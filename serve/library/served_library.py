@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ from .known_documents import KnownDocuments
 from .mapped_documents import MappedDocuments
 from .served_document import ServedDocument, of_current_versions, with_id
 from .upload_folder import UploadFolder, file_name, find_upload, uploads_of
+
+_log = logging.getLogger(__name__)
 
 #: Seconds between looks at what the background reader does, and between attempts to start it.
 _LOOK, _START = 0.25, 5.0
@@ -73,7 +76,7 @@ class ServedLibrary:
         self._next_look: asyncio.Task[KnownDocuments] | None = None
         self._queueing = asyncio.Lock()  # two uploads must not get the same place
         self._watching: asyncio.Task[None] | None = None
-        self._is_asked = False
+        self._is_asked, self._started = False, -_START
         self._looking: asyncio.Task[None] | None = None
         self.mapped = MappedDocuments(self._map_index)
         self.when_removed: Callable[[Callable[[SourceText], bool]], None] = lambda is_removed: None
@@ -257,7 +260,8 @@ class ServedLibrary:
         """Close the documents whose indexes other processes remove, as `octavo remove` does."""
         while True:
             await asyncio.sleep(_LOOK_FOR_REMOVED)
-            await asyncio.to_thread(self._close_removed)
+            with _going_on("look for removed documents"):
+                await asyncio.to_thread(self._close_removed)
 
     def _close_removed(self) -> None:
         if folders := self.mapped.close_removed():
@@ -273,25 +277,33 @@ class ServedLibrary:
             self._watching = asyncio.create_task(self._until_read())
 
     async def _until_read(self) -> None:
-        started = -_START
-        while True:
-            self._is_asked = False
-            queued = await asyncio.to_thread(self._queued)
-            await self._clear_failed(queued)
-            if self._has_taken or any(upload.folders for upload in queued):
-                self._has_taken = False
-                await asyncio.to_thread(self.mapped.know, (await self.look()).read)
-            pending = [upload for upload in queued if upload.is_pending]
-            if not pending and not self._has_taken and not self._is_asked:
-                return  # at once: an upload that comes from now on begins this anew
-            if pending and time.monotonic() > started + _START:
-                started = time.monotonic()
-                try:
-                    await asyncio.to_thread(start_reader)
-                except OSError as problem:
-                    for upload in pending:
-                        self._queue.fail(upload, f"It cannot be read: {problem.strerror}.", may_succeed=True)
-            await asyncio.sleep(_LOOK if pending else 0)
+        self._started = -_START
+        pause: float | None = 0.0
+        while pause is not None:
+            await asyncio.sleep(pause)
+            pause = _START
+            with _going_on("look at uploads"):
+                pause = await self._watch_once()
+
+    async def _watch_once(self) -> float | None:
+        """Look at the uploads; returns the seconds until the next look, None if all are read."""
+        self._is_asked = False
+        queued = await asyncio.to_thread(self._queued)
+        await self._clear_failed(queued)
+        if self._has_taken or any(upload.folders for upload in queued):
+            self._has_taken = False
+            await asyncio.to_thread(self.mapped.know, (await self.look()).read)
+        pending = [upload for upload in queued if upload.is_pending]
+        if pending and time.monotonic() > self._started + _START:
+            self._started = time.monotonic()
+            try:
+                await asyncio.to_thread(start_reader)
+            except OSError as problem:
+                for upload in pending:
+                    self._queue.fail(upload, f"It cannot be read: {problem.strerror}.", may_succeed=True)
+        if pending:
+            return _LOOK
+        return 0 if self._has_taken or self._is_asked else None  # an upload that comes from now on begins this anew
 
     async def _clear_failed(self, queued: Sequence[QueuedDocument]) -> None:
         """Remove the files of uploads that cannot be read, and the indexes of their first parts."""
@@ -364,6 +376,15 @@ class ServedLibrary:
         for task in filter(None, (self._watching, self._looking)):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+@contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    """Log why something cannot be done now: a disk may be full for a while."""
+    try:
+        yield
+    except (OctavoError, OSError) as problem:
+        _log.warning("The server could not %s, and tries again. %s", what, problem)
 
 
 def _id_of_bytes(data: bytes) -> str:

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 from helpers.served import serving
+from helpers.waiting import wait_until
 
 import octavo
 from octavo.documents.document import Document
 from octavo.documents.ocr.recognised_pages import RecognisedFile, recognised_pages
+from octavo.errors import OctavoError
 from octavo.library.text_store import TextStore
 from octavo.serve.http.requests import connected
+from octavo.serve.library import served_library
 
 QUESTION = "What did the keeper write?"
 FEW_WORDS = {"model": "x", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 3}
@@ -422,3 +425,23 @@ def test_an_upload_that_comes_while_another_one_ends_is_read(served, monkeypatch
     while not came or served.client.get(f"/v1/files/{came[0]}").json()["status"] == "processing":
         assert time.monotonic() < late
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize("problem", [OctavoError("The disk is full."), OSError(errno.EMFILE, "Too many open files")])
+def test_an_upload_is_read_though_the_queue_fails_for_a_moment(served, monkeypatch, caplog, problem):
+    documents, failures = served.server.documents, [problem]
+    know = documents.mapped.know
+
+    def fail_once(read):
+        if failures:
+            raise failures.pop()
+        know(read)
+
+    monkeypatch.setattr(served_library, "_START", 0.1)
+    monkeypatch.setattr(documents.mapped, "know", fail_once)
+    name = f"{type(problem).__name__}.txt"
+    served.read(name, text_of(50 + len(name)).encode())
+    wait_until(lambda: not failures)
+    other = served.read(f"other_{name}", text_of(90 + len(name)).encode())
+    assert other["status"] == "processed"
+    assert "The server could not look at uploads, and tries again." in caplog.text
