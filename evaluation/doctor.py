@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..cpu_kernels.numba_support.machine import cpu_name
-from ..cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Q8_0, Shape, llama_cpp_name
+from ..cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from ..errors import OctavoError
 from ..metal.attention import dispatches, seconds_of
 from ..metal.bandwidth import read_bandwidth
@@ -32,7 +32,7 @@ from ..version import __version__
 from .device_layer import DeviceLayer, largest_error, random_document, random_step
 
 #: Shapes of the attention in today's models, and how keys and values are stored.
-_HEAD_DIMS, _GROUPS, _CACHE_TYPES = (64, 80, 96, 128, 256), (1, 3, 8), (F16, FLAT_Q8_0)
+_HEAD_DIMS, _GROUPS, _CACHE_TYPES = (64, 80, 96, 128, 256), (1, 3, 8), (F16, Q8_0)
 
 #: Keys and values of different lengths, heads of 512, and latent keys, by head_dim, group, kv_type, value_dim, latent.
 _UNLIKE = tuple(
@@ -194,7 +194,7 @@ class Doctor:
                 yield {**row, "problem": str(problem)}
                 return
             row["largest_error"] = round(error, 7)
-            if not error <= TOLERANCE[llama_cpp_name(shape.kv_type)]:
+            if not error <= TOLERANCE[shape.kv_type]:
                 row["problem"] = "The GPU's output differs from the CPU's."
             yield row
 
@@ -250,5 +250,4 @@ def _layer(n_kv_head: int, shape: Shape) -> CacheLayer:
 
 
 def _shape_columns(shape: Shape) -> dict[str, Any]:
-    names = "head_dim", "value_dim", "latent", "group"
-    return {name: getattr(shape, name) for name in names} | {"kv_type": llama_cpp_name(shape.kv_type)}
+    return {name: getattr(shape, name) for name in ("head_dim", "value_dim", "latent", "group", "kv_type")}

@@ -1,45 +1,67 @@
 // Append to the cache: store new keys and values, and let the heads' methods add them to the chunks' extras.
-// See cpu_kernels/attend/append_rows.py.
+// See append_rows in cpu_kernels/layer.py.
 
-// Store n f16 as q8_0, all lanes of a simd group together. If one is not finite, the scale is NaN.
-inline void quantise(device const half *source, uint n, device uchar *target, device float *scale_place, uint lane) {
-    float largest = 0.0f;
+constant constexpr uint APPEND_SIMDS = 4;
+
+#if QUANTISED
+// Store LENGTH f16 as q8_0, and as f32 what the stored ones stand for, all lanes of a simd group together. If one is not
+// finite, the scale is NaN.
+template <uint LENGTH>
+inline void store_part(device const half *source, device uchar *target, device float *scale, threadgroup float *floats,
+                       uint lane) {
+    constexpr uint n = (LENGTH + LANES - 1) / LANES;
+    float values[n], largest = 0.0f;
     bool is_finite = true;
-    for (uint column = lane; column < n; column += LANES) {
-        float value = float(source[column]);
-        is_finite = is_finite && isfinite(value);
-        largest = max(largest, fabs(value));
+    for (uint i = 0; i < n; i++) {
+        uint column = i * LANES + lane;
+        values[i] = column < LENGTH ? float(source[column]) : 0.0f;
     }
-    largest = simd_max(largest);
-    is_finite = simd_all(is_finite);
-    float scale = is_finite ? largest / 127.0f : NAN;
-    for (uint column = lane; column < n; column += LANES) {
-        float value = scale > 0.0f ? rint(float(source[column]) / scale) : 0.0f;
-        reinterpret_cast<device char *>(target)[column] = char(int(value));
+    rotate<LENGTH>(values, lane);
+    for (uint i = 0; i < n; i++) {
+        is_finite = is_finite && isfinite(values[i]);
+        largest = max(largest, fabs(values[i]));
+    }
+    largest = largest_size(largest, is_finite);
+    for (uint i = 0; i < n; i++) {
+        uint column = i * LANES + lane;
+        char stored = rounded(values[i], largest);
+        if (column < LENGTH) {
+            reinterpret_cast<device char *>(target)[column] = stored;
+        }
+        values[i] = float(stored) * (largest / 127.0f);
     }
     if (lane == 0) {
-        *scale_place = scale;
+        *scale = largest / 127.0f;
+    }
+    rotate<LENGTH>(values, lane);
+    for (uint i = 0; i < n; i++) {
+        uint column = i * LANES + lane;
+        if (column < LENGTH) {
+            floats[column] = values[i];
+        }
     }
 }
+#endif
 
-// Store a row of n f16, all lanes of a simd group together.
-inline void store_row(device const half *source, device uchar *target, uint n, uint lane) {
+// Store a row of LENGTH f16, and as f32 what it stands for then, all lanes of a simd group together.
+template <uint LENGTH>
+inline void store_row(device const half *source, device uchar *target, threadgroup float *floats, uint lane) {
 #if QUANTISED
-    uint n_first = LATENT ? VALUE_DIM : n;
-    device float *scales = reinterpret_cast<device float *>(target + n);
-    quantise(source, n_first, target, scales, lane);
-    if (LATENT) {
-        quantise(source + n_first, n - n_first, target + n_first, scales + 1, lane);
-    }
+    device float *scales = reinterpret_cast<device float *>(target + LENGTH);
+    store_part<(LATENT ? VALUE_DIM : LENGTH)>(source, target, scales, floats, lane);
+#if LATENT && VALUE_DIM < HEAD_DIM
+    store_part<HEAD_DIM - VALUE_DIM>(source + VALUE_DIM, target + VALUE_DIM, scales + 1, floats + VALUE_DIM, lane);
+#endif
 #else
-    for (uint part = lane; part < n / 8; part += LANES) {
-        reinterpret_cast<device uint4 *>(target)[part] = reinterpret_cast<device const uint4 *>(source)[part];
+    for (uint column = lane; column < LENGTH; column += LANES) {
+        reinterpret_cast<device half *>(target)[column] = source[column];
+        floats[column] = float(source[column]);
     }
 #endif
 }
 
 // Store the newest n_tokens rows of each head. A threadgroup stores those of one chunk.
-// threadgroups (most chunks that a head's new rows lie in, n_kv_head)
+// threadgroups (most chunks that a head's new rows lie in, n_kv_head), at most APPEND_SIMDS simd groups each
 kernel void append_rows(device const Head *heads [[buffer(0)]],
                         constant Step &step [[buffer(1)]],
                         device const half *new_keys [[buffer(8)]],
@@ -49,6 +71,12 @@ kernel void append_rows(device const Head *heads [[buffer(0)]],
                         uint lane [[thread_index_in_simdgroup]],
                         uint simd [[simdgroup_index_in_threadgroup]],
                         uint n_simds [[simdgroups_per_threadgroup]]) {
+    threadgroup float keys[APPEND_SIMDS][HEAD_DIM];
+#if LATENT
+    threadgroup float (*values)[HEAD_DIM] = keys;
+#else
+    threadgroup float values[APPEND_SIMDS][VALUE_DIM];
+#endif
     device const Head &head = heads[place.y];
     long oldest = head.n_tail - step.n_tokens;
     long number = oldest / CHUNK_ROWS + place.x, first = number * long(CHUNK_ROWS);
@@ -58,13 +86,18 @@ kernel void append_rows(device const Head *heads [[buffer(0)]],
         return;
     }
     device uchar *chunk = chunk_at(head, number);
-    for (long row = start + simd; row < stop; row += n_simds) {
-        ulong source = place.y * step.n_tokens + (row - oldest);
-        store_row(new_keys + source * HEAD_DIM, key_in(chunk, row - first), HEAD_DIM, lane);
-        if (!LATENT) {
-            store_row(new_values + source * VALUE_DIM, value_in(chunk, row - first), VALUE_DIM, lane);
+    for (long row = start; row < stop; row += n_simds) {
+        long own = row + simd;
+        if (own < stop) {
+            ulong source = place.y * step.n_tokens + (own - oldest);
+            store_row<HEAD_DIM>(new_keys + source * HEAD_DIM, key_in(chunk, own - first), keys[simd], lane);
+#if !LATENT
+            store_row<VALUE_DIM>(new_values + source * VALUE_DIM, value_in(chunk, own - first), values[simd], lane);
+#endif
         }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        NewRows rows = {uint(row - first), uint(min(row + long(n_simds), stop) - first), keys[0], values[0]};
+        CALL_APPEND(head.append, chunk, rows, index, n_simds * LANES)
+        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    threadgroup_barrier(mem_flags::mem_device);
-    CALL_APPEND(head.append, chunk, uint(start - first), uint(stop - first), index, n_simds * LANES)
 }

@@ -123,6 +123,8 @@ def dispatches(layer: LayerStep) -> Iterator[Dispatch]:
             yield Dispatch("narrow_items", n_kv_head)
             yield Dispatch("score_narrowed", SCORE_SHARES, n_kv_head)
     yield Dispatch("select_spans", n_kv_head)
+    if layer.shape.rotated:
+        yield Dispatch("rotate_queries", n_tokens * group, n_kv_head)
     if n_tokens == 1:
         yield Dispatch("attend_shares", _count_shares(layer) + n_kv_head, -(-group // heads_at_once(layer.shape)))
         yield Dispatch("merge_shares", group, n_kv_head)

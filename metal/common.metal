@@ -8,13 +8,14 @@
 //   GROUP       query heads of a KV head
 //   HEADS       of these, as many as a lane computes for at once in decode; it takes one block of them after another
 //   TILE        queries that a threadgroup computes for at once in a batch
-//   QUANTISED   1 if rows are q8_0, 0 if they are f16 (see cpu_kernels/rows/rows.py)
+//   QUANTISED   1 if rows are q8_0, rotated before they are rounded, 0 if they are f16 (see cpu_kernels/rows/rows.py)
 //
 // Arguments have the same index in all kernels:
 //   0 heads     (n_kv_head) Heads of the layer        5 partials    (shares, GROUP, VALUE_DIM + 2) f32 (see decode.metal)
 //   1 step      settings of the step                  6 out         (n_tokens, n_kv_head * GROUP, VALUE_DIM) f32
 //   2 queries   (n_kv_head, n_tokens, GROUP,          7 sinks       (n_kv_head * GROUP) f32, if step.has_sinks
-//               HEAD_DIM) f32, scaled                 8 new_keys    (n_kv_head, n_tokens, HEAD_DIM) f16
+//               HEAD_DIM) f32, scaled; after          8 new_keys    (n_kv_head, n_tokens, HEAD_DIM) f16
+//               rotate_queries, as keys are stored
 //   3 spans     (n_kv_head, span_capacity) Spans      9 new_values  (n_kv_head, n_tokens, VALUE_DIM) f16
 //   4 selected  (n_kv_head) Selected
 //
@@ -23,8 +24,8 @@
 // them through the macros CALL_SELECT and so on, which pick the method by its number. All threads of a threadgroup call
 // a function together. `queries` are one head's, scaled; of one token they are (GROUP, HEAD_DIM) f32.
 //
-// void NAME_append(device uchar *chunk, uint start, uint stop, uint index, uint n_threads)
-//     Add the stored rows start to stop of a chunk to its extras. Row 0 starts them. `index` is the thread's number.
+// void NAME_append(device uchar *chunk, thread const NewRows &rows, uint index, uint n_threads)
+//     Add stored rows of a chunk to its extras. Row 0 starts them. `index` is the thread's number.
 // void NAME_score(device const Head &head, device const float *queries, uint share, uint n_shares,
 //                 thread const Team &team)
 //     Score one share of the head's items (pages, rows, clusters) for one token, into the head's scratch.
@@ -72,6 +73,10 @@ constant constexpr uint SLOT = MOST_PARTS <= 1    ? 1
 constant constexpr uint SLOTS = LANES / SLOT;
 constant constexpr uint PIECES = (PARTS + SLOT - 1) / SLOT;
 constant constexpr uint VALUE_PIECES = (VALUE_PARTS + SLOT - 1) / SLOT;
+
+// Where all lanes of a simd group work on a row of numbers, lane i has the numbers i, i + LANES and so on: COLUMNS of a
+// value.
+constant constexpr uint COLUMNS = (VALUE_DIM + LANES - 1) / LANES;
 
 struct Chunk {
     device uchar *bytes;
@@ -192,13 +197,40 @@ inline void load_row(device const uchar *row, uint first, uint n, thread float (
     }
 }
 
-// One of the n elements of a stored row.
-inline float element(device const uchar *row, uint column, uint n) {
-#if QUANTISED
-    return float(reinterpret_cast<device const char *>(row)[column]) * scale_of(row, column, n);
-#else
-    return float(reinterpret_cast<device const half *>(row)[column]);
-#endif
+// Rotate LENGTH numbers as cpu_kernels/rows/rotation.py does, all lanes of a simd group together. Two rotations cancel.
+template <uint LENGTH>
+inline void rotate(thread float (&values)[(LENGTH + LANES - 1) / LANES], uint lane) {
+    constexpr uint n = (LENGTH + LANES - 1) / LANES;
+    constexpr uint block = LENGTH & (~LENGTH + 1);  // the largest power of two that divides LENGTH
+    for (uint distance = 1; distance < min(block, LANES); distance *= 2) {
+        for (uint i = 0; i < n; i++) {
+            float other = simd_shuffle_xor(values[i], ushort(distance));
+            values[i] = lane & distance ? other - values[i] : values[i] + other;
+        }
+    }
+    for (uint distance = 1; distance < block / LANES; distance *= 2) {
+        for (uint i = 0; i < n; i += 2 * distance) {
+            for (uint j = i; j < i + distance; j++) {
+                float first = values[j], second = values[j + distance];
+                values[j] = first + second;
+                values[j + distance] = first - second;
+            }
+        }
+    }
+    for (uint i = 0; i < n; i++) {
+        values[i] *= sqrt(float(block)) / float(block);
+    }
+}
+
+// The largest size of numbers, by those of each lane of a simd group; NaN if one of them is not finite.
+inline float largest_size(float largest, bool is_finite) {
+    largest = simd_max(largest);
+    return simd_all(is_finite) ? largest : NAN;
+}
+
+// A number as an element of 8 bits, if the largest one becomes 127: its scale is largest / 127.
+inline char rounded(float value, float largest) {
+    return largest > 0.0f ? char(int(rint(value * (127.0f / largest)))) : char(0);
 }
 
 // Lane `first` of a slot's pieces of an f16 vector as long as a key; nothing where there is none.
@@ -262,6 +294,14 @@ inline void clear(thread float (&values)[N][8]) {
         clear(values[i]);
     }
 }
+
+// Rows of a chunk from start to stop, as f32, in threadgroup memory. A value is VALUE_ELEMENTS after the one before.
+struct NewRows {
+    uint start;
+    uint stop;
+    threadgroup const float *keys;
+    threadgroup const float *values;
+};
 
 // A chunk holds keys, then values if these are stored, then the extras of the head's method.
 inline device uchar *key_in(device uchar *chunk, long row) {

@@ -209,7 +209,7 @@ kernel void attend_shares(device const Head *heads [[buffer(0)]],
 }
 
 // Join the partial results of a query head; then the head's method completes its output.
-// threadgroups (GROUP, n_kv_head)
+// threadgroups (GROUP, n_kv_head), one simd group each
 kernel void merge_shares(device const Head *heads [[buffer(0)]],
                          constant Step &step [[buffer(1)]],
                          device const Selected *selected [[buffer(4)]],
@@ -217,28 +217,36 @@ kernel void merge_shares(device const Head *heads [[buffer(0)]],
                          device float *out [[buffer(6)]],
                          device const float *sinks [[buffer(7)]],
                          uint3 place [[threadgroup_position_in_grid]],
-                         uint index [[thread_index_in_threadgroup]],
-                         uint n_simds [[simdgroups_per_threadgroup]]) {
+                         uint lane [[thread_index_in_simdgroup]]) {
     uint g = place.x, number = place.y, query_head = number * GROUP + g;
     Shares shares = shares_of(selected, number, rows_of_share(selected, step));
     float top = step.has_sinks ? sinks[query_head] : LOWEST_SCORE;
     for (uint i = shares.first; i < shares.first + shares.count; i++) {
         top = max(top, partials[(i * GROUP + g) * PARTIAL + VALUE_DIM]);
     }
-    float total = step.has_sinks ? exp(sinks[query_head] - top) : 0.0f;
+    float values[COLUMNS], total = step.has_sinks ? exp(sinks[query_head] - top) : 0.0f;
+    for (uint column = 0; column < COLUMNS; column++) {
+        values[column] = 0.0f;
+    }
     for (uint i = shares.first; i < shares.first + shares.count; i++) {
         device const float *partial = partials + (i * GROUP + g) * PARTIAL;
-        total += exp(partial[VALUE_DIM] - top) * partial[VALUE_DIM + 1];
-    }
-    device const Head &head = heads[number];
-    for (uint column = index; column < VALUE_DIM; column += n_simds * LANES) {
-        float sum = 0.0f;
-        for (uint i = shares.first; i < shares.first + shares.count; i++) {
-            device const float *partial = partials + (i * GROUP + g) * PARTIAL;
-            sum += exp(partial[VALUE_DIM] - top) * partial[column];
+        float weight = exp(partial[VALUE_DIM] - top);
+        total += weight * partial[VALUE_DIM + 1];
+        for (uint column = 0; column < COLUMNS; column++) {
+            uint at = column * LANES + lane;
+            values[column] += at < VALUE_DIM ? weight * partial[at] : 0.0f;
         }
-        float value = sum / total;
-        CALL_FINISH(head.select, head, g, column, value)
-        out[query_head * VALUE_DIM + column] = value;
+    }
+    for (uint column = 0; column < COLUMNS; column++) {
+        values[column] /= total;
+    }
+#if QUANTISED
+    rotate<VALUE_DIM>(values, lane);
+#endif
+    device const Head &head = heads[number];
+    for (uint at = lane; at < VALUE_DIM; at += LANES) {
+        float value = values[at / LANES];
+        CALL_FINISH(head.select, head, g, at, value)
+        out[query_head * VALUE_DIM + at] = value;
     }
 }

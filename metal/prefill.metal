@@ -12,7 +12,6 @@ constant constexpr uint BLOCK = STORED <= 256 ? 32 : STORED <= 640 ? 16 : 8;
 constant constexpr uint SHARERS = LANES / BLOCK;
 constant constexpr uint STRIDE = HEAD_DIM / 4 + 1;  // half4 of a key in a block: neighbours lie in other banks
 constant constexpr uint VALUE_STRIDE = VALUE_ELEMENTS / 4 + 1;
-constant constexpr uint COLUMNS = (VALUE_DIM + LANES - 1) / LANES;  // of a lane
 
 // Load a block's keys or values, of n elements and n_bytes each, into threadgroup memory, and their scales, all threads
 // together; 0 for a missing row.
@@ -168,9 +167,15 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
             uint token = uint(query) / GROUP, query_head = place.y * GROUP + uint(query) % GROUP;
             device float *row = out + (token * step.n_kv_head * GROUP + query_head) * VALUE_DIM;
             for (uint column = 0; column < COLUMNS; column++) {
+                sums[i][column] = weights[i] > 0.0f ? sums[i][column] / weights[i] : 0.0f;
+            }
+#if QUANTISED
+            rotate<VALUE_DIM>(sums[i], lane);
+#endif
+            for (uint column = 0; column < COLUMNS; column++) {
                 uint at = column * LANES + lane;
                 if (at < VALUE_DIM) {
-                    row[at] = weights[i] > 0.0f ? sums[i][column] / weights[i] : 0.0f;
+                    row[at] = sums[i][column];
                 }
             }
         }

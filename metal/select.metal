@@ -85,3 +85,30 @@ kernel void select_spans(device Head *heads [[buffer(0)]],
         head.bytes_read += selection.n_bytes + selection.selected.n_rows * long(TOKEN_BYTES);
     }
 }
+
+// Rotate LENGTH f32 in place, all lanes of a simd group together.
+template <uint LENGTH>
+inline void rotate_part(device float *floats, uint lane) {
+    float values[(LENGTH + LANES - 1) / LANES];
+    for (uint i = 0; i < (LENGTH + LANES - 1) / LANES; i++) {
+        uint column = i * LANES + lane;
+        values[i] = column < LENGTH ? floats[column] : 0.0f;
+    }
+    rotate<LENGTH>(values, lane);
+    for (uint column = lane; column < LENGTH; column += LANES) {
+        floats[column] = values[column / LANES];
+    }
+}
+
+// Rotate the queries as stored keys are rotated: methods score what keys stand for, attention multiplies stored keys.
+// threadgroups (queries of a head, n_kv_head), one simd group each
+kernel void rotate_queries(constant Step &step [[buffer(1)]],
+                           device float *all_queries [[buffer(2)]],
+                           uint3 place [[threadgroup_position_in_grid]],
+                           uint lane [[thread_index_in_simdgroup]]) {
+    device float *query = all_queries + (place.y * step.n_tokens * GROUP + place.x) * HEAD_DIM;
+    rotate_part<(LATENT ? VALUE_DIM : HEAD_DIM)>(query, lane);
+#if LATENT && VALUE_DIM < HEAD_DIM
+    rotate_part<HEAD_DIM - VALUE_DIM>(query + VALUE_DIM, lane);
+#endif
+}

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..cpu_kernels.numba_support.shape import FLAT_Q8_0, Shape
+from ..cpu_kernels.numba_support.shape import Q8_0, Shape
 from ..errors import OctavoError
 from .gpu import Gpu, reason
 
@@ -23,8 +23,9 @@ THREADS = {
     "narrow_items": 256,
     "score_narrowed": 128,
     "select_spans": 1024,
+    "rotate_queries": 32,
     "attend_shares": 128,
-    "merge_shares": 64,
+    "merge_shares": 32,
     "attend_tiles": 128,
 }
 
@@ -101,7 +102,7 @@ def macros(shape: Shape) -> dict[str, int]:
     """Return the macros of common.metal for a shape."""
     sizes = {"HEAD_DIM": shape.head_dim, "VALUE_DIM": shape.value_dim, "GROUP": shape.group}
     at_once = {"HEADS": heads_at_once(shape), "TILE": tile_queries(shape)}
-    return sizes | at_once | {"LATENT": int(shape.latent), "QUANTISED": int(shape.kv_type == FLAT_Q8_0)}
+    return sizes | at_once | {"LATENT": int(shape.latent), "QUANTISED": int(shape.kv_type == Q8_0)}
 
 
 def heads_at_once(shape: Shape) -> int:

@@ -74,9 +74,8 @@ class Context(internals.LlamaContext):
         self.nodes = nodes
         self.kv_type, self.device, self._lock = kv_type, device, lock
         self._n_ctx, self._attention_share = n_ctx, 0.0
-        row_type = device.row_type(kv_type)
-        self.shapes = [node.shape(row_type) for node in nodes]
-        layers = cache_layers(nodes, row_type)
+        self.shapes = [node.shape(kv_type) for node in nodes]
+        layers = cache_layers(nodes, kv_type)
         assignments = assign(sequence.resolved_attention, layers)
         sequence.cache = KVCache(layers, n_ctx, device.fit_assignments(assignments), device.new_memory())
         self.sequence = sequence

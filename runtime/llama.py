@@ -238,7 +238,7 @@ class Llama(DropIn):
         params.n_seq_max, params.kv_unified = self._n_parallel, self._n_parallel > 1
         if params.n_ctx > self.n_batch:  # the nodes have the factors for short texts
             nodes = [replace(node, rope=None) for node in nodes]
-        layers = cache_layers(nodes, device.row_type(kv_type))
+        layers = cache_layers(nodes, kv_type)
         self.on_metal, self._layers = device.name == METAL, layers
         attention = self._prepared(self.attention)
         resolved = attention.resolve_for(None, self.on_metal)

@@ -29,7 +29,7 @@ from .machine_features import HAS_AMX, HAS_AVX2, LANES
 #: Storage formats of keys and values, by llama.cpp's names.
 F16, Q8_0, Q4_0 = "f16", "q8_0", "q4_0"
 
-#: The format of q8_0 rows that are not rotated: of mean values, on Metal, and in indexes from before 0.4.
+#: The format of q8_0 rows that are not rotated: of mean values, and in indexes from before 0.4.
 FLAT_Q8_0 = "flat q8_0"
 
 

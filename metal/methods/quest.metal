@@ -25,10 +25,10 @@ inline void take_bound(device half *bound, float value, bool is_first, bool is_u
     }
 }
 
-inline void quest_append(device uchar *chunk, uint start, uint stop, uint index, uint n_threads) {
+inline void quest_append(device uchar *chunk, thread const NewRows &rows, uint index, uint n_threads) {
     for (uint column = index; column < HEAD_DIM; column += n_threads) {
-        for (uint row = start; row < stop; row++) {
-            float key = element(key_in(chunk, row), column, HEAD_DIM);
+        for (uint row = rows.start; row < rows.stop; row++) {
+            float key = rows.keys[(row - rows.start) * HEAD_DIM + column];
             device half *bound = bounds_of(chunk) + row / PAGE_ROWS * 2 * HEAD_DIM + column;
             bool is_first = row % PAGE_ROWS == 0;
             take_bound(bound, key, is_first, false);

@@ -40,22 +40,20 @@ inline device char *columns_of(device uchar *chunk) {
     return reinterpret_cast<device char *>(halves_of(chunk) + CHUNK_ROWS);
 }
 
-// Copy one element of a stored key; the first one with the row's scale. A latent key gets one scale for both parts: each
-// part's largest element is 127, unless its scale is 0 or NaN.
-inline void copy_element(device uchar *chunk, uint row, uint column) {
-    device const uchar *key = key_in(chunk, row);
-    char copied = reinterpret_cast<device const char *>(key)[column];
-    float scale = scale_of(key, 0, HEAD_DIM);
-#if LATENT
-    float largest = 127.0f * scale, other = 127.0f * scale_of(key, VALUE_DIM, HEAD_DIM);
-    largest = largest >= other || isnan(largest) ? largest : other;
-    float value = element(key, column, HEAD_DIM) * (127.0f / largest);
-    copied = largest > 0.0f ? char(int(rint(value))) : char(0);
-    scale = largest / 127.0f;
-#endif
-    columns_of(chunk)[column * CHUNK_ROWS + row] = copied;
-    if (column == 0) {
-        halves_of(chunk)[row] = half(scale);
+// Copy a key, all lanes of a simd group together. It gets one scale, also if it is latent.
+inline void copy_key(device uchar *chunk, uint row, threadgroup const float *key, uint lane) {
+    float largest = 0.0f;
+    bool is_finite = true;
+    for (uint column = lane; column < HEAD_DIM; column += LANES) {
+        is_finite = is_finite && isfinite(key[column]);
+        largest = max(largest, fabs(key[column]));
+    }
+    largest = largest_size(largest, is_finite);
+    for (uint column = lane; column < HEAD_DIM; column += LANES) {
+        columns_of(chunk)[column * CHUNK_ROWS + row] = rounded(key[column], largest);
+    }
+    if (lane == 0) {
+        halves_of(chunk)[row] = half(largest / 127.0f);
     }
 }
 
@@ -69,8 +67,10 @@ inline device half *columns_of(device uchar *chunk) {
     return halves_of(chunk);
 }
 
-inline void copy_element(device uchar *chunk, uint row, uint column) {
-    columns_of(chunk)[column * CHUNK_ROWS + row] = reinterpret_cast<device const half *>(key_in(chunk, row))[column];
+inline void copy_key(device uchar *chunk, uint row, threadgroup const float *key, uint lane) {
+    for (uint column = lane; column < HEAD_DIM; column += LANES) {
+        columns_of(chunk)[column * CHUNK_ROWS + row] = half(key[column]);
+    }
 }
 
 inline float copied_scale(device uchar *, uint) {
@@ -78,14 +78,17 @@ inline float copied_scale(device uchar *, uint) {
 }
 #endif
 
-inline void sparq_append(device uchar *chunk, uint start, uint stop, uint index, uint n_threads) {
+inline void sparq_append(device uchar *chunk, thread const NewRows &rows, uint index, uint n_threads) {
+    uint n = rows.stop - rows.start;
+    for (uint i = index / LANES; i < n; i += n_threads / LANES) {
+        copy_key(chunk, rows.start + i, rows.keys + i * HEAD_DIM, index % LANES);
+    }
     device float *moments = moments_of(chunk);
     for (uint column = index; column < HEAD_DIM; column += n_threads) {
-        float key_sum = start == 0 ? 0.0f : moments[column];
-        float square_sum = start == 0 ? 0.0f : moments[HEAD_DIM + column];
-        for (uint row = start; row < stop; row++) {
-            float key = element(key_in(chunk, row), column, HEAD_DIM);
-            copy_element(chunk, row, column);
+        float key_sum = rows.start == 0 ? 0.0f : moments[column];
+        float square_sum = rows.start == 0 ? 0.0f : moments[HEAD_DIM + column];
+        for (uint i = 0; i < n; i++) {
+            float key = rows.keys[i * HEAD_DIM + column];
             key_sum += key;
             square_sum += key * key;
         }
@@ -94,9 +97,9 @@ inline void sparq_append(device uchar *chunk, uint start, uint stop, uint index,
     }
     device float *value_sums = value_sum_of(chunk);
     for (uint column = index; column < VALUE_DIM; column += n_threads) {
-        float sum = start == 0 ? 0.0f : value_sums[column];
-        for (uint row = start; row < stop; row++) {
-            sum += element(value_in(chunk, row), column, VALUE_ELEMENTS);
+        float sum = rows.start == 0 ? 0.0f : value_sums[column];
+        for (uint i = 0; i < n; i++) {
+            sum += rows.values[i * VALUE_ELEMENTS + column];
         }
         value_sums[column] = sum;
     }

@@ -186,10 +186,6 @@ class CpuDevice:
             warnings.warn("octavo computes all layers on the CPU here: n_gpu_layers is not used.", stacklevel=4)
         return {**arguments, "n_gpu_layers": 0}
 
-    def row_type(self, kv_type: str) -> str:
-        """Return the format of that name."""
-        return kv_type
-
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return all assignments: all are supported."""
         return list(assignments)

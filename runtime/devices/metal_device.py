@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...cpu_kernels.numba_support.shape import FLAT_Q8_0, Q8_0
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ...metal.attention import LayerStep, Work, attend
@@ -52,10 +51,6 @@ class MetalDevice:
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Make llama.cpp compute all layers on the GPU, unless the user chooses otherwise."""
         return {"n_gpu_layers": _ALL_LAYERS} | arguments
-
-    def row_type(self, kv_type: str) -> str:
-        """Return the format of that name, but flat: no shader rotates."""
-        return FLAT_Q8_0 if kv_type == Q8_0 else kv_type
 
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Leave out optional parts that no shader computes, and refuse required ones."""

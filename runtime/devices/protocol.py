@@ -121,9 +121,6 @@ class Device(Protocol):
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return llama-cpp-python's arguments for a model, from the user's. Raise OctavoError for impossible ones."""
 
-    def row_type(self, kv_type: str) -> str:
-        """Return the format of the rows that the device stores for a type of llama.cpp's."""
-
     def fit_assignments(self, assignments: Sequence[Assignment]) -> list[Assignment]:
         """Return the parts of the assignments that the device computes. Raise OctavoError for methods that it lacks."""
 

@@ -12,7 +12,7 @@ from ...cpu_kernels.attend.decode import partial_size
 from ...cpu_kernels.layer import WORK, attend_layers, scratch_bytes
 from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support.machine import seconds_together
-from ...cpu_kernels.numba_support.shape import FLAT_Q8_0, Q4_0, Q8_0
+from ...cpu_kernels.numba_support.shape import Q4_0, Q8_0
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ..cache.cache_memory import CpuMemory
 from ..cache.kv_cache import KVCache
@@ -42,7 +42,7 @@ def as_rows(kv_type: str, length: int, numbers: np.ndarray) -> np.ndarray:
     numbers : array, shape (..., elements of a row)
         Of the type of the rows.
     """
-    if kv_type in (Q8_0, FLAT_Q8_0):
+    if kv_type == Q8_0:
         numbers[..., length:] = np.tile(_SCALE, (numbers.shape[-1] - length) // len(_SCALE))
     if kv_type == Q4_0:
         numbers[..., length // 4 :] = _BLOCK_SCALE

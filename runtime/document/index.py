@@ -361,7 +361,7 @@ class Index:
         if all(layer.keys.dtype == dtype for layer in self.layers):
             return self
         if self._converted is None:
-            check_free("A copy of the document's rows, as another octavo or device stored them,", self.n_bytes)
+            check_free("A copy of the document's rows, as octavo before 0.4 stored them,", self.n_bytes)
             layers = [layer.stored_as(dtype) for layer in self.layers]
             object.__setattr__(self, "_converted", replace(self, layers=layers))
         assert self._converted is not None

@@ -71,7 +71,7 @@ def check_fits(index: Index, layers: Sequence[CacheLayer], n_vocab: int) -> None
             rows = stored if len(stored.keys) or not stored.streaming else stored.streaming
             _, lengths = rows_format(layer.shape)
             own_type = llama_cpp_name(kv_type_of(rows.keys))  # rows of q8_0 may have either format
-            _demand((own_type, stored.n_kv_head) == (llama_cpp_name(layer.kv_type), layer.n_kv_head), "heads")
+            _demand((own_type, stored.n_kv_head) == (layer.kv_type, layer.n_kv_head), "heads")
             _demand((rows.keys.shape[2], rows.values.shape[2], stored.split) == (*lengths, layer.split), "heads")
             _demand(stored.centroids.shape[2] == layer.head_dim, "centroids")
             n_tokens, n_rows = len(index.tokens), stored.keys.shape[1]

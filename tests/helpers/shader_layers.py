@@ -91,7 +91,7 @@ class Layer:
         self.buffers = {
             0: self.records,
             1: step.tobytes(),
-            2: np.ascontiguousarray(queries, np.float32),
+            2: np.array(queries, np.float32),  # a copy, which is rotated
             3: self.spans,
             4: self.selected,
             5: np.full((n_partials, shape.group, shape.value_dim + 2), np.nan, np.float32),
@@ -182,9 +182,11 @@ class Layer:
 
     def _attend(self):
         n_heads, group = len(self.heads), self.shape.group
+        if self.shape.rotated:
+            self.dispatch("rotate_queries", (self.n_tokens * group, n_heads), 32)
         if self.n_tokens == 1:
             self.dispatch("attend_shares", (self.n_shares + n_heads, -(-group // heads_at_once(self.shape))))
-            self.dispatch("merge_shares", (group, n_heads), 64)
+            self.dispatch("merge_shares", (group, n_heads), 32)
         else:
             self.dispatch("attend_tiles", (-(-self.n_tokens * group // tile_queries(self.shape)), n_heads), 128)
         self.check()

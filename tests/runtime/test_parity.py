@@ -5,7 +5,7 @@ import itertools
 import llama_cpp
 import numpy as np
 import pytest
-from helpers import tiny_models
+from helpers import large_channels, tiny_models
 
 import octavo
 from octavo.runtime.document.stored_rows import as_floats
@@ -220,47 +220,10 @@ def test_refused_models_run_on_their_own_attention(tmp_path, architecture):
     assert np.isfinite(last_logits(model)).all()
 
 
-def with_large_channels(path, head_dim, bias):
-    """A qwen2 whose keys have one channel in each KV head that is larger than the others by `bias`."""
-    size = tiny_models.Size(3, 4, 2, head_dim, 4 * head_dim, 256, 1024, 32)
-    recipe, rng = tiny_models.qwen2(size), np.random.default_rng(0)
-    tensors = {name: draw(rng).astype(np.float32) for name, draw in tiny_models.all_tensors(recipe, 3).items()}
-    for layer in range(3):
-        tensors[f"blk.{layer}.attn_k.bias"][head_dim // 2 - 1 :: head_dim] = bias
-    return tiny_models.write_gguf(path, "qwen2", tiny_models.common_metadata(size) | recipe.metadata, tensors)
-
-
-def log_shares(logits):
-    logits = np.asarray(logits, np.float64)
-    logits = logits - logits.max(axis=1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-
-
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("bias", [0, 30, 100, 300])
 def test_keys_with_a_large_channel_lose_no_more_in_q8_0_than_in_llama_cpp(tmp_path, head_dim, bias):
     """As those of Qwen2 have, whose K bias is in the hundreds in some layers: by the KL divergence to f16."""
-    path, tokens = with_large_channels(tmp_path / "model.gguf", head_dim, bias), (TOKENS * 4)[:330]
-    q8_0 = dict.fromkeys(("type_k", "type_v"), llama_cpp.GGML_TYPE_Q8_0)
-    shares = []
-    for types in ({}, q8_0):
-        options = {
-            "n_ctx": 512,
-            "n_batch": 512,
-            "n_threads": 2,
-            "logits_all": True,
-            "flash_attn": True,
-            "verbose": False,
-        }
-        theirs = llama_cpp.Llama(str(path), **options, **types)
-        theirs.eval(tokens)
-        shares.append(log_shares(theirs.scores[: len(tokens)]))
-    ours = octavo.Llama(path, n_ctx=512, n_threads=2, device="cpu", **q8_0)
-    steps = [ours.eval_all(tokens[:200])]
-    for token in tokens[200:]:  # whose queries are rounded, too
-        ours.eval([token])
-        steps.append(np.array(ours.logits())[None])
-    shares.append(log_shares(np.concatenate(steps)))
-    exact, of_llama_cpp, of_octavo = shares
-    losses = [float((np.exp(exact) * (exact - each)).sum(axis=1).mean()) for each in (of_octavo, of_llama_cpp)]
-    assert losses[0] < 2 * losses[1] + 1e-4, losses
+    path = large_channels.write_model(tmp_path / "model.gguf", head_dim, bias)
+    ours, theirs = large_channels.losses_in_q8_0(path, (TOKENS * 4)[:330], 200, "cpu")
+    assert ours < 2 * theirs + 1e-4

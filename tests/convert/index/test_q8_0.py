@@ -35,13 +35,11 @@ from octavo import OctavoError
 from octavo.convert.clusters import cluster_keys, settings_for
 from octavo.convert.identity import identity
 from octavo.convert.pipeline import document_tokens
-from octavo.cpu_kernels.numba_support.shape import FLAT_Q8_0
 from octavo.progress import Silent
-from octavo.runtime.devices.cpu_device import CpuDevice
 from octavo.runtime.document.index import Calibration
 from octavo.runtime.document.stored_rows import as_floats, rotated
 from octavo.runtime.document.thresholds import measured_curve
-from octavo.runtime.store.index_files import open_index
+from octavo.runtime.store.index_files import open_index, write_layer
 from octavo.runtime.store.manifest import MANIFEST
 from octavo.system.free_memory import FreeMemory
 
@@ -273,16 +271,18 @@ def test_an_index_of_f16_is_named_as_before_there_was_another_type(of_f16, llama
     assert identity(llama, SETTINGS) == identity(of_f16, SETTINGS) | {"dtype": "q8_0"}
 
 
-# Rows that are not rotated, as octavo stored them before 0.4, and as Metal does.
+# Rows that are not rotated, as octavo stored them before 0.4.
 
 
 @pytest.fixture
 def flat(llama, tmp_path, monkeypatch):
     """The index of the text as octavo 0.3 made it."""
-    monkeypatch.setattr(CpuDevice, "row_type", lambda self, kv_type: FLAT_Q8_0 if kv_type == "q8_0" else kv_type)
-    old = new_llama(llama.model_path, **Q8_0)
-    path = build(old, tmp_path, settings=SETTINGS)
-    monkeypatch.undo()
+
+    def write_flat(folder, i, layer):
+        write_layer(folder, i, layer.stored_as(np.dtype(np.uint8)))
+
+    monkeypatch.setattr("octavo.convert.index_builder.write_layer", write_flat)
+    path = build(llama, tmp_path, settings=SETTINGS)
     return open_index(path, library_of(llama, tmp_path).model_hash)[0]
 
 
@@ -322,5 +322,5 @@ def as_in_order(layer, rows):
 
 def test_a_document_is_not_converted_without_memory(llama, flat, monkeypatch):
     monkeypatch.setattr("octavo.system.free_memory.free_memory", lambda: FreeMemory(1 << 10, "are free"))
-    with pytest.raises(OctavoError, match="A copy of the document's rows, as another octavo or device stored them"):
+    with pytest.raises(OctavoError, match=r"A copy of the document's rows, as octavo before 0\.4 stored them"):
         llama.attach(flat)

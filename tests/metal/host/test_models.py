@@ -4,13 +4,11 @@ import functools
 
 import numpy as np
 import pytest
-from helpers import tiny_models, zoo
+from helpers import large_channels, tiny_models, zoo
 from helpers.index_builds import build, library_of
 
 import octavo
 from octavo.convert.plan.heads import streaming
-from octavo.runtime.devices.cpu_device import CpuDevice
-from octavo.runtime.devices.metal_device import MetalDevice
 from octavo.runtime.graph import ggml
 from octavo.runtime.models.llama_arguments import GGML_TYPES
 from octavo.runtime.store.index_files import open_index
@@ -85,12 +83,6 @@ def assert_same(model, attention="dense", kv_type="f16", tokens=TOKENS[:400], do
     np.testing.assert_allclose(actual[2], selected, atol=16)
 
 
-@pytest.fixture(autouse=True)
-def flat_rows(monkeypatch):
-    """Have the CPU store q8_0 as Metal does, without a rotation: otherwise both round, but differently."""
-    monkeypatch.setattr(CpuDevice, "row_type", MetalDevice.row_type)
-
-
 @pytest.fixture(scope="module")
 def one_layer(tmp_path_factory):
     return tiny_models.write_model(tmp_path_factory.mktemp("model") / "one.gguf", "llama", n_layer=1)
@@ -136,6 +128,14 @@ def test_a_text_in_q8_0(simulated, tiny_model, one_layer, attention):
 def test_a_document_in_q8_0(simulated, tiny_model, one_layer, documents, attention):
     model = model_of_q8_0(attention, tiny_model, one_layer)
     assert_same(model, attention, "q8_0", TOKENS[:24], documents(model, "q8_0"))
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("bias", [0, 100])
+def test_keys_with_a_large_channel_lose_no_more_in_q8_0_than_in_llama_cpp(simulated, tmp_path, head_dim, bias):
+    path = large_channels.write_model(tmp_path / "model.gguf", head_dim, bias)
+    ours, theirs = large_channels.losses_in_q8_0(path, TOKENS[:120], 100, "metal")
+    assert ours < 2 * theirs + 1e-4
 
 
 @pytest.mark.parametrize("attention", ["dense", "quest:dense_layers=0", *QUICK, "squeezed:rest=off"])

@@ -4,6 +4,7 @@ import gc
 import signal
 import weakref
 
+import llama_cpp
 import numpy as np
 import pytest
 from helpers import fake_metal
@@ -11,7 +12,7 @@ from helpers import fake_metal
 import octavo
 from octavo import OctavoError
 from octavo.convert.plan.heads import streaming
-from octavo.cpu_kernels.numba_support.shape import FLAT_Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import Q8_0, Shape
 from octavo.metal import gpu
 from octavo.metal import shared_memory as memory
 from octavo.metal.shader_library import (
@@ -67,6 +68,20 @@ def test_each_layer_is_one_command_buffer_and_one_wait(tiny_model, metal, attent
     assert metal.waits == 3 * LAYERS
 
 
+@pytest.mark.parametrize("attention", ["dense", "sparq"])
+def test_queries_of_q8_0_are_rotated_after_methods_saw_them(tiny_model, metal, attention):
+    types = dict.fromkeys(("type_k", "type_v"), llama_cpp.GGML_TYPE_Q8_0)
+    llama = new_llama(tiny_model, attention, **types)
+    llama.prefill(TOKENS[:30])
+    llama.eval([5])
+    for steps, attend in ((metal.runs[:LAYERS], "attend_tiles"), (metal.runs[LAYERS:], "attend_shares")):
+        for run in steps:
+            at = names(run).index("rotate_queries")
+            assert names(run)[at - 1 : at + 2] == ["select_spans", "rotate_queries", attend]
+    groups = {name: (groups, threads[0]) for name, groups, threads in metal.runs[0]}
+    assert groups["rotate_queries"] == ((30 * GROUP, KV_HEADS, 1), 32)
+
+
 def test_threadgroups_and_threads(tiny_model, metal):
     metal.max_threads["select_spans"] = 500
     llama = new_llama(tiny_model)
@@ -84,7 +99,7 @@ def test_threadgroups_and_threads(tiny_model, metal):
         "append_rows": ((1, KV_HEADS, 1), 128),
         "select_spans": ((KV_HEADS, 1, 1), 480),
         "attend_shares": ((-(-261 * KV_HEADS // 64) + KV_HEADS, 1, 1), 128),
-        "merge_shares": ((GROUP, KV_HEADS, 1), 64),
+        "merge_shares": ((GROUP, KV_HEADS, 1), 32),
     }
 
 
@@ -97,7 +112,7 @@ def test_a_shape_is_compiled_once_from_the_text_of_all_files(tiny_model, metal):
     assert first == source(Shape(64, 2))
     sizes = {"HEAD_DIM": 64, "VALUE_DIM": 64, "GROUP": 2, "HEADS": 2, "TILE": 32, "LATENT": 0, "QUANTISED": 0}
     assert first.startswith("".join(f"#define {name} {value}\n" for name, value in sizes.items()))
-    assert "#define QUANTISED 1\n" in source(Shape(64, 2, FLAT_Q8_0))
+    assert "#define QUANTISED 1\n" in source(Shape(64, 2, Q8_0))
     assert [first.count(f"kernel void {name}(") for name in THREADS] == [1] * len(THREADS)
     assert len((*HELPERS, *KERNELS)) == 6
 

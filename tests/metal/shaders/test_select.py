@@ -22,7 +22,7 @@ from octavo.cpu_kernels.layout.scores import COARSE_KEPT
 from octavo.cpu_kernels.methods import dense, quest, sparq, squeezed, squeezed2, streaming
 from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.sparq import score_rows, select_rows
-from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.cpu_kernels.select.cluster_items import LOOKUP_APART
 from octavo.cpu_kernels.select.tail_clusters import CHUNK_CLUSTERS, RECENT, SINKS
@@ -32,16 +32,16 @@ pytestmark = pytest.mark.sampled
 
 simulator.require()
 
-SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in (64, 256) for kv_type in (F16, FLAT_Q8_0)]
+SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in (64, 256) for kv_type in (F16, Q8_0)]
 SHAPES += [Shape(64, 1), Shape(8, 16)]
 #: Keys and values of different lengths, long heads, and latent keys.
-UNLIKE = [Shape(40, 5, F16, 72), Shape(72, 2, FLAT_Q8_0, 40), Shape(512, 5)]
-UNLIKE += [Shape(96, 17, F16, 64, latent=True), Shape(72, 3, FLAT_Q8_0, 40, latent=True)]
+UNLIKE = [Shape(40, 5, F16, 72), Shape(72, 2, Q8_0, 40), Shape(512, 5)]
+UNLIKE += [Shape(96, 17, F16, 64, latent=True), Shape(72, 3, Q8_0, 40, latent=True)]
 SHAPES += [*UNLIKE, Shape(576, 20, F16, 512, latent=True)]
 #: Each shape takes half a minute to compile for the CPU: those between others wait for `make test-all`.
-SHAPES += [pytest.param(Shape(n, 3, kv), marks=pytest.mark.slow) for n in (80, 96, 128) for kv in (F16, FLAT_Q8_0)]
+SHAPES += [pytest.param(Shape(n, 3, kv), marks=pytest.mark.slow) for n in (80, 96, 128) for kv in (F16, Q8_0)]
 of_shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
-of_both = pytest.mark.parametrize("shape", [Shape(64, 3), Shape(64, 3, FLAT_Q8_0)], ids=["f16", "q8_0"])
+of_both = pytest.mark.parametrize("shape", [Shape(64, 3), Shape(64, 3, Q8_0)], ids=["f16", "q8_0"])
 of_levels = pytest.mark.parametrize("method", ["squeezed", "squeezed2"])
 SIZES, COARSE = [5, 1, 0, 30, 12, 2, 0, 9, 1, 17, 3, 0], [2, 0, 4, 1, 5]
 ONE_HEAD = Shape(72, 1)
@@ -170,11 +170,11 @@ def test_the_best_rows_are_selected(shape, softcap):
             rows, n_bytes = selected(head, "sparq", queries, schedule=i)
             assert_largest(np.array(rows), importance, n_selected)
             of_moments = max(1, n_tail // CHUNK_ROWS) * 8 * shape.head_dim
-            of_scores = n_components + 2 if shape.kv_type == FLAT_Q8_0 else 2 * n_components
+            of_scores = n_components + 2 if shape.kv_type == Q8_0 else 2 * n_components
             assert n_bytes == (n_tail * of_scores + of_moments if n_selected < n_tail else 0)
 
 
-@pytest.mark.parametrize("shape", [Shape(64, 3), Shape(64, 3, FLAT_Q8_0), *UNLIKE], ids=str)
+@pytest.mark.parametrize("shape", [Shape(64, 3), Shape(64, 3, Q8_0), *UNLIKE], ids=str)
 def test_what_is_left_out_goes_to_the_mean_value(shape):
     rng = np.random.default_rng(4)
     for n_tail, n_selected in ((600, 50), (33, 33)):
@@ -225,7 +225,7 @@ def test_components_are_chosen_by_what_varies(shape, n_chunks):
     rows, n_bytes = selected(head, "sparq", queries)
     assert_largest(np.array(rows), importance, 20)
     of_moments = max(1, min(n_tail // CHUNK_ROWS, 8)) * 8 * 64
-    of_scores = 16 + 2 if shape.kv_type == FLAT_Q8_0 else 2 * 16
+    of_scores = 16 + 2 if shape.kv_type == Q8_0 else 2 * 16
     assert n_bytes == (n_tail * of_scores + of_moments if n_tail > 20 else 0)
     head = head_of_unlike_chunks(rng, shape, n_tail, n_components=5)
     head.set(n_rows=20)
@@ -435,7 +435,7 @@ def test_a_batch_on_all_methods(shape):
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-@pytest.mark.parametrize("shape", [Shape(64, 2), Shape(80, 1, FLAT_Q8_0), *UNLIKE], ids=str)
+@pytest.mark.parametrize("shape", [Shape(64, 2), Shape(80, 1, Q8_0), *UNLIKE], ids=str)
 @pytest.mark.parametrize("n_tokens", [1, 3])
 def test_sanitizers_find_nothing(shape, sanitizer, n_tokens):
     rng = np.random.default_rng(12)

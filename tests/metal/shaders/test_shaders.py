@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 from helpers import oracle
-from helpers.kernel_heads import Head, extras_offset, random_head
-from helpers.kernel_inputs import address, halves, normal, read_rows, relative_error
+from helpers.kernel_heads import Head, extras_of, extras_offset, random_head
+from helpers.kernel_inputs import address, halves, normal, read_as_stored, read_rows, relative_error, split_of
 from helpers.shader_layers import Layer
 from metal_simulator import simulator
 
 from octavo.cpu_kernels.methods import dense, quest, sparq
-from octavo.cpu_kernels.methods.sparq import moments_bytes
-from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Shape
-from octavo.cpu_kernels.rows.columns import element_bytes, scale_bytes
+from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 pytestmark = pytest.mark.sampled
@@ -19,17 +17,18 @@ pytestmark = pytest.mark.sampled
 simulator.require()
 
 HEAD_DIMS = (64, 80, 96, 128, 256)
-SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in HEAD_DIMS for kv_type in (F16, FLAT_Q8_0)]
-SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 1, FLAT_Q8_0), Shape(128, 8)]
-SHAPES += [Shape(40, 5, F16, 72), Shape(192, 4, F16, 128), Shape(72, 2, FLAT_Q8_0, 40), Shape(64, 3, FLAT_Q8_0, 96)]
-SHAPES += [Shape(512, 8), Shape(512, 5, FLAT_Q8_0), Shape(264, 1, F16, 576), Shape(64, 17)]
-SHAPES += [Shape(96, 17, F16, 64, latent=True), Shape(72, 3, FLAT_Q8_0, 40, latent=True)]
-SHAPES += [Shape(576, 20, F16, 512, latent=True), Shape(576, 16, FLAT_Q8_0, 512, latent=True)]
+SHAPES = [Shape(head_dim, 3, kv_type) for head_dim in HEAD_DIMS for kv_type in (F16, Q8_0)]
+SHAPES += [Shape(64, 1), Shape(8, 16), Shape(40, 1, Q8_0), Shape(128, 8)]
+SHAPES += [Shape(40, 5, F16, 72), Shape(192, 4, F16, 128), Shape(72, 2, Q8_0, 40), Shape(64, 3, Q8_0, 96)]
+SHAPES += [Shape(512, 8), Shape(512, 5, Q8_0), Shape(264, 1, F16, 576), Shape(64, 17)]
+SHAPES += [Shape(96, 17, F16, 64, latent=True), Shape(72, 3, Q8_0, 40, latent=True)]
+SHAPES += [Shape(576, 20, F16, 512, latent=True), Shape(576, 16, Q8_0, 512, latent=True)]
 MANY_HEADS = pytest.param(Shape(576, 128, F16, 512, latent=True), marks=pytest.mark.slow)
-SMALL = [pytest.param(Shape(64, 3), id="f16"), pytest.param(Shape(64, 3, FLAT_Q8_0), id="q8_0")]
+SMALL = [pytest.param(Shape(64, 3), id="f16"), pytest.param(Shape(64, 3, Q8_0), id="q8_0")]
 SCHEDULES = (0, 1, 2, 3)
 SAME = 3e-5
 N_ROWS = (1, 31, 33, 700)
+METHODS = {"dense": dense, "quest": quest, "sparq": sparq}  # those with extras, and one without
 
 of_shapes = pytest.mark.parametrize("shape", [*SHAPES, MANY_HEADS], ids=str)
 of_both = pytest.mark.parametrize("shape", SMALL)
@@ -42,26 +41,32 @@ def queries_of(rng, shape, n_heads, n_tokens=1, spread=0.3):
 # Appending.
 
 
-def parts_of(head):
-    """Yield the stored parts of each chunk of a head, up to its last row: name, array, largest difference allowed."""
-    shape, n_tail = head.shape, head.n_tail
-    for i, chunk in enumerate(head.chunks):
-        n_rows = min(CHUNK_ROWS, n_tail - i * CHUNK_ROWS)
-        yield "keys", chunk.view(np.uint8, n_rows, shape.row_bytes), 0
-        if not shape.latent:
-            yield "values", chunk.view(np.uint8, n_rows, shape.value_bytes, at=CHUNK_ROWS * shape.row_bytes), 0
-        extras = extras_offset(shape)
-        if head.method is quest:
-            n_pages = -(-n_rows // 16)
-            yield "pages", chunk.view(np.float16, n_pages, 2, shape.head_dim, at=extras), 0
-        if head.method is sparq:
-            yield "moments", chunk.view(np.float32, 2, shape.head_dim, at=extras), 1e-4
-            yield "sums", chunk.view(np.float32, shape.value_dim, at=extras + 8 * shape.head_dim), 1e-4
-            copy, size = extras + moments_bytes(shape), element_bytes(shape)
-            scales = CHUNK_ROWS * scale_bytes(shape)
-            yield "scales", chunk.view(np.uint16, CHUNK_ROWS, at=copy)[: n_rows if scales else 0], 0
-            columns = chunk.view(np.uint8, shape.head_dim, CHUNK_ROWS * size, at=copy + scales)
-            yield "columns", columns[:, : n_rows * size], 0
+def stored_in(head, chunk):
+    """A chunk's keys and values as they are stored, up to the last row."""
+    shape, room, n_rows = head.shape, head.chunks[chunk], min(CHUNK_ROWS, head.n_tail - chunk * CHUNK_ROWS)
+    values_at = 0 if shape.latent else CHUNK_ROWS * shape.row_bytes
+    sizes = ((shape.row_bytes, 0), (shape.value_bytes, values_at))
+    return [room.view(np.uint8, n_rows, n_bytes, at=at) for n_bytes, at in sizes]
+
+
+def assert_rounded(shape, stored, rows):
+    """That rows are stored as they are, of q8_0 to half a step of their rotation."""
+    split, actual, expected = split_of(shape), read_as_stored(shape, stored), rows.astype(np.float64)
+    if shape.rotated:
+        expected = oracle.rotate(expected, split)
+    for part in (np.s_[:, :split], np.s_[:, split:]):
+        step = np.abs(expected[part]).max(axis=1, keepdims=True, initial=0) / 127 if shape.quantised else 0
+        assert (np.abs(actual[part] - expected[part]) <= 0.501 * step).all()
+
+
+def assert_extras(head, chunk):
+    """That a chunk's extras are those of its rows as they are stored."""
+    at = extras_offset(head.shape)
+    for expected in extras_of(head.method, head.shape, *stored_in(head, chunk)):
+        actual = head.chunks[chunk].view(expected.dtype, *expected.shape, at=at)
+        at += expected.nbytes
+        slack = 1e-4 if expected.dtype == np.float32 else 0  # of sums
+        np.testing.assert_allclose(actual, expected, rtol=slack, atol=slack)
 
 
 def shortened(head, n_new):
@@ -73,26 +78,30 @@ def shortened(head, n_new):
     return head
 
 
+def appended(shape, methods, rows, n_new, **options):
+    """Heads to which the shaders appended the newest of rows. rows : of each, keys and values, f16."""
+    heads = [shortened(Head(shape, *own, method=METHODS[m]), n_new) for own, m in zip(rows, methods, strict=True)]
+    Layer(heads, methods, **options).append(*(np.stack([own[kind][-n_new:] for own in rows]) for kind in range(2)))
+    return heads
+
+
 @of_shapes
 @pytest.mark.parametrize(("n_old", "n_new"), [(0, 1), (5, 1), (250, 300), (256, 2), (255, 1), (100, 31)])
-def test_append_is_what_the_cpu_stores(shape, n_old, n_new):
-    rng = np.random.default_rng(0)
-    n_rows, methods = n_old + n_new, (dense, quest, sparq)
-    lengths = shape.head_dim, shape.value_dim
-    rows = [[halves(rng, n_rows, length) for length in lengths] for _ in methods]  # of each head: keys, values
-    expected = [Head(shape, *own, method=method) for own, method in zip(rows, methods, strict=True)]
-    heads = [shortened(Head(shape, *own, method=each), n_new) for own, each in zip(rows, methods, strict=True)]
-    layer = Layer(heads, ["dense", "quest", "sparq"], schedule=n_old % 4)
-    layer.append(*(np.stack([own[kind][n_old:] for own in rows]) for kind in range(2)))
-    for head, other in zip(heads, expected, strict=True):
-        for (name, actual, tolerance), (_, stored, _) in zip(parts_of(head), parts_of(other), strict=True):
-            if tolerance:
-                assert np.allclose(actual, stored, rtol=tolerance, atol=tolerance), name
-            else:
-                assert np.array_equal(actual, stored), name
+def test_rows_and_extras_are_appended(shape, n_old, n_new):
+    rng, lengths = np.random.default_rng(0), (shape.head_dim, shape.value_dim)
+    rows = [[halves(rng, n_old + n_new, length) for length in lengths] for _ in METHODS]
+    for head, (keys, values) in zip(appended(shape, METHODS, rows, n_new, schedule=n_old % 4), rows, strict=True):
+        stored = [
+            np.concatenate(each) for each in zip(*(stored_in(head, i) for i in range(len(head.chunks))), strict=True)
+        ]
+        assert_rounded(shape, stored[0], keys)
+        if not shape.latent:
+            assert_rounded(shape.of_values, stored[1], values)
+        for i in range(len(head.chunks)):
+            assert_extras(head, i)
 
 
-@pytest.mark.parametrize("shape", [Shape(64, 3, FLAT_Q8_0), Shape(72, 3, FLAT_Q8_0, 40, latent=True)], ids=str)
+@pytest.mark.parametrize("shape", [Shape(64, 3, Q8_0), Shape(72, 3, Q8_0, 40, latent=True)], ids=str)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_rows_that_are_not_finite_are_nan_as_on_the_cpu(shape, bad):
     """Of a latent key only the part that is not finite. SparQ's copy of it has one scale."""
@@ -100,17 +109,12 @@ def test_rows_that_are_not_finite_are_nan_as_on_the_cpu(shape, bad):
     rows = [halves(rng, n_rows, length) for length in (shape.head_dim, shape.value_dim)]
     rows[0][2, 3] = rows[0][4, -1] = rows[1][6, 1] = bad
     rows[0][7, :40] = 0
-    expected = [Head(shape, *rows, method=method) for method in (dense, sparq)]
-    heads = [shortened(Head(shape, *rows, method=method), n_rows) for method in (dense, sparq)]
-    Layer(heads, ["dense", "sparq"]).append(*(np.stack([own, own]) for own in rows))
-    for head, other in zip(heads, expected, strict=True):
-        keys, stored = (each.chunks[0].view(np.uint8, n_rows, shape.row_bytes) for each in (head, other))
-        np.testing.assert_array_equal(read_rows(shape, keys), read_rows(shape, stored))
-        assert np.isnan(read_rows(shape, keys)[4]).any()
-    copy = extras_offset(shape) + moments_bytes(shape)
-    scales, known = (each.chunks[0].view(np.float16, n_rows, at=copy) for each in (heads[1], expected[1]))
-    np.testing.assert_array_equal(scales, known)
-    assert np.flatnonzero(np.isnan(scales)).tolist() == [2, 4]
+    for head in appended(shape, ["dense", "sparq"], [rows, rows], n_rows):
+        known = Head(shape, *rows).chunks[0].view(np.uint8, n_rows, shape.row_bytes)
+        keys = read_rows(shape, stored_in(head, 0)[0])
+        np.testing.assert_allclose(keys, read_rows(shape, known), atol=1e-5)
+        assert np.flatnonzero(np.isnan(keys).any(axis=1)).tolist() == [2, 4]
+        assert_extras(head, 0)
 
 
 # Dense attention: decode and prefill.
