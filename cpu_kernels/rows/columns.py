@@ -3,8 +3,8 @@
 There are two layouts. In a transposed copy of the keys, a component's elements are adjacent. A chunk's copy is
   scales : of the columns in int8, (CHUNK_ROWS,) f16; none for f16
   columns : (head_dim, CHUNK_ROWS), f16 or int8, of the keys before rotation
-In the rows themselves they are row_bytes apart: that takes no extra memory, but reads a cache line for each element.
-Rotated rows lack such columns.
+In rows of f16 they are row_bytes apart: that takes no extra memory, but reads a cache line for each element. Rotated
+rows lack such columns.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from numba.extending import intrinsic
 
 from ..numba_support.compile import kernel, layout
 from ..numba_support.machine_features import LANES
-from ..numba_support.memory import borrow, give_back, read_float, write_half
+from ..numba_support.memory import borrow, give_back, write_half
 from ..numba_support.shape import SHAPE, Shape, ShapeParts
 from ..numba_support.vector import (
     CACHE_LINE,
-    FLOAT,
     HALF,
     INT8,
     INT16,
@@ -70,8 +69,8 @@ def offset_in_copy(shape, component):
 
 @kernel
 def offset_in_row(shape, component):
-    """Return the offset of a component in a stored key, in bytes."""
-    return component * element_bytes(shape)
+    """Return the offset of a component in a key of f16, in bytes."""
+    return component * 2
 
 
 @kernel
@@ -82,14 +81,10 @@ def transpose_key(shape, key, copy, within):
         _transpose(array_at(key, (shape.head_dim,), np.int16), first, within)
         return
     floats = borrow(5 * shape.head_dim)
-    if shape.rotated or shape.latent:  # one scale for the whole key
-        widen_row(shape, key, floats)
-        key = floats + shape.head_dim * 4
-        scale = quantise(shape.head_dim, floats, key)
-    else:
-        scale = read_float(key + shape.head_dim)
-    _transpose(array_at(key, (shape.head_dim,), np.int8), first, within)
-    write_half(copy + within * 2, scale)
+    elements = floats + shape.head_dim * 4
+    widen_row(shape, key, floats)
+    write_half(copy + within * 2, quantise(shape.head_dim, floats, elements))  # one scale, also of a latent key
+    _transpose(array_at(elements, (shape.head_dim,), np.int8), first, within)
     give_back(floats, 5 * shape.head_dim)
 
 
@@ -105,25 +100,21 @@ def _transpose(elements, columns, within):
 _Load = Callable[[Emit, Any, Any], Any]
 
 
-def _load_strided(row_bytes: Any, element: Any) -> _Load:
-    """Return a loader of elements in rows: int8, f16 (as INT16) or f32."""
+def _load_strided(row_bytes: Any) -> _Load:
+    """Return a loader of elements in rows of f16."""
 
     def load(emit: Emit, address: Any, row: Any) -> Any:
         builder = emit.builder
         place = emit.pointer(address, INT8, builder.mul(row, row_bytes))
-        elements = ir.Constant(ir.VectorType(element, emit.lanes), ir.Undefined)
+        elements = ir.Constant(ir.VectorType(INT16, emit.lanes), ir.Undefined)
         for lane in range(emit.lanes):
             if lane % 8 == 0:  # an x86 instruction adds 1, 2, 4 or 8 times a register: this needs fewer of them
                 place = builder.gep(place, [builder.mul(row_bytes, constant(8 if lane else 0))])
             own = builder.gep(place, [builder.mul(row_bytes, constant(lane % 8))])
-            loaded = builder.load(builder.bitcast(own, element.as_pointer()))
+            loaded = builder.load(builder.bitcast(own, INT16.as_pointer()))
             loaded.align = 1
             elements = builder.insert_element(elements, loaded, constant(lane))
-        if element == INT8:
-            return builder.sitofp(builder.sext(elements, emit.integers), emit.vector)
-        if element == INT16:
-            return builder.fpext(builder.bitcast(elements, ir.VectorType(HALF, emit.lanes)), emit.vector)
-        return elements
+        return builder.fpext(builder.bitcast(elements, ir.VectorType(HALF, emit.lanes)), emit.vector)
 
     return load
 
@@ -232,22 +223,12 @@ def dot_columns(
 def dot_rows_by_column(
     typing: Any, shape: Any, query: Any, offsets: Any, n: Any, keys: Any, scores: Any, stride: Any
 ) -> Any:
-    """Do what `dot_columns` does with the keys' rows: offsets are those of components in a row."""
+    """Do what `dot_columns` does with the keys' rows of f16: offsets are those of components in a row."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         shape, *arguments = args
-        parts = ShapeParts(builder, shape)
-        row_bytes = parts.row_bytes()
-        load_float = _load_strided(row_bytes, FLOAT)
-
-        def load_scales(emit: Emit, keys: Any, row: Any) -> Any:
-            return load_float(emit, builder.add(keys, parts.head_dim()), row)
-
-        with builder.if_else(parts.quantised()) as (of_bytes, of_halves):
-            with of_bytes:
-                _dot(builder, shape, tuple(arguments), _TILES_OF_ROWS, _load_strided(row_bytes, INT8), load_scales)
-            with of_halves:
-                _dot(builder, shape, tuple(arguments), _TILES_OF_ROWS, _load_strided(row_bytes, INT16))
+        load = _load_strided(ShapeParts(builder, shape).row_bytes())
+        _dot(builder, shape, tuple(arguments), _TILES_OF_ROWS, load)
         return context.get_dummy_value()
 
     return types.void(SHAPE, *[types.int64] * 6), generate
@@ -262,7 +243,7 @@ def _line_period(shape):
 
 @kernel
 def count_lines(shape, offsets, n, n_rows):
-    """Return how many cache lines hold n components of n_rows neighbouring keys, and their scales.
+    """Return how many cache lines hold n components of n_rows neighbouring keys of f16.
 
     Parameters
     ----------
@@ -274,11 +255,8 @@ def count_lines(shape, offsets, n, n_rows):
     places, period = array_at(offsets, (n,), np.int64), _line_period(shape)
     whole, last, of_period, of_rest = n_rows // period, -1, 0, 0
     for row in range(period):
-        for i in range(n + 1):
-            if i == n and not shape.quantised:
-                break
-            place = places[i] if i < n else shape.head_dim
-            line = (row * shape.row_bytes + place) // CACHE_LINE
+        for i in range(n):
+            line = (row * shape.row_bytes + places[i]) // CACHE_LINE
             if line > last:
                 of_period += 1
                 of_rest += row < n_rows % period

@@ -15,8 +15,7 @@ from octavo.cpu_kernels.methods.quest import PAGE_ROWS
 from octavo.cpu_kernels.methods.select_top import SELECTION
 from octavo.cpu_kernels.methods.sparq import MEASURED_CHUNKS
 from octavo.cpu_kernels.numba_support.compile import native
-from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Q4_0, Shape
-from octavo.cpu_kernels.rows import columns
+from octavo.cpu_kernels.numba_support.shape import F16, Q4_0
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 from octavo.runtime.cache.tail import chunk_bytes
 from octavo.runtime.document.stored_rows import as_floats
@@ -44,26 +43,22 @@ def read_pair_in_f32(shape, keys, values):
 def transposed(shape, stored):
     """Copies of chunks' keys as SparQ stores them, (n_chunks, copy_bytes) uint8; 0xFF where there is no row.
 
-    stored : rows as `store_rows` returns them. Of flat q8_0 a copy has the scales, f16, and then the columns; of
-    rotated rows it is that of the same keys in flat q8_0
+    stored : rows as `store_rows` returns them. Of q8_0 and q4_0 a copy has the scales, f16, and then the columns, int8
     """
-    if shape.rotated or (shape.kv_type == FLAT_Q8_0 and shape.latent):  # one scale for the whole key
-        of_bytes = Shape(shape.head_dim, shape.group, FLAT_Q8_0)
+    if shape.quantised:
         elements, scales = _as_bytes(read_in_f32(shape, stored))
-        return transposed(of_bytes, np.hstack([elements.astype(np.int8).view(np.uint8), scales.view(np.uint8)]))
-    size = columns.element_bytes(shape)
+        parts = scales.astype(np.float16), elements.astype(np.int8)
+    else:
+        parts = (stored.view(np.float16),)
     copies = []
     for first in range(0, len(stored), CHUNK_ROWS):
-        rows = np.full((CHUNK_ROWS, stored.shape[1]), 0xFF, np.uint8)
-        rows[: len(stored) - first] = stored[first : first + CHUNK_ROWS]
-        elements = rows[:, : shape.head_dim * size].reshape(CHUNK_ROWS, shape.head_dim, size)
-        parts = [elements.transpose(1, 0, 2).ravel()]
-        if shape.kv_type == FLAT_Q8_0:
-            scales = rows[:, shape.head_dim :].view(np.float32).ravel()
-            halves = np.full(CHUNK_ROWS, -1, np.int16).view(np.float16)
-            halves[: len(stored) - first] = scales[: len(stored) - first]
-            parts.insert(0, halves.view(np.uint8))
-        copies.append(np.concatenate(parts))
+        copy = []
+        for part in parts:
+            own = part[first : first + CHUNK_ROWS]
+            columns = np.full((part.shape[1], CHUNK_ROWS, part.itemsize), 0xFF, np.uint8)
+            columns[:, : len(own)] = np.ascontiguousarray(own.T)[..., None].view(np.uint8)
+            copy.append(columns.ravel())
+        copies.append(np.concatenate(copy))
     return np.array(copies)
 
 

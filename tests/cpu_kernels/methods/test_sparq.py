@@ -16,7 +16,6 @@ from helpers.kernel_heads import (
 )
 from helpers.kernel_inputs import (
     EACH,
-    FLAT,
     QUANTISED,
     SHAPE,
     THREADS,
@@ -31,7 +30,7 @@ from hypothesis import strategies as st
 from octavo.cpu_kernels.methods import sparq
 from octavo.cpu_kernels.methods.dense import select_all
 from octavo.cpu_kernels.methods.sparq import score_rows, select_rows
-from octavo.cpu_kernels.numba_support.shape import F16, FLAT_Q8_0, Q4_0, Q8_0, Shape
+from octavo.cpu_kernels.numba_support.shape import F16, Q4_0, Q8_0, Shape
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
 pytestmark = pytest.mark.sampled
@@ -131,8 +130,8 @@ def test_a_head_of_zeros_among_others_scores_0():
 
 @pytest.mark.parametrize(
     ("shape", "method"),
-    [*((shape, sparq) for shape in (SHAPE, QUANTISED, FLAT, ONE_HEAD, Shape(8, 16, Q8_0)))]
-    + [(shape, ONE_COPY) for shape in (SHAPE, FLAT, ONE_HEAD, Shape(8, 16, FLAT_Q8_0))],
+    [*((shape, sparq) for shape in (SHAPE, QUANTISED, ONE_HEAD, Shape(8, 16, Q8_0)))]
+    + [(shape, ONE_COPY) for shape in (SHAPE, ONE_HEAD, Shape(8, 16))],
     ids=lambda each: str(each) if isinstance(each, Shape) else "one copy" if each is ONE_COPY else "two copies",
 )
 @pytest.mark.parametrize("n_rows", [2, 255, 257, 850])
@@ -151,22 +150,20 @@ def test_each_rule_scores_as_the_oracle(shape, n_rows, method, components, tempe
             np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("shape", [SHAPE, FLAT, ONE_HEAD, Shape(80, 2, FLAT_Q8_0), Shape(256, 1)], ids=str)
+@pytest.mark.parametrize("shape", [SHAPE, ONE_HEAD, Shape(80, 2), Shape(256, 1)], ids=str)
 @pytest.mark.parametrize("n_rows", [2, 33, 255, 256, 700])
 def test_without_a_copy_the_cache_lines_of_the_components_are_counted(shape, n_rows):
-    """However few components a line holds: with q8_0 that of the scale, too."""
+    """However few components a line holds."""
     rng = np.random.default_rng(28)
     head = random_head(rng, shape, 0, n_rows, method=ONE_COPY, n_rows=1)
     queries = queries_of(rng, shape)
-    size = 1 if shape.quantised else 2
     for n_components in (1, 2, 7, shape.head_dim):
         head.set(n_components=n_components, bytes_read=0)
         chosen = oracle.top((np.abs(queries[0]) * spread_of(head)).sum(axis=0), n_components)
-        places = [component * size for component in chosen] + [shape.head_dim] * (size == 1)
         lines = {
-            (row // CHUNK_ROWS, (row % CHUNK_ROWS * shape.row_bytes + place) // 64)
+            (row // CHUNK_ROWS, (row % CHUNK_ROWS * shape.row_bytes + 2 * component) // 64)
             for row in range(n_rows)
-            for place in places
+            for component in chosen
         }
         head.score_and_select(*SCORE_AND_SELECT_ROWS, queries, len(head.chunks))
         assert head.record["bytes_read"] == 64 * len(lines) + bytes_of_moments(head)
@@ -199,7 +196,7 @@ def test_the_best_rows_of_the_group_are_selected(shape, softcap):
         np.testing.assert_allclose(head.scratch.floats(1000), importance, rtol=1e-4)
 
 
-@pytest.mark.parametrize("shape", [*(shape for shape in SHAPES if not shape.values[0].rotated), FLAT])  # none is there
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if not shape.values[0].rotated])  # none is there
 @pytest.mark.parametrize("n_rows", [1, 2, 30, 255, 256, 300, 8 * CHUNK_ROWS, 9 * CHUNK_ROWS + 5])
 def test_components_that_are_the_same_in_all_keys_choose_nothing(shape, n_rows):
     """However large they are in the query: what is selected is what attention is given to, by all components."""

@@ -130,6 +130,13 @@ def test_a_document_in_q8_0(simulated, tiny_model, one_layer, documents, attenti
     assert_same(model, attention, "q8_0", TOKENS[:24], documents(model, "q8_0"))
 
 
+def test_a_document_in_q8_0_of_octavo_before_0_4(simulated, tiny_model, documents):
+    """Its rows are not rotated."""
+    old = documents(tiny_model, "q8_0").stored_as(np.dtype(np.uint8))
+    assert {layer.keys.dtype for layer in old.layers} == {np.dtype(np.uint8)}
+    assert_same(tiny_model, "dense", "q8_0", TOKENS[:24], old)
+
+
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("bias", [0, 100])
 def test_keys_with_a_large_channel_lose_no_more_in_q8_0_than_in_llama_cpp(simulated, tmp_path, head_dim, bias):
