@@ -244,9 +244,11 @@ kernel void merge_shares(device const Head *heads [[buffer(0)]],
     rotate<VALUE_DIM>(values, lane);
 #endif
     device const Head &head = heads[number];
-    for (uint at = lane; at < VALUE_DIM; at += LANES) {
-        float value = values[at / LANES];
-        CALL_FINISH(head.select, head, g, at, value)
-        out[query_head * VALUE_DIM + at] = value;
+    for (uint column = 0; column < COLUMNS; column++) {
+        uint at = column * LANES + lane;
+        if (at < VALUE_DIM) {
+            CALL_FINISH(head.select, head, g, at, values[column])
+            out[query_head * VALUE_DIM + at] = values[column];
+        }
     }
 }

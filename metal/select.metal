@@ -89,14 +89,18 @@ kernel void select_spans(device Head *heads [[buffer(0)]],
 // Rotate LENGTH f32 in place, all lanes of a simd group together.
 template <uint LENGTH>
 inline void rotate_part(device float *floats, uint lane) {
-    float values[(LENGTH + LANES - 1) / LANES];
-    for (uint i = 0; i < (LENGTH + LANES - 1) / LANES; i++) {
+    constexpr uint n = (LENGTH + LANES - 1) / LANES;
+    float values[n];
+    for (uint i = 0; i < n; i++) {
         uint column = i * LANES + lane;
         values[i] = column < LENGTH ? floats[column] : 0.0f;
     }
     rotate<LENGTH>(values, lane);
-    for (uint column = lane; column < LENGTH; column += LANES) {
-        floats[column] = values[column / LANES];
+    for (uint i = 0; i < n; i++) {
+        uint column = i * LANES + lane;
+        if (column < LENGTH) {
+            floats[column] = values[i];
+        }
     }
 }
 

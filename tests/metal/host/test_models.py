@@ -18,6 +18,7 @@ pytestmark = pytest.mark.sampled
 
 SAME = 0.01  # the same numbers, added up in another order; logits have a standard deviation of about three
 ROUNDED = 0.1  # where the CPU rounds queries to 8 bits
+EITHER = 0.05  # where numbers that lie between two steps are rounded to either: so do batches of other sizes on the CPU
 TOKENS = np.random.default_rng(5).integers(32, 127, 700).tolist()
 ATTENTIONS = [
     "dense",
@@ -76,8 +77,8 @@ def assert_same(model, attention="dense", kv_type="f16", tokens=TOKENS[:400], do
         results.append((logits, context.bytes_read, counts_of(context.cache)))
         assert context.device.name == device
     (expected, bytes_read, selected), actual = results
-    if not llama.context.cache.table.cuts:
-        np.testing.assert_allclose(actual[0][0], expected[0], atol=2 * SAME)  # a batch's queries are rounded nowhere
+    if not llama.context.cache.table.cuts:  # a batch's queries are rounded nowhere
+        np.testing.assert_allclose(actual[0][0], expected[0], atol=2 * SAME if kv_type == "f16" else EITHER)
     np.testing.assert_allclose(actual[0], expected, atol=SAME if kv_type == "f16" else ROUNDED)
     assert actual[1] == pytest.approx(bytes_read, rel=0.02)
     np.testing.assert_allclose(actual[2], selected, atol=16)

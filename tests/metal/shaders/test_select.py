@@ -214,25 +214,33 @@ def test_of_equal_components_the_first_are_chosen():
     assert_largest(np.array(selected(head, "sparq", queries)[0]), importance, 20)
 
 
-@of_both
-@pytest.mark.parametrize("n_chunks", [0.004, 0.1, 1, 2.5, 8, 9.1, 20])
-def test_components_are_chosen_by_what_varies(shape, n_chunks):
-    """As on the CPU: not those that are large but the same in all keys, and over the same chunks."""
-    rng, n_tail = np.random.default_rng(24), int(n_chunks * CHUNK_ROWS)
+of_chunks = pytest.mark.parametrize("n_chunks", [0.004, 0.1, 1, 2.5, 8, 9.1, 20])
+
+
+@of_chunks
+def test_components_that_are_the_same_in_all_keys_choose_nothing(n_chunks):
+    """As on the CPU. Rounding leaves none in rows of q8_0."""
+    rng, n_tail, shape = np.random.default_rng(24), int(n_chunks * CHUNK_ROWS), Shape(64, 3)
     head, queries = head_with_constant_components(rng, shape, n_tail)
     head.set(n_rows=20)
     importance = oracle.shares(queries[0].astype(np.float64) @ as_copied(shape, head.keys).T)
-    rows, n_bytes = selected(head, "sparq", queries)
-    assert_largest(np.array(rows), importance, 20)
-    of_moments = max(1, min(n_tail // CHUNK_ROWS, 8)) * 8 * 64
-    of_scores = 16 + 2 if shape.kv_type == Q8_0 else 2 * 16
-    assert n_bytes == (n_tail * of_scores + of_moments if n_tail > 20 else 0)
+    assert_largest(np.array(selected(head, "sparq", queries)[0]), importance, 20)
+
+
+@of_both
+@of_chunks
+def test_components_are_chosen_by_what_varies(shape, n_chunks):
+    """As on the CPU, and over the same chunks."""
+    rng, n_tail = np.random.default_rng(24), int(n_chunks * CHUNK_ROWS)
     head = head_of_unlike_chunks(rng, shape, n_tail, n_components=5)
     head.set(n_rows=20)
     queries = queries_of(rng, shape)
-    rows, _ = selected(head, "sparq", queries)
+    rows, n_bytes = selected(head, "sparq", queries)
     assert_largest(np.array(rows), oracle.shares(partial_scores(head, queries[0], 5)), 20)
     assert rows == sorted(head.rows(head.score_and_select(score_rows, select_rows, queries, len(head.chunks))))
+    of_moments = max(1, min(n_tail // CHUNK_ROWS, 8)) * 8 * 64
+    of_scores = 5 + 2 if shape.kv_type == Q8_0 else 2 * 5
+    assert n_bytes == (n_tail * of_scores + of_moments if n_tail > 20 else 0)
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
