@@ -80,6 +80,7 @@ INNER_ORDER = {
         "markdown_table",
         "left_out",
         "document",
+        "table_heads",
     ),
     "runtime": (
         "compile_kernels",
