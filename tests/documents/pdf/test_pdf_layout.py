@@ -108,6 +108,11 @@ def test_bold_fonts_of_latex_make_headings(font):
     assert text.startswith("# Of Ships\n")
 
 
+def test_a_font_with_a_plain_name_is_not_bold_whatever_weight_it_states():
+    text = read(PdfWriter().page((60, 780, "Of Ships", 10, "groff-bold"), *lines(WIDE, y=750, size=10, font="groff")))
+    assert text.text == f"# Of Ships\n\n{' '.join(WIDE)}\n"
+
+
 def test_the_outline_says_the_levels():
     writer = PdfWriter().page((60, 780, "Part One", 12, "bold"), *lines(WIDE, y=750))
     writer.outline = [("Part One", 0)]
