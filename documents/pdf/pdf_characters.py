@@ -25,7 +25,7 @@ _SAME |= dict.fromkeys([0x200B, 0x200C, 0x200D, 0xFEFF, 0xFFFE, 0xFFFF], "")
 _HYPHEN = 2
 
 #: Monospaced fonts: their flag, which few set, and their names; and the names of bold fonts, few of which state their
-#: weight, and of those that are not bold, of which some state a bold one.
+#: weight, and of plain fonts, as some state a bold one.
 _FIXED_PITCH, _FIXED_FONTS = 1, re.compile(rb"courier|mono|consol|typewriter|cmtt|sftt|fixed", re.IGNORECASE)
 _BOLD_FONTS = re.compile(rb"bold|black|heavy|demi|cmbx|sfbx|nimbus.*-medi|-bd$", re.IGNORECASE)
 _PLAIN_FONTS = re.compile(rb"roman|regu|light|plain|-book", re.IGNORECASE)

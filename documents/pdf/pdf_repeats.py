@@ -249,7 +249,7 @@ def _page_numbers(rows_of: Sequence[Sequence[_Row]], labels: Sequence[str], larg
 
 
 def _numbers_of_book(rows_of: Sequence[Sequence[_Row]], largest: float) -> list[str]:
-    """Return the numbers beside the running heads of a book's pages, of which some may be missing.
+    """Return the numbers beside the running heads of a book, or of a part of its pages.
 
     Even numbers are at the left, odd ones at the right, and they rise, Roman ones first.
     """
