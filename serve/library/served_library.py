@@ -76,7 +76,7 @@ class ServedLibrary:
         self._next_look: asyncio.Task[KnownDocuments] | None = None
         self._queueing = asyncio.Lock()  # two uploads must not get the same place
         self._watching: asyncio.Task[None] | None = None
-        self._is_asked, self._started = False, -_START
+        self._looks_again, self._started = False, -_START
         self._looking: asyncio.Task[None] | None = None
         self.mapped = MappedDocuments(self._map_index)
         self.when_removed: Callable[[Callable[[SourceText], bool]], None] = lambda is_removed: None
@@ -272,7 +272,7 @@ class ServedLibrary:
 
     def _watch(self) -> None:
         """Keep the background reader running until all uploads are read."""
-        self._is_asked = True
+        self._looks_again = True
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._until_read())
 
@@ -287,7 +287,7 @@ class ServedLibrary:
 
     async def _watch_once(self) -> float | None:
         """Look at the uploads; returns the seconds until the next look, None if all are read."""
-        self._is_asked = False
+        self._looks_again = False
         queued = await asyncio.to_thread(self._queued)
         await self._clear_failed(queued)
         if self._has_taken or any(upload.folders for upload in queued):
@@ -303,7 +303,7 @@ class ServedLibrary:
                     self._queue.fail(upload, f"It cannot be read: {problem.strerror}.", may_succeed=True)
         if pending:
             return _LOOK
-        return 0 if self._has_taken or self._is_asked else None  # an upload that comes from now on begins this anew
+        return 0 if self._has_taken or self._looks_again else None  # an upload that comes from now on begins this anew
 
     async def _clear_failed(self, queued: Sequence[QueuedDocument]) -> None:
         """Remove the files of uploads that cannot be read, and the indexes of their first parts."""

@@ -95,6 +95,7 @@ def test_a_document_is_read_asked_compared_and_removed(window, served_real, file
     assert served_real.client.get("/v1/files").json()["data"] == []
 
 
+@pytest.mark.slow
 def test_a_document_is_asked_before_and_after_it_is_read(window, served_real, file):
     served_real.hold()
     window.send_file(file)
@@ -113,6 +114,7 @@ def test_a_document_is_asked_before_and_after_it_is_read(window, served_real, fi
     assert window.texts(".basis")[1] == f"From all of {file.name}"
 
 
+@pytest.mark.slow
 def test_documents_of_a_folder_are_asked_together_in_parts_and_whole(window, served_real, file, tmp_path):
     """One of them exceeds the context, and is one file for the page."""
     folder = tmp_path / "shelf"

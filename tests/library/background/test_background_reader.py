@@ -282,7 +282,7 @@ def test_a_document_whose_name_is_not_utf_8_is_read_in_the_background(library, j
     assert len(indexed(library)) == 1
 
 
-@pytest.mark.parametrize("n_kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_kills_lose_nothing(documents, library, job, tmp_path, n_kills):
     text = "".join(f"{number}. {SENTENCES}" for number in range(40 * n_kills))
     documents[0].write_text(text)

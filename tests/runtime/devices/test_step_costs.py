@@ -30,6 +30,7 @@ def test_selecting_begins_where_it_pays_from_there_on(selecting, expected):
     assert StepCosts(LENGTHS, (100, 200, 400), selecting).selects_from == expected
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
 @pytest.mark.parametrize(("head_dim", "value_dim", "latent"), [(64, 64, False), (96, 64, False), (96, 64, True)])
 def test_each_kind_of_rows_is_measured(kv_type, head_dim, value_dim, latent, monkeypatch):
