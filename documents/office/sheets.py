@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..document import Document
 from ..left_out import LeftOut
 from ..markdown import document_of
 from ..markdown_table import MOST_REPEATED, markdown_table
+from ..scripts import lowered, raised
 from .number_formats import shown_value
 from .sheet_notes import sheet_notes
 
@@ -49,7 +50,8 @@ def extract_sheets(archive: Archive) -> Document:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about styles and extensions
             books = [
-                load_workbook(io.BytesIO(archive.content), read_only=True, data_only=only) for only in (True, False)
+                load_workbook(io.BytesIO(archive.content), read_only=True, data_only=only, rich_text=True)
+                for only in (True, False)
             ]
             pairs = zip(books[0].worksheets, books[1].worksheets, strict=True)
             sheets = [_sheet(archive, values, formulas, left_out) for values, formulas in pairs]
@@ -91,6 +93,7 @@ def _parser(sheet: Any, source: Any) -> Any:
 
     book = sheet.parent
     how = {"epoch": book.epoch, "date_formats": book._date_formats, "timedelta_formats": book._timedelta_formats}
+    how["rich_text"] = True
     return WorkSheetParser(source, sheet._shared_strings, data_only=book.data_only, **how)
 
 
@@ -190,6 +193,17 @@ def _column(letters: bytes) -> int:
 
 
 def _cell(cell: Any, formula: Any) -> str:
+    from openpyxl.cell.rich_text import CellRichText
+
     if cell.value is None and cell.data_type != "str":  # of which an empty text is one
         return shown_value(formula.value)
-    return shown_value(cell.value, cell.number_format)
+    value = cell.value
+    return shown_value(_with_scripts(value) if isinstance(value, CellRichText) else value, cell.number_format)
+
+
+def _with_scripts(runs: Sequence[Any]) -> str:
+    """Return a text in which some characters are above or below the line."""
+    text, runs = "", [(str(run), run.font.vertAlign if hasattr(run, "font") else None) for run in runs]
+    for (run, place), (after, _) in zip(runs, [*runs[1:], ("", None)], strict=True):
+        text += raised(run) if place == "superscript" else lowered(run, text, after) if place == "subscript" else run
+    return text
