@@ -29,6 +29,9 @@ _MOST_CELLS, _MOST_EMPTY = 3_000_000, 1_000_000
 #: Most columns without text between two with text: beyond them a cell is far off by accident, as a rule.
 _MOST_GAP = 50
 
+#: Where text is that is not in its line.
+_SIDES = {"superscript": 1, "subscript": 2}
+
 #: The cells of a row by column, from 0.
 Row = dict[int, str]
 
@@ -165,7 +168,8 @@ def text_of_sheet(title: str, rows: dict[int, Row], merged: list[tuple[int, int,
 def repeat_merged_cells(rows: dict[int, Row], merged: list[tuple[int, int, int, int]]) -> None:
     """Repeat the text of each merged cell in the rows and columns that it covers, as far as there is room."""
     alone = {number for number, row in rows.items() if sum(map(bool, row.values())) == 1}
-    last, numbers, room = {number: max(row) for number, row in rows.items()}, sorted(rows), _MOST_EMPTY
+    last, room = {number: max(row) for number, row in rows.items() if any(row.values())}, _MOST_EMPTY
+    numbers = sorted(last)
     for top, bottom, left, right in merged:
         text = rows[top].get(left, "") if top in rows else ""
         if len(text) <= MOST_REPEATED and not (top == bottom and top in alone):
@@ -198,12 +202,16 @@ def _cell(cell: Any, formula: Any) -> str:
     if cell.value is None and cell.data_type != "str":  # of which an empty text is one
         return shown_value(formula.value)
     value = cell.value
-    return shown_value(_with_scripts(value) if isinstance(value, CellRichText) else value, cell.number_format)
+    if isinstance(value, CellRichText):
+        fonts = [getattr(run, "font", None) for run in value]
+        sides = [_SIDES.get(getattr(font, "vertAlign", None) or "", 0) for font in fonts]
+        value = with_scripts(list(zip(map(str, value), sides, strict=True)))
+    return shown_value(value, cell.number_format)
 
 
-def _with_scripts(runs: Sequence[Any]) -> str:
-    """Return a text in which some characters are above or below the line."""
-    text, runs = "", [(str(run), run.font.vertAlign if hasattr(run, "font") else None) for run in runs]
-    for (run, place), (after, _) in zip(runs, [*runs[1:], ("", None)], strict=True):
-        text += raised(run) if place == "superscript" else lowered(run, text, after) if place == "subscript" else run
+def with_scripts(runs: Sequence[tuple[str, int]]) -> str:
+    """Return a text with marks, by its runs in the line (0), above it (1) and below it (2)."""
+    text = ""
+    for (run, side), (after, _) in zip(runs, [*runs[1:], ("", 0)], strict=True):
+        text += raised(run) if side == 1 else lowered(run, text, after) if side == 2 else run
     return text
