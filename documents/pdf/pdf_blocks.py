@@ -41,6 +41,8 @@ class Piece:
         Whether most of it is bold.
     fixed : bool
         Whether its letters all have one width, as in code.
+    font : bytes
+        The font's name, if nearly all of it is in one.
     table : Table, optional
         The table between rules that it is.
     """
@@ -52,6 +54,7 @@ class Piece:
     size: float
     bold: bool
     fixed: bool
+    font: bytes = b""
     table: Table | None = None
 
 
@@ -96,6 +99,12 @@ class Line:
     def fixed(self) -> bool:
         """Return whether the line is code."""
         return all(piece.fixed for piece in self.pieces)
+
+    @property
+    def font(self) -> bytes:
+        """Return the name of the line's font, if it has one."""
+        fonts = {piece.font for piece in self.pieces}
+        return fonts.pop() if len(fonts) == 1 else b""
 
     @property
     def table(self) -> Table | None:

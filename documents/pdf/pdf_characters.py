@@ -25,9 +25,10 @@ _SAME |= dict.fromkeys([0x200B, 0x200C, 0x200D, 0xFEFF, 0xFFFE, 0xFFFF], "")
 _HYPHEN = 2
 
 #: Monospaced fonts: their flag, which few set, and their names; and the names of bold fonts, few of which state their
-#: weight.
+#: weight, and of plain fonts, as some state a bold one.
 _FIXED_PITCH, _FIXED_FONTS = 1, re.compile(rb"courier|mono|consol|typewriter|cmtt|sftt|fixed", re.IGNORECASE)
-_BOLD_FONTS = re.compile(rb"bold|black|heavy|demi|cmbx|sfbx|nimbus.*-medi", re.IGNORECASE)
+_BOLD_FONTS = re.compile(rb"bold|black|heavy|demi|cmbx|sfbx|nimbus.*-medi|-bd$", re.IGNORECASE)
+_PLAIN_FONTS = re.compile(rb"roman|regu|light|plain|-book", re.IGNORECASE)
 
 #: Usual height of the boxes of letters, the least difference of a box's sides that shows its width, and the least and
 #: largest width of a letter, in font sizes.
@@ -194,11 +195,15 @@ def _style(raw: Any, i: int, box: Any) -> Style:
         angle=angle,
         cos=math.cos(radians),
         sin=math.sin(radians),
-        bold=bool(_BOLD_FONTS.search(font.value)) or pdfium.FPDFText_GetFontWeight(raw, i) >= _BOLD,
+        bold=_is_bold(font.value, pdfium.FPDFText_GetFontWeight(raw, i)),
         fixed=not is_invisible and bool(flags.value & _FIXED_PITCH or _FIXED_FONTS.search(font.value)),
         font=font.value,
         is_faint=is_invisible or (mode == pdfium.FPDF_TEXTRENDERMODE_FILL and is_white),
     )
+
+
+def _is_bold(font: bytes, weight: int) -> bool:
+    return bool(_BOLD_FONTS.search(font)) or (weight >= _BOLD and not _PLAIN_FONTS.search(font))
 
 
 def place(character: Character) -> tuple[float, float]:

@@ -32,6 +32,9 @@ _RAISED, _LEVEL, _BESIDE = 0.45, 0.4, 0.8
 #: Most distance of lines of a block, in usual ones; and the share of lines that continue others in sentences.
 _BLOCK_LEADING, _TEXT = 1.3, 0.3
 
+#: Share of their column that full lines fill.
+_FULL = 0.75
+
 #: Fewest rows; the least share of a side's blocks that are in rows of their own, and of rows whose sides are level.
 _FEWEST_ROWS, _ROWS, _LEVEL_ROWS = 3, 0.75, 0.75
 
@@ -60,13 +63,13 @@ def _in_order(pieces: Sequence[Piece]) -> list[Line]:
         return column_lines(pieces, (left, right))
     ordered: list[Line] = []
     band: list[Piece] = []
-    for piece in sorted(pieces, key=lambda piece: -piece.y):
-        if piece.left < gutter < piece.right:
-            ordered += [*_band(band, gutter, (left, right)), *column_lines([piece], (left, right))]
+    for line in column_lines(pieces, (left, right)):
+        if any(piece.left < gutter < piece.right for piece in line.pieces):
+            ordered += [*_band(band, gutter, (left, right)), line]
             band = []
         else:
-            band.append(piece)
-    return _joined_baselines([*ordered, *_band(band, gutter, (left, right))])
+            band += line.pieces
+    return [*ordered, *_band(band, gutter, (left, right))]
 
 
 def _band(band: Sequence[Piece], gutter: float, extent: tuple[float, float]) -> list[Line]:
@@ -156,18 +159,6 @@ def _lines(side: Sequence[Piece]) -> list[Line]:
     return column_lines(side, (min(piece.left for piece in side), max(piece.right for piece in side)))
 
 
-def _joined_baselines(lines: list[Line]) -> list[Line]:
-    """Join neighbours on one baseline: they are parts of a line across the columns."""
-    joined: list[Line] = []
-    for line in lines:
-        last = joined[-1] if joined and not line.table and not joined[-1].table else None
-        if last and line.column == last.column and abs(line.y - last.y) < _LEVEL * line.size:
-            pieces = sorted((*joined.pop().pieces, *line.pieces), key=lambda piece: piece.left)
-            line = Line(tuple(pieces), line.column)
-        joined.append(line)
-    return joined
-
-
 @dataclass(frozen=True)
 class _Stretch:
     """A block of lines: its first one, and the height of the last."""
@@ -206,10 +197,23 @@ def _are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
     have_rows = have_rows and (n_level >= _FEWEST_ROWS or not is_text)
     n_pairs = sum(any(_are_level(line, other) for other in after) for line in before)
     are_pairs = n_pairs >= _ROWS * max(len(before), len(after)) and not _are_text(before)
+    if _are_labels(before, after):
+        return True
     if not have_rows and not are_pairs:
         return False
     are_entries = _are_text(before) == _are_text(after) and _are_sorted(first, second)
     return not (are_entries or _are_alike(before, after) or _are_short(before, after))
+
+
+def _are_labels(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether the lines at the left are words, each level with what it names, which is longer and no text."""
+    widest, widest_after = (max(line.right - line.left for line in side) for side in (before, after))
+    fewer, more = sorted((before, after), key=len)
+    are_level = len(fewer) >= _FEWEST_ROWS and all(any(_are_level(line, other) for other in more) for line in fewer)
+    n_full = sum(line.right - line.left > _FULL * widest_after for line in after)
+    is_prose = _are_text(after) and 2 * n_full > len(after)
+    are_single = all(len(cells(line)) == 1 for line in (*before, *after))
+    return are_level and are_single and widest < widest_after / 2 and not _are_text(before) and not is_prose
 
 
 def _are_level(line: Line, other: Line) -> bool:

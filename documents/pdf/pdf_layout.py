@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import statistics
+import unicodedata
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
@@ -32,8 +33,8 @@ _JUSTIFIED, _RAGGED, _VERY_RAGGED = 0.1, 0.15, 0.4
 #: Least indents, in font sizes: of the second line of an item, and of the first line of a paragraph.
 _ITEM_INDENT, _PARAGRAPH_INDENT = 0.3, 0.7
 
-#: Letters of a heading are larger than the text's by this factor.
-_HEADING_SIZE = 1.12
+#: Letters of a heading are larger than the text's by this factor, and those of labels in pictures smaller by this one.
+_HEADING_SIZE, _LABEL_SIZE = 1.12, 0.9
 
 _BULLET = re.compile(r"[•◦▪‣●○■\u2013\u2014·*-]\s+(?=\S)")
 
@@ -49,6 +50,14 @@ _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z]|[A-Z](?=\)))[.)]\s+(?=\S)")
 #: A value with its label, or an amount with its currency; and years.
 _AMOUNT = re.compile(r":\s*\S*\d\S*$|[$€£¥]\s?[\d.,]*\d$|\d[.,]\d\d\s?([$€£¥]|[A-Z]{3})$|:\s+\d.*\d$")
 _YEARS = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
+
+#: The number and the name of a section, where others are a number and its unit; and addresses of pages and of mail.
+_SECTION = re.compile(r"\d{1,2}(\.\d+)*\s+(?![A-Z]+$)[^\W\d_a-z][^\W\d_]{2}")
+_ADDRESS = re.compile(r"(https?://|www\.)\S+|\S+@\S+|[\w-]+(\.[\w-]+)+/\S*")
+
+#: Most lines of a heading; how much more room it has above than below; and the least width of a paragraph under one in
+#: a font of its own, in font sizes.
+_MOST_OF_HEADING, _MORE_ROOM, _PARAGRAPH = 4, 1.3, 10
 
 #: The gap between a text and the words apart from it at the right, in font sizes.
 _APART = 3.0
@@ -72,7 +81,7 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
         Titles in the outline for this page, after `plain`.
     """
     lines = [part for line in lines for part in _choices(line)]
-    leading = _leading(lines)
+    leading, page_size = _leading(lines), _page_size(lines)
     n_cells = [_n_cells(line) for line in lines]
     tables = {table.start: table for table in find_tables(lines, n_cells)}
     grouped: list[Block] = []
@@ -94,14 +103,32 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
             kind = _kind_of_row(line, kind, body_size, grouped, n_cells[position + 1 : position + 2])
         elif before and grouped[-1].kind == "text" and kind == "item" and not _SURE_BULLET.match(line.text):
             kind = "text" if _runs_on(before, line, leading) and abs(before.left - line.left) < line.size else kind
-        elif _is_bold_only(line, kind, body_size, titles) and _in_text(grouped, line, after, leading):
+        elif _is_bold_only(line, kind, body_size, titles) and (
+            _in_text(grouped, line, after, leading) or _is_label(grouped, line, after, page_size)
+        ):
             kind = "text"
+        if kind in ("text", "item") and n_cells[position] <= 1 and _is_headline(grouped, line, after, leading):
+            kind = "heading"
+        if grouped and kind == "text":
+            grouped[-1] = _no_long_heading(grouped[-1])
         if grouped and kind != "item" and _continues(grouped[-1], line, kind, leading):
             grouped[-1].lines.append(line)
         else:
             grouped.append(Block([line], kind))
         position += 1
-    return [part for block in grouped for part in _entries(block)]
+    return [part for block in grouped for part in _entries(_no_long_heading(block))]
+
+
+def _no_long_heading(block: Block) -> Block:
+    """Return a block as text if it is too long for a heading, such as a summary in bold type or a list of names."""
+    is_long = block.kind == "heading" and len(block.lines) > _MOST_OF_HEADING
+    return replace(block, kind="text") if is_long else block
+
+
+def _page_size(lines: Sequence[Line]) -> float:
+    """Return the size of a page's letter in the middle; 0 without any."""
+    sizes = [line.size for line in lines for _ in line.text]
+    return statistics.median_low(sizes) if sizes else 0.0
 
 
 def _choices(line: Line) -> list[Line]:
@@ -158,6 +185,44 @@ def _is_bold_only(line: Line, kind: str, body_size: float, titles: Set[str]) -> 
     return kind == "heading" and line.size < _HEADING_SIZE * body_size and plain(line.text) not in titles
 
 
+def _is_label(made: Sequence[Block], line: Line, after: Line | None, page_size: float) -> bool:
+    """Return whether a bold line among text is smaller than its page, and has none below it, as in pictures."""
+    has_text = after is not None and after.column == line.column and not after.bold and after.size <= line.size
+    is_near = after is not None and 0 < line.y - after.y < _HEADING_LEADING * line.size
+    is_among_text = bool(made) and made[-1].kind == "text"
+    return is_among_text and line.size < _LABEL_SIZE * page_size and not (has_text and is_near)
+
+
+def _is_headline(made: Sequence[Block], line: Line, below: Line | None, leading: float) -> bool:
+    """Return whether a short line in a font of its own has a paragraph below it, and none that it continues above."""
+    if below is None or below.column != line.column or below.fixed or below.table or not line.font:
+        return False
+    left, right = line.column
+    above = made[-1].lines[-1] if made and made[-1].lines[-1].column == line.column else None
+    room, room_above = line.y - below.y, above.y - line.y if above else _MOST_LEADING * line.size
+    is_near = 0 < room <= (leading + _OPEN_LEADING / 2) * below.size
+    is_apart = room_above > _MORE_ROOM * room or bool(
+        above and above.right < right - _RAGGED * (right - left) and above.text.endswith((".", "!", "?"))
+    )
+    is_other = line.font != below.font != b"" and line.size > below.size - _SAME_SIZE and not below.bold
+    is_short = line.right < right - _RAGGED * (right - left) and not line.text.endswith((".", ",", ";", ":"))
+    has_text = below.right > right - _VERY_RAGGED * (right - left) > left + _PARAGRAPH * line.size
+    return (
+        (is_near and is_apart and is_other and is_short and has_text)
+        and not (above and made[-1].kind == "heading" and room_above < _MOST_LEADING * line.size)
+        and not line.text[:1].islower()
+        and not below.text[:1].islower()
+        and _is_title(line.text)
+        and bool(_scripts(line.text) & _scripts(below.text))
+        and not _CAPTION.match(line.text)
+    )
+
+
+def _scripts(text: str) -> set[str]:
+    """Return the scripts of a text's letters: fonts that differ may only be those of other scripts."""
+    return {unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha()}
+
+
 def _has_neighbour(made: Sequence[Block], n_cells_after: Sequence[int]) -> bool:
     """Return whether there are lines with cells above or below the line after the last block."""
     return bool(made and made[-1].kind in ("rows", "table")) or any(n > 1 for n in n_cells_after)
@@ -205,8 +270,9 @@ def _kind(line: Line, body_size: float) -> str:
 
 
 def _is_title(text: str) -> bool:
-    """Return whether a text has words, and not only a value, or a total or date with its label."""
-    return bool(re.search(r"[^\W\d_]", text)) and not is_number(text) and not _AMOUNT.search(text)
+    """Return whether a text has words, and not only a value, an address, or a total or date with its label."""
+    has_words = bool(re.search(r"[^\W\d_]", text)) and (not is_number(text) or bool(_SECTION.fullmatch(text)))
+    return has_words and not _AMOUNT.search(text) and not _ADDRESS.fullmatch(text)
 
 
 def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:

@@ -50,6 +50,9 @@ _BESIDE, _ABOVE_FOOT, _OFF_TOP = (-0.3, 1.5), 0.25, 0.6
 #: Most from a line to the next one, in font sizes.
 _NEXT_LINE = 1.8
 
+#: Least share of letters in the font of a piece; the others may be signs that it lacks.
+_IN_ONE_FONT = 0.8
+
 #: What numbers begin and end with, besides digits.
 _SIGNS, _AFTER_NUMBERS = tuple("-+(.\u2212\u2013$€£¥"), tuple("%)-\u2013€£¥")
 
@@ -373,7 +376,9 @@ def _piece(words: Sequence[Character], text: str) -> Iterator[tuple[int, Piece]]
         size, bold = statistics.median(style.size for style in styles), 2 * sum(style.bold for style in styles)
         left, right = words[0].left, max(words[-1].right, words[0].right)
         fixed = all(style.fixed for style in styles)
-        yield styles[0].angle, Piece(text, left, right, words[0].y, size, bold > len(styles), fixed)
+        font, n_letters = Counter(style.font.rpartition(b"+")[2] for style in styles).most_common(1)[0]
+        font = font if n_letters >= _IN_ONE_FONT * len(styles) else b""
+        yield styles[0].angle, Piece(text, left, right, words[0].y, size, bold > len(styles), fixed, font)
 
 
 def _mixed_pieces(line: Sequence[Character], from_right: bool) -> Iterator[tuple[int, Piece]]:

@@ -216,6 +216,7 @@ def _page_numbers(rows_of: Sequence[Sequence[_Row]], labels: Sequence[str], larg
 
     Alone in its line, or named, or beside a running head if it is the label or changes sides as in books.
     """
+    in_book = _numbers_of_book(rows_of, largest)
     ways: list[dict[str, list[_Row]]] = []
     counts: Counter[str] = Counter()
     sides: dict[str, set[int]] = defaultdict(set)
@@ -231,7 +232,7 @@ def _page_numbers(rows_of: Sequence[Sequence[_Row]], labels: Sequence[str], larg
         ways.append(found)
     n_numbered = sum(map(bool, ways))
     numbers = []
-    for found in ways:
+    for found, of_book in zip(ways, in_book, strict=True):
         best = max(found, key=lambda way: (way == "label", counts[way]), default="")
         is_series = counts[best] >= max(_FEWEST, _REPEATED * n_numbered)
         number = ""
@@ -243,8 +244,21 @@ def _page_numbers(rows_of: Sequence[Sequence[_Row]], labels: Sequence[str], larg
             else:
                 is_proved = is_series and (row.is_named or _value(row.number) not in _YEARS)
             number = row.number if is_proved else number
-        numbers.append(number)
+        numbers.append(number or of_book)
     return numbers
+
+
+def _numbers_of_book(rows_of: Sequence[Sequence[_Row]], largest: float) -> list[str]:
+    """Return the numbers beside the running heads of a book, or of a part of its pages.
+
+    Even numbers are at the left, odd ones at the right, and they rise, Roman ones first.
+    """
+    beside = [[row for row in rows if row.number and row.words and row.at and row.size <= largest] for rows in rows_of]
+    numbers = [next((row.number for row in rows if (row.at > 0) == _value(row.number) % 2), "") for rows in beside]
+    rising = [(number.isdigit(), _value(number)) for number in numbers if number]
+    n_odd = sum(value % 2 for _, value in rising)
+    are_of_book = len(rising) >= 2 * _FEWEST and 0 < n_odd < len(rising) and all(a < b for a, b in pairwise(rising))
+    return numbers if are_of_book else [""] * len(numbers)
 
 
 def _value(number: str) -> int:
@@ -294,7 +308,7 @@ def _beginnings(pages: Sequence[Sequence[_Row]]) -> set[int]:
     n_pages = Counter(row.place for rows in pages for row in rows)
     for index, rows in enumerate(pages):
         for row in rows:
-            sides[row.place][index % 2].add(row.words)
+            sides[row.place][_side(row, index)].add(row.words)
     two_sided = {
         place for place, (left, right) in sides.items() if left.isdisjoint(right) and n_pages[place] >= 2 * _FEWEST
     }
@@ -302,11 +316,16 @@ def _beginnings(pages: Sequence[Sequence[_Row]]) -> set[int]:
     begin: set[int] = set()
     for index, rows in enumerate(pages):
         for row in (row for row in rows if row.words):
-            key = row.place, index % 2 if row.place in two_sided else 0
+            key = row.place, _side(row, index) if row.place in two_sided else 0
             if last.get(key) != row.words:
                 begin.add(id(row))
             last[key] = row.words
     return begin
+
+
+def _side(row: _Row, index: int) -> int:
+    """Return which pages of a book a head is on, left or right ones: the side of its number tells, or every other."""
+    return int(row.at > 0) if row.number and row.at else index % 2
 
 
 def _left_out(rows: Sequence[_Row], n_words: int) -> set[int]:

@@ -38,7 +38,14 @@ FONTS = {
     "icons": "FontAwesome5Free-Solid",
     "computer-modern": "SFBX1000",
     "nimbus": "NimbusRomNo9L-Medi",
+    "italic": "Helvetica-Oblique",
+    "serif": "Times-Roman",
+    "groff": "Times-Roman",
+    "groff-bold": "Times-Bold",
 }
+
+#: Width of stems that fonts state: groff states one of bold fonts for all of Times.
+STEMS = {"groff": 129, "groff-bold": 138}
 
 #: Encodings of fonts that say which Unicode their codes are; "private" is U+F000 and on, as for symbols.
 CODE_PAGES = {"hebrew": "cp1255", "arabic": "cp1256", "symbols": "private", "boxes": "private", "icons": "private"}
@@ -153,9 +160,10 @@ class PdfWriter:
         maps = {name: picture + 1 + i for i, name in enumerate(CODE_PAGES)}
         for i, (name, base) in enumerate(FONTS.items()):
             unicode = f"/ToUnicode {maps[name]} 0 R" if name in maps else ""
+            stem = f"/FontDescriptor << /FontName /{base} /Flags 4 /StemV {STEMS[name]} >>" if name in STEMS else ""
             objects[fonts + i] = (
-                f"<< /Type /Font /Subtype /Type1 /BaseFont /{base} /Encoding /WinAnsiEncoding {unicode} >>".encode()
-            )
+                f"<< /Type /Font /Subtype /Type1 /BaseFont /{base} /Encoding /WinAnsiEncoding {unicode} {stem} >>"
+            ).encode()
         for name, number in maps.items():
             objects[number] = self._stream(number, _unicode_map(CODE_PAGES[name]))
         objects[picture] = self._stream(

@@ -1,7 +1,9 @@
 """Test which gaps on a PDF's page part columns, and which part the cells of rows."""
 
+import re
+
 import pytest
-from helpers.pdf_files import NARROW, PdfWriter, lines, read
+from helpers.pdf_files import NARROW, WIDE, PdfWriter, lines, read
 
 LABELS = ["Length of the ladder", "Weight without wheels", "Colour of the handles", "Time between two tests"]
 VALUES = ["about four metres", "between twelve and 15 kg", "dark green, matt", "nine months or 210 days"]
@@ -113,3 +115,32 @@ def test_dates_at_the_right_stand_with_their_titles():
         texts += lines(NARROW[:4], y=y - 15)
     document = read(PdfWriter().page(*texts))
     assert document.place(document.text.index(NARROW[0])).heading == "Post 0 2010 to 2020"
+
+
+@pytest.mark.parametrize("mark", ["-", "\u2013", "7", "(c)", "A.1"])
+def test_a_line_that_crosses_a_gap_further_down_keeps_what_is_before_it(mark):
+    items = [(x, 700 - 13 * i, text) for i, line in enumerate(WIDE[:3]) for x, text in ((60, mark), (82, line))]
+    below = [*lines(NARROW, y=600), *lines([line.upper() for line in NARROW], x=320, y=594, size=8)]
+    text = written(*items, *below)
+    before = "-" if mark == "\u2013" else re.escape(mark)
+    assert re.findall(rf"{before} (?:\| )?(The keeper|that passed|and when)", text) == [
+        "The keeper",
+        "that passed",
+        "and when",
+    ]
+    assert " ".join(NARROW) in text
+
+
+@pytest.mark.parametrize("values", [["form,", "name,", "yard"], ["fee"], ["crew,", "guests"]])
+@pytest.mark.parametrize("style", ["text", "code"])
+def test_the_words_of_a_command_are_beside_what_they_name(values, style):
+    """Some name several lines, of which a long one makes the others seem to continue in sentences."""
+    words = ["select", "from", "where", "order by"]
+    named = [values, ["ships_of_the_harbour"], ["harbour = 'the_old_harbour_of_the_isle'"], ["age;"]]
+    texts, y = [], 700
+    for word, those in zip(words, named, strict=True):
+        texts += [(60, y, word, 10, style), *lines(those, x=150, y=y, size=10, font=style)]
+        y -= 13 * len(those)
+    text = written(*texts)
+    order = [text.index(word) for pair in zip(words, named, strict=True) for word in (pair[0], pair[1][-1])]
+    assert order == sorted(order)

@@ -4,6 +4,7 @@ import pytest
 from helpers.pdf_files import NARROW, WIDE, PdfWriter, lines, read, seen
 
 from octavo.documents.pdf.pdf import extract_pdf
+from octavo.documents.pdf.pdf_layout import _is_title
 
 
 def test_lines_become_paragraphs():
@@ -106,6 +107,11 @@ def test_headings_have_levels_and_paths():
 def test_bold_fonts_of_latex_make_headings(font):
     text = read(PdfWriter().page((60, 780, "Of Ships", 10, font), *lines(WIDE, y=750))).text
     assert text.startswith("# Of Ships\n")
+
+
+def test_a_font_with_a_plain_name_is_not_bold_whatever_weight_it_states():
+    text = read(PdfWriter().page((60, 780, "Of Ships", 10, "groff-bold"), *lines(WIDE, y=750, size=10, font="groff")))
+    assert text.text == f"# Of Ships\n\n{' '.join(WIDE)}\n"
 
 
 def test_the_outline_says_the_levels():
@@ -252,3 +258,63 @@ def test_a_large_capital_may_hang_below_its_line():
 def test_lines_of_a_list_without_marks_stay_lines():
     texts = ["anchors, 3, 40", "of iron, 41", "barges, 7", "boats, 12", "repair of, 15", "cables, 9, 31"]
     assert read(PdfWriter().page(*lines(texts))).text == "\n".join(texts) + "\n"
+
+
+def headings(*texts):
+    """The headings of a page with these texts."""
+    return [line for line in read(PdfWriter().page(*texts)).text.splitlines() if line.startswith("#")]
+
+
+@pytest.mark.parametrize("title", ["Of Ships", "(1) Of Ships", "2 Of Ships", "Who keeps the light?", "III. The Light"])
+@pytest.mark.parametrize("room", [26, 13])
+def test_a_short_line_in_a_font_of_its_own_over_a_paragraph_is_a_heading(title, room):
+    """With more room above it than below, or under the end of a sentence."""
+    above = lines([*WIDE, "So it ended."], y=700)
+    y = above[-1][1] - room
+    found = headings(*above, (60, y, title, 10, "italic"), *lines(WIDE, y=y - 14))
+    assert found == [f"# {title}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "room", "below"),
+    [
+        ("and carried by it", 26, WIDE),
+        ("The Island Log", 13, WIDE),  # under a line that is full
+        ("In the words of the keeper:", 26, WIDE),
+        ("12 May 1986", 26, ["of the third year,", *WIDE]),
+        ("Figure 3 The old light", 26, WIDE),
+        ("harbour@island.example", 26, WIDE),
+        (WIDE[0], 26, WIDE),
+    ],
+)
+def test_other_lines_in_a_font_of_their_own_are_no_headings(line, room, below):
+    above = lines(WIDE, y=700)
+    y = above[-1][1] - room
+    assert headings(*above, (60, y, line, 10, "italic"), *lines(below, y=y - 14)) == []
+
+
+@pytest.mark.parametrize("n", [5, 9])
+def test_many_bold_lines_are_no_heading(n):
+    names = [f"Keeper {name}" for name in ("Ann", "Bo", "Carl", "Dora", "Eli", "Finn", "Gus", "Hans", "Ida")[:n]]
+    text = read(PdfWriter().page(*lines(names, y=780, step=14, size=12, font="bold"), *lines(WIDE, y=500))).text
+    assert " ".join(text.split()).startswith(" ".join(names))
+
+
+def test_a_summary_in_bold_type_is_one_paragraph():
+    bold = lines([*WIDE, "and there it ends."], y=780, size=10, font="bold")
+    text = read(PdfWriter().page(*bold, *lines([*WIDE, *WIDE, *WIDE], y=600))).text
+    assert text.startswith(f"{' '.join(WIDE)} and there it ends.\n\n")
+
+
+def test_small_bold_words_in_a_picture_are_no_heading_but_titles_of_notes_are():
+    label = [(300, 500, "Locking nut", 8, "bold"), (320, 460, "Keyway", 8)]
+    title = [(60, 780, "Of Nuts", 12, "bold"), (60, 760, "Second part", 8, "bold")]
+    note = [(60, 400, "On Words", 8, "bold"), *lines([line.lower() for line in WIDE[:3]], y=389, step=10, size=8)]
+    assert headings(*title, *lines(WIDE), *label, *note) == ["# Of Nuts", "## Second part", "## On Words"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_heading"), [("3 Use", True), ("5 맺으며", True), ("12 kg", False), ("25 EUR", False)]
+)
+def test_a_section_with_a_short_name_is_no_number_with_its_unit(text, is_heading):
+    assert _is_title(text) == is_heading

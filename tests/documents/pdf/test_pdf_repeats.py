@@ -3,6 +3,8 @@
 import pytest
 from helpers.pdf_files import WIDE, PdfWriter, lines, read
 
+from octavo.documents.pdf.pdf import extract_pdf
+
 #: A page's own text, of 100 words.
 TEXT = [*WIDE, *WIDE[1:4]]
 
@@ -151,6 +153,25 @@ def test_books_have_numbers_of_pages_beside_their_heads():
     text = read(pages(*edges)).text
     assert [text.count("The Island Log\n"), text.count("Ships\n")] == [1, 1]
     assert not any(str(47 + number) in text for number in range(8))
+
+
+@pytest.mark.parametrize("numbers", [["iii", "viii", "1", "4", "15", "40", "41", "96"], [2, 3, 11, 12, 31, 90, 92]])
+@pytest.mark.parametrize("y", [800, 40])
+def test_numbers_of_pages_go_from_a_part_of_a_book(numbers, y):
+    def edge(number):
+        is_left = int({"iii": 3, "viii": 8}.get(number, number)) % 2 == 0
+        head = "The Island Log" if is_left else "What the keeper wrote"
+        return [(60, y, str(number)), (90, y, head)] if is_left else [(350, y, head), (520, y, str(number))]
+
+    document = extract_pdf(pages(*map(edge, numbers)).content(), "part.pdf")
+    assert [document.text.count(head) for head in ("The Island Log", "What the keeper wrote")] == [1, 1]
+    told = [line.split(", ", 1)[1] for line in document.left_out if "number of the page" in line]
+    assert told == [f"number of the page: {number}" for number in numbers]
+
+
+def test_numbers_that_rise_at_one_side_are_no_numbers_of_pages():
+    text = read(pages(*[[(60, 800, "Bill of the harbour"), (520, 800, str(n))] for n in (11, 13, 27, 41, 45, 61)])).text
+    assert all(str(n) in text for n in (11, 13, 27, 41, 45, 61))
 
 
 def test_pages_with_few_words_keep_the_head_of_each():
