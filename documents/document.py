@@ -9,12 +9,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import shown
 from ..system.files import FileVersion
+from .table_heads import TableHeads
 
 #: The name of a document from standard input.
 STANDARD_INPUT = "-"
@@ -117,6 +119,11 @@ class Document:
             f"answers from it without the password: `octavo remove {self.name}` removes it."
         )
         return (*self.notices, in_clear)
+
+    @cached_property
+    def table_heads(self) -> TableHeads:
+        """Return the tables of the text, and their heads."""
+        return TableHeads(self.text, self.name)
 
     def place(self, offset: int) -> Place | None:
         """Return the place of a character; None before the first place."""

@@ -367,7 +367,8 @@ class TextStore(SqliteFile):
                 for piece in _pieces_of(document, number, start, stop):
                     place = document.place(piece.start)
                     pieces.append(piece)
-                    texts.append(f"{place.heading if place else ''}\n{document.text[piece.start : piece.stop]}")
+                    above = f"{place.heading if place else ''}\n{document.table_heads.head(piece.start)}"
+                    texts.append(f"{above}{document.text[piece.start : piece.stop]}")
         if not pieces:
             return []
         self._fill(texts)

@@ -145,7 +145,9 @@ class Llama(DropIn):
         self._rope_scale, self._n_parallel = rope_scale, n_parallel
         length = n_ctx or n_batch * only_words if native else n_batch  # the vocabulary alone has no context
         arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
-        self._weight_types = weight_types(Path(path)) if MULTIPLIES_WEIGHTS and not native else set()
+        self._weight_types = (
+            weight_types(map(Path, self._files_at_load)) if MULTIPLIES_WEIGHTS and not native else set()
+        )
         if native:
             self._load(path, arguments)
             return

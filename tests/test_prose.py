@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 import pytest
 from helpers.product import MODULES, ROOT, name
@@ -78,6 +79,14 @@ def defined_names(path):
             yield node.attr
 
 
+@cache
+def all_names():
+    """Return the path, each name that it defines, and that name's words, of all modules and scripts."""
+    return [
+        (name(path), each, words_of(each)) for path in (*MODULES, *SCRIPTS) for each in sorted(set(defined_names(path)))
+    ]
+
+
 def words_of(defined):
     """Return the words of a name, in snake case or in camel case."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", defined).lower().split("_")
@@ -93,12 +102,7 @@ def test_habit_occurs_no_more_often(habit):
 
 @pytest.mark.parametrize("word", WORDS)
 def test_names_have_a_vague_word_no_more_often(word):
-    found = [
-        f"{name(path)}: {each}"
-        for path in (*MODULES, *SCRIPTS)
-        for each in sorted(set(defined_names(path)))
-        if word in words_of(each)
-    ]
+    found = [f"{path}: {each}" for path, each, words in all_names() if word in words]
     assert len(found) <= WORDS[word], "\n".join(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,7 @@ INNER_ORDER = {
         "markdown_table",
         "left_out",
         "document",
+        "table_heads",
     ),
     "runtime": (
         "compile_kernels",
@@ -288,3 +290,11 @@ def test_help_needs_no_heavy_library(arguments):
     run = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
     assert run.stdout.startswith("Usage:"), run.stderr
     assert run.stdout.splitlines()[-1] == "imported"
+
+
+def test_no_test_changes_the_clock_of_other_threads():
+    """Event loops of servers that other tests share would wait for hours."""
+    clock = '"(?:monotonic|sleep)"'
+    changes = re.compile(rf'setattr\((?:\w+\.time|time), {clock}|setattr\("time\.')
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    assert [name(path) for path in tests if path.name != "test_structure.py" and changes.search(path.read_text())] == []

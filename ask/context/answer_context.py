@@ -102,7 +102,7 @@ class Context:
         }
         at = self.index.n_prefix
         for document, start, stop in self.spans:
-            of_documents[document][:, start:stop] = attended[:, at : at + stop - start]
+            of_documents[document][:, start:stop] += attended[:, at : at + stop - start]
             at += stop - start
         found = [
             (document, passage)

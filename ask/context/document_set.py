@@ -93,6 +93,21 @@ class DocumentSet:
         """Return the scorer of the words that documents share with a question."""
         return WordScores([self._folded[document] for document in self.documents])
 
+    def part_before(self, document: SourceText) -> SourceText | None:
+        """Return the part of a long document that ends where this one begins; None without one."""
+        described = self._described(document)
+        of_file, start = (described.get("path"), n_parts_of(document.name)), described.get("part", (0,))[0]
+        for other in self.documents if start else ():
+            before = self._described(other)
+            if (before.get("path"), n_parts_of(other.name), before.get("part", (0, 0))[1]) == (*of_file, start):
+                return other
+        return None
+
+    def _described(self, document: SourceText) -> dict[str, Any]:
+        """Return the manifest's description of a document."""
+        described: dict[str, Any] = self._load(document, known_manifest)["document"]
+        return described
+
     def whole(self, document: SourceText) -> Context:
         """Return a whole document as the context of an answer; it may be a part of one that exceeds the context.
 

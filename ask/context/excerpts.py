@@ -15,6 +15,7 @@ import numpy as np
 
 from ...convert.pipeline import keep_whole
 from ...convert.prefix_reuse import KnownRows, keep_all_rows
+from ...documents.table_heads import TableHeads
 from ...errors import OctavoError
 from ...library.source_text import SourceText
 from ...runtime.document.cache_layer import Rows
@@ -46,6 +47,8 @@ def lay_out(
 ) -> Steps[Context]:
     """Lay excerpts out as one context, without evaluating their tokens again, unless the model is a hybrid.
 
+    An excerpt that begins in a table follows the head of the table.
+
     Parameters
     ----------
     llama : Llama
@@ -67,19 +70,65 @@ def lay_out(
     OctavoError
         An index cannot be opened.
     """
+    excerpts = _with_heads(document_set, spans)
+    laid_out = [span for excerpt in excerpts for span in excerpt]
     if llama.context.is_hybrid:
-        index = yield from _evaluated(llama, document_set, spans, n_batch)
+        index = yield from _evaluated(llama, document_set, laid_out, n_batch)
     else:
-        index = _moved(llama, document_set, spans)
-    documents = list(dict.fromkeys(span.document for span in reversed(spans)))
-    n_tokens = sum(stop - start for _, start, stop in spans)
+        index = _moved(llama, document_set, laid_out)
+    documents = list(dict.fromkeys(span.document for *_, span in reversed(excerpts)))
+    documents += {span.document for span in laid_out} - set(documents)
+    n_tokens = sum(span.stop - span.start for *_, span in excerpts)
     n_all = sum(len(document_set.texts[document]) for document in documents)
-    share = ContextShare("excerpts", len(spans), n_tokens / n_all)
+    share = ContextShare("excerpts", len(excerpts), n_tokens / n_all)
 
     def text_of(document: SourceText) -> TokenText:
         return document_set.whole(document).text_of(document)
 
-    return Context(index, spans, documents, share, text_of, tuple(spans))
+    return Context(index, laid_out, documents, share, text_of, tuple(spans))
+
+
+def _with_heads(document_set: DocumentSet, spans: Sequence[Span]) -> list[list[Span]]:
+    """Return for each excerpt its spans: the excerpt, and before it the head of the table that it begins in.
+
+    The heads take the place of the least likely excerpts. One that is longer than its excerpt is left out.
+    """
+    made: list[list[Span]] = []
+    room = sum(span.stop - span.start for span in spans)
+    for span in reversed(spans):
+        own = _with_head(document_set, span)
+        if own[0].stop - own[0].start > own[-1].stop - own[-1].start:
+            del own[0]
+        room -= sum(stop - start for _, start, stop in own)
+        if made and room < 0:
+            break
+        made.insert(0, own)
+    return made
+
+
+def _with_head(document_set: DocumentSet, span: Span) -> list[Span]:
+    """Return an excerpt from the beginning of its row, and before it its table's head, maybe of an earlier part."""
+    document, text = span.document, document_set.whole(span.document).text_of(span.document)
+    offset = int(text.starts[span.start])
+    heads = TableHeads(text.text, document.name)
+    above = heads.above(offset)
+    start = span.start if above is None else min(_token_at(text, above.row), span.start)
+    while offset < heads.n_continued:
+        before = document_set.part_before(document)
+        if before is None:
+            return [span._replace(start=start)]
+        document, text = before, document_set.whole(before).text_of(before)
+        heads, offset = TableHeads(text.text, document.name), len(text.text) - 1
+        above = heads.above(offset)
+    if above is None or above.start == above.stop:
+        return [span._replace(start=start)]
+    stop = int(np.searchsorted(text.starts, above.stop))
+    return [Span(document, _token_at(text, above.start), stop), span._replace(start=start)]
+
+
+def _token_at(text: TokenText, offset: int) -> int:
+    """Return the token that a character is in."""
+    return int(np.searchsorted(text.starts, offset, side="right")) - 1
 
 
 def _moved(llama: Llama, document_set: DocumentSet, spans: Sequence[Span]) -> Index:

@@ -122,7 +122,10 @@ class PassageFinder:
         n_left = min(self._most, int(self._llama.n_ctx() * _OF_CONTEXT))
         prompt, text_of = self._llama.prompt(), lru_cache(1)(self._store.document)
         for piece in found:
-            n_left -= len(prompt.document(text_of(piece.text).text[piece.start : piece.stop]))
+            document = text_of(piece.text)
+            follows = any((piece.text, piece.start) == (other.text, other.stop) for other in chosen)
+            head = "" if follows else document.table_heads.head(piece.start)
+            n_left -= len(prompt.document(head + document.text[piece.start : piece.stop]))
             if n_left < 0 and chosen:
                 break
             chosen.append(piece)
@@ -158,13 +161,11 @@ class PassageFinder:
         if part is not None:
             starts[begun[0]].append(part.starts)
         for number, start, stop, _ in passages:
-            title, text = self._title(texts[number], start), texts[number].text[start:stop]
-            content = f"{title}{text.strip()}\n\n"
+            content, offsets = self._with_title(texts[number], start, stop)
             own = prompt.document(content)
             text_of_tokens = TokenText.of([llama.piece(token) for token in own], hash_text(content))
             n_before = sum(map(len, starts[number]))
-            first = start + len(text) - len(text.lstrip())
-            starts[number].append(first + np.maximum(text_of_tokens.starts - len(title), 0))
+            starts[number].append(offsets[text_of_tokens.starts])
             tokens.append(np.array(own, np.int32))
             spans.append(Span(self._by_number[number], n_before, n_before + len(own)))
         index = yield from evaluate_as_text(llama, np.concatenate(tokens), len(head), n_batch)
@@ -187,6 +188,21 @@ class PassageFinder:
         n_read = n_part + sum(max(piece.stop - max(piece.start, ends.get(piece.text, 0)), 0) for piece in plan.pieces)
         share = min(n_read / sum(len(text.text) for text in texts.values()), 1.0)
         return ContextShare("part" if plan.part else "excerpts", n_passages, share, is_begun=plan.part is not None)
+
+    def _with_title(self, text: Document, start: int, stop: int) -> tuple[str, np.ndarray]:
+        """Return a passage as the model reads it, and the character of the document that each of its characters is.
+
+        A passage that begins in a table begins with the head of the table, and with a whole row.
+        """
+        title, head = self._title(text, start), range(0)
+        if above := text.table_heads.above(start):
+            head, start = range(above.start, above.stop), above.row
+        passage = text.text[start:stop]
+        first = start + len(passage) - len(passage.lstrip())
+        passage = passage.strip()
+        content = f"{title}{text.text[head.start : head.stop]}{passage}\n\n"
+        after = np.arange(first, first + len(passage) + 3)
+        return content, np.concatenate([np.full(len(title), first), np.array(head, int), after])
 
     def _title(self, text: Document, start: int) -> str:
         """Return the line before a passage: its document if there are several, its page and its headings."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +104,19 @@ def architecture_number(path: Path, name: str) -> int:
     return 0
 
 
-def weight_types(path: Path) -> set[int]:
-    """Return ggml's numbers of the types of the tensors in a GGUF file that is whole."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        reader = _Reader(content)
-        reader.check()
-        return reader.kinds
+def weight_types(files: Iterable[Path]) -> set[int]:
+    """Return ggml's numbers of the types of the tensors in the files of a model. llama.cpp reports damaged ones."""
+    kinds: set[int] = set()
+    for path in files:
+        with (
+            suppress(_Bad, OSError, ValueError),
+            open(path, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            reader = _Reader(content)
+            reader.check()
+            kinds |= reader.kinds
+    return kinds
 
 
 class _Reader:

@@ -203,11 +203,8 @@ class DocumentFinder:
                 documents = {document.number: document for document in await self._kept(store, found)}
                 pieces = (await asyncio.to_thread(store.search, question, list(documents)))[:most]
                 numbers = {piece.text for piece in pieces}
-                texts = await asyncio.to_thread(lambda: {number: store.document(number).text for number in numbers})
-            return [
-                (documents[piece.text], texts[piece.text][piece.start : piece.stop].strip(), piece.score)
-                for piece in pieces
-            ]
+                texts = await asyncio.to_thread(lambda: {number: store.document(number) for number in numbers})
+            return [(documents[piece.text], _shown(texts[piece.text], piece), piece.score) for piece in pieces]
 
         return await self._whole(references, searched)
 
@@ -336,6 +333,11 @@ class _Unread(GrowingIndexes):
 
     def heal(self, document: SourceText, damaged: SourceText) -> None:
         """Leave a damaged index to the background reader: the engine computes for others."""
+
+
+def _shown(document: Document, piece: Piece) -> str:
+    """Return a piece of a document, below the head of the table that it begins in."""
+    return f"{document.table_heads.head(piece.start)}{document.text[piece.start : piece.stop].strip()}"
 
 
 def _first_step(steps: Steps[Context]) -> Context | None:

@@ -76,7 +76,7 @@ class ToolTexts:
         passages = []
         for piece in texts.store.search(words, list(kept))[:most]:
             document = texts.store.document(piece.text)
-            place = document.place(piece.start)
+            place, head = document.place(piece.start), document.table_heads.head(piece.start)
             passages.append(
                 FoundPassage(
                     document=names[str(kept[piece.text].path)],
@@ -84,7 +84,7 @@ class ToolTexts:
                     heading=place.heading if place else None,
                     start=piece.start,
                     stop=piece.stop,
-                    text=marked_text(document, piece.start, piece.stop).strip(),
+                    text=f"{head}{marked_text(document, piece.start, piece.stop).strip()}",
                 )
             )
         return FoundPassages(passages=passages, notices=progress.notices)

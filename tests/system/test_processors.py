@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections import namedtuple
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -52,6 +53,7 @@ def test_a_busy_process_is_seen():
 def test_others_are_watched_for_a_moment_unless_octavo_was_imported_lately(monkeypatch, ago, waits):
     slept = []
     monkeypatch.setattr(processors, "_FIRST", look()._replace(at=time.monotonic() - ago))
-    monkeypatch.setattr(processors.time, "sleep", slept.append)
+    clock = SimpleNamespace(sleep=slept.append, monotonic=time.monotonic, process_time=time.process_time)
+    monkeypatch.setattr(processors, "time", clock)
     processors.cores_of_others()
     assert bool(slept) == waits

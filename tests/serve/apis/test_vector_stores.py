@@ -152,6 +152,15 @@ def test_a_damaged_store_does_not_hide_the_others(client, talking, store):
     assert client.vector_stores.delete(damaged.id).deleted
 
 
+def test_a_passage_of_a_table_comes_below_the_names_of_its_columns(client, talking):
+    rows = "".join(f"KX-{i}-A,{i % 50}.50\n" for i in range(1000, 1100))
+    file = client.files.create(file=("store_stock.csv", f"part,price\n{rows}".encode()), purpose="assistants")
+    store = client.vector_stores.create(name="Stock", file_ids=[file.id])
+    [found] = client.vector_stores.search(store.id, query="KX-1083-A", max_num_results=1)
+    assert found.content[0].text.startswith("part,price\nKX-10")
+    client.files.delete(file.id)
+
+
 def test_a_search_finds_passages(client, store, files):
     found = list(client.vector_stores.search(store.id, query="When do bakers knead dough?"))
     assert {each.file_id for each in found} == {files[1]}

@@ -1,6 +1,7 @@
 """What a client hears of a call, and how the call ends with it."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from octavo.serve.mcp.call_progress import CallEnded, CallProgress
 def slowly(monkeypatch):
     """Let a second pass between two looks at the clock."""
     clock = itertools.count(100)
-    monkeypatch.setattr(call_progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(call_progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 
 
 def test_numbers_rise_over_several_tasks(slowly):

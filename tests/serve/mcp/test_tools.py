@@ -226,6 +226,15 @@ def test_passages_have_their_places(tools):
     assert tools("find_passages", question="zebra")["passages"] == []
 
 
+def test_a_passage_of_a_table_comes_below_the_names_of_its_columns(tools, folder):
+    (folder / "stock.csv").write_text("part,price\n" + "".join(f"KX-{i}-A,{i % 50}.50\n" for i in range(1000, 1100)))
+    [passage] = tools("find_passages", question="KX-1083-A", documents=["stock.csv"], most=1)["passages"]
+    names, first, *_ = passage["text"].splitlines()
+    assert names == "part,price"
+    assert first.startswith("KX-10")
+    assert passage["start"] > len(names)
+
+
 def test_files_that_cannot_be_read_are_named(tools, folder):
     (folder / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing")
     found = tools("find_passages", question="Petrel")
