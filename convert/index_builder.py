@@ -320,6 +320,7 @@ class IndexBuilder:
         part = {"part": list(document.part), "first_line": document.first_line} if document.part else {}
         part |= {"split": document.split} if document.split else {}
         places = {"places": [list(place) for place in document.places]} if document.places else {}
+        notices = {"notices": list(document.notices)} if document.notices else {}
         return {
             "name": document.name,
             "sha256": hash_text(document.text),
@@ -327,6 +328,7 @@ class IndexBuilder:
             **file_entries(document.version),
             **part,
             **places,
+            **notices,
         }
 
     def _finish(self, layers: list[IndexLayer], queries: list[np.ndarray], start: float) -> None:

@@ -160,8 +160,8 @@ def _most_alike(counts: list[int]) -> int:
 def _end_of_head(start: int, rows: list[tuple[int, list[str]]]) -> int:
     """Return where the head of a table ends, by where its first rows end and by their cells.
 
-    A title that is alone in its row, or a cell that is repeated in each column that it spans, stands above names, which
-    are the next row.
+    Below a title that is alone in its row, and below a cell that is repeated in each column that it spans, the next row
+    has the names.
     """
     width = max((len(cells) for _, cells in rows), default=0)
     padded = [cells + [""] * (width - len(cells)) for _, cells in rows]

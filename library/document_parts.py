@@ -100,7 +100,7 @@ def _part(document: Document, start: int, stop: int, name: str, most: int) -> Do
         text=document.text[start:stop],
         places=tuple(places),
         name=name,
-        notices=(),
+        notices=() if start else document.notices,
         left_out=(),
         part=(start, stop),
         split=most,

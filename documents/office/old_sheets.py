@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, time, timedelta
+from itertools import pairwise
 from typing import Any
 
 from ...errors import OctavoError
@@ -12,7 +13,7 @@ from ..document import Document
 from ..left_out import LeftOut
 from ..markdown import document_of
 from .number_formats import shown_value
-from .sheets import repeat_merged_cells, text_of_sheet, without_hidden
+from .sheets import repeat_merged_cells, text_of_sheet, with_scripts, without_hidden
 
 #: A format of hours, minutes or seconds of more than a day.
 _DURATION = re.compile(r"\[[hms]+\]", re.IGNORECASE)
@@ -53,6 +54,8 @@ def _sheet(book: Any, sheet: Any, left_out: LeftOut) -> str:
         left_out["hidden sheet"] += 1
         return ""
     rows = {number: dict(enumerate(_cell(book, cell) for cell in sheet.row(number))) for number in range(sheet.nrows)}
+    for (number, column), runs in sheet.rich_text_runlist_map.items():
+        rows[number][column] = _with_scripts(book, sheet.cell(number, column), runs)
     merged = [(top, bottom - 1, left, right - 1) for top, bottom, left, right in sheet.merged_cells]
     hidden = [number for number, about in sheet.rowinfo_map.items() if about.hidden]
     columns = {number for number, about in sheet.colinfo_map.items() if about.hidden}
@@ -69,6 +72,15 @@ def _remarks(sheet: Any) -> Iterator[str]:
     for (row, column), note in sorted(sheet.cell_note_map.items()):
         if text := " ".join(note.text.split()):
             yield f"\n[Remark on {xlrd.colname(column)}{row + 1}: {text}]\n"
+
+
+def _with_scripts(book: Any, cell: Any, runs: list[tuple[int, int]]) -> str:
+    """Return the text of a cell some of whose characters have other fonts, from a character on each."""
+    starts, fonts = zip((0, None), *runs, strict=True)
+    pieces = (cell.value[start:stop] for start, stop in pairwise([*starts, len(cell.value)]))
+    known = dict(enumerate(book.font_list))
+    sides = (known[font].escapement if font in known else 0 for font in fonts)
+    return shown_value(with_scripts(list(zip(pieces, sides, strict=True))))
 
 
 def _cell(book: Any, cell: Any) -> str:

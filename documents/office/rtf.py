@@ -70,6 +70,9 @@ _SYSTEMS = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
 #: Signs of items of lists without numbers.
 _BULLETS = set("·•o▪-*§Ø–●○■\uf0b7\uf0a7\uf0d8")  # noqa: RUF001
 
+#: Most levels of a list, as in Word.
+_MOST_LEVELS = 9
+
 #: A style that has a level in the outline, by itself or by its name.
 _OUTLINED = re.compile(rb"\{\\s(\d+)\b[^{};]*?\\outlinelevel(\d)\b")
 _NAMED = re.compile(rb"\{\\s(\d+)\b[^{};]*? (?:[Hh]eading (\d)|[Tt]itle);")
@@ -106,6 +109,7 @@ class _Group(NamedTuple):
     script: str = ""
     is_code: bool = False
     level: int | None = None
+    depth: int = 0  # of a list
     row: int = -1
     formula: Element | None = None
 
@@ -336,10 +340,12 @@ class _Parser:
         if word in _ENDS:
             self._end_paragraph()
         elif word == "pard":
-            if self._groups[-1].level is not None or self._groups[-1].row != -1:
-                self._change(level=None, row=-1)
+            if (self._groups[-1].level, self._groups[-1].depth, self._groups[-1].row) != (None, 0, -1):
+                self._change(level=None, depth=0, row=-1)
         elif word in ("s", "outlinelevel"):
             self._change(level=self._levels.get(number or 0) if word == "s" else number)
+        elif word == "ilvl":
+            self._change(depth=min(number or 0, _MOST_LEVELS))
         elif word == "intbl":
             self._change(row=self._n_rows)
         elif word == "trowd":
@@ -375,7 +381,8 @@ class _Parser:
         if level is not None and level < 6 and text.strip() and not is_cell:
             block = f"<h{level + 1}>{escape(label)} {text.strip()}</h{level + 1}>"
         elif label in _BULLETS:
-            block = f"<ul><li>{text.strip()}</li></ul>"
+            outer = '<ul><li octavo-label="">' * group.depth, "</li></ul>" * group.depth
+            block = f"{outer[0]}<ul><li>{text.strip()}</li></ul>{outer[1]}"
         elif not is_code:
             block = f"<p>{escape(label)} {text.strip()}</p>" if text.strip() or label else ""
         if is_cell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..document import Document
 from ..left_out import LeftOut
 from ..markdown import document_of
 from ..markdown_table import MOST_REPEATED, markdown_table
+from ..scripts import lowered, raised
 from .number_formats import shown_value
 from .sheet_notes import sheet_notes
 
@@ -27,6 +28,9 @@ _MOST_CELLS, _MOST_EMPTY = 3_000_000, 1_000_000
 
 #: Most columns without text between two with text: beyond them a cell is far off by accident, as a rule.
 _MOST_GAP = 50
+
+#: Where text is that is not in its line.
+_SIDES = {"superscript": 1, "subscript": 2}
 
 #: The cells of a row by column, from 0.
 Row = dict[int, str]
@@ -49,7 +53,8 @@ def extract_sheets(archive: Archive) -> Document:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about styles and extensions
             books = [
-                load_workbook(io.BytesIO(archive.content), read_only=True, data_only=only) for only in (True, False)
+                load_workbook(io.BytesIO(archive.content), read_only=True, data_only=only, rich_text=True)
+                for only in (True, False)
             ]
             pairs = zip(books[0].worksheets, books[1].worksheets, strict=True)
             sheets = [_sheet(archive, values, formulas, left_out) for values, formulas in pairs]
@@ -91,6 +96,7 @@ def _parser(sheet: Any, source: Any) -> Any:
 
     book = sheet.parent
     how = {"epoch": book.epoch, "date_formats": book._date_formats, "timedelta_formats": book._timedelta_formats}
+    how["rich_text"] = True
     return WorkSheetParser(source, sheet._shared_strings, data_only=book.data_only, **how)
 
 
@@ -162,7 +168,8 @@ def text_of_sheet(title: str, rows: dict[int, Row], merged: list[tuple[int, int,
 def repeat_merged_cells(rows: dict[int, Row], merged: list[tuple[int, int, int, int]]) -> None:
     """Repeat the text of each merged cell in the rows and columns that it covers, as far as there is room."""
     alone = {number for number, row in rows.items() if sum(map(bool, row.values())) == 1}
-    last, numbers, room = {number: max(row) for number, row in rows.items()}, sorted(rows), _MOST_EMPTY
+    last, room = {number: max(row) for number, row in rows.items() if any(row.values())}, _MOST_EMPTY
+    numbers = sorted(last)
     for top, bottom, left, right in merged:
         text = rows[top].get(left, "") if top in rows else ""
         if len(text) <= MOST_REPEATED and not (top == bottom and top in alone):
@@ -190,6 +197,21 @@ def _column(letters: bytes) -> int:
 
 
 def _cell(cell: Any, formula: Any) -> str:
+    from openpyxl.cell.rich_text import CellRichText
+
     if cell.value is None and cell.data_type != "str":  # of which an empty text is one
         return shown_value(formula.value)
-    return shown_value(cell.value, cell.number_format)
+    value = cell.value
+    if isinstance(value, CellRichText):
+        fonts = [getattr(run, "font", None) for run in value]
+        sides = [_SIDES.get(getattr(font, "vertAlign", None) or "", 0) for font in fonts]
+        value = with_scripts(list(zip(map(str, value), sides, strict=True)))
+    return shown_value(value, cell.number_format)
+
+
+def with_scripts(runs: Sequence[tuple[str, int]]) -> str:
+    """Return a text with marks, by its runs in the line (0), above it (1) and below it (2)."""
+    text = ""
+    for (run, side), (after, _) in zip(runs, [*runs[1:], ("", 0)], strict=True):
+        text += raised(run) if side == 1 else lowered(run, text, after) if side == 2 else run
+    return text

@@ -349,9 +349,10 @@ def _with_exponents(words: Sequence[Character]) -> str:
     """
     if len({id(character.style) for character in words}) == 1:
         return "".join(character.text for character in words)
-    text, is_raised, last, size, mark = "", False, None, 0.0, 0
+    text, is_raised, size, mark = "", False, 0.0, 0
+    last: Character | None = None
     for character, after in zip_longest(words, words[1:]):
-        is_small = last and character.style.size < _SMALL * size
+        is_small = last is not None and character.style.size < _SMALL * size
         is_mark = is_small and (
             character.text.isdigit() or _is_mark(character.text, text[-1:], after.text if after else "")
         )

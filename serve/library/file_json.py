@@ -26,7 +26,9 @@ def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is
         details.append(f"{len(parts)} of {first.n_parts} parts are read: `octavo index` reads the others.")
     file["status_details"] = " ".join(details) or None
     n_bytes = sum(stored["size"] for part in parts for stored in part.manifest["files"].values())
-    return {**file, "tokens": sum(part.described["tokens"] for part in parts), "index_bytes": n_bytes}
+    n_tokens = sum(part.described["tokens"] for part in parts)
+    notices = [sentence for part in parts for sentence in part.described.get("notices", ())]
+    return {**file, "tokens": n_tokens, "index_bytes": n_bytes, "notices": notices}
 
 
 def upload_as_json(document_id: str, upload: QueuedDocument, folders: Sequence[str]) -> dict[str, Any]:
@@ -63,4 +65,4 @@ def _file(
     """Return a file in OpenAI's form, with octavo's extensions."""
     file = {"id": document_id, "object": "file", "filename": name, "bytes": n_bytes, "created_at": created}
     file |= {"purpose": "user_data", "status": status, "status_details": None}
-    return {**file, "folders": list(folders), "tokens": None, "index_bytes": None, "progress": None}
+    return {**file, "folders": list(folders), "tokens": None, "index_bytes": None, "progress": None, "notices": []}

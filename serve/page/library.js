@@ -93,7 +93,8 @@ function makeRow({ id }) {
     box.hidden = file.status === "error";
     const failed = file.status === "error" ? (file.status_details ?? "It could not be read.") : "";
     const again = file.status === "error" ? canSendAgain(id) && (() => sendAgain(id)) : () => removeHeld(id);
-    const told = file.problem || file.status !== "processed" ? null : file.status_details;
+    const lacks = [file.status_details, ...(file.notices ?? [])].filter(Boolean).join(" ");
+    const told = file.problem || file.status !== "processed" ? null : lacks;
     showProblem(problem, failed || file.problem || told || "", told ? null : again);
     problem.classList.toggle("soft", Boolean(told));
   };

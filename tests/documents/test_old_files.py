@@ -63,7 +63,7 @@ def record(kind, body):
     return struct.pack("<HH", kind, len(body)) + body
 
 
-def workbook(cells, merged=()):
+def workbook(cells, merged=(), about=b"", raised=False):
     """Cells (row, column, text or number or (number, format)) as a workbook of Excel 97 with one sheet."""
 
     def begin(kind):
@@ -77,13 +77,18 @@ def workbook(cells, merged=()):
         else:
             number, form = value if isinstance(value, tuple) else (value, 0)
             sheet += record(0x203, struct.pack("<HHHd", row, column, form, number))
-    sheet += record(0xE5, struct.pack("<H", len(merged)) + b"".join(struct.pack("<HHHH", *each) for each in merged))
-    font = record(0x31, struct.pack("<HHHHHBBBBBB", 200, 0, 0x7FFF, 400, 0, 0, 0, 0, 0, 1, 0) + b"A")
+    sheet += about + record(
+        0xE5, struct.pack("<H", len(merged)) + b"".join(struct.pack("<HHHH", *each) for each in merged)
+    )
+    font, last = (
+        record(0x31, struct.pack("<HHHHHBBBBBB", 200, 0, 0x7FFF, 400, side, 0, 0, 0, 0, 1, 0) + b"A")
+        for side in (0, int(raised))
+    )
     forms = b"".join(record(0xE0, struct.pack("<HHH", 0, form, 1) + bytes(14)) for form in (0, 9, 14))
 
     def head(start):
         name = record(0x85, struct.pack("<IBBBB", start, 0, 0, 2, 0) + b"Q1")
-        return begin(5) + font * 4 + forms + name + record(0x0A, b"")
+        return begin(5) + font * 4 + last + forms + name + record(0x0A, b"")
 
     return ole({("Workbook",): head(len(head(0))) + sheet + record(0x0A, b"")})
 
@@ -97,6 +102,27 @@ def test_old_sheets(tmp_path):
     assert document.place(20).heading == "Q1"
     with pytest.raises(OctavoError, match=r"^x is damaged: download or save it again\.$"):
         read(tmp_path, ole({("Workbook",): b"no"}))
+
+
+def test_hidden_rows_and_columns_of_old_sheets_are_left_out_and_counted(tmp_path):
+    pytest.importorskip("xlrd")
+    cells = [(row, column, f"{'abc'[column]}{row}") for row in (0, 1, 2, 5) for column in range(3)]
+    hidden_row = record(0x208, struct.pack("<HHHHHHHH", 1, 0, 3, 255, 0, 0, 0x120, 15))
+    hidden_column = record(0x7D, struct.pack("<HHHHHH", 1, 1, 2304, 15, 1, 0))
+    (tmp_path / "a.xls").write_bytes(workbook(cells, about=hidden_row + hidden_column))
+    document = extract_document(tmp_path / "a.xls")
+    assert document.text == "## Q1\n\n| a0 | c0 |\n| --- | --- |\n| a2 | c2 |\n| a5 | c5 |\n"
+    assert document.notices == ("a.xls has 1 hidden column and 1 hidden row: octavo leaves them out.",)
+
+
+def test_powers_in_cells_of_old_sheets_are_marked(tmp_path):
+    """The fifth font, which is number 5, is above the line: there is no number 4."""
+    pytest.importorskip("xlrd")
+    text = "10" + "6" + " m"
+    runs = struct.pack("<HHHHH", 2, 2, 5, 3, 0)
+    cell = struct.pack("<HHHHB", 0, 0, 0, len(text), 0) + text.encode() + runs
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 1, "b")], about=record(0xD6, cell), raised=True))
+    assert extract_document(tmp_path / "a.xls").text == "## Q1\n\n| 10^6 m | b |\n| --- | --- |\n"
 
 
 def program(folder, name, script):

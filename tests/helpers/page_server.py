@@ -45,6 +45,8 @@ class Stored:
         Why it could not be read.
     folders : list of str
         The folders that it is in.
+    notices : list of str
+        What was left out of its text.
     """
 
     id: str
@@ -53,6 +55,7 @@ class Stored:
     began: float
     problem: str | None = None
     folders: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -190,6 +193,7 @@ class PageServer:
             "tokens": stored.tokens if done else None,
             "index_bytes": stored.tokens * 25_000 if done else None,
             "progress": progress if status == "processing" else None,
+            "notices": stored.notices if done else [],
         }
 
     def basis_of(self, asked: list[Stored]) -> dict[str, Any]:

@@ -38,6 +38,62 @@ def book(rows, merged=""):
     return zipped({**files, "xl/worksheets/sheet1.xml": sheet})
 
 
+def saved(made):
+    out = io.BytesIO()
+    made.save(out)
+    return out.getvalue()
+
+
+def test_hidden_parts_are_left_out_and_counted(tmp_path):
+    made = openpyxl.Workbook()
+    made.active.title = "A"
+    for number in range(4):
+        made.active.append([f"a{number}", f"b{number}", f"c{number}", f"d{number}"])
+    made.active.row_dimensions[2].hidden = made.active.column_dimensions["B"].hidden = True
+    made.active.merge_cells("C3:C4")
+    made.active.row_dimensions[9].hidden = True  # without text: nothing is lost
+    made.create_sheet("Gone").append(["gone"])
+    made["Gone"].sheet_state = "veryHidden"
+    (tmp_path / "a.xlsx").write_bytes(saved(made))
+    document = extract_document(tmp_path / "a.xlsx")
+    rows = "| a0 | c0 | d0 |\n| --- | --- | --- |\n| a2 | c2 | d2 |\n| a3 | c2 | d3 |\n"
+    assert document.text == f"## A\n\n{rows}"
+    assert document.notices == ("a.xlsx has 1 hidden column, 1 hidden row and 1 hidden sheet: octavo leaves them out.",)
+
+
+def test_a_formula_with_an_empty_text_shows_nothing_and_one_without_a_value_itself(tmp_path):
+    values = (("str", 'IF(1,"","x")', "<v></v>"), ("n", "2*3", ""), ("str", "B2", "<v>z</v>"))
+    cells = "".join(
+        f'<c r="{"ABC"[i]}1" t="{kind}"><f>{of}</f>{value}</c>' for i, (kind, of, value) in enumerate(values)
+    )
+    with archive.zipfile.ZipFile(io.BytesIO(book({1: {"A": "a"}}))) as opened:
+        files = {name: opened.read(name) for name in opened.namelist()}
+    sheet = re.sub(rb'<row r="1">.*</row>', f'<row r="1">{cells}</row>'.encode(), files["xl/worksheets/sheet1.xml"])
+    text = read(tmp_path, zipped({**files, "xl/worksheets/sheet1.xml": sheet}))
+    assert text == "## A\n\n| =2*3 | z |\n| --- | --- |\n"
+
+
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [
+        ([("10", None), ("6", "superscript"), (" m", None)], "10^6 m"),
+        ([("2", None), ("n+1", "superscript")], "2^{n+1}"),
+        ([("log", None), ("2", "subscript"), ("8", None)], "log_28"),
+        ([("H", None), ("2", "subscript"), ("O", None)], "H2O"),
+        ([("the 19", None), ("th", "superscript"), (" of May", None)], "the 19th of May"),
+        ([("плотность 10", None), ("-3", "superscript")], "плотность 10^-3"),
+    ],
+)
+def test_powers_in_cells_are_marked(tmp_path, runs, text):
+    from openpyxl.cell.rich_text import CellRichText, TextBlock
+    from openpyxl.cell.text import InlineFont
+
+    made = openpyxl.Workbook()
+    made.active.title = "A"
+    made.active.append([CellRichText([TextBlock(InlineFont(vertAlign=place), run) for run, place in runs]), "b"])
+    assert read(tmp_path, saved(made)) == f"## A\n\n| {text} | b |\n| --- | --- |\n"
+
+
 def test_a_far_cell_takes_no_more_than_a_near_one(tmp_path):
     rows = {number: {"A": f"a{number}", "XFD": f"z{number}"} for number in range(1, 400)}
     text = read(tmp_path, book(rows))

@@ -49,6 +49,43 @@ def test_columns_are_read_one_after_another(boxes, order):
     assert "".join(in_reading_order(list(boxes), boxes.get)) == order
 
 
+DIAGRAM = "http://schemas.openxmlformats.org/drawingml/2006/diagram"
+DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
+
+
+def test_the_words_of_a_diagram_are_a_list():
+    made, slide, _ = presentation(("Steps", 1, 1))
+    points = "".join(
+        f'<dgm:pt modelId="{number}"{kind}><dgm:t><a:p><a:r><a:t>{text}</a:t></a:r></a:p></dgm:t></dgm:pt>'
+        for number, (text, kind) in enumerate([("Draw", ""), ("Büro", ""), ("", ' type="pres"'), ("Build", "")])
+    )
+    data = f'<dgm:dataModel xmlns:dgm="{DIAGRAM}" xmlns:a="{DRAWING}"><dgm:ptLst>{points}</dgm:ptLst></dgm:dataModel>'
+    name = pptx.opc.packuri.PackURI("/ppt/diagrams/data1.xml")
+    kind = "application/vnd.openxmlformats-officedocument.drawingml.diagramData+xml"
+    part = pptx.opc.package.Part(name, kind, made.part.package, data.encode())
+    of_data = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/diagramData"
+    frame = slide.shapes.add_table(1, 1, *(pptx.util.Inches(side) for side in (1, 3, 3, 1)))._element
+    graphic = frame.graphic.graphicData
+    graphic.set("uri", DIAGRAM)
+    graphic.remove(graphic.tbl)
+    ids = lxml_etree.SubElement(graphic, f"{{{DIAGRAM}}}relIds")
+    ids.set(pptx.oxml.ns.qn("r:dm"), slide.part.relate_to(part, of_data))
+    document = read(made)
+    assert document.text == "## Slide 1\n\nSteps\n\n- Draw\n- Büro\n- Build\n"
+    assert document.notices == ()
+
+
+def test_a_merged_cell_of_a_table_is_repeated_in_the_rows_and_columns_that_it_spans():
+    made, slide, _ = presentation()
+    table = slide.shapes.add_table(3, 3, 0, 0, 9, 9).table
+    for number, text in enumerate(["Store", "Sales", "", "", "2019", "2020", "Quay", "7", "8"]):
+        table.cell(*divmod(number, 3)).text = text
+    table.cell(0, 0).merge(table.cell(1, 0))
+    table.cell(0, 1).merge(table.cell(0, 2))
+    rows = "| Store | Sales | Sales |\n| --- | --- | --- |\n| Store | 2019 | 2020 |\n| Quay | 7 | 8 |\n"
+    assert read(made).text == f"## Slide 1\n\n{rows}"
+
+
 def test_a_hidden_slide_is_left_out_and_counted():
     made, slide, _ = presentation(("gone", 1, 1))
     made.slides.add_slide(made.slide_layouts[6]).shapes.add_textbox(0, 0, 9, 9).text_frame.text = "shown"

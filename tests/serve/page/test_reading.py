@@ -143,6 +143,14 @@ def test_a_document_that_could_not_be_read_says_why(window, server, file):
     assert [one.problem for one in server.documents.values()] == [None]
 
 
+def test_a_document_tells_what_was_left_out_of_it(window, server):
+    stored = server.store("stock.xlsx", REPORT)
+    stored.notices = ["stock.xlsx has 2 hidden rows: octavo leaves them out."]
+    window.open()
+    window.sees("#documents .problem.soft", stored.notices[0])
+    assert not window.all("#documents .problem button")
+
+
 def test_removal_asks_first_and_names_what_is_lost(window, server, report):
     window.ask("What happened?")
     remove = window.find("#documents .icon-button")
