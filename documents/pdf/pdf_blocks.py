@@ -5,8 +5,7 @@ All lengths are in points, and y grows upwards, as in a PDF.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 #: Start and end of something on a line.
 Span = tuple[float, float]
@@ -29,7 +28,7 @@ class Table:
     height: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Piece:
     """Words on a line without a wide gap between them, or all that is in a table.
 
@@ -58,12 +57,19 @@ class Piece:
     table: Table | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Line:
-    """The pieces on one baseline of a column, from left to right."""
+    """The pieces on one baseline of a column, from left to right; `y` and `size` are those of its largest letters."""
 
     pieces: tuple[Piece, ...]
     column: tuple[float, float]
+    y: float = field(init=False)
+    size: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        largest = max(self.pieces, key=lambda piece: (piece.size, len(piece.text)))
+        object.__setattr__(self, "y", largest.y)
+        object.__setattr__(self, "size", largest.size)
 
     @property
     def text(self) -> str:
@@ -79,16 +85,6 @@ class Line:
     def right(self) -> float:
         """Return the line's end."""
         return self.pieces[-1].right
-
-    @cached_property
-    def y(self) -> float:
-        """Return the line's baseline."""
-        return max(self.pieces, key=lambda piece: (piece.size, len(piece.text))).y
-
-    @cached_property
-    def size(self) -> float:
-        """Return the size of the line's largest font."""
-        return max(piece.size for piece in self.pieces)
 
     @property
     def bold(self) -> bool:

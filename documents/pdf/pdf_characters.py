@@ -98,6 +98,7 @@ def lines_of_characters(page: Any) -> tuple[list[list[Character]], dict[int | No
 
     text_page = page.get_textpage()
     raw, box, x, y = text_page.raw, pdfium.FS_RECTF(), ctypes.c_double(), ctypes.c_double()
+    to_box, to_x, to_y = map(ctypes.pointer, (box, x, y))
     styles: dict[int | None, Style] = {}
     lines: list[list[Character]] = [[]]
     lead = 0
@@ -126,9 +127,9 @@ def lines_of_characters(page: Any) -> tuple[list[list[Character]], dict[int | No
                 last = lines[-1][-1]
                 lines[-1].append(Character(" ", last.right, last.right, last.y, last.style))
         else:
-            pdfium.FPDFText_GetLooseCharBox(raw, i, box)
-            pdfium.FPDFText_GetCharOrigin(raw, i, x, y)
-            key = ctypes.cast(pdfium.FPDFText_GetTextObject(raw, i), ctypes.c_void_p).value
+            pdfium.FPDFText_GetLooseCharBox(raw, i, to_box)
+            pdfium.FPDFText_GetCharOrigin(raw, i, to_x, to_y)
+            key = address(pdfium.FPDFText_GetTextObject(raw, i))
             if key is None or key not in styles:
                 styles[key] = _style(raw, i, box)
             text = sign(number, styles[key].font) if is_symbol else text
@@ -140,6 +141,11 @@ def lines_of_characters(page: Any) -> tuple[list[list[Character]], dict[int | No
                 lines.append([])
     text_page.close()
     return [_spaced(line) for line in lines], styles
+
+
+def address(found: Any) -> int | None:
+    """Return the address of one of PDFium's objects; None without one."""
+    return ctypes.addressof(found.contents) if found else None
 
 
 def _spaced(line: list[Character]) -> list[Character]:

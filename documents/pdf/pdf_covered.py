@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .pdf_characters import Character, Style, place
+from .pdf_characters import Character, Style, address, place
 from .pdf_forms import laid_over
 
 #: The shorter side of the smallest box that hides a letter, in points; the pixels of a point in the picture; most
@@ -65,6 +65,8 @@ def without_covered(
         Whether any letter may be on a layer that is off.
     """
     boxes, numbers = ([], {}) if may_be_off else _boxes(page, styles)
+    if not boxes and not may_be_off:
+        return list(lines)
 
     def is_suspect(character: Character) -> bool:
         if not boxes or not character.text.isalnum():
@@ -96,7 +98,7 @@ def _boxes(page: Any, styles: dict[int | None, Style]) -> tuple[list[_Box], dict
         each = pdfium.FPDFPage_GetObject(page.raw, number)
         kind = pdfium.FPDFPageObj_GetType(each)
         if kind == pdfium.FPDF_PAGEOBJ_TEXT:
-            style = styles.get(ctypes.cast(each, ctypes.c_void_p).value)
+            style = styles.get(address(each))
             has_text = True
             if style is not None:
                 numbers[id(style)] = number

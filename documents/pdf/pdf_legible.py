@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .pdf_characters import Character, Style, place
+from .pdf_characters import Character, Style, address, place
 
 #: Letters of this share of a page's height are too small to be seen.
 _TINY = 1 / 800
@@ -22,6 +22,9 @@ _LEAST_VOWELS, _LEAST_VOWELS_OF_CAPITALS = 0.15, 0.25
 
 #: Least width of letters that are as wide as they are high, in font sizes.
 _NEARLY_SQUARE = 0.95
+
+#: Most drawings that are within one another.
+_DEEPEST = 15
 
 #: Scripts that are written together.
 _EASTERN = {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}
@@ -99,16 +102,29 @@ def fonts_of_objects(page: Any, styles: dict[int | None, Style]) -> tuple[set[st
     """
     import pypdfium2.raw as pdfium
 
-    found, missing = set(), set()
+    found = {style.font.decode("utf-8", "replace") for style in styles.values()}
+    missing = set()
     name = ctypes.create_string_buffer(64)
-    for each in page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_TEXT,)):
-        font = pdfium.FPDFTextObj_GetFont(each.raw)
-        pdfium.FPDFFont_GetBaseFontName(font, name, len(name))
-        if ctypes.cast(each.raw, ctypes.c_void_p).value in styles:
-            found.add(name.value.decode("utf-8", "replace"))
-        elif not pdfium.FPDFFont_GetIsEmbedded(font) and _is_makeshift(font):
-            missing.add(name.value.decode("utf-8", "replace"))
+    for each in _texts(page.raw, pdfium.FPDFPage_CountObjects, pdfium.FPDFPage_GetObject):
+        if address(each) not in styles:
+            font = pdfium.FPDFTextObj_GetFont(each)
+            if not pdfium.FPDFFont_GetIsEmbedded(font) and _is_makeshift(font):
+                pdfium.FPDFFont_GetBaseFontName(font, name, len(name))
+                missing.add(name.value.decode("utf-8", "replace"))
     return found, missing
+
+
+def _texts(parent: Any, count: Callable[[Any], int], get: Callable[[Any, int], Any], depth: int = 0) -> Iterator[Any]:
+    """Yield the texts of a page, and of the drawings in it."""
+    import pypdfium2.raw as pdfium
+
+    for number in range(count(parent)):
+        each = get(parent, number)
+        kind = pdfium.FPDFPageObj_GetType(each)
+        if kind == pdfium.FPDF_PAGEOBJ_TEXT:
+            yield each
+        elif kind == pdfium.FPDF_PAGEOBJ_FORM and depth < _DEEPEST:
+            yield from _texts(each, pdfium.FPDFFormObj_CountObjects, pdfium.FPDFFormObj_GetObject, depth + 1)
 
 
 def _is_makeshift(font: Any) -> bool:

@@ -9,7 +9,8 @@ from itertools import pairwise
 
 def letters_of(texts: Iterable[str]) -> Counter[str]:
     """Count letters and digits."""
-    return Counter(sign for text in texts for sign in text if sign.isalnum())
+    signs = Counter("".join(texts))
+    return Counter({sign: n for sign, n in signs.items() if sign.isalnum()})
 
 
 def pages_with_losses(

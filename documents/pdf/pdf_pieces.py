@@ -119,8 +119,9 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     unclear = unclear_fonts(found)
     seen = without_covered(page, without_hidden(page, found), styles, may_be_off=may_be_off)
     lines = _whole_lines([sign for sign in line if not (sign.is_guess and sign.style.font in unclear)] for line in seen)
-    n_from_right = sum(is_right_to_left(character.text) for line in lines for character in line)
-    n_letters = sum(character.text.isalpha() for line in lines for character in line)
+    signs = Counter(character.text for line in lines for character in line)
+    n_from_right = sum(n for sign, n in signs.items() if is_right_to_left(sign))
+    n_letters = sum(n for sign, n in signs.items() if sign.isalpha())
     from_right = 2 * n_from_right > n_letters
     angles = Counter(character.style.angle for line in lines for character in line) or {page.get_rotation(): 1}
     main = max(angles, key=lambda angle: (angles[angle], -angle))
@@ -346,11 +347,16 @@ def _with_exponents(words: Sequence[Character]) -> str:
 
     Small digits on both sides of a stroke are a fraction.
     """
-    text, is_raised, last, size, mark = "", False, None, 0.0, 0
+    if len({id(character.style) for character in words}) == 1:
+        return "".join(character.text for character in words)
+    text, is_raised, size, mark = "", False, 0.0, 0
+    last: Character | None = None
     for character, after in zip_longest(words, words[1:]):
-        is_small = last and character.style.size < _SMALL * size
-        is_mark = character.text.isdigit() or _is_mark(character.text, text[-1:], after.text if after else "")
-        if is_small and is_mark and not is_raised:
+        is_small = last is not None and character.style.size < _SMALL * size
+        is_mark = is_small and (
+            character.text.isdigit() or _is_mark(character.text, text[-1:], after.text if after else "")
+        )
+        if is_mark and not is_raised:
             is_raised = character.y - words[0].y > _RAISED * size
             if is_raised:
                 mark, text = len(text), text + "^"
@@ -372,6 +378,8 @@ def _is_mark(letter: str, before: str, after: str) -> bool:
 def _piece(words: Sequence[Character], text: str) -> Iterator[tuple[int, Piece]]:
     text = re.sub(r"(?<=[a-z])\u00ad(?=[a-z])", "", re.sub(r"\s+", " ", text).strip()).replace("\u00ad", "-")
     styles = [character.style for character in words if character.text != " "]
+    if text and len(set(map(id, styles))) == 1:
+        styles = styles[:1]
     if text:
         size, bold = statistics.median(style.size for style in styles), 2 * sum(style.bold for style in styles)
         left, right = words[0].left, max(words[-1].right, words[0].right)
