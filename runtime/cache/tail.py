@@ -243,7 +243,7 @@ class Tail:
 
     def truncate(self, n_rows: int) -> None:
         """Forget all but the first n_rows rows, as if the others had never come."""
-        first_changed = n_rows // CHUNK_ROWS
+        first_changed = self.method.chunks_kept(n_rows)
         for i in range(first_changed, len(self.chunks)):
             if self.chunks[i] is not None and (order := self._order(i)) is not None:
                 for stored in self.rows(i * CHUNK_ROWS, (i + 1) * CHUNK_ROWS)[0]:

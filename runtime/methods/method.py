@@ -278,5 +278,9 @@ class Method(Parameters):
         """
         return np.zeros_like(n_rows) if self.hooks.after_step else n_rows // CHUNK_ROWS
 
+    def chunks_kept(self, n_rows: int) -> int:
+        """Return how many first chunks of a tail stay as they are if it is truncated to n_rows rows."""
+        return n_rows // CHUNK_ROWS
+
     def truncate(self, state: np.void, n_chunks: int) -> None:
         """Forget the state of all chunks but the first n_chunks, which are full."""

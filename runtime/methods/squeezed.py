@@ -256,6 +256,9 @@ class Squeezed(Method):
         """Return the original place of each row of a clustered chunk."""
         return order_of(shape, extras) if number < state["n_clustered_chunks"] else None
 
+    def chunks_kept(self, n_rows: int) -> int:
+        return max(n_rows - RECENT, 0) // CHUNK_ROWS  # the others were not clustered when the tail had so many rows
+
     def truncate(self, state: np.void, n_chunks: int) -> None:
         """Mark all chunks but the first n_chunks as not clustered."""
         state["n_clustered_chunks"] = min(int(state["n_clustered_chunks"]), n_chunks)

@@ -129,6 +129,15 @@ def test_a_prompt_of_one_more_token_is_read_as_one(gqa):
         np.testing.assert_allclose(results[1], results[0], atol=SAME)
 
 
+@pytest.mark.parametrize("attention", ["dense", *SELECTING[:-1]])
+@pytest.mark.parametrize("n_left", [320, 640, 1088])
+def test_a_prompt_that_is_read_again_in_the_same_batches_gives_the_same_bits(gqa, attention, n_left):
+    llama = octavo.Llama(gqa, n_ctx=4096, n_batch=64, n_threads=1, attention=attention, budget=0.3)
+    expected = answered(llama, TOKENS[:1344], TOKENS[1344:1350])
+    llama.rewind(n_left)
+    np.testing.assert_array_equal(answered(llama, TOKENS[n_left:1344], TOKENS[1344:1350]), expected)
+
+
 @pytest.mark.parametrize("attention", [*METHODS, *SELECTING, *WHOLE_PROMPTS])
 @settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(n_more=st.integers(0, 300), n_left=st.integers(0, 20))
