@@ -74,7 +74,10 @@ def test_truncating_restores_the_order_and_what_is_appended_again_is_clustered_a
     cache.append_rows(layers)
     before = contents(cache)
     assert cache.truncate(n_rows)
-    assert n_clustered(cache) == [min(n_rows // CHUNK_ROWS, 3), 0]
+    never_longer = new_cache(kv_type)
+    never_longer.append_rows(part(layers, 0, n_rows))
+    assert n_clustered(cache) == n_clustered(never_longer) == [max(n_rows - RECENT, 0) // CHUNK_ROWS, 0]
+    assert contents(cache) == contents(never_longer)
     assert_holds(cache, part(layers, 0, n_rows))
     cache.append_rows(part(layers, n_rows, N_ROWS))
     assert_holds(cache, layers)
