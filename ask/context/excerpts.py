@@ -10,6 +10,7 @@ act as if they had been read there. Keys and values still hold the text before t
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -76,8 +77,8 @@ def lay_out(
         index = yield from _evaluated(llama, document_set, laid_out, n_batch)
     else:
         index = _moved(llama, document_set, laid_out)
-    documents = list(dict.fromkeys(span.document for *_, span in reversed(excerpts)))
-    documents += {span.document for span in laid_out} - set(documents)
+    likeliest_first = [span for *_, span in reversed(excerpts)]
+    documents = list(dict.fromkeys(span.document for span in (*likeliest_first, *laid_out)))
     n_tokens = sum(span.stop - span.start for *_, span in excerpts)
     n_all = sum(len(document_set.texts[document]) for document in documents)
     share = ContextShare("excerpts", len(excerpts), n_tokens / n_all)
@@ -93,10 +94,16 @@ def _with_heads(document_set: DocumentSet, spans: Sequence[Span]) -> list[list[S
 
     The heads take the place of the least likely excerpts. One that is longer than its excerpt is left out.
     """
+
+    @cache
+    def tables_of(document: SourceText) -> tuple[TokenText, TableHeads]:
+        text = document_set.whole(document).text_of(document)
+        return text, TableHeads(text.text, document.name)
+
     made: list[list[Span]] = []
     room = sum(span.stop - span.start for span in spans)
     for span in reversed(spans):
-        own = _with_head(document_set, span)
+        own = _with_head(document_set, span, tables_of)
         if own[0].stop - own[0].start > own[-1].stop - own[-1].start:
             del own[0]
         room -= sum(stop - start for _, start, stop in own)
@@ -106,19 +113,20 @@ def _with_heads(document_set: DocumentSet, spans: Sequence[Span]) -> list[list[S
     return made
 
 
-def _with_head(document_set: DocumentSet, span: Span) -> list[Span]:
+def _with_head(
+    document_set: DocumentSet, span: Span, tables_of: Callable[[SourceText], tuple[TokenText, TableHeads]]
+) -> list[Span]:
     """Return an excerpt from the beginning of its row, and before it its table's head, maybe of an earlier part."""
-    document, text = span.document, document_set.whole(span.document).text_of(span.document)
+    document, (text, heads) = span.document, tables_of(span.document)
     offset = int(text.starts[span.start])
-    heads = TableHeads(text.text, document.name)
     above = heads.above(offset)
     start = span.start if above is None else min(_token_at(text, above.row), span.start)
     while offset < heads.n_continued:
         before = document_set.part_before(document)
         if before is None:
             return [span._replace(start=start)]
-        document, text = before, document_set.whole(before).text_of(before)
-        heads, offset = TableHeads(text.text, document.name), len(text.text) - 1
+        document, (text, heads) = before, tables_of(before)
+        offset = len(text.text) - 1
         above = heads.above(offset)
     if above is None or above.start == above.stop:
         return [span._replace(start=start)]
