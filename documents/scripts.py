@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 
 #: Text above the line that is not a power: the ends of ordinal numbers and of abbreviated words.
 _ENDS = {
@@ -28,6 +31,16 @@ _ENDS |= {"lle", "lles", "gr", "ie", "tm", "sm", "mo", "ma", "ra", "ro", "os", "
 
 #: A power that needs no braces, and one that is a text of its own.
 _SHORT, _TEXT = re.compile(r"[-+\u2212]?\d+|[^\W\d_]"), re.compile(r"[^\W\d_]{3,}\s+\S|\S\s+[^\W\d_]{3,}")
+
+
+def with_scripts(runs: Iterable[tuple[str, int]]) -> str:
+    """Return a text with marks, by its runs and where they are: in the line (0), above it (1) or below it (-1)."""
+    joined = [("".join(text for text, _ in own), side) for side, own in groupby(runs, key=itemgetter(1))]
+    texts = ["", *(text for text, _ in joined), ""]
+    return "".join(
+        raised(text) if side > 0 else lowered(text, texts[number], texts[number + 2]) if side < 0 else text
+        for number, (text, side) in enumerate(joined)
+    )
 
 
 def raised(text: str) -> str:

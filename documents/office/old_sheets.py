@@ -12,8 +12,12 @@ from ...errors import OctavoError
 from ..document import Document
 from ..left_out import LeftOut
 from ..markdown import document_of
+from ..scripts import with_scripts
 from .number_formats import shown_value
-from .sheets import repeat_merged_cells, text_of_sheet, with_scripts, without_hidden
+from .sheets import repeat_merged_cells, text_of_sheet, without_hidden
+
+#: Where text is that is not in its line, by xlrd's number: above it, below it.
+_SIDES = {1: 1, 2: -1}
 
 #: A format of hours, minutes or seconds of more than a day.
 _DURATION = re.compile(r"\[[hms]+\]", re.IGNORECASE)
@@ -79,8 +83,8 @@ def _with_scripts(book: Any, cell: Any, runs: list[tuple[int, int]]) -> str:
     starts, fonts = zip((0, None), *runs, strict=True)
     pieces = (cell.value[start:stop] for start, stop in pairwise([*starts, len(cell.value)]))
     known = dict(enumerate(book.font_list))
-    sides = (known[font].escapement if font in known else 0 for font in fonts)
-    return shown_value(with_scripts(list(zip(pieces, sides, strict=True))))
+    sides = (_SIDES.get(known[font].escapement, 0) if font in known else 0 for font in fonts)
+    return shown_value(with_scripts(zip(pieces, sides, strict=True)))
 
 
 def _cell(book: Any, cell: Any) -> str:

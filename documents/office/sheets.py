@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..document import Document
 from ..left_out import LeftOut
 from ..markdown import document_of
 from ..markdown_table import MOST_REPEATED, markdown_table
-from ..scripts import lowered, raised
+from ..scripts import with_scripts
 from .number_formats import shown_value
 from .sheet_notes import sheet_notes
 
@@ -30,7 +30,7 @@ _MOST_CELLS, _MOST_EMPTY = 3_000_000, 1_000_000
 _MOST_GAP = 50
 
 #: Where text is that is not in its line.
-_SIDES = {"superscript": 1, "subscript": 2}
+_SIDES = {"superscript": 1, "subscript": -1}
 
 #: The cells of a row by column, from 0.
 Row = dict[int, str]
@@ -205,13 +205,5 @@ def _cell(cell: Any, formula: Any) -> str:
     if isinstance(value, CellRichText):
         fonts = [getattr(run, "font", None) for run in value]
         sides = [_SIDES.get(getattr(font, "vertAlign", None) or "", 0) for font in fonts]
-        value = with_scripts(list(zip(map(str, value), sides, strict=True)))
+        value = with_scripts(zip(map(str, value), sides, strict=True))
     return shown_value(value, cell.number_format)
-
-
-def with_scripts(runs: Sequence[tuple[str, int]]) -> str:
-    """Return a text with marks, by its runs in the line (0), above it (1) and below it (2)."""
-    text = ""
-    for (run, side), (after, _) in zip(runs, [*runs[1:], ("", 0)], strict=True):
-        text += raised(run) if side == 1 else lowered(run, text, after) if side == 2 else run
-    return text

@@ -15,7 +15,7 @@ from ..html.list_numbers import in_form
 from ..left_out import LeftOut
 from ..markdown import document_of
 from ..markdown_table import markdown_table, repeat_merged
-from ..scripts import lowered, raised
+from ..scripts import with_scripts
 from ..xml_text import element_name
 from .charts import chart_rows, chart_titles
 from .docx_drawings import diagram_texts
@@ -127,7 +127,7 @@ def _text(frame: Any) -> str:
 
 def _words(paragraph: Any) -> str:
     """Return the text of a paragraph, with marks of powers, and with its formulas in TeX."""
-    parts: list[tuple[int, str]] = []  # whether a text is above or below the line, and the text
+    runs: list[tuple[str, int]] = []
     for node in paragraph._p:
         name = element_name(node)
         if name in ("r", "fld"):
@@ -136,17 +136,8 @@ def _words(paragraph: Any) -> str:
             side = (height > 0) - (height < 0)
         else:
             text, side = " " if name == "br" else formula(node) if name in ("m", "oMath", "oMathPara") else "", 0
-        if parts and parts[-1][0] == side:
-            parts[-1] = (side, parts[-1][1] + text)
-        else:
-            parts.append((side, text))
-    texts = [text for _, text in parts] + [""]
-    return " ".join(
-        "".join(
-            raised(text) if side > 0 else lowered(text, texts[number - 1], texts[number + 1]) if side < 0 else text
-            for number, (side, text) in enumerate(parts)
-        ).split()
-    )
+        runs.append((text, side))
+    return " ".join(with_scripts(runs).split())
 
 
 def _lines(frame: Any) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from octavo.documents.html.html import parse, to_markdown
-from octavo.documents.scripts import lowered, raised
+from octavo.documents.scripts import lowered, raised, with_scripts
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,9 @@ def test_an_index_has_a_mark_where_it_would_be_misread(before, text, after, writ
 )
 def test_powers_of_pages_are_no_other_numbers(html, text):
     assert to_markdown(parse(f"<p>{html}</p>", "x"))[0].strip() == text
+
+
+def test_runs_side_by_side_are_one_power():
+    assert with_scripts([("10", 0), ("-", 1), ("3", 1), (" m", 0)]) == "10^-3 m"
+    assert with_scripts([("H", 0), ("2", -1), ("O", 0)]) == "H2O"
+    assert with_scripts([("log", 0), ("2", -1), ("8", 0)]) == "log_28"
