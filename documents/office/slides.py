@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from typing import Any
 
+from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
 from ..html.formulas import formula
@@ -19,6 +20,7 @@ from ..scripts import with_scripts
 from ..xml_text import element_name
 from .charts import chart_rows, chart_titles
 from .docx_drawings import diagram_texts
+from .package import office_package
 from .reading_order import Box, in_reading_order
 from .sheet_notes import remark
 
@@ -45,9 +47,9 @@ def extract_slides(archive: Archive) -> Document:
     try:
         slides = [
             _slide(number, slide, left_out)
-            for number, slide in enumerate(Presentation(io.BytesIO(archive.content)).slides, 1)
+            for number, slide in enumerate(Presentation(io.BytesIO(office_package(archive).content)).slides, 1)
         ]
-    except MemoryError:
+    except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # python-pptx trusts its input: it may raise anything
         raise archive.damaged() from problem
@@ -60,6 +62,7 @@ def _slide(number: int, slide: Any, left_out: LeftOut) -> str:
         return ""
     _choose_newer(slide._element)
     title = slide.shapes.title
+    title = None if title is None or not title.has_text_frame else title
     words = " ".join(_text(title.text_frame).split()) if title is not None else ""
     own = None if title is None else title.shape_id
     shapes = [shape for shape in slide.shapes if shape.shape_id != own]
@@ -87,7 +90,10 @@ def _choose_newer(slide: Any) -> None:
 
 def _box(shape: Any) -> Box | None:
     """Return where a shape is; None if neither it nor its layout says so."""
-    place = (shape.left, shape.top, shape.width, shape.height)
+    try:
+        place = (shape.left, shape.top, shape.width, shape.height)
+    except Exception:  # python-pptx trusts that each place and layout is whole: it may raise anything
+        return None
     return None if None in place else tuple(map(float, place))  # type: ignore[return-value]
 
 
@@ -132,8 +138,8 @@ def _words(paragraph: Any) -> str:
         name = element_name(node)
         if name in ("r", "fld"):
             text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")
-            height = next((int(each.get("baseline") or 0) for each in node if element_name(each) == "rPr"), 0)
-            side = (height > 0) - (height < 0)
+            height = next((each.get("baseline") or "" for each in node if element_name(each) == "rPr"), "")
+            side = 0 if not height.strip("-0%.") else -1 if height.startswith("-") else 1
         else:
             text, side = " " if name == "br" else formula(node) if name in ("m", "oMath", "oMathPara") else "", 0
         runs.append((text, side))
