@@ -34,9 +34,8 @@ _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 
-#: Elements that mammoth wants a number of.
-_REFERENCES = [f"{_WORD}{name}" for name in ("footnote", "endnote", "footnoteReference", "endnoteReference")]
-_REFERENCES.append(f"{_WORD}commentReference")
+#: Elements that refer to a note, or to a remark.
+_REFERENCES = [f"{_WORD}{kind}Reference" for kind in ("footnote", "endnote", "comment")]
 
 _NOTES = ("word/footnotes.xml", "word/endnotes.xml")
 
@@ -99,6 +98,8 @@ def _simplified(archive: Archive, left_out: LeftOut) -> tuple[bytes, list[str]]:
     place_letterheads(root, targets, _optional(archive, _SETTINGS), heads)
     chunks = mark_chunks(root, targets)
     parts = {main: root} | {name: archive.xml(name) for name in _NOTES if name in archive}
+    for note in (note for name in _NOTES for note in parts.get(name, ())):
+        note.set(f"{_WORD}id", note.get(f"{_WORD}id", ""))  # mammoth wants one
     for part in parts.values():
         _count(part, left_out)
         _simplify(part, styles, left_out)
@@ -106,9 +107,10 @@ def _simplified(archive: Archive, left_out: LeftOut) -> tuple[bytes, list[str]]:
     if _NUMBERING in archive:
         number_paragraphs(list(parts.values()), archive.xml(_NUMBERING), styles, named)
         parts[_NUMBERING] = ElementTree.Element(f"{_WORD}numbering")  # numbers are text now
+    notes = {(f"{note.tag}Reference", note.get(f"{_WORD}id")) for name in _NOTES for note in parts.get(name, ())}
     for name, part in parts.items():
         name_styles(part, named)
-        _without_loose_ends(part, _targets(archive, name))
+        _without_loose_ends(part, _targets(archive, name), notes)
     parts[_STYLES_PART] = styles
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as new:
@@ -130,11 +132,11 @@ def _styles(archive: Archive) -> ElementTree.Element:
     return styles
 
 
-def _without_loose_ends(root: ElementTree.Element, targets: dict[str, str]) -> None:
-    """Take links out that lead nowhere, and marks of notes and remarks without a number."""
+def _without_loose_ends(root: ElementTree.Element, targets: dict[str, str], notes: set[tuple[str, str | None]]) -> None:
+    """Take out links that lead nowhere, and references to notes and remarks that are not in the file."""
     for parent in root.iter():
         for child in list(parent):
-            if child.tag in _REFERENCES and child.get(f"{_WORD}id") is None:
+            if child.tag in _REFERENCES and (child.tag, child.get(f"{_WORD}id")) not in notes:
                 parent.remove(child)
             for key in [key for key, name in child.attrib.items() if key.startswith(_LINK) and name not in targets]:
                 del child.attrib[key]

@@ -77,10 +77,12 @@ def _is_whole(link: Element, folder: str, known: dict[str, str], parts: dict[str
     path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
     if path in parts:
         return True
+    if path.lower().startswith(_PROPERTIES):
+        return False
     found = known.get(path.lower()) or known.get(unquote(path).lower())
     if found is not None:
         link.set("Target", f"/{found}")
-    elif not _is_xml(path) and "#" not in path:  # a picture, of which only the description matters
+    elif "." in posixpath.basename(path) and not _is_xml(path):  # a picture, of which only the description matters
         parts[path] = b""
         known[path.lower()] = path
     return found is not None or path in parts

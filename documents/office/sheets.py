@@ -71,9 +71,9 @@ def _sheets(archive: Archive, left_out: LeftOut) -> list[str]:
     for node in (node for node in book.iter() if element_name(node) == "sheet"):
         kind, target = links.get(attribute(node, "id") or str(node.get("id")), ("", ""))
         title = node.get("name") or f"Sheet{len(written) + 1}"
-        if node.get("state", "visible") != "visible":
+        if node.get("state") in ("hidden", "veryHidden"):
             left_out["hidden sheet"] += 1
-        elif kind in ("worksheet", "chartsheet"):
+        elif kind.lower().endswith("sheet"):  # of cells, a chart, or macros
             written.append(_sheet(archive, target, title, _Cells(strings, formats, since_1904), left_out))
         else:
             left_out["missing sheet"] += 1

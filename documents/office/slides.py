@@ -17,7 +17,7 @@ from ..left_out import LeftOut
 from ..markdown import document_of
 from ..markdown_table import markdown_table, repeat_merged
 from ..scripts import with_scripts
-from ..xml_text import element_name
+from ..xml_text import attribute, element_name
 from .charts import chart_rows, chart_titles
 from .docx_drawings import diagram_texts
 from .package import office_package
@@ -45,10 +45,14 @@ def extract_slides(archive: Archive) -> Document:
 
     left_out = LeftOut()
     try:
+        main = Presentation(io.BytesIO(office_package(archive).content)).part
+        links = main._element.xpath("./p:sldIdLst/p:sldId/@r:id")
         slides = [
-            _slide(number, slide, left_out)
-            for number, slide in enumerate(Presentation(io.BytesIO(office_package(archive).content)).slides, 1)
+            _slide(number, main.related_part(link).slide, left_out)
+            for number, link in enumerate(links, 1)
+            if link in main.rels
         ]
+        left_out["missing slide"] += len(links) - len(slides)
     except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # python-pptx trusts its input: it may raise anything
@@ -64,8 +68,8 @@ def _slide(number: int, slide: Any, left_out: LeftOut) -> str:
     title = slide.shapes.title
     title = None if title is None or not title.has_text_frame else title
     words = " ".join(_text(title.text_frame).split()) if title is not None else ""
-    own = None if title is None else title.shape_id
-    shapes = [shape for shape in slide.shapes if shape.shape_id != own]
+    own = None if title is None else title._element
+    shapes = [shape for shape in slide.shapes if shape._element is not own]
     parts = [part for shape in in_reading_order(shapes, _box) for part in _shape(shape, slide.part, left_out)]
     if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame) and frame.text.strip():
         parts.append(f"Notes: {_lines(frame)}")
@@ -111,14 +115,18 @@ def _shape(shape: Any, part: Any, left_out: LeftOut) -> Iterator[str]:
         chart = shape.chart
         yield from chart_titles(chart._chartSpace)
         yield markdown_table(chart_rows(chart._chartSpace))
-    elif diagram := shape._element.xpath(".//*[local-name()='relIds']/@r:dm"):
-        yield "\n".join(
-            f"- {text}" for text in diagram_texts(ElementTree.fromstring(part.related_part(diagram[0]).blob))
-        )
+    elif (diagram := _found(shape, "relIds", "dm")) in part.rels:
+        yield "\n".join(f"- {text}" for text in diagram_texts(ElementTree.fromstring(part.related_part(diagram).blob)))
     else:
-        left_out["picture"] += bool(shape._element.xpath(".//a:blip"))
-        if description := shape._element.xpath(".//p:cNvPr/@descr"):
-            yield f"![{' '.join(description[0].split())}]"
+        left_out["picture"] += any(element_name(node) == "blip" for node in shape._element.iter())
+        if description := " ".join(_found(shape, "cNvPr", "descr").split()):
+            yield f"![{description}]"
+
+
+def _found(shape: Any, name: str, key: str) -> str:
+    """Return an attribute of the first element of a name that has it; nothing without it."""
+    values = (attribute(node, key) for node in shape._element.iter() if element_name(node) == name)
+    return next(filter(None, values), "")
 
 
 def _spans(cell: Any) -> tuple[int, int]:
