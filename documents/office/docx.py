@@ -147,6 +147,7 @@ def _count(root: ElementTree.Element, left_out: LeftOut) -> None:
     for node in root.iter():
         name = element_name(node)
         left_out["picture"] += name in ("blip", "imagedata")
+        left_out["embedded object"] += name == "OLEObject"
         left_out["remark"] += node.tag == f"{_WORD}commentReference"
         left_out["deleted passage"] += node.tag == f"{_WORD}del" and node.find(f".//{_WORD}delText") is not None
 

@@ -154,6 +154,7 @@ def _sheet(archive: Archive, path: str, title: str, cells: _Cells, left_out: Lef
     rows: dict[int, Row] = {}
     merged: list[tuple[int, int, int, int]] = []
     columns: set[int] = set()
+    objects: set[str | None] = set()
     room = _MOST_CELLS
     for _, node in ElementTree.iterparse(io.BytesIO(archive.read(path))):
         name = element_name(node)
@@ -167,6 +168,9 @@ def _sheet(archive: Archive, path: str, title: str, cells: _Cells, left_out: Lef
         elif name == "mergeCell" and (found := _MERGED.fullmatch(node.get("ref", ""))):
             left, top, right, bottom = found.groups()
             merged.append((int(top) - 1, int(bottom) - 1, _column(left), _column(right)))
+        elif name == "oleObject":  # once for new programs, and once for old ones
+            objects.add(node.get("shapeId"))
+    left_out["embedded object"] += len(objects)
     hidden = [int(row) - 1 for row, about in cells.values.row_dimensions.items() if about.get("hidden") in _TRUE]
     if hidden or columns:
         repeat_merged_cells(rows, merged)

@@ -118,7 +118,9 @@ def _shape(shape: Any, part: Any, left_out: LeftOut) -> Iterator[str]:
     elif (diagram := _found(shape, "relIds", "dm")) in part.rels:
         yield "\n".join(f"- {text}" for text in diagram_texts(ElementTree.fromstring(part.related_part(diagram).blob)))
     else:
-        left_out["picture"] += any(element_name(node) == "blip" for node in shape._element.iter())
+        names = {element_name(node) for node in shape._element.iter()}
+        left_out["embedded object"] += "oleObj" in names
+        left_out["picture"] += "blip" in names and "oleObj" not in names
         if description := " ".join(_found(shape, "cNvPr", "descr").split()):
             yield f"![{description}]"
 

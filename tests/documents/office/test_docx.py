@@ -255,3 +255,8 @@ def test_damaged_remarks_do_not_matter_as_they_are_left_out():
     links, body = "a comments comments.xml", p(run("Rent is due.") + '<w:r><w:commentReference w:id="1"/></w:r>')
     document = read(body, "", links, comments_xml=f"<w:comments {SPACES}><w:comment/></w:comments>")
     assert (document.text, document.notices) == ("Rent is due.\n", ("a.docx has 1 remark: octavo leaves it out.",))
+
+
+def test_objects_in_a_text_are_told():
+    shown = '<w:r><w:object><v:shape/><o:OLEObject xmlns:o="urn:o" Type="Embed" ProgID="Package"/></w:object></w:r>'
+    assert read(p(run("Rent is due.") + shown)).notices == ("a.docx has 1 embedded object: octavo leaves it out.",)
