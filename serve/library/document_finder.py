@@ -33,7 +33,7 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS, WHOLE, ReadSettings
 from ...system.files import DamagedError, FileVersion
-from ...workers.work import Message, name_of
+from ...workers.work import name_of
 from ...workers.worker_process import Died
 from ..engine.engine import Engine
 from ..engine.tasks import Report, reported
@@ -79,7 +79,6 @@ class DocumentFinder:
         self._planning = asyncio.Lock()  # two questions must not keep the same text
         settings = {"texts": str(library.folder / TEXTS), "extraction": vars(documents.extraction)}
         self._extractors = FileWorkers(settings, _EXTRACTED_AT_ONCE)
-        self._extracting: dict[str, asyncio.Task[Message]] = {}
         indexer = Indexer(engine.llama, LibrarySnapshot(library), reading, lambda sentence: None)
         indexer.begun(ServedDocument("", "", Path()))  # settles its kinds now: requests change the model's attention
         texts, reading = FileTexts(library, Silent()), replace(reading, background=False)
@@ -266,7 +265,7 @@ class DocumentFinder:
     async def _keep_again(self, found: Found) -> None:
         """Keep the texts of documents again: one of them is damaged."""
         for upload in found.unread.values():
-            await self._extract_once(upload)
+            await self._extract(upload)
         with closing(await self._open_store()) as store:
             for document in found.read:
                 await self._keep_indexed(store, document, again=True)
@@ -276,7 +275,7 @@ class DocumentFinder:
         file = SourceFile(upload.file, self._documents.extraction)
         version = file.version
         if version and await asyncio.to_thread(store.find, version) is None:
-            await self._extract_once(upload)
+            await self._extract(upload)
         kept = await asyncio.to_thread(store.find, version) if version else None
         if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
             await asyncio.to_thread(store.forget, lambda source: source == upload.path)
@@ -285,15 +284,10 @@ class DocumentFinder:
         state = DAMAGED if self._documents.is_made_again(document_id) else SAME
         return ServedDocument(*values, id=document_id, state=state)
 
-    async def _extract_once(self, upload: QueuedDocument) -> None:
-        """Extract the text of an upload, for which other requests may wait, too: one that leaves does not end it."""
-        extracting = self._extracting.get(upload.path)
-        if extracting is None:
-            work = self._extractors.do(name_of(KeepText), {"path": upload.path})
-            extracting = self._extracting[upload.path] = asyncio.create_task(work)
-            extracting.add_done_callback(lambda task: self._extracting.pop(upload.path))
+    async def _extract(self, upload: QueuedDocument) -> None:
+        """Extract the text of an upload, unless that is removed meanwhile."""
         try:
-            result = await asyncio.shield(extracting)
+            result = await self._extractors.do_once(name_of(KeepText), upload.path) or {}
         except Died as problem:
             result = {"error": f"reading it ended with {problem}."}
         if "error" in result:
