@@ -24,12 +24,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import OctavoError
-from ..document.cache_layer import CacheLayer
+
+if TYPE_CHECKING:
+    from ..document.cache_layer import CacheLayer
 
 PLAN_VERSION = 3
 

@@ -162,7 +162,7 @@ async def drop(request: Request) -> Response:
 async def content(request: Request) -> Response:
     """Answer GET /v1/vector_stores/ID/files/FILE/content."""
     file = _file_in(await _store(request), request.path_params["file"], await KnownFiles.of(request))
-    text = await server_of(request).finder.text(file.document["id"])
+    text = await while_connected(request, server_of(request).finder.text(file.document["id"]))
     page = {"object": "vector_store.file_content.page", "data": [{"type": "text", "text": text}]}
     return JSONResponse({**page, "has_more": False, "next_page": None})
 

@@ -52,6 +52,10 @@ _EXTRACTED_AT_ONCE = 2
 _LOOKS = 4
 
 
+class _RemovedError(RequestError):
+    """A document was removed after it was found."""
+
+
 class DocumentFinder:
     """Choose contexts, as `octavo ask` does. The engine computes the steps; texts are kept beside the event loop.
 
@@ -140,22 +144,26 @@ class DocumentFinder:
 
         return await self._whole(references, opened)
 
-    async def _whole(self, references: Sequence[str], look: Callable[[Found], Awaitable[_Result]]) -> _Result:
+    async def _whole(
+        self, references: Sequence[str], look: Callable[[Found], Awaitable[_Result]], *, leaves_out: bool = False
+    ) -> _Result:
         """Return what a look at documents gives. If one turns out to be damaged, look again at whole ones.
 
-        Indexes are made again in the background, and their documents are unread meanwhile. Texts are kept again.
+        Indexes are made again in the background, and their documents are unread meanwhile. Texts are kept again. If one
+        was removed, look again at the others of its folder or pattern; `leaves_out` leaves out ids that are unknown.
         """
         n_left = _LOOKS
         while True:
-            found = (await self._documents.look()).find(references)
+            known = await self._documents.look()
+            found = known.find(list(filter(known.knows, references)) if leaves_out else references)
             try:
                 return await look(found)
-            except RequestError:
-                raise
             except OctavoError as problem:
                 n_left -= 1
-                if not n_left:
+                if not n_left or (isinstance(problem, RequestError) and not isinstance(problem, _RemovedError)):
                     raise
+                if isinstance(problem, _RemovedError):
+                    continue
                 if not await self._documents.heal(found.read):
                     if not isinstance(problem, DamagedError):
                         raise
@@ -191,9 +199,10 @@ class DocumentFinder:
     ) -> list[tuple[ServedDocument, str, float]]:
         """Find the passages of documents that share words with a question, the best first. Uses no model.
 
-        Each comes with its document, and with its score by BM25, which has no upper bound.
+        Each comes with its document, and with its score by BM25, which has no upper bound. Documents that are missing
+        are left out.
 
-        Raise RequestError if a document is missing, or could not be read.
+        Raise RequestError if a document could not be read.
         """
         await self._documents.adopt(references)
 
@@ -205,7 +214,7 @@ class DocumentFinder:
                 texts = await asyncio.to_thread(lambda: {number: store.document(number) for number in numbers})
             return [(documents[piece.text], _shown(texts[piece.text], piece), piece.score) for piece in pieces]
 
-        return await self._whole(references, searched)
+        return await self._whole(references, searched, leaves_out=True)
 
     def _forget(self, is_removed: Callable[[SourceText], bool]) -> None:
         """Close removed documents, and forget the conversations over them. Any thread may call it."""
@@ -279,7 +288,7 @@ class DocumentFinder:
         kept = await asyncio.to_thread(store.find, version) if version else None
         if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
             await asyncio.to_thread(store.forget, lambda source: source == upload.path)
-            raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
+            raise _RemovedError(f"There is no document {upload.name}.", 404, "not_found")
         values = kept.sha256, upload.name, upload.file, file, None, kept.version, kept.number, kept.length
         state = DAMAGED if self._documents.is_made_again(document_id) else SAME
         return ServedDocument(*values, id=document_id, state=state)

@@ -1,6 +1,8 @@
 """Keep the text of a document in a process of its own."""
 
 import hashlib
+import subprocess
+import sys
 
 import pytest
 from helpers.pdf_files import PdfWriter
@@ -22,6 +24,13 @@ def test_a_text_is_kept_under_the_version_of_its_file(tmp_path):
     with TextStore(tmp_path / "texts.sqlite") as store:
         assert store.find(SourceFile(file).version).number == number
         assert store.document(number).text == "The keeper saw a ship."
+
+
+def test_the_process_imports_nothing_of_attention():
+    """Each file has a process of its own: a question waits for its start."""
+    names = "octavo.workers.worker_main", "octavo.library.document_work"
+    code = f"import sys, {', '.join(names)}; print({{'numba', 'llama_cpp', 'sklearn'}} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_what_is_not_text_is_refused(tmp_path):

@@ -47,6 +47,16 @@ def unread(served, *names):
             served.client.delete(f"/v1/files/{each}")
 
 
+@contextmanager
+def store_of(served, *files):
+    """Make a vector store; yields its id."""
+    made = served.post("/v1/vector_stores", file_ids=files)["id"]
+    try:
+        yield made
+    finally:
+        served.client.delete(f"/v1/vector_stores/{made}")
+
+
 def ask(served, document, **more):
     body = {"prompt": "What?", "document": document, "max_tokens": 2, "reads": "excerpts", **more}
     return served.client.post("/v1/completions", json=body, timeout=more.pop("timeout", 60))
@@ -81,12 +91,28 @@ def test_a_text_is_extracted_no_longer_than_its_request_waits(served, stuck, pat
         wait_until(lambda: stuck)
 
 
+@pytest.mark.parametrize("path", ["files/{file}/content", "vector_stores/{store}/files/{file}/content"])
+def test_a_text_that_nobody_waits_for_is_not_extracted_to_its_end(served, stuck, path):
+    with unread(served, "stuck.txt") as (document,), store_of(served, document) as store:
+        with pytest.raises(httpx.TimeoutException):
+            served.client.get(f"/v1/{path.format(file=document, store=store)}", timeout=0.5)
+        wait_until(lambda: stuck)
+
+
 def test_a_search_that_hangs_up_ends_the_extraction(served, stuck):
-    with unread(served, "stuck.txt") as (document,):
-        store = served.post("/v1/vector_stores", file_ids=[document])["id"]
+    with unread(served, "stuck.txt") as (document,), store_of(served, document) as store:
         hang_up(served, f"/v1/vector_stores/{store}/search", query="What?")
         wait_until(lambda: stuck)
-        served.client.delete(f"/v1/vector_stores/{store}")
+
+
+def test_documents_that_are_deleted_while_others_are_searched_are_left_out(served, stuck):
+    with unread(served, "stuck.txt", "other.txt") as ids, store_of(served, *ids) as store, ThreadPoolExecutor(2) as do:
+        search = do.submit(served.post, f"/v1/vector_stores/{store}/search", query="Which ship did the keeper write?")
+        question = do.submit(ask, served, "[so]t[uh]*.txt")
+        time.sleep(0.5)
+        served.client.delete(f"/v1/files/{ids[0]}")
+        assert {found["filename"] for found in search.result(60)["data"]} == {"other.txt"}
+        assert question.result(60).status_code == 200
 
 
 def test_a_text_that_another_request_waits_for_is_extracted_on(served, stuck):
