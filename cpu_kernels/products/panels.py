@@ -51,9 +51,17 @@ JOB = np.dtype(
         ("panel", "i8"),  # address of room for an unpacked panel
         ("inputs", "i8"),  # address of the first token's rounded inputs
         ("token_bytes", "i8"),
+        ("tokens", "i8"),  # address of their TOKEN records
         ("n_tokens", "i8"),
-        ("out", "i8"),  # address of the first token's results, one f32 for each row of the weights
-        ("out_bytes", "i8"),  # from the results of a token to the next one's
+    ],
+    align=True,
+)
+
+#: Where the inputs and the results of a token lie.
+TOKEN = np.dtype(
+    [
+        ("source", "i8"),  # address of its inputs, f32
+        ("out", "i8"),  # address of its results, one f32 for each row of the weights
     ],
     align=True,
 )
@@ -164,7 +172,7 @@ def _write_panel(builder: Any, of: BlockType, job: Any, first_row: Any) -> None:
         own = builder.add(first_row, row)
         rows.append(builder.add(read["weights"], builder.mul(own, read["row_bytes"])))
     next_panel = builder.add(rows[0], builder.mul(read["row_bytes"], constant(LANES)))
-    out = builder.add(read["out"], builder.mul(first_row, constant(4)))
+    row_offset = builder.mul(first_row, constant(4))
     lanes = ir.Constant(INTEGERS, list(range(LANES)))
     is_row = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(left, INT32)))
 
@@ -182,8 +190,9 @@ def _write_panel(builder: Any, of: BlockType, job: Any, first_row: Any) -> None:
         inputs = [builder.add(token, constant(t)) for t in range(n)]
         inputs = [builder.add(read["inputs"], builder.mul(each, read["token_bytes"])) for each in inputs]
         for t, total in enumerate(_tile(builder, of, panel, read["n_blocks"], inputs)):
-            place = builder.add(out, builder.mul(builder.add(token, constant(t)), read["out_bytes"]))
-            _store_rows(builder, total, place, left, is_row)
+            record = builder.mul(builder.add(token, constant(t)), constant(TOKEN.itemsize))
+            out = field(builder, builder.add(read["tokens"], record), TOKEN, "out")
+            _store_rows(builder, total, builder.add(out, row_offset), left, is_row)
 
     with builder.if_else(builder.icmp_signed("==", read["n_tokens"], constant(1))) as (one, many):
         with one:  # a block is needed once, so that all take the memory of one, in the L1 cache
