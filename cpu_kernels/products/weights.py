@@ -112,7 +112,7 @@ def _small_floats(builder: Any, block: Any, _part: Any) -> Any:
 
 def _half_powers(builder: Any, rows: list[Any]) -> list[Any]:
     """Return the scales of MXFP4: half of a power of two, of whose f32 a byte is the exponent."""
-    exponent = gather(builder, [builder.zext(load(builder, INT8, row), INT32) for row in rows])
+    exponent = builder.zext(gather(builder, [load(builder, INT8, row) for row in rows]), INTEGERS)
     normal = builder.shl(builder.sub(exponent, equal(INTEGERS, 1)), equal(INTEGERS, 23))
     tiny = builder.shl(equal(INTEGERS, 1 << 21), builder.and_(exponent, equal(INTEGERS, 1)))
     is_tiny = builder.icmp_unsigned("<", exponent, equal(INTEGERS, 2))
