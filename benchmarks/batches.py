@@ -44,14 +44,10 @@ def main() -> None:
         tokens = rng.integers(3, models[0].n_vocab(), n_tokens).tolist()
         times = [[milliseconds(model, tokens) for model in models] for _ in range(arguments.repeats + 1)]
         medians[n_tokens] = np.median(times[1:], axis=0)
-    rows = [
-        [
-            str(n),
-            *(f"{ms:.1f} ({ms / one:.2f})" for ms, one in zip(own, medians[1], strict=True)),
-            f"{own[0] / own[1]:.2f}",
-        ]
-        for n, own in medians.items()
-    ]
+    rows = []
+    for n_tokens, own in medians.items():
+        cells = [f"{ms:.1f} ({ms / one:.2f})" for ms, one in zip(own, medians[1], strict=True)]
+        rows.append([str(n_tokens), *cells, f"{own[0] / own[1]:.2f}"])
     print(markdown_table(["tokens", "llama.cpp ms", "octavo ms", "ratio"], rows))
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/write_random_gpt_oss.py OUT.gguf [--layers 2]
 
-Each token takes 4 of 32 experts, whose matrices are MXFP4, 0.4 GB a layer. The others are Q4_0. The tokenizer is that of
-write_random_llama.py.
+Each token takes 4 of 32 experts, whose matrices are MXFP4, 0.4 GB a layer. Other matrices are Q4_0. The tokenizer is
+that of write_random_llama.py.
 """
 
 from __future__ import annotations

@@ -73,6 +73,9 @@ _VECTOR = 32
 #: Tokens whose sums are in registers together.
 TOKENS = 4
 
+#: Most tokens for which rows are multiplied as they are stored: a panel takes longer.
+FEW = 2
+
 _LARGEST_BYTE, _LARGEST_WORD = 127, 32767
 
 
@@ -197,21 +200,28 @@ def _write_panel(builder: Any, of: BlockType, job: Any, first_row: Any) -> None:
     def sums_of_rows(block: Any, inputs: list[Any]) -> _Block:
         own = rows_of(block)
         _unpack_scales(builder, of, own, read["panel"])
-        return read["panel"], [_sums_of_rows(builder, of, own, read["panel"], each) for each in inputs]
+        return read["panel"], _sums_of_rows(builder, of, own, read["panel"], inputs)
 
     def sums_of_panel(block: Any, inputs: list[Any]) -> _Block:
         place = panel_of(block)
         return place, _sums_of_panel(builder, of, place, inputs)
 
-    with builder.if_else(builder.icmp_signed("==", read["n_tokens"], constant(1))) as (one, many):
-        with one:
-            write(constant(0), 1, sums_of_rows)
-        with many:
-            with cgutils.for_range(builder, read["n_blocks"]) as loop:
-                own, place = rows_of(loop.index), panel_of(loop.index)
-                _unpack_codes(builder, of, own, place)
-                _unpack_scales(builder, of, own, place)
-            cover(builder, read["n_tokens"], (TOKENS, 1), lambda token, n: write(token, n, sums_of_panel))
+    many, end = builder.append_basic_block("many"), builder.append_basic_block("end")
+    by_number = builder.switch(read["n_tokens"], many)
+    for n in range(1, FEW + 1):
+        few = builder.append_basic_block("few")
+        by_number.add_case(constant(n), few)
+        with builder.goto_block(few):
+            write(constant(0), n, sums_of_rows)
+            builder.branch(end)
+    builder.position_at_end(many)
+    with cgutils.for_range(builder, read["n_blocks"]) as loop:
+        own, place = rows_of(loop.index), panel_of(loop.index)
+        _unpack_codes(builder, of, own, place)
+        _unpack_scales(builder, of, own, place)
+    cover(builder, read["n_tokens"], (TOKENS, 1), lambda token, n: write(token, n, sums_of_panel))
+    builder.branch(end)
+    builder.position_at_end(end)
 
 
 def _store_rows(builder: Any, total: Any, place: Any, left: Any, is_row: Any) -> None:
@@ -311,22 +321,22 @@ def _add_scaled(builder: Any, integers: Any, input_scale: Any, scale: Any, total
     builder.store(Emit(builder, LANES).fma(floats, scale, builder.load(total)), total)
 
 
-def _sums_of_rows(builder: Any, of: BlockType, rows: list[Any], place: Any, inputs: Any) -> Any:
-    """Return the sums of the products of a block of eight rows, as it is stored, with one token."""
-    slots = [_slot(builder) for _ in rows]
-    with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
-        for r, (row, slot) in enumerate(zip(rows, slots, strict=True)):
-            vectors = _vectors(builder, of.codes(builder, row, loop.index))
-            at = builder.mul(loop.index, constant(len(vectors) * _VECTOR))
-            for i, codes in enumerate(vectors):
-                own = load(builder, CODES, inputs, builder.add(at, constant(i * _VECTOR)))
-                if of.in_words:
-                    product = multiply_words(builder, codes, own)
-                else:
-                    scale = _scale_of_row(builder, of, place, loop.index, r)
-                    product = multiply_words(builder, multiply_codes(builder, codes, own), scale)
-                _add(builder, slot, product)
-    return sums_of_lanes(builder, [builder.load(slot) for slot in slots])
+def _sums_of_rows(builder: Any, of: BlockType, rows: list[Any], place: Any, inputs: list[Any]) -> list[Any]:
+    """Return, for each token, the sums of its products with a block of eight rows, as it is stored."""
+    slots = [[_slot(builder) for _ in rows] for _ in inputs]
+    at_once = LANES // 2  # their sums are in registers together
+    for first in range(0, LANES, at_once):
+        with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
+            for r in range(first, first + at_once):
+                vectors = _vectors(builder, of.codes(builder, rows[r], loop.index))
+                at = builder.mul(loop.index, constant(len(vectors) * _VECTOR))
+                scale = _scale_of_row(builder, of, place, loop.index, r)
+                for i, codes in enumerate(vectors):
+                    for t, token in enumerate(inputs):
+                        own = load(builder, CODES, token, builder.add(at, constant(i * _VECTOR)))
+                        left, right = (codes, own) if of.in_words else (multiply_codes(builder, codes, own), scale)
+                        _add(builder, slots[t][r], multiply_words(builder, left, right))
+    return [sums_of_lanes(builder, [builder.load(slot) for slot in own]) for own in slots]
 
 
 def _scale_of_row(builder: Any, of: BlockType, place: Any, part: Any, r: int) -> Any:

@@ -9,6 +9,7 @@ from gguf import GGMLQuantizationType as Type
 
 from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from octavo.cpu_kernels.products.multiply import PRODUCT, multiply_batch, multiply_experts
+from octavo.cpu_kernels.products.panels import FEW
 from octavo.cpu_kernels.products.product_table import ProductTable
 from octavo.cpu_kernels.products.weights import KERNELS
 
@@ -109,7 +110,9 @@ def assert_is_product(number, weights, inputs, out):
 
 
 @pytest.mark.parametrize("number", TYPES)
-@pytest.mark.parametrize(("n_rows", "n_blocks", "n_tokens"), [(8, 1, 1), (13, 1, 7), (3, 5, 4), (21, 3, 513)])
+@pytest.mark.parametrize(
+    ("n_rows", "n_blocks", "n_tokens"), [(8, 1, 1), (13, 1, 7), (11, 3, 2), (3, 5, 4), (21, 3, 513)]
+)
 def test_products_are_those_of_float64(number, n_rows, n_blocks, n_tokens):
     weights = random_weights(number, n_rows, n_blocks)
     n_columns = n_blocks * KERNELS[number].of.columns
@@ -128,7 +131,10 @@ def test_no_sum_overflows(number, fill, sign):
     inputs = np.full((5, n_columns), np.float32(127))
     inputs[1:] *= np.sign(gguf.dequantize(weights[:4], Type(number)) + 1e-9)
     inputs[4] = -127
-    assert_is_product(number, weights, inputs, product(number, weights, inputs))
+    out = product(number, weights, inputs)
+    assert_is_product(number, weights, inputs, out)
+    for few in range(1, FEW + 1):
+        np.testing.assert_array_equal(product(number, weights, inputs[-few:]), out[-few:])
 
 
 @pytest.mark.parametrize("number", TYPES)
@@ -137,7 +143,7 @@ def test_a_token_does_not_depend_on_others_nor_on_threads(number):
     inputs = np.random.default_rng(1).normal(size=(135, 2 * KERNELS[number].of.columns)).astype(np.float32)
     out = product(number, weights, inputs)
     np.testing.assert_array_equal(product(number, weights, inputs, n_threads=3), out)
-    for first, n in ((0, 1), (130, 1), (3, 4), (17, 5)):
+    for first, n in ((0, 1), (130, 1), (7, 2), (50, 3), (3, 4), (17, 5)):
         np.testing.assert_array_equal(product(number, weights, inputs[first : first + n]), out[first : first + n])
 
 
