@@ -3,7 +3,7 @@
     python benchmarks/write_random_gpt_oss.py OUT.gguf [--layers 2]
 
 Each token takes 4 of 32 experts, whose matrices are MXFP4, 0.4 GB a layer. Other matrices are Q4_0. The tokenizer is
-that of write_random_llama.py.
+the one in write_random_llama.py.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _add_matrix(writer: GGUFWriter, name: str, rows: int, columns: int, gain: fl
 
 
 def random_experts(rows: int, columns: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw matrices of all experts in MXFP4, whose outputs have a standard deviation of about that of the inputs."""
+    """Draw matrices of all experts in MXFP4, whose outputs are about as large as their inputs."""
     blocks = np.empty((N_EXPERTS, rows, columns // 32), _BLOCK)
     blocks["exponent"] = 127 + round(-math.log2(_SPREAD * math.sqrt(columns)))
     blocks["nibbles"] = rng.integers(256, size=blocks["nibbles"].shape, dtype=np.uint8)

@@ -113,14 +113,14 @@ def multiply_experts(product_address, experts, matrix, ids, sources, outs, sizes
     Parameters
     ----------
     experts : tuple of two int64
-        Address of the first expert's weights, and bytes from those of an expert to the next one's.
+        Address of the first expert's weights, and bytes from one expert's to the next one's.
     ids : tuple of two int64
-        Address of the numbers of a token's experts, int32 side by side, and bytes to those of the next token.
+        Address of the numbers of a token's experts, int32 side by side, and bytes to the next token's.
     sources : tuple of four int64
         Address of the inputs of the first token, rows of f32; how many rows a token has, which its experts take in
-        turns; bytes from one to the next, and to those of the next token.
+        turns; bytes from one to the next, and to the next token's.
     outs : tuple of three int64
-        Address of the results, and bytes from those of an expert to the next one's, and to those of the next token.
+        Address of the results, and bytes from one expert's to the next one's, and to the next token's.
     sizes : tuple of three int64
         Experts, tokens, and experts of a token.
 
@@ -168,7 +168,7 @@ def _group_by_expert(shared, experts, ids, sources, outs, sizes):
 
 @kernel
 def _multiply_groups(product_address, matrix, n_tokens, ith, n_threads):
-    """Multiply the tokens of all groups, whose records are written: those of a token by the thread that rounds it."""
+    """Multiply the tokens of all groups, whose records are written: a token's by the thread that rounds it."""
     product, (n_rows, n_columns, row_bytes) = record_at(product_address, PRODUCT), matrix
     shared, n_blocks = record_at(product.shared, SHARED), n_columns // product.columns
     token_bytes = n_blocks * product.input_bytes
