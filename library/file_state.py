@@ -11,11 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..documents.document import hash_text
 from ..documents.extract import extract_document
 from ..documents.ocr.recognised_pages import file_version
 from ..errors import OctavoError
 from ..runtime.store.manifest import file_version_of
-from ..runtime.store.model_library import hash_text
 from ..system.files import FileVersion, sha256_of
 
 #: States of a file.

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..documents.document import Document, document_name
+from ..documents.document import Document, document_name, hash_text
 from ..documents.extract import extract_document
 from ..documents.ocr.recognised_pages import file_version
 from ..progress import Progress
 from ..runtime.store.manifest import file_version_of
-from ..runtime.store.model_library import hash_text
 from ..settings import DEFAULT_EXTRACTION, Extraction
 from ..system.files import FileVersion
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it imports Numba, which a process that only extracts texts does without
     from ..runtime.store.library_snapshot import LibrarySnapshot
 
 

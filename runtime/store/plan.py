@@ -24,14 +24,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...errors import OctavoError
-
-if TYPE_CHECKING:
-    from ..document.cache_layer import CacheLayer
+from ..document.cache_layer import CacheLayer
 
 PLAN_VERSION = 3
 
