@@ -103,8 +103,7 @@ class LazyGroup(click.Group):
         except click.UsageError as problem:  # click prints arguments as they are
             from .fitting import plain
 
-            problem.message = plain(problem.message)
-            raise
+            raise click.UsageError(plain(problem.format_message()), problem.ctx) from problem
         except OctavoError as problem:
             raise Failure(str(problem)) from problem
         except MemoryError as problem:
