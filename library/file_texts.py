@@ -70,7 +70,9 @@ class FileTexts:
         if self._store is None and not (self._library.folder / TEXTS).exists():
             return None
         kept = self.store.find(version) if (version := file.version) else None
-        return kept and SourceText.of_file(file, kept.version, kept.sha256, kept.number, kept.length)
+        if kept is None:
+            return None
+        return SourceText(kept.sha256, file.name, Path(file.path), file, None, kept.version, kept.number, kept.length)
 
     def of(self, files: Iterable[SourceFile]) -> Iterator[SourceText]:
         """Yield the texts of files, those that are kept first. Leave out the files whose text cannot be extracted."""
