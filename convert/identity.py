@@ -136,8 +136,9 @@ def new_settings(llama: Llama, n_tokens: int) -> ClusterSettings:
 
 def usable_settings(llama: Llama) -> list[ClusterSettings]:
     """Return the settings of indexes that serve the model's attention."""
-    clustered = settings_for(llama.context.kv_type, llama.attention.new_method().clustering)
-    always = llama.attention.wants_clusters(0)  # else `auto` decides by the length
+    attention = llama.attention
+    clustered = settings_for(llama.context.kv_type, attention.new_method().clustering)
+    always = attention.auto is None and attention.wants_clusters(0)  # `auto` decides by the length of a document
     return [clustered] if always else [UNCLUSTERED, clustered]
 
 

@@ -27,7 +27,7 @@ _MOST_DIMENSIONS, _LONGEST_NAME, _MOST_ELEMENTS = 4, 63, 1 << 63
 _LONGEST_KEY = 65535
 
 _ALIGNMENT_KEY, _ALIGNMENT = "general.alignment", 32
-_ARCHITECTURE_KEY, _SPLITS_KEY = "general.architecture", "split.count"
+_ARCHITECTURE_KEY = "general.architecture"
 
 #: Numbers of the value types, and the bytes of those of fixed size.
 _BOOL, _STRING, _ARRAY = 7, 8, 9
@@ -94,7 +94,7 @@ def architecture_number(path: Path, name: str) -> int:
     """
     architecture, found = "", False
     for key, value in _values(path):
-        if key == "general.architecture":
+        if key == _ARCHITECTURE_KEY:
             architecture = f"{value}."
         elif key == f"{architecture}{name}":
             return int(value)
