@@ -60,9 +60,9 @@ class ProductTable:
         own, kernels = self._records[number], KERNELS[number]
         own["round"] = background_compile.compiled(kernels.round).address
         own["multiply"] = background_compile.compiled(kernels.multiply).address
-        n_blocks = n_columns // kernels.of.columns
-        self._make_room("inputs", n_blocks * kernels.of.input_bytes * n_tokens, 1)
-        self._make_room("panels", n_blocks * kernels.of.panel_bytes, self._n_threads)
+        n_blocks = n_columns // int(own["columns"])
+        self._make_room("inputs", n_blocks * int(own["input_bytes"]) * n_tokens, 1)
+        self._make_room("panels", n_blocks * int(own["panel_bytes"]), self._n_threads)
         self._make_room("tokens", n_tokens * TOKEN.itemsize, 1)
         self._make_room("groups", n_groups * GROUP.itemsize, 1)
 
