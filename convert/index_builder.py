@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..cpu_kernels.numba_support.compile import compiled_before
-from ..documents.document import Document
+from ..documents.document import Document, hash_text
 from ..errors import NoRoom, OctavoError
 from ..progress import Progress
 from ..runtime.document.cache_layer import Rows
@@ -46,7 +46,6 @@ from ..runtime.store.index_files import (
 )
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import DATELESS_HEAD, file_entries, read_manifest
-from ..runtime.store.model_library import hash_text
 from ..system.files import (
     PARTIAL,
     TEMPORARY,

@@ -11,18 +11,19 @@ import stat
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..documents.document import Document, document_name
+from ..documents.document import Document, document_name, hash_text
 from ..documents.extract import extract_document
 from ..documents.ocr.recognised_pages import file_version
 from ..errors import OctavoError
 from ..progress import Progress
-from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import file_version_of
-from ..runtime.store.model_library import hash_text
 from ..settings import DEFAULT_EXTRACTION, Extraction
 from ..system.files import FileVersion, sha256_of
+
+if TYPE_CHECKING:  # it imports Numba, which a process that only extracts texts does without
+    from ..runtime.store.library_snapshot import LibrarySnapshot
 
 #: States of a file: as it was, or with an equal text; with another one; or removed.
 SAME, CHANGED, GONE = "", "changed", "gone"
