@@ -61,10 +61,9 @@ from ..system.free_memory import private_bytes
 from ..system.locks import locked, locked_new
 from ..version import __version__
 from .build_pieces import HEAD, PIECE, Pieces
-from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means
 from .identity import identity
-from .pipeline import WHOLE, PrefillSettings, cluster, document_tokens, prefill
+from .pipeline import WHOLE, PrefillSettings, calibrate, cluster, document_tokens, prefill
 from .prefix_reuse import KnownRows, keep_all_rows, known_rows
 
 #: Memory of clustering, in f32 copies of a layer's keys for each thread; and memory of compiling, in bytes.

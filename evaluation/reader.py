@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..ask.answer.answer_stream import AnswerStream
-from ..convert.calibrate import calibrate
 from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
 from ..convert.index_builder import IndexBuilder
-from ..convert.pipeline import cluster, keep_whole, prefill
+from ..convert.pipeline import calibrate, cluster, keep_whole, prefill
 from ..documents.document import Document, hash_text
 from ..progress import Progress
 from ..runtime.cache.kv_cache import Checkpoint
