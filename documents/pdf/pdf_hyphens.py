@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 #: English parts of words that keep their hyphen.
 _KEEPS = re.compile(r"(well|self)-\w+|\w+-(based|driven|oriented|specific|related|term|known)")
@@ -24,13 +25,16 @@ _LONGEST_PART = 64
 _SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
 
 
-def count_words(text: str) -> Counter[str]:
-    """Count the words of a text in lower case, but for those that line ends part.
+def count_words(pages: Iterable[str]) -> Counter[str]:
+    """Count the words of pages in lower case, but for those that line ends part.
 
     Words with hyphens count as a whole, and their last part counts with its hyphen: "-based".
     """
-    text = re.sub(rf"[^\W\d_]+{_HYPHEN}\n[^\W\d_]+", "", text.lower()).replace("\u2010", "-")
-    words = Counter(re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", text))
+    words, last = Counter[str](), ""
+    for page in chain(pages, [""]):
+        lines, _, last = f"{last}\n{page}".rpartition("\n")  # its last word may continue on the next page
+        whole = re.sub(rf"[^\W\d_]+{_HYPHEN}\n[^\W\d_]+", "", lines.lower()).replace("\u2010", "-")
+        words.update(re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", whole))
     words.update(["-" + word.rpartition("-")[2] for word in words.elements() if "-" in word])
     return words
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from .pdf_blocks import Piece
+from .pdf_blocks import Line, Piece
 from .pdf_cells import Cell, cell_at, mirrored, parts_by_cell, table_pieces, tables
 from .pdf_characters import Character, lines_of_characters
+from .pdf_columns import lines_in_order
 from .pdf_covered import without_covered
 from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
@@ -68,10 +69,10 @@ class PageText:
     ----------
     height : float
         Of the page.
-    parts : list of list of Piece
-        The pieces of its lines; those at other angles follow in separate lists.
-    over : list of list of Piece
-        Pieces that are drawn across the page or in its margins, such as watermarks and stamps.
+    lines : list of Line
+        In the order of reading; those at other angles follow.
+    over : list of Line
+        What is drawn across the page or in its margins, such as watermarks and stamps.
     is_unclear, has_unknown, is_picture : bool
         Whether letters were left out whose meaning is unknown, or marked as unknown; and whether the page has nothing
         but pictures and drawings, apart from text in the margins, such as a stamp.
@@ -88,8 +89,8 @@ class PageText:
     """
 
     height: float
-    parts: list[list[Piece]]
-    over: list[list[Piece]]
+    lines: list[Line]
+    over: list[Line]
     is_unclear: bool
     has_unknown: bool
     is_picture: bool
@@ -103,9 +104,9 @@ class PageText:
 
 
 def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> PageText:
-    """Return the pieces of a page's lines, seen with most of its text upright.
+    """Return the lines of a page, seen with most of its text upright.
 
-    Text at other angles follows in separate lists. Pages in scripts from right to left are mirrored, so that what is
+    Text at other angles follows. Pages in scripts from right to left are mirrored, so that what is
     read first is on the left.
 
     Parameters
@@ -150,8 +151,8 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
         parts = [mirrored(part) for part in parts]
     return PageText(
         height=highest - lowest,
-        parts=parts,
-        over=over,
+        lines=[line for part in parts for line in lines_in_order(part)],
+        over=[line for part in over for line in lines_in_order(part)],
         is_unclear=bool(unclear),
         has_unknown=any(UNKNOWN in piece.text for part in [*parts, *over] for piece in part),
         hidden=_hidden(found, seen),

@@ -34,7 +34,7 @@ from octavo.documents.pdf.pdf_hyphens import count_words, joined
 )
 def test_hyphens(parted, rest, expected):
     text = parted.replace(" ", "\n")
-    assert joined(text.split("\n"), count_words(f"{text}\n{rest}")) == expected
+    assert joined(text.split("\n"), count_words([text, rest])) == expected
 
 
 def test_the_words_of_all_pages_tell():
