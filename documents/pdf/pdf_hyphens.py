@@ -18,6 +18,9 @@ _JOINED = {"over", "under", "with", "inter", "trans"}
 #: Hyphens at the ends of lines, as some programs write them.
 _HYPHEN = "[-\u2010\u00ad]"
 
+#: The parts of an address before and after a hyphen, which is its own.
+_IN_ADDRESS, _OF_ADDRESS = re.compile(rf"\w[.@/]\w[^\s@]*{_HYPHEN}$"), re.compile(r"[\w-]*(\.\w|@)")
+
 #: Most characters of a part of a word, as to search all of a long text for each line takes too long.
 _LONGEST_PART = 64
 
@@ -52,7 +55,9 @@ def joined(lines: Sequence[str], words: Counter[str]) -> str:
         parted = re.search(rf"([^\W\d_]+){_HYPHEN}$", text[-_LONGEST_PART:])
         following = re.match(r"[^\W\d_]+", line)
         if parted and following and line[0].islower():
-            text = (text if _are_two(parted[1].lower(), following[0].lower(), words) else text[:-1]) + line
+            is_whole = _IN_ADDRESS.search(text[-_LONGEST_PART:]) or _OF_ADDRESS.match(line)
+            are_two = is_whole or _are_two(parted[1].lower(), following[0].lower(), words)
+            text = (text if are_two else text[:-1]) + line
         else:
             text += line if _SPACELESS.match(text[-1:]) and _SPACELESS.match(line) else " " + line
     return text

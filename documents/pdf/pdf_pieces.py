@@ -45,8 +45,9 @@ _LARGE = 2 / 3
 _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u2018\u201c\u00ab]?[^\W\d_]"), "AIO", 0.72
 
 #: Where a paragraph begins beside such a capital, in sizes of its text: from where to where at the capital's right, how
-#: much above its foot at least, and how far from the height of its top at most.
-_BESIDE, _ABOVE_FOOT, _OFF_TOP = (-0.3, 1.5), 0.25, 0.6
+#: much above its foot at least, and how far from the height of its top at most, of a word of its own and of the rest of
+#: a word.
+_BESIDE, _ABOVE_FOOT, _OFF_TOP, _OFF_TOP_OF_REST = (-0.3, 1.5), 0.25, 0.6, 1.0
 
 #: Most from a line to the next one, in font sizes.
 _NEXT_LINE = 1.8
@@ -125,7 +126,7 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     n_letters = sum(n for sign, n in signs.items() if sign.isalpha())
     from_right = 2 * n_from_right > n_letters
     angles = Counter(character.style.angle for line in lines for character in line) or {page.get_rotation(): 1}
-    main = max(angles, key=lambda angle: (angles[angle], -angle))
+    main = max(angles, key=lambda angle: (abs(angle - 90 * round(angle / 90)) <= _LEANS, angles[angle], -angle))
     grids = tables(grids_of_rules(page, _cos(main), _sin(main)) if main % 90 == 0 else [], lines)
     turned: dict[int, list[Piece]] = {}
     in_cells: dict[Cell, dict[int, list[Piece]]] = {}
@@ -279,7 +280,7 @@ def _is_beside(piece: Piece, capital: Piece) -> bool:
 def _is_at_top(piece: Piece, capital: Piece) -> bool:
     """Return whether the tops of a piece and of a large capital are at one height."""
     below_top = capital.y - piece.y + _CAP_HEIGHT * (capital.size - piece.size)
-    return abs(below_top) < _OFF_TOP * piece.size
+    return abs(below_top) < (_OFF_TOP_OF_REST if piece.text[:1].islower() else _OFF_TOP) * piece.size
 
 
 def _leant(piece: Piece, degrees: int) -> Piece:
