@@ -27,7 +27,7 @@ _MOST_EDGES, _MOST_GAPS = 300, 4
 
 #: Most that exponents and note numbers rise above their line, that parts of a line differ in height, and lines that are
 #: beside one another, in font sizes.
-_RAISED, _LEVEL, _BESIDE = 0.45, 0.4, 0.8
+_RAISED, _LEVEL, _BESIDE = 0.45, 0.4, 1.2
 
 #: Most distance of lines of a block, in usual ones; and the share of lines that continue others in sentences.
 _BLOCK_LEADING, _TEXT = 1.3, 0.3
@@ -92,8 +92,15 @@ def _band(band: Sequence[Piece], gutter: float, extent: Span, below: Line | None
     if not all(sides):  # such as the last line of a paragraph across the gutter
         return _in_order(band, extent) if band else []
     first, second = (_in_order(side, _extent(side)) for side in sides)
-    is_note = below and len(second) < len(first) and runs_on(first[-1], below, gutter)
-    return second + first if is_note and not runs_on(second[-1], below, extent[1]) else first + second
+    is_note = len(second) < len(first) and _flows(first[-1], below)
+    return second + first if is_note and not _flows(second[-1], below) else first + second
+
+
+def _flows(line: Line, below: Line | None) -> bool:
+    """Return whether a sentence continues in the line across the gutter."""
+    if below is None or line.text.endswith((".", "!", "?")) or abs(line.size - below.size) > _RAISED:
+        return False
+    return runs_on(line, below, line.column[1])
 
 
 def _sides(pieces: Iterable[Piece], gutter: float) -> tuple[list[Piece], list[Piece]]:

@@ -312,6 +312,9 @@ def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
     if block.kind == "item":
         is_indented = line.left > block.lines[0].left + _ITEM_INDENT * line.size
         return is_indented or len(block.lines) > 1 or runs_on(last, line, line.column[1])
+    is_beside = max(last.left, line.left) > sum(line.column) / 2  # such as the number and the date of a letter
+    if is_beside and not line.text[:1].islower():
+        return False
     left = max(last.left, block.lines[0].left)
     is_indented = line.left > left + _PARAGRAPH_INDENT * line.size and not is_within_sentence
     return not is_indented and (is_full or not last.text.endswith((".", "!", "?", ":")))

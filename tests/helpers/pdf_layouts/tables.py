@@ -42,6 +42,40 @@ def _rain(page: Drawing) -> None:
         page.row(780 - 12 * i, (60, -150, -184, -218, -252), row, size=9)
 
 
+_HARVESTS = [("2017", "41,676", "", "49,595", ""), *_RAIN[2:]]
+
+
+def _harvests(page: Drawing) -> None:
+    """Draw the same below heads that touch one another."""
+    page.row(792, (60, -150, -184, -218, -252), ("Jahr", "Weizen", "Roggen", "Haferle", "Gerste"), size=9)
+    for i, row in enumerate(_HARVESTS):
+        page.row(780 - 12 * i, (60, -150, -184, -218, -252), row, size=9)
+
+
+def _close_cells(page: Drawing) -> None:
+    """Draw a table whose widest cells are as close as the usual insets of programs make them."""
+    for i, row in enumerate(_COSTS):
+        page.row(780 - 17 * i, (60, 104, -230, -281, -336), row, size=11, font="Times-Roman")
+
+
+_COSTS = [
+    ("Valuta", "Text", "Soll", "Haben", "Saldo"),
+    ("03.08.", "Miete im August", "740,00", "", "1.260,00"),
+    ("07.08.", "Verkauf Rad", "", "95,00", "1.355,00"),
+    ("12.08.", "Wasser", "23,18", "", "1.331,82"),
+    ("25.08.", "Lohn", "", "2.050,00", "3.381,82"),
+]
+
+
+def _tilted(page: Drawing) -> None:
+    """Draw more letters in slanted heads than in the rows of two tables that have them, one below the other."""
+    for top, town in ((690, "Trier"), (490, "Mainz")):
+        page.text(60, top + 90, town, 12, "Helvetica-Bold")
+        for i, head in enumerate(("Glocken aus Bronze", "Gitter aus Eisen", "Türen aus Eiche")):
+            page.text(170 + 80 * i, top, head, 10, angle=50)
+        page.row(top - 20, (60, 170, 250, 330), ("Nord", "3", "14", "5"))
+
+
 def _ferries(page: Drawing) -> None:
     """Draw a table of times without any words, in close columns."""
     page.text(60, 790, "Ferries to the islands", 13, "Helvetica-Bold")
@@ -168,6 +202,16 @@ LAYOUTS = [
         headings=["Dienstplan"],
     ),
     Layout("empty cells of close columns", _rain, table=_RAIN),
+    Layout("close columns below heads that touch", _harvests, table=_HARVESTS),
+    Layout("cells as close as the insets", _close_cells, table=_COSTS),
+    Layout(
+        "slanted heads of two tables",
+        _tilted,
+        rows=[("Nord", "3", "14", "5")],
+        order=["Trier", "Nord", "Mainz", "Nord"],
+        whole=["Glocken aus Bronze", "Gitter aus Eisen", "Türen aus Eiche"],
+        left_out="glocken aus bronze gitter aus eisen türen aus eiche",
+    ),
     Layout("times in close columns", _ferries, rows=_TIMES),
     Layout(
         "sideways names of groups",
