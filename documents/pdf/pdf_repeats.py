@@ -267,7 +267,7 @@ def _page_numbers(edges: Iterable[tuple[_Edge, _Edge]], labels: Sequence[str], l
 
 
 def _by_way(rows: Iterable[_Row], index: int, label: str) -> dict[str, list[_Row]]:
-    """Return the rows of a page by what their number is: its label, or its distance from the index."""
+    """Return the rows of a page by the kind of their number: its label, or at a distance from its index."""
     found: dict[str, list[_Row]] = defaultdict(list)
     for row in rows:
         way = "label" if row.number == label.lower() else f"{_value(row.number) - index:+d}"

@@ -21,7 +21,7 @@ def _page(number):
 
 
 def _peak(function, n_pages):
-    """Return what a function makes of a number of pages, and the most memory that it takes, in bytes."""
+    """Return the result of a function of a number of pages, and the most memory that it took, in bytes."""
     tracemalloc.start()
     try:
         made = function(n_pages)
@@ -44,7 +44,7 @@ def test_elements_come_back_and_can_be_replaced():
 
 def test_lines_of_pages_are_left_out_without_holding_all_of_them():
     few, many = 20, 60
-    _read(few)  # what stays after a first call, such as compiled patterns
+    _read(few)  # compiled patterns and the like stay
     _, unpacked = _peak(lambda n: [_page(number) for number in range(n)], few)
     (_, of_few), (rest, of_many) = _peak(_read, few), _peak(_read, many)
     assert (of_many - of_few) / (many - few) < unpacked / few / 2
