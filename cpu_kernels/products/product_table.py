@@ -9,7 +9,8 @@ import numpy as np
 
 from ..numba_support import background_compile
 from ..numba_support.vector import CACHE_LINE
-from .multiply import PRODUCT, SHARED
+from .multiply import GROUP, PRODUCT, SHARED
+from .panels import TOKEN
 from .weights import KERNELS
 
 #: Types of ggml that a table has a place for.
@@ -27,8 +28,8 @@ class ProductTable:
     Attributes
     ----------
     prepare_address : int
-        Address of a native function of the number of a type, columns, tokens, and 0. It does what a product of these
-        needs before it is computed.
+        Address of a native function of the number of a type, columns, tokens, and matrices. It does what a product of
+        these needs before it is computed.
     """
 
     def __init__(self, n_threads: int) -> None:
@@ -54,18 +55,20 @@ class ProductTable:
         """Start a graph, which may run on more or fewer threads than the one before."""
         self._shared["arrived"] = 0
 
-    def prepare(self, number: int, n_columns: int, n_tokens: int) -> None:
-        """Compile the kernels of a type, and make room for a product."""
+    def prepare(self, number: int, n_columns: int, n_tokens: int, n_groups: int = 1) -> None:
+        """Compile the kernels of a type, and make room for a product of tokens by so many matrices."""
         own, kernels = self._records[number], KERNELS[number]
         own["round"] = background_compile.compiled(kernels.round).address
         own["multiply"] = background_compile.compiled(kernels.multiply).address
         n_blocks = n_columns // kernels.of.columns
         self._make_room("inputs", n_blocks * kernels.of.input_bytes * n_tokens, 1)
         self._make_room("panels", n_blocks * kernels.of.panel_bytes, self._n_threads)
+        self._make_room("tokens", n_tokens * TOKEN.itemsize, 1)
+        self._make_room("groups", n_groups * GROUP.itemsize, 1)
 
-    def _prepare(self, number: int, n_columns: int, n_tokens: int, _: int) -> int:
+    def _prepare(self, number: int, n_columns: int, n_tokens: int, n_groups: int) -> int:
         try:
-            self.prepare(number, n_columns, n_tokens)
+            self.prepare(number, n_columns, n_tokens, n_groups)
         except BaseException:  # C would lose it. llama.cpp computes the product
             traceback.print_exc()
         return 0

@@ -113,14 +113,23 @@ class Window:
         texts: list[str] = self.js("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", css)
         return texts
 
+    def shown(self, css: str) -> list[str]:
+        """Return the texts of all elements as one sees them, of one moment."""
+        shown: list[str] = self.js("return [...document.querySelectorAll(arguments[0])].map(e => e.innerText)", css)
+        return [text.strip() for text in shown]
+
     def text(self, css: str) -> str:
         """Return the text of an element as one sees it, waiting for it."""
-        seen: str = self.find(css).text
-        return seen
+        [seen] = self.until(lambda: [one.text for one in self.all(css) if one.is_displayed()][:1], css)
+        return str(seen)
 
     def click(self, css: str) -> None:
-        """Click an element."""
-        self.find(css).click()
+        """Click an element, waiting for it."""
+        self.do(lambda: self.find(css).click())
+
+    def do(self, action: Any) -> None:
+        """Do what finds an element and acts on it; where the page replaced the element in between, do it again."""
+        self.until(lambda: [action()])
 
     def until(self, condition: Any, what: str = "", seconds: float = 30) -> Any:
         """Wait for a condition and return its value; an element that is replaced meanwhile is looked up again."""

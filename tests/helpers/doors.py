@@ -519,8 +519,8 @@ class Page(Http):
         window.open()
         if documents:
             window.find("#documents li")
-        for fold in window.all("#documents .fold[aria-expanded=false]"):  # a folder of many documents
-            fold.click()
+        for _ in window.all("#documents .fold[aria-expanded=false]"):  # a folder of many documents
+            window.click("#documents .fold[aria-expanded=false]")
         for path in documents:
             named = f"#documents li:has(.open[title='{path.name}']) input"
             window.click(f"{named}:not(:checked)")
@@ -529,12 +529,12 @@ class Page(Http):
     @staticmethod
     def _last(window: Window) -> Said:
         text = window.texts(".answer .text")[-1]
-        everything = window.all(".answer")[-1].text
+        everything = window.shown(".answer")[-1]
         return Said.of(text.strip(), everything.replace(text, ""), sources="\n".join(window.texts(".source")))
 
     @staticmethod
     def _n_prompt(window: Window) -> int:
-        figures = window.all(".figures")[-1].text
+        figures = window.shown(".figures")[-1]
         [number] = re.findall(r"of ([\d,]+) tokens? not computed again", figures)
         return int(number.replace(",", ""))
 

@@ -84,7 +84,7 @@ def test_a_document_is_read_asked_compared_and_removed(window, served_real, file
     window.click("#new")
     window.click("#compare")
     window.ask(QUESTION, seconds=60)
-    shares = [one.text.splitlines()[1] for one in window.all(".compared .body dl")]
+    shares = [text.splitlines()[1] for text in window.shown(".compared .body dl")]
     assert shares[0] == "100%"
     assert len(shares) == 2
     assert all("Holocene" in answer for answer in window.texts(".compared .answer .text"))

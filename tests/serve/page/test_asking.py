@@ -131,7 +131,7 @@ def test_compare_asks_twice_and_shows_both_with_figures(window, server, report):
     dense, auto = (one.rect for one in window.all(".answer"))
     assert dense["y"] == auto["y"]
     assert dense["x"] + dense["width"] < auto["x"]
-    shares = [one.text.splitlines()[:3] for one in window.all(".answer .body dl")]
+    shares = [text.splitlines()[:3] for text in window.shown(".answer .body dl")]
     assert [lines[1] for lines in shares] == ["100%", "12%"]
     assert window.texts(".attention") == ["densereads everything", "autoreads what matters"]
     assert {"Speed", "Writing took", "First token after", "In all"} <= set(window.texts("dt"))

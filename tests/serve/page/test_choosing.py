@@ -24,8 +24,13 @@ def row(window, name):
     return next(one for one in window.all("#documents li") if one.find_element("css selector", ".name").text == name)
 
 
+def click(window, name, css):
+    """Click an element of a document's or folder's row."""
+    window.do(lambda: row(window, name).find_element("css selector", css).click())
+
+
 def tick(window, name):
-    row(window, name).find_element("css selector", "[type=checkbox]").click()
+    click(window, name, "[type=checkbox]")
 
 
 def ticked(window):
@@ -72,7 +77,7 @@ def test_of_several_documents_the_one_that_was_read_is_named(window, server, she
 
 
 def test_a_folder_stands_for_what_is_in_it(window, server, shelf):
-    row(window, "papers").find_element("css selector", ".open").click()
+    click(window, "papers", ".open")
     assert ticked(window) == dict.fromkeys(("papers", "a.pdf", "b.pdf", "1999", "old.pdf"), True)
     assert window.text("#title") == "papers"
     server.store("c.pdf", REPORT, "papers")  # it came later, and is asked, too
@@ -115,9 +120,9 @@ def test_documents_of_a_folder_that_are_being_read_are_told(window, server, shel
     slow = server.store("slow.pdf", REPORT, "papers")
     slow.began = time.monotonic() - 20
     window.open(fresh=False)
-    row(window, "papers").find_element("css selector", ".open").click()
+    click(window, "papers", ".open")
     assert window.text("#about").endswith("1 being read")
-    assert "1 being read" in row(window, "papers").text
+    window.until(lambda: "1 being read" in row(window, "papers").text)
     assert "Reading 1 document" in window.text(".lead")
     window.ask("What happened?")
     assert window.text(".basis").startswith(
@@ -128,11 +133,10 @@ def test_documents_of_a_folder_that_are_being_read_are_told(window, server, shel
 
 
 def test_a_folder_is_closed_and_opened(window, server, shelf):
-    fold = row(window, "papers").find_element("css selector", ".fold")
-    assert fold.get_attribute("aria-expanded") == "true"
-    fold.click()
-    assert [one.text for one in window.all("#documents .name")] == ["note.txt", "papers"]
-    fold.click()
+    assert len(window.all("#documents .fold[aria-expanded=true]")) == 2
+    click(window, "papers", ".fold")
+    assert window.shown("#documents .name") == ["note.txt", "papers"]
+    click(window, "papers", ".fold")
     assert len(window.all("#documents li")) == 6
 
 
@@ -141,12 +145,12 @@ def test_many_documents_are_searched_by_name_and_folder(window, server, shelf):
         server.store(f"report {number}.pdf", REPORT, "~/work/reports")
     window.open()
     window.find("#documents .open")
-    names = [one.text for one in window.all("#documents .name")]
+    names = window.shown("#documents .name")
     assert "~/work/reports" in names
     assert "report 1.pdf" not in names  # so long a folder is closed at first
     window.find("#filter").send_keys("REPORT 1")
     window.until(lambda: len(window.all("#documents li")) == 12)
-    assert [one.text for one in window.all("#documents .name")][:4] == [
+    assert window.shown("#documents .name")[:4] == [
         "~/work/reports", "report 1.pdf", "report 10.pdf", "report 11.pdf",
     ]  # fmt: skip
     window.find("#filter").send_keys("x")
@@ -155,12 +159,12 @@ def test_many_documents_are_searched_by_name_and_folder(window, server, shelf):
 
 
 def test_a_folder_is_removed_with_its_documents(window, server, shelf):
-    row(window, "papers").find_element("css selector", "[aria-label='Remove the documents in papers']").click()
+    window.click("#documents [aria-label='Remove the documents in papers']")
     assert "the indexes of 3 documents" in window.text("#remove")
     window.press(ESCAPE)
     window.until(lambda: not window.all("dialog[open]"))
     assert len(server.documents) == 4
-    row(window, "papers").find_element("css selector", "[aria-label='Remove the documents in papers']").click()
+    window.click("#documents [aria-label='Remove the documents in papers']")
     window.click("#remove [value=remove]")
     window.until(lambda: [one.filename for one in server.documents.values()] == ["note.txt"])
     window.until(lambda: len(window.all("#documents li")) == 1)

@@ -12,11 +12,11 @@ HERE = ".conversation:not([hidden]) "
 
 
 def rows(window):
-    return [one.text for one in window.all("#history .name")]
+    return window.shown("#history .name")
 
 
 def open_row(window, title):
-    next(one for one in window.all("#history .open") if title in one.text).click()
+    window.do(lambda: next(one for one in window.all("#history .open") if title in one.text).click())
 
 
 def change(window, title, button=None):
@@ -38,7 +38,7 @@ def two(window, server, report):
 
 def test_conversations_are_listed_and_continued(window, server, two):
     assert rows(window) == ["Who are you?", "What happened?"]
-    assert window.find("#history [aria-current]").text.startswith("Who are you?")
+    assert window.text("#history [aria-current]").startswith("Who are you?")
     open_row(window, "What happened?")
     assert window.text("#title") == "report.txt"
     assert window.text(f"{HERE}.answer .text") == "The answer."
@@ -71,8 +71,8 @@ def test_an_answer_goes_on_while_another_conversation_is_read(window, server, tw
     window.sees(f"{HERE}.answer .text", "word word")
     open_row(window, "What happened?")
     assert window.find("#send").is_displayed()
-    assert "Answering" in window.find("#history li:first-child").text
-    window.until(lambda: "Answering" not in window.find("#history li:first-child").text)
+    assert "Answering" in window.text("#history li:first-child")
+    window.until(lambda: "Answering" not in window.text("#history li:first-child"))
     open_row(window, "Who are you?")
     assert window.texts(f"{HERE}.answer .text")[1].count("word") == 40
 
