@@ -24,6 +24,7 @@ from .pdf_losses import letters_of
 from .pdf_rules import grids as grids_of_rules
 from .pdf_symbols import UNKNOWN
 from .pdf_tables import NUMBER_GAP
+from .pdf_tags import tagged_grids
 from .right_to_left import is_right_to_left, logical_text
 
 #: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
@@ -127,7 +128,8 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     from_right = 2 * n_from_right > n_letters
     angles = Counter(character.style.angle for line in lines for character in line) or {page.get_rotation(): 1}
     main = max(angles, key=lambda angle: (abs(angle - 90 * round(angle / 90)) <= _LEANS, angles[angle], -angle))
-    grids = tables(grids_of_rules(page, _cos(main), _sin(main)) if main % 90 == 0 else [], lines)
+    ruled = grids_of_rules(page, _cos(main), _sin(main)) if main % 90 == 0 else []
+    grids = tables([*tagged_grids(page, lines, main), *ruled], lines)
     turned: dict[int, list[Piece]] = {}
     in_cells: dict[Cell, dict[int, list[Piece]]] = {}
     for cell, part in (each for line in lines for each in parts_by_cell(line, grids)):
