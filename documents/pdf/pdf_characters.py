@@ -64,7 +64,7 @@ class Style:
     is_faint : bool
         Whether the letters are drawn in white, transparent or not at all.
     mark : int
-        The number by which the page's structure tree names them; -1 without any.
+        Their number in the structure tree of the page; -1 without any.
     """
 
     size: float

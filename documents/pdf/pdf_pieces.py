@@ -129,7 +129,7 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     angles = Counter(character.style.angle for line in lines for character in line) or {page.get_rotation(): 1}
     main = max(angles, key=lambda angle: (abs(angle - 90 * round(angle / 90)) <= _LEANS, angles[angle], -angle))
     ruled = grids_of_rules(page, _cos(main), _sin(main)) if main % 90 == 0 else []
-    grids = tables([*tagged_grids(page, lines, main), *ruled], lines)
+    grids = tables(tagged_grids(page, lines, main), ruled, lines)
     turned: dict[int, list[Piece]] = {}
     in_cells: dict[Cell, dict[int, list[Piece]]] = {}
     for cell, part in (each for line in lines for each in parts_by_cell(line, grids)):

@@ -67,6 +67,29 @@ _COSTS = [
 ]
 
 
+_BARE = [
+    ("Päiväys", "Selite", "Otto", "Pano", "Saldo"),
+    ("2.6.", "Alkusaldo", "", "", "1204,11"),
+    ("3.6.", "Kauppa mäen päällä ja sen pojat", "46,20", "", "1157,91"),
+    ("5.6.", "Palkka", "", "2310,00", "3467,91"),
+    ("6.6.", "Vuokra", "890,00", "", "2577,91"),
+]
+_SPANS = (
+    "<table><tr><td rowspan=2>Port<td colspan=2>2024<td colspan=2>2025<tr><td>In<td>Out<td>In<td>Out"
+    "<tr><td>Nord<td>12<td>7<td>15<td>9<tr><td>Süd<td>3<td>8<td>4<td>6</table>"
+)
+_NESTED = (
+    "<table><tr><td>Vogt &amp; Co.<br>Kiel<td><table><tr><td>Nummer<td>17<tr><td>Datum<td>3.4.</table><tr>"
+    "<td colspan=2><table><tr><td>Ware<td>Preis<tr><td>Leinöl<td>2,50<tr><td>Mehl<td>11,10</table></table>"
+)
+
+
+def _bare(cell: str) -> str:
+    """Return a table without any style, whose cells are hardly a blank apart."""
+    first, *rows = ("<tr>" + "".join(f"<td>{each}" for each in row) for row in _BARE)
+    return "<h1>Tili</h1><table>" + first.replace("td", cell) + "".join(rows) + "</table>"
+
+
 def _tilted(page: Drawing) -> None:
     """Draw more letters in slanted heads than in the rows of two tables that have them, one below the other."""
     for top, town in ((690, "Trier"), (490, "Mainz")):
@@ -213,6 +236,24 @@ LAYOUTS = [
         left_out="glocken aus bronze gitter aus eisen türen aus eiche",
     ),
     Layout("times in close columns", _ferries, rows=_TIMES),
+    Layout("table without a style", _bare("th"), table=_BARE, headings=["Tili"]),
+    Layout("table without a style or heads", _bare("td"), table=_BARE, headings=["Tili"]),
+    Layout(
+        "cells of several rows and columns",
+        _SPANS,
+        table=[
+            ("Port", "2024", "", "2025", ""),
+            ("", "In", "Out", "In", "Out"),
+            ("Nord", "12", "7", "15", "9"),
+            ("Süd", "3", "8", "4", "6"),
+        ],
+    ),
+    Layout(
+        "tables in a table",
+        _NESTED,
+        table=[("Nummer", "17"), ("Datum", "3.4."), ("Ware", "Preis"), ("Leinöl", "2,50"), ("Mehl", "11,10")],
+        whole=["Vogt & Co. Kiel"],
+    ),
     Layout(
         "sideways names of groups",
         _sideways,
@@ -245,7 +286,7 @@ LAYOUTS = [
     Layout(
         "a head of two rows",
         _CROPS,
-        rows=[("Au", "14", "17", "28", "42"), ("Moor", "35", "38", "70", "105"), ("2024", "2025")],
+        rows=[("Au", "14", "17", "28", "42"), ("Moor", "35", "38", "70", "105"), ("Feld", "2024", "2025")],
         headings=["Ernte"],
         texts=["2024", "2025", "Hafer"],
     ),
