@@ -22,10 +22,9 @@ from ...errors import OctavoError
 from ...library.background.reading_queue import QueuedDocument
 from ...library.catalogue import DAMAGED
 from ...library.document_work import KeepText
-from ...library.file_state import SAME
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
-from ...library.source_text import SourceFile, SourceText
+from ...library.source_text import SAME, SourceFile, SourceText
 from ...library.text_store import TEXTS, Piece, TextStore
 from ...progress import Silent, of_many
 from ...runtime.query_recorder import QueryHead
