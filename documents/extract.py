@@ -22,7 +22,7 @@ from .archive import Archive
 from .document import STANDARD_INPUT, Document, Place, document_name
 from .encodings import decode, in_utf_8, is_wide, looks_like_text
 from .kinds import NAMES_OF_ARCHIVES, OLE, OTHERS, PICTURES, ZIP, archive_kind, is_pdf, ole_kind, text_kind
-from .ocr.recognised_pages import version_of
+from .ocr.recognised_pages import file_version
 from .ocr.recognition import Recognition
 
 #: The module and the function that read each kind of document (kinds.py). They are imported when they are called, as
@@ -106,7 +106,7 @@ def extract_document(
         return replace(document, name=name)
     source = os.path.realpath(path)
     recognition.note(source, status)
-    version = version_of(source, status)
+    version = file_version(source, status=status)
     assert version is not None
     of_file = version._replace(content=recognition.content_hash)
     return replace(document, name=name, **of_file._asdict())

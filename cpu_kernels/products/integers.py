@@ -103,16 +103,35 @@ def multiply_words(builder: Any, left: Any, right: Any) -> Any:
     return builder.call(function, [builder.bitcast(each, WORDS) for each in (left, right)])
 
 
+#: Steps that transpose eight vectors: how far apart two vectors are, how their lanes are interleaved, and how much
+#: further those lanes lie that the other vector of the result has.
+_STEPS = (
+    (1, (0, 8, 1, 9, 4, 12, 5, 13), 2),
+    (2, (0, 1, 8, 9, 4, 5, 12, 13), 2),
+    (4, (0, 1, 2, 3, 8, 9, 10, 11), 4),
+)
+
+
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
     """Transpose eight vectors of eight int32: vector j of the result holds lane j of each."""
     emit = Emit(builder)
-    for step in (1, 2, 4):
-        low = [lane if not lane & step else lane - step + LANES for lane in range(LANES)]
-        high = [lane + step if not lane & step else lane + LANES for lane in range(LANES)]
+    for step, lanes, further in _STEPS:
         turned = list(rows)
         for i in range(LANES):
             if not i & step:
-                turned[i] = emit.shuffle(rows[i], rows[i + step], low)
-                turned[i + step] = emit.shuffle(rows[i], rows[i + step], high)
+                pair = rows[i], rows[i + step]
+                turned[i] = emit.shuffle(*pair, list(lanes))
+                turned[i + step] = emit.shuffle(*pair, [lane + further for lane in lanes])
         rows = turned
-    return rows
+    return [rows[i] for i in (0, 2, 1, 3, 4, 6, 5, 7)]
+
+
+def sums_of_lanes(builder: Any, rows: list[Any]) -> Any:
+    """Return a vector whose lane r is the sum of the lanes of vector r, of eight vectors of int32."""
+    emit = Emit(builder)
+    for _, lanes, further in _STEPS:
+        pairs = list(zip(rows[::2], rows[1::2], strict=True))
+        first = [emit.shuffle(*pair, list(lanes)) for pair in pairs]
+        second = [emit.shuffle(*pair, [lane + further for lane in lanes]) for pair in pairs]
+        rows = [builder.add(*each) for each in zip(first, second, strict=True)]
+    return rows[0]

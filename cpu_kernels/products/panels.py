@@ -38,6 +38,7 @@ from .integers import (
     multiply_words,
     splat,
     store,
+    sums_of_lanes,
     transposed,
 )
 
@@ -51,9 +52,17 @@ JOB = np.dtype(
         ("panel", "i8"),  # address of room for an unpacked panel
         ("inputs", "i8"),  # address of the first token's rounded inputs
         ("token_bytes", "i8"),
+        ("tokens", "i8"),  # address of their TOKEN records
         ("n_tokens", "i8"),
-        ("out", "i8"),  # address of the first token's results, one f32 for each row of the weights
-        ("out_bytes", "i8"),  # from the results of a token to the next one's
+    ],
+    align=True,
+)
+
+#: Where the inputs and the results of a token lie.
+TOKEN = np.dtype(
+    [
+        ("source", "i8"),  # address of its inputs, f32
+        ("out", "i8"),  # address of its results, one f32 for each row of the weights
     ],
     align=True,
 )
@@ -63,6 +72,9 @@ _VECTOR = 32
 
 #: Tokens whose sums are in registers together.
 TOKENS = 4
+
+#: Most tokens for which rows are multiplied as they are stored: a panel takes longer.
+FEW = 2
 
 _LARGEST_BYTE, _LARGEST_WORD = 127, 32767
 
@@ -164,34 +176,52 @@ def _write_panel(builder: Any, of: BlockType, job: Any, first_row: Any) -> None:
         own = builder.add(first_row, row)
         rows.append(builder.add(read["weights"], builder.mul(own, read["row_bytes"])))
     next_panel = builder.add(rows[0], builder.mul(read["row_bytes"], constant(LANES)))
-    out = builder.add(read["out"], builder.mul(first_row, constant(4)))
+    row_offset = builder.mul(first_row, constant(4))
     lanes = ir.Constant(INTEGERS, list(range(LANES)))
     is_row = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(left, INT32)))
 
-    def unpack(block: Any, place: Any) -> Any:
+    def rows_of(block: Any) -> list[Any]:
         at = builder.mul(block, constant(of.n_bytes))
         ahead = builder.add(next_panel, builder.mul(block, constant(LANES * of.n_bytes)))
         Emit(builder).prefetch(ahead, LANES * of.n_bytes)  # eight streams are more than the CPU foresees
-        _unpack(builder, of, [builder.add(row, at) for row in rows], place)
-        return place
+        return [builder.add(row, at) for row in rows]
 
-    def unpacked(block: Any) -> Any:
+    def panel_of(block: Any) -> Any:
         return builder.add(read["panel"], builder.mul(block, constant(of.panel_bytes)))
 
-    def write(token: Any, n: int, panel: Callable[[Any], Any] = unpacked) -> None:
+    def write(token: Any, n: int, block_sums: Callable[[Any, list[Any]], _Block]) -> None:
         inputs = [builder.add(token, constant(t)) for t in range(n)]
         inputs = [builder.add(read["inputs"], builder.mul(each, read["token_bytes"])) for each in inputs]
-        for t, total in enumerate(_tile(builder, of, panel, read["n_blocks"], inputs)):
-            place = builder.add(out, builder.mul(builder.add(token, constant(t)), read["out_bytes"]))
-            _store_rows(builder, total, place, left, is_row)
+        for t, total in enumerate(_tile(builder, of, block_sums, read["n_blocks"], inputs)):
+            record = builder.mul(builder.add(token, constant(t)), constant(TOKEN.itemsize))
+            out = field(builder, builder.add(read["tokens"], record), TOKEN, "out")
+            _store_rows(builder, total, builder.add(out, row_offset), left, is_row)
 
-    with builder.if_else(builder.icmp_signed("==", read["n_tokens"], constant(1))) as (one, many):
-        with one:  # a block is needed once, so that all take the memory of one, in the L1 cache
-            write(constant(0), 1, lambda block: unpack(block, read["panel"]))
-        with many:
-            with cgutils.for_range(builder, read["n_blocks"]) as loop:
-                unpack(loop.index, unpacked(loop.index))
-            cover(builder, read["n_tokens"], (TOKENS, 1), write)
+    def sums_of_rows(block: Any, inputs: list[Any]) -> _Block:
+        own = rows_of(block)
+        _unpack_scales(builder, of, own, read["panel"])
+        return read["panel"], _sums_of_rows(builder, of, own, read["panel"], inputs)
+
+    def sums_of_panel(block: Any, inputs: list[Any]) -> _Block:
+        place = panel_of(block)
+        return place, _sums_of_panel(builder, of, place, inputs)
+
+    many, end = builder.append_basic_block("many"), builder.append_basic_block("end")
+    by_number = builder.switch(read["n_tokens"], many)
+    for n in range(1, FEW + 1):
+        few = builder.append_basic_block("few")
+        by_number.add_case(constant(n), few)
+        with builder.goto_block(few):
+            write(constant(0), n, sums_of_rows)
+            builder.branch(end)
+    builder.position_at_end(many)
+    with cgutils.for_range(builder, read["n_blocks"]) as loop:
+        own, place = rows_of(loop.index), panel_of(loop.index)
+        _unpack_codes(builder, of, own, place)
+        _unpack_scales(builder, of, own, place)
+    cover(builder, read["n_tokens"], (TOKENS, 1), lambda token, n: write(token, n, sums_of_panel))
+    builder.branch(end)
+    builder.position_at_end(end)
 
 
 def _store_rows(builder: Any, total: Any, place: Any, left: Any, is_row: Any) -> None:
@@ -207,65 +237,141 @@ def _store_rows(builder: Any, total: Any, place: Any, left: Any, is_row: Any) ->
             builder.call(function, [total, pointer, ir.Constant(INT32, 4), is_row])
 
 
-def _unpack(builder: Any, of: BlockType, rows: list[Any], place: Any) -> None:
-    """Write code that unpacks a block of each row."""
+def _unpack_codes(builder: Any, of: BlockType, rows: list[Any], place: Any) -> None:
+    """Write code that unpacks the codes of a block of each row."""
     with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
         at = builder.add(place, builder.mul(loop.index, constant(of.codes_bytes // (of.columns // BLOCK))))
-        codes = [of.codes(builder, row, loop.index) for row in rows]
-        n_parts = codes[0].type.count * (2 if of.in_words else 1) // _VECTOR
-        for part in range(n_parts):
-            own = [_part(builder, each, part, n_parts) for each in codes]
-            for j, vector in enumerate(transposed(builder, own)):
+        parts = [_vectors(builder, of.codes(builder, row, loop.index)) for row in rows]
+        for part, own in enumerate(zip(*parts, strict=True)):
+            for j, vector in enumerate(transposed(builder, list(own))):
                 store(builder, vector, at, (part * LANES + j) * _VECTOR)
+
+
+def _unpack_scales(builder: Any, of: BlockType, rows: list[Any], place: Any) -> None:
+    """Write code that unpacks what a block of each row has besides codes."""
     vectors = (of.integers(builder, rows) if of.integers else []) + of.floats(builder, rows)
     for i, vector in enumerate(vectors):
         store(builder, vector, place, of.codes_bytes + i * _VECTOR)
 
 
-def _part(builder: Any, codes: Any, part: int, n_parts: int) -> Any:
-    """Return one of the vectors that codes consist of, as int32."""
-    n = codes.type.count // n_parts
-    own = Emit(builder).shuffle(codes, codes, list(range(part * n, (part + 1) * n))) if n_parts > 1 else codes
-    return builder.bitcast(own, INTEGERS)
+def _vectors(builder: Any, codes: Any) -> list[Any]:
+    """Return the vectors that 32 codes consist of, as int32."""
+    if codes.type.count * codes.type.element.width == 8 * _VECTOR:
+        return [builder.bitcast(codes, INTEGERS)]
+    n = codes.type.count // 2
+    halves = [Emit(builder).shuffle(codes, codes, list(range(i * n, (i + 1) * n))) for i in range(2)]
+    return [builder.bitcast(half, INTEGERS) for half in halves]
 
 
-def _tile(builder: Any, of: BlockType, panel: Callable[[Any], Any], n_blocks: Any, inputs: list[Any]) -> list[Any]:
-    """Write the products of a panel and some tokens; return a vector of results for each.
+#: The address of a block's scales in a panel, less `codes_bytes`; and for each token the sums of products of its codes.
+_Block = tuple[Any, list[Any]]
 
-    `panel` returns the address of a block in it.
+
+def _tile(
+    builder: Any, of: BlockType, block_sums: Callable[[Any, list[Any]], _Block], n_blocks: Any, inputs: list[Any]
+) -> list[Any]:
+    """Write the products of eight rows and some tokens; return a vector of results for each.
+
+    `block_sums` takes the number of a block, and the addresses of the tokens' blocks.
     """
-    totals, write = accumulators(builder, Emit(builder, LANES), len(inputs)), _block_of_codes
-    if of.in_words:
-        write = _block_of_words
-    elif of.integers:
-        write = _superblock_of_codes
+    totals = accumulators(builder, Emit(builder, LANES), len(inputs))
     with cgutils.for_range(builder, n_blocks) as loop:
-        place = panel(loop.index)
         step = builder.mul(loop.index, constant(of.input_bytes))
-        write(builder, of, place, [builder.add(own, step) for own in inputs], totals)
+        own = [builder.add(each, step) for each in inputs]
+        place, sums = block_sums(loop.index, own)
+        _add_block(builder, of, place, own, sums, totals)
     return [builder.load(total) for total in totals]
 
 
-def _block_of_codes(builder: Any, of: BlockType, place: Any, inputs: list[Any], totals: list[Any]) -> None:
-    """Add the products of a block of 32 columns."""
-    scale, rest = load(builder, FLOATS, place, of.codes_bytes), BLOCK
-    sums = [load(builder, INT32, own, rest) for own in inputs]
-    integers = [equal(INTEGERS, 0) if of.has_minimum else splat(builder, each) for each in sums]
-    ones = equal(WORDS, 1)
-    for first in range(0, BLOCK // 4, of.together):
-        words = _add_codes(builder, of, place, inputs, range(first, first + of.together))
-        integers = [
-            builder.add(each, multiply_words(builder, own, ones)) for each, own in zip(integers, words, strict=True)
-        ]
-    for own, each, total in zip(inputs, integers, totals, strict=True):
-        _add_scaled(builder, each, load(builder, FLOAT, own, rest + 4), scale, total)
+def _add_block(builder: Any, of: BlockType, place: Any, inputs: list[Any], sums: list[Any], totals: list[Any]) -> None:
+    """Add the products of a block to totals: the sums of products of codes, by the scales, and what codes lack."""
+    offsets = _offsets(builder, of, place, inputs)
+    floats = of.codes_bytes + of.n_integers * _VECTOR
+    scale = load(builder, FLOATS, place, floats)
+    for t, (own, total) in enumerate(zip(inputs, totals, strict=True)):
+        input_scale = load(builder, FLOAT, own, of.input_bytes - SCALE_BYTES)
+        is_whole = of.has_minimum or of.in_words
+        _add_scaled(builder, sums[t] if is_whole else builder.add(sums[t], offsets[t]), input_scale, scale, total)
         if of.has_minimum:
-            minimum = load(builder, FLOATS, place, of.codes_bytes + _VECTOR)
-            scaled_sum = splat(builder, load(builder, FLOAT, own, rest))
-            builder.store(Emit(builder, LANES).fma(minimum, scaled_sum, builder.load(total)), total)
+            minimum = load(builder, FLOATS, place, floats + _VECTOR)
+            if of.integers:
+                _add_scaled(builder, offsets[t], input_scale, minimum, total)
+            else:
+                scaled_sum = splat(builder, load(builder, FLOAT, own, BLOCK))
+                builder.store(Emit(builder, LANES).fma(minimum, scaled_sum, builder.load(total)), total)
 
 
-def _add_codes(builder: Any, of: BlockType, place: Any, inputs: list[Any], groups: range) -> list[Any]:
+def _offsets(builder: Any, of: BlockType, place: Any, inputs: list[Any]) -> list[Any]:
+    """Return the integers, for each token, that belong to the sums of its inputs."""
+    if not of.integers:
+        return [splat(builder, load(builder, INT32, own, BLOCK)) for own in inputs]
+    offsets = [_slot(builder) for _ in inputs]
+    pairs = builder.add(place, constant(of.codes_bytes + of.n_scales * _VECTOR))
+    with cgutils.for_range(builder, constant(SUPERBLOCK // BLOCK)) as loop:
+        pair = load(builder, WORDS, pairs, builder.mul(loop.index, constant(_VECTOR)))
+        for own, slot in zip(inputs, offsets, strict=True):
+            sums = load(builder, INT32, own, builder.add(constant(SUPERBLOCK), builder.mul(loop.index, constant(4))))
+            _add(builder, slot, multiply_words(builder, pair, splat(builder, sums)))
+    return [builder.load(slot) for slot in offsets]
+
+
+def _add_scaled(builder: Any, integers: Any, input_scale: Any, scale: Any, total: Any) -> None:
+    """Add integers, times the scales of the inputs and of the rows, to a sum."""
+    floats = builder.fmul(builder.sitofp(integers, FLOATS), splat(builder, input_scale))
+    builder.store(Emit(builder, LANES).fma(floats, scale, builder.load(total)), total)
+
+
+def _sums_of_rows(builder: Any, of: BlockType, rows: list[Any], place: Any, inputs: list[Any]) -> list[Any]:
+    """Return, for each token, the sums of its products with a block of eight rows, as it is stored."""
+    slots = [[_slot(builder) for _ in rows] for _ in inputs]
+    at_once = LANES // 2  # their sums are in registers together
+    for first in range(0, LANES, at_once):
+        with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
+            for r in range(first, first + at_once):
+                vectors = _vectors(builder, of.codes(builder, rows[r], loop.index))
+                at = builder.mul(loop.index, constant(len(vectors) * _VECTOR))
+                scale = _scale_of_row(builder, of, place, loop.index, r)
+                for i, codes in enumerate(vectors):
+                    for t, token in enumerate(inputs):
+                        own = load(builder, CODES, token, builder.add(at, constant(i * _VECTOR)))
+                        left, right = (codes, own) if of.in_words else (multiply_codes(builder, codes, own), scale)
+                        _add(builder, slots[t][r], multiply_words(builder, left, right))
+    return [sums_of_lanes(builder, [builder.load(slot) for slot in own]) for own in slots]
+
+
+def _scale_of_row(builder: Any, of: BlockType, place: Any, part: Any, r: int) -> Any:
+    """Return the whole scales of 32 columns of a row, for words that hold two columns each."""
+    if not of.integers:
+        return equal(WORDS, 1)
+    n = BLOCK // of.scaled
+    first = builder.add(builder.mul(part, constant(n * _VECTOR)), constant(of.codes_bytes + 4 * r))
+    scales = [splat(builder, load(builder, INT32, place, builder.add(first, constant(i * _VECTOR)))) for i in range(n)]
+    return scales[0] if n == 1 else Emit(builder).shuffle(*scales, [0, 1, 2, 3, 12, 13, 14, 15])
+
+
+def _sums_of_panel(builder: Any, of: BlockType, place: Any, inputs: list[Any]) -> list[Any]:
+    """Return, for each token, the sums of its products with a block of a panel."""
+    slots = [_slot(builder) for _ in inputs]
+    with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
+        bytes_of = 2 * BLOCK if of.in_words else BLOCK
+        codes = builder.add(place, builder.mul(loop.index, constant(bytes_of * LANES)))
+        own = [builder.add(each, builder.mul(loop.index, constant(bytes_of))) for each in inputs]
+        if of.in_words:
+            _add_words(builder, codes, own, slots)
+        else:
+            n_scales = BLOCK // of.scaled
+            scales = builder.add(place, builder.mul(loop.index, constant(n_scales * _VECTOR)))
+            for first in range(0, BLOCK // 4, of.together):
+                scale = equal(WORDS, 1)
+                if of.integers:
+                    scale = load(builder, WORDS, scales, of.codes_bytes + first * 4 // of.scaled * _VECTOR)
+                words = _add_codes(builder, codes, own, range(first, first + of.together))
+                for each, slot in zip(words, slots, strict=True):
+                    _add(builder, slot, multiply_words(builder, each, scale))
+    return [builder.load(slot) for slot in slots]
+
+
+def _add_codes(builder: Any, place: Any, inputs: list[Any], groups: range) -> list[Any]:
     """Return, for each token, the sums of the products of some groups of four columns, as words."""
     words: list[Any] = [None] * len(inputs)
     for j in groups:
@@ -276,58 +382,16 @@ def _add_codes(builder: Any, of: BlockType, place: Any, inputs: list[Any], group
     return words
 
 
-def _add_scaled(builder: Any, integers: Any, input_scale: Any, scale: Any, total: Any) -> None:
-    """Add integers, times the scales of the inputs and of the rows, to a sum."""
-    floats = builder.fmul(builder.sitofp(integers, FLOATS), splat(builder, input_scale))
-    builder.store(Emit(builder, LANES).fma(floats, scale, builder.load(total)), total)
+def _add_words(builder: Any, place: Any, inputs: list[Any], slots: list[Any]) -> None:
+    """Add the products of 32 columns of words."""
+    for j in range(BLOCK // 2):
+        pair = load(builder, WORDS, place, j * _VECTOR)
+        for own, slot in zip(inputs, slots, strict=True):
+            _add(builder, slot, multiply_words(builder, pair, splat(builder, load(builder, INT32, own, 4 * j))))
 
 
-def _superblock_of_codes(builder: Any, of: BlockType, place: Any, inputs: list[Any], totals: list[Any]) -> None:
-    """Add the products of a superblock of 256 columns, whose scales are whole numbers besides one f32."""
-    integers = [_slot(builder) for _ in inputs]
-    offsets = [_slot(builder) for _ in inputs] if of.has_minimum else integers
-    scales = builder.add(place, constant(of.codes_bytes))
-    pairs = builder.add(scales, constant(of.n_scales * _VECTOR))
-    with cgutils.for_range(builder, constant(SUPERBLOCK // BLOCK)) as loop:
-        codes = builder.add(place, builder.mul(loop.index, constant(BLOCK * LANES)))
-        own = [builder.add(each, builder.mul(loop.index, constant(BLOCK))) for each in inputs]
-        n_scales = BLOCK // of.scaled
-        own_scales = builder.add(scales, builder.mul(loop.index, constant(n_scales * _VECTOR)))
-        for first in range(0, BLOCK // 4, of.together):
-            scale = load(builder, WORDS, own_scales, first * 4 // of.scaled * _VECTOR)
-            words = _add_codes(builder, of, codes, own, range(first, first + of.together))
-            for each, slot in zip(words, integers, strict=True):
-                builder.store(builder.add(builder.load(slot), multiply_words(builder, each, scale)), slot)
-        pair = load(builder, WORDS, pairs, builder.mul(loop.index, constant(_VECTOR)))
-        for each, slot in zip(inputs, offsets, strict=True):
-            sums = load(builder, INT32, each, builder.add(constant(SUPERBLOCK), builder.mul(loop.index, constant(4))))
-            product = multiply_words(builder, pair, splat(builder, sums))
-            builder.store(builder.add(builder.load(slot), product), slot)
-    floats = of.codes_bytes + of.n_integers * _VECTOR
-    scale = load(builder, FLOATS, place, floats)
-    for t, own in enumerate(inputs):
-        input_scale = load(builder, FLOAT, own, of.input_bytes - SCALE_BYTES)
-        _add_scaled(builder, builder.load(integers[t]), input_scale, scale, totals[t])
-        if of.has_minimum:
-            minimum = load(builder, FLOATS, place, floats + _VECTOR)
-            _add_scaled(builder, builder.load(offsets[t]), input_scale, minimum, totals[t])
-
-
-def _block_of_words(builder: Any, of: BlockType, place: Any, inputs: list[Any], totals: list[Any]) -> None:
-    """Add the products of a block, or a superblock, of words."""
-    integers = [_slot(builder) for _ in inputs]
-    with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
-        words = builder.add(place, builder.mul(loop.index, constant(2 * BLOCK * LANES)))
-        own = [builder.add(each, builder.mul(loop.index, constant(2 * BLOCK))) for each in inputs]
-        for j in range(BLOCK // 2):
-            pair = load(builder, WORDS, words, j * _VECTOR)
-            for each, slot in zip(own, integers, strict=True):
-                product = multiply_words(builder, pair, splat(builder, load(builder, INT32, each, 4 * j)))
-                builder.store(builder.add(builder.load(slot), product), slot)
-    scale = load(builder, FLOATS, place, of.codes_bytes)
-    for own_inputs, slot, total in zip(inputs, integers, totals, strict=True):
-        input_scale = load(builder, FLOAT, own_inputs, of.input_bytes - SCALE_BYTES)
-        _add_scaled(builder, builder.load(slot), input_scale, scale, total)
+def _add(builder: Any, slot: Any, integers: Any) -> None:
+    builder.store(builder.add(builder.load(slot), integers), slot)
 
 
 def _slot(builder: Any) -> Any:

@@ -9,11 +9,19 @@ import numpy as np
 
 from ..numba_support import background_compile
 from ..numba_support.vector import CACHE_LINE
-from .multiply import PRODUCT, SHARED
+from .multiply import GROUP, PRODUCT, SHARED
+from .panels import TOKEN
 from .weights import KERNELS
 
 #: Types of ggml that a table has a place for.
 N_TYPES = max(KERNELS) + 1
+
+#: The records, without what belongs to one context.
+_RECORDS = np.zeros(N_TYPES, PRODUCT)
+for _number, _kernels in KERNELS.items():
+    _own = _RECORDS[_number]
+    _own["columns"], _own["input_bytes"] = _kernels.of.columns, _kernels.of.input_bytes
+    _own["panel_bytes"], _own["factor"], _own["fewest"] = _kernels.of.panel_bytes, _kernels.factor, _kernels.fewest
 
 #: The Python type of a function that C calls as `call_native` does.
 _Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
@@ -26,46 +34,41 @@ class ProductTable:
 
     Attributes
     ----------
+    address : int
+        Address of the records, in the order of ggml's numbers.
     prepare_address : int
-        Address of a native function of the number of a type, columns, tokens, and 0. It does what a product of these
-        needs before it is computed.
+        Address of a native function of the number of a type, columns, tokens, and matrices. It does what a product of
+        these needs before it is computed.
     """
 
     def __init__(self, n_threads: int) -> None:
         self._n_threads = n_threads
         self._shared = np.zeros(1, SHARED)
-        self._records = np.zeros(N_TYPES, PRODUCT)
+        self._records = _RECORDS.copy()
         self._records["shared"] = self._shared.ctypes.data
-        for number, kernels in KERNELS.items():
-            own = self._records[number]
-            own["columns"], own["input_bytes"] = kernels.of.columns, kernels.of.input_bytes
-            own["panel_bytes"], own["factor"], own["fewest"] = kernels.of.panel_bytes, kernels.factor, kernels.fewest
+        self.address: int = self._records.ctypes.data
         self._room: dict[str, np.ndarray] = {}
         self._callback = _Callback(self._prepare)
         self.prepare_address = ctypes.cast(self._callback, ctypes.c_void_p).value
-
-    @property
-    def address(self) -> int:
-        """Return the address of the records, in the order of ggml's numbers."""
-        address: int = self._records.ctypes.data
-        return address
 
     def start(self) -> None:
         """Start a graph, which may run on more or fewer threads than the one before."""
         self._shared["arrived"] = 0
 
-    def prepare(self, number: int, n_columns: int, n_tokens: int) -> None:
-        """Compile the kernels of a type, and make room for a product."""
+    def prepare(self, number: int, n_columns: int, n_tokens: int, n_groups: int = 1) -> None:
+        """Compile the kernels of a type, and make room for a product of tokens by so many matrices."""
         own, kernels = self._records[number], KERNELS[number]
         own["round"] = background_compile.compiled(kernels.round).address
         own["multiply"] = background_compile.compiled(kernels.multiply).address
-        n_blocks = n_columns // kernels.of.columns
-        self._make_room("inputs", n_blocks * kernels.of.input_bytes * n_tokens, 1)
-        self._make_room("panels", n_blocks * kernels.of.panel_bytes, self._n_threads)
+        n_blocks = n_columns // int(own["columns"])
+        self._make_room("inputs", n_blocks * int(own["input_bytes"]) * n_tokens, 1)
+        self._make_room("panels", n_blocks * int(own["panel_bytes"]), self._n_threads)
+        self._make_room("tokens", n_tokens * TOKEN.itemsize, 1)
+        self._make_room("groups", n_groups * GROUP.itemsize, 1)
 
-    def _prepare(self, number: int, n_columns: int, n_tokens: int, _: int) -> int:
+    def _prepare(self, number: int, n_columns: int, n_tokens: int, n_groups: int) -> int:
         try:
-            self.prepare(number, n_columns, n_tokens)
+            self.prepare(number, n_columns, n_tokens, n_groups)
         except BaseException:  # C would lose it. llama.cpp computes the product
             traceback.print_exc()
         return 0

@@ -112,7 +112,7 @@ def _small_floats(builder: Any, block: Any, _part: Any) -> Any:
 
 def _half_powers(builder: Any, rows: list[Any]) -> list[Any]:
     """Return the scales of MXFP4: half of a power of two, of whose f32 a byte is the exponent."""
-    exponent = gather(builder, [builder.zext(load(builder, INT8, row), INT32) for row in rows])
+    exponent = builder.zext(gather(builder, [load(builder, INT8, row) for row in rows]), INTEGERS)
     normal = builder.shl(builder.sub(exponent, equal(INTEGERS, 1)), equal(INTEGERS, 23))
     tiny = builder.shl(equal(INTEGERS, 1 << 21), builder.and_(exponent, equal(INTEGERS, 1)))
     is_tiny = builder.icmp_unsigned("<", exponent, equal(INTEGERS, 2))
@@ -303,9 +303,9 @@ KERNELS = {
     3: Kernels(Q4_1, round_with_sum, multiply_q4_1),
     6: Kernels(Q5_0, round_with_offset, multiply_q5_0, -16),
     7: Kernels(Q5_1, round_with_sum, multiply_q5_1),
-    8: Kernels(Q8_0, round_words, multiply_q8_0, fewest=2),
-    12: Kernels(Q4_K, round_superblocks, multiply_q4_k, fewest=2),
-    13: Kernels(Q5_K, round_superblocks, multiply_q5_k, fewest=2),
+    8: Kernels(Q8_0, round_words, multiply_q8_0),
+    12: Kernels(Q4_K, round_superblocks, multiply_q4_k),
+    13: Kernels(Q5_K, round_superblocks, multiply_q5_k),
     14: Kernels(Q6_K, round_superblocks, multiply_q6_k, fewest=2),
     23: Kernels(IQ4_XS, round_superblock_words, multiply_iq4_xs, fewest=4),
     39: Kernels(MXFP4, round_with_offset, multiply_mxfp4, -_ADDED),

@@ -16,7 +16,7 @@ from llama_cpp._ggml import libggml
 from ...errors import OctavoError
 
 MAX_DIMS, MAX_SRC = 4, 10
-TYPE_F32, TYPE_F16, TYPE_Q4_0, TYPE_Q8_0 = 0, 1, 2, 8
+TYPE_F32, TYPE_F16, TYPE_Q4_0, TYPE_Q8_0, TYPE_I32 = 0, 1, 2, 8, 26
 
 
 class Tensor(ctypes.Structure):
@@ -97,6 +97,7 @@ class Operations(NamedTuple):
 
     flash_attention: int
     product: int
+    expert_product: int
     custom: int
 
 
@@ -140,6 +141,7 @@ def check_layout() -> Operations:
     custom = _function("ggml_custom_4d", tensor, pointer, ctypes.c_int, *sizes, *call)
     set_name = _function("ggml_set_name", tensor, tensor, ctypes.c_char_p)
     multiply = _function("ggml_mul_mat", tensor, pointer, tensor, tensor)
+    multiply_by_experts = _function("ggml_mul_mat_id", tensor, pointer, *[tensor] * 3)
     view, get_data = _function("ggml_view_tensor", tensor, pointer, tensor), _function("ggml_get_data", pointer, tensor)
 
     context = init(_InitParams(1 << 16, None, False))
@@ -151,6 +153,8 @@ def check_layout() -> Operations:
         set_name(node, b"octavo")
         ours = custom(context, TYPE_F32, 1, 1, 1, 1, (tensor * 1)(q), 1, 0x1234, ALL_THREADS, 0x5678).contents
         product = multiply(context, k, k).contents
+        chosen = new(context, TYPE_I32, 6, 4, 1, 1)
+        expert_product = multiply_by_experts(context, k, q, chosen).contents
         user_data = ctypes.addressof(ours) + CUSTOM_USER_DATA
         as_expected = (
             (list(q.contents.ne), list(q.contents.nb)) == ([64, 3, 4, 1], [4, 256, 768, 3072])
@@ -164,6 +168,10 @@ def check_layout() -> Operations:
             and operation_name(node) == "FLASH_ATTN_EXT"
             and operation_name(ours) == "CUSTOM"
             and operation_name(product) == "MUL_MAT"
+            and operation_name(expert_product) == "MUL_MAT_ID"
+            and list(expert_product.ne) == [5, 6, 4, 1]
+            and ctypes.addressof(expert_product.src[2].contents) == ctypes.addressof(chosen.contents)
+            and not product.src[2]
             and not product.extra
             and ctypes.c_int64.from_address(ctypes.addressof(ours) + CUSTOM_FUNCTION).value == 0x1234
             and ctypes.c_int32.from_address(ctypes.addressof(ours) + CUSTOM_N_TASKS).value == ALL_THREADS
@@ -173,7 +181,7 @@ def check_layout() -> Operations:
         )
         if not as_expected:
             raise OctavoError(_mismatch("lays out its tensors differently"))
-        return Operations(node.op, product.op, ours.op)
+        return Operations(node.op, product.op, expert_product.op, ours.op)
     except ValueError as problem:  # a pointer that octavo follows is NULL
         raise OctavoError(_mismatch("lays out its tensors differently")) from problem
     finally:

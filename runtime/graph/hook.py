@@ -47,6 +47,7 @@ STEP = np.dtype(
         ("n_layers", "i8"),
         ("flash_attention", "i8"),  # ggml's numbers of these operations
         ("product", "i8"),
+        ("expert_product", "i8"),
         ("custom", "i8"),
         ("attend", "i8"),  # address of a C function of (node, number of its layer, 0, 0) that computes a node after
         #                    llama.cpp did, and returns whether to continue; or 0 to replace nodes before that
@@ -102,7 +103,8 @@ def new_step(n_layers: int) -> np.ndarray:
     """
     step = np.zeros(1, STEP)
     step["n_layers"] = n_layers
-    step["flash_attention"], step["product"], step["custom"] = ggml.check_layout()
+    for name, number in ggml.check_layout()._asdict().items():
+        step[name] = number
     return step
 
 
@@ -143,7 +145,7 @@ def replace_attention(node_pointer, ask, step_pointer):
         step.next_layer += 1
         if step.attend != 0:  # the observer does not see nodes that the device computes
             return True
-    if step.products != 0 and ask and node.op == step.product:
+    if step.products != 0 and ask and (node.op == step.product or node.op == step.expert_product):
         replace_product(node_address, step.products, step.prepare_product, step.custom, step.run_product)
     if step.observer != 0:
         return call_native(step.observer, node_address, int64(ask), 0, 0) != 0

@@ -5,6 +5,12 @@ A product is a GGML_OP_MUL_MAT node, whose inputs are:
   src[1] : the batch, f32, ne = [n_columns, n_tokens, 1, 1]
 Its output is f32, ne = [n_rows, n_tokens, 1, 1].
 
+A product with experts is a GGML_OP_MUL_MAT_ID node, whose inputs are:
+  src[0] : weights, ne = [n_columns, n_rows, n_experts, 1]
+  src[1] : the batch, f32, ne = [n_columns, n_inputs, n_tokens, 1]; a token's experts take its inputs in turns
+  src[2] : the numbers of a token's experts, i32, ne = [n_used, n_tokens, 1, 1], a view
+Its output is f32, ne = [n_rows, n_used, n_tokens, 1].
+
 Weights that llama.cpp has laid out for the CPU, with an `extra`, stay llama.cpp's.
 """
 
@@ -18,7 +24,7 @@ from numba import types
 from ...cpu_kernels.numba_support.compile import kernel, native_callback
 from ...cpu_kernels.numba_support.memory import address_of, call_native
 from ...cpu_kernels.numba_support.views import record_at
-from ...cpu_kernels.products.multiply import PRODUCT, fits, multiply_batch
+from ...cpu_kernels.products.multiply import PRODUCT, fits, multiply_batch, multiply_experts
 from ...cpu_kernels.products.product_table import N_TYPES
 from .ggml import ALL_THREADS, TENSOR, TYPE_F32
 
@@ -32,7 +38,7 @@ def replace_product(node_address, products, prepare, custom, run):
     Parameters
     ----------
     node_address : int64
-        Address of the node, of the operation MUL_MAT.
+        Address of the node, of the operation MUL_MAT or MUL_MAT_ID.
     products : int64
         Address of N_TYPES records PRODUCT.
     prepare : int64
@@ -46,13 +52,16 @@ def replace_product(node_address, products, prepare, custom, run):
     weights, batch = record_at(node.src[0], TENSOR), record_at(node.src[1], TENSOR)
     if weights.type >= N_TYPES or weights.extra != 0 or batch.type != TYPE_F32 or batch.nb[0] != 4:
         return
-    product_address = products + weights.type * _PRODUCT_BYTES
-    n_tokens, fewest = batch.ne[1], record_at(product_address, PRODUCT).fewest
-    if fewest == 0 or n_tokens < fewest or node.ne[2] != 1 or node.ne[3] != 1 or node.nb[0] != 4:
+    if (node.src[2] == 0 and node.ne[2] != 1) or node.ne[3] != 1 or node.nb[0] != 4:
         return
-    if not fits(product_address, batch.ne[0], n_tokens):
-        call_native(prepare, weights.type, batch.ne[0], n_tokens, 0)
-        if not fits(product_address, batch.ne[0], n_tokens):
+    n_tokens, n_matrices = node.ne[1] * node.ne[2], weights.ne[2]
+    product_address = products + weights.type * _PRODUCT_BYTES
+    fewest = record_at(product_address, PRODUCT).fewest
+    if fewest == 0 or n_tokens <= (fewest - 1) * n_matrices:  # as if each matrix had as many
+        return
+    if not fits(product_address, batch.ne[0], n_tokens, n_matrices):
+        call_native(prepare, weights.type, batch.ne[0], n_tokens, n_matrices)
+        if not fits(product_address, batch.ne[0], n_tokens, n_matrices):
             return
     node.op, node.custom_function, node.custom_n_tasks = custom, run, ALL_THREADS
     node.custom_user_data = product_address
@@ -75,5 +84,19 @@ def run_product(node_address, ith, n_threads, product_address):
     node = record_at(node_address, TENSOR)
     weights, batch = record_at(node.src[0], TENSOR), record_at(node.src[1], TENSOR)
     matrix = weights.ne[1], weights.ne[0], weights.nb[1]
-    out = node.data, node.nb[1]
-    multiply_batch(product_address, weights.data, matrix, batch.data, batch.nb[1], batch.ne[1], *out, ith, n_threads)
+    if node.src[2] == 0:
+        inputs, out = (batch.data, batch.nb[1], batch.ne[1]), (node.data, node.nb[1])
+        multiply_batch(product_address, weights.data, matrix, *inputs, *out, ith, n_threads)
+        return
+    chosen = record_at(node.src[2], TENSOR)
+    multiply_experts(
+        product_address,
+        (weights.data, weights.nb[2]),
+        matrix,
+        (chosen.data, chosen.nb[1]),
+        (batch.data, batch.ne[1], batch.nb[1], batch.nb[2]),
+        (node.data, node.nb[1], node.nb[2]),
+        (weights.ne[2], chosen.ne[1], chosen.ne[0]),
+        ith,
+        n_threads,
+    )

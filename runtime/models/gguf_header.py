@@ -27,7 +27,7 @@ _MOST_DIMENSIONS, _LONGEST_NAME, _MOST_ELEMENTS = 4, 63, 1 << 63
 _LONGEST_KEY = 65535
 
 _ALIGNMENT_KEY, _ALIGNMENT = "general.alignment", 32
-_ARCHITECTURE_KEY, _SPLITS_KEY = "general.architecture", "split.count"
+_ARCHITECTURE_KEY = "general.architecture"
 
 #: Numbers of the value types, and the bytes of those of fixed size.
 _BOOL, _STRING, _ARRAY = 7, 8, 9
@@ -43,8 +43,8 @@ class _Bad(Exception):
     """The header is wrong; the message completes "its header ..."."""
 
 
-def check_gguf(path: Path) -> None:
-    """Check that a file is a complete GGUF file, judging by its header.
+def check_gguf(path: Path) -> set[int]:
+    """Check that a file is a complete GGUF file, judging by its header. Return ggml's numbers of its tensors' types.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def check_gguf(path: Path) -> None:
     """
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            _Reader(content).check()
+            return _Reader(content).check()
     except _Bad as problem:
         raise OctavoError(
             f"{path} is damaged or incomplete: {problem}. Download it again, or give another with `model`."
@@ -94,7 +94,7 @@ def architecture_number(path: Path, name: str) -> int:
     """
     architecture, found = "", False
     for key, value in _values(path):
-        if key == "general.architecture":
+        if key == _ARCHITECTURE_KEY:
             architecture = f"{value}."
         elif key == f"{architecture}{name}":
             return int(value)
@@ -108,14 +108,8 @@ def weight_types(files: Iterable[Path]) -> set[int]:
     """Return ggml's numbers of the types of the tensors in the files of a model. llama.cpp reports damaged ones."""
     kinds: set[int] = set()
     for path in files:
-        with (
-            suppress(_Bad, OSError, ValueError),
-            open(path, "rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-        ):
-            reader = _Reader(content)
-            reader.check()
-            kinds |= reader.kinds
+        with suppress(OctavoError):
+            kinds |= check_gguf(path)
     return kinds
 
 
@@ -124,7 +118,6 @@ class _Reader:
 
     def __init__(self, content: mmap.mmap) -> None:
         self._content, self._size, self._at = content, len(content), 0
-        self.kinds: set[int] = set()
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """Yield keys and values, without arrays. Raise _Bad if the header is wrong."""
@@ -144,8 +137,8 @@ class _Reader:
             else:
                 self._skip_value(kind, key)
 
-    def check(self) -> None:
-        """Read the whole header. Raise _Bad if it is wrong."""
+    def check(self) -> set[int]:
+        """Read the whole header; return the types of the tensors. Raise _Bad if it is wrong."""
         if self._take(4) != MAGIC:
             raise _Bad("it does not begin with GGUF")
         if (version := self._number("<I")) not in _VERSIONS:
@@ -156,7 +149,7 @@ class _Reader:
         if n_pairs * _LEAST_PAIR > self._size or n_tensors * _LEAST_TENSOR > self._size:
             raise _Bad(f"its header counts {n_tensors:,} tensors and {n_pairs:,} values, more than the file can hold")
         alignment = self._check_pairs(n_pairs)
-        self._check_tensors(n_tensors, alignment)
+        return self._check_tensors(n_tensors, alignment)
 
     def _check_pairs(self, n_pairs: int) -> int:
         """Read keys and values; return the tensors' alignment."""
@@ -215,9 +208,10 @@ class _Reader:
             raise _Bad(f"the array '{key}' continues beyond the file's end")
         self._at = at
 
-    def _check_tensors(self, n_tensors: int, alignment: int) -> None:
-        """Read the tensors' descriptions, and check that the tensors lie in the file."""
+    def _check_tensors(self, n_tensors: int, alignment: int) -> set[int]:
+        """Read the tensors' descriptions, and check that the tensors lie in the file. Return their types."""
         names: set[str] = set()
+        kinds: set[int] = set()
         ends = 0
         for _ in range(n_tensors):
             name = self._text(_LONGEST_NAME, "a tensor's name")
@@ -231,7 +225,7 @@ class _Reader:
                 raise _Bad(f"the tensor '{name}' has {n_dimensions} dimensions")
             shape = [self._number("<Q") for _ in range(n_dimensions)]
             kind, offset = self._number("<I"), self._number("<Q")
-            self.kinds.add(kind)
+            kinds.add(kind)
             n_elements = 1
             for length in shape:
                 n_elements *= length
@@ -243,6 +237,7 @@ class _Reader:
         first = -(-self._at // alignment) * alignment
         if n_tensors and first + ends > self._size:
             raise _Bad(f"its tensors end at {first + ends:,} bytes, and the file has {self._size:,}")
+        return kinds
 
     def _integer(self, kind: int, key: str) -> int:
         """Read an integer of any type."""

@@ -54,7 +54,7 @@ def wants_extra_buffers(path: Path, has_amx: bool, weight_types: Collection[int]
     """Return whether llama.cpp may lay out a model's weights for this CPU.
 
     Its buffers for AMX take the weights of latent attention, which it then cannot multiply: it would abort. Where
-    octavo multiplies, they would only hold the weights twice; but experts and IQ4_NL are llama.cpp's.
+    octavo multiplies, they would only hold the weights twice; but IQ4_NL is llama.cpp's.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def wants_extra_buffers(path: Path, has_amx: bool, weight_types: Collection[int]
         ggml's numbers of the types of the weights, if octavo multiplies; else none.
     """
     if weight_types:
-        return architecture_number(path, "expert_count") > 0 or _IQ4_NL in weight_types
+        return _IQ4_NL in weight_types
     return not (has_amx and architecture_number(path, "attention.key_length_mla"))
 
 

@@ -8,7 +8,8 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 
 from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
-from octavo.cpu_kernels.products.multiply import PRODUCT, multiply_batch
+from octavo.cpu_kernels.products.multiply import PRODUCT, multiply_batch, multiply_experts
+from octavo.cpu_kernels.products.panels import FEW
 from octavo.cpu_kernels.products.product_table import ProductTable
 from octavo.cpu_kernels.products.weights import KERNELS
 
@@ -45,32 +46,43 @@ def random_weights(number, n_rows, n_blocks, fill=None, scale=None):
     return blocks.reshape(n_rows, -1)
 
 
+def on_threads(compute, table, n_threads):
+    """Let threads compute together."""
+    table.start()
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(lambda ith: compute(ith, n_threads), range(n_threads)))
+
+
 def product(number, weights, inputs, n_threads=1):
     """Multiply by the kernels."""
     table = ProductTable(n_threads)
     table.prepare(number, inputs.shape[1], len(inputs))
-    table.start()
     out = np.full((len(inputs), len(weights) + 1), np.float32(7))
-    matrix = len(weights), inputs.shape[1], weights.shape[1]
-
-    def compute(ith):
-        multiply_batch(
-            table.address + number * PRODUCT.itemsize,
-            weights.ctypes.data,
-            matrix,
-            inputs.ctypes.data,
-            inputs.strides[0],
-            len(inputs),
-            out.ctypes.data,
-            out.strides[0],
-            ith,
-            n_threads,
-        )
-
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(compute, range(n_threads)))
+    place, matrix = table.address + number * PRODUCT.itemsize, (len(weights), inputs.shape[1], weights.shape[1])
+    batch = inputs.ctypes.data, inputs.strides[0], len(inputs)
+    arguments = place, weights.ctypes.data, matrix, *batch, out.ctypes.data, out.strides[0]
+    on_threads(lambda *thread: multiply_batch(*arguments, *thread), table, n_threads)
     assert (out[:, -1] == 7).all()  # nothing beyond the last row is written
     return out[:, :-1]
+
+
+def expert_product(number, weights, inputs, ids, n_threads=1):
+    """Multiply by experts: weights (experts, rows, bytes), inputs (tokens, inputs, columns), ids (tokens, used)."""
+    table = ProductTable(n_threads)
+    table.prepare(number, inputs.shape[2], ids.size, len(weights))
+    out = np.full((*ids.shape, weights.shape[1] + 1), np.float32(7))
+    arguments = (
+        table.address + number * PRODUCT.itemsize,
+        (weights.ctypes.data, weights.strides[0]),
+        (weights.shape[1], inputs.shape[2], weights.strides[1]),
+        (ids.ctypes.data, ids.strides[0]),
+        (inputs.ctypes.data, inputs.shape[1], inputs.strides[1], inputs.strides[0]),
+        (out.ctypes.data, out.strides[1], out.strides[0]),
+        (len(weights), *ids.shape),
+    )
+    on_threads(lambda *thread: multiply_experts(*arguments, *thread), table, n_threads)
+    assert (out[..., -1] == 7).all()
+    return out[..., :-1]
 
 
 def rounded(number, inputs):
@@ -98,7 +110,9 @@ def assert_is_product(number, weights, inputs, out):
 
 
 @pytest.mark.parametrize("number", TYPES)
-@pytest.mark.parametrize(("n_rows", "n_blocks", "n_tokens"), [(8, 1, 1), (13, 1, 7), (3, 5, 4), (21, 3, 513)])
+@pytest.mark.parametrize(
+    ("n_rows", "n_blocks", "n_tokens"), [(8, 1, 1), (13, 1, 7), (11, 3, 2), (3, 5, 4), (21, 3, 513)]
+)
 def test_products_are_those_of_float64(number, n_rows, n_blocks, n_tokens):
     weights = random_weights(number, n_rows, n_blocks)
     n_columns = n_blocks * KERNELS[number].of.columns
@@ -117,7 +131,10 @@ def test_no_sum_overflows(number, fill, sign):
     inputs = np.full((5, n_columns), np.float32(127))
     inputs[1:] *= np.sign(gguf.dequantize(weights[:4], Type(number)) + 1e-9)
     inputs[4] = -127
-    assert_is_product(number, weights, inputs, product(number, weights, inputs))
+    out = product(number, weights, inputs)
+    assert_is_product(number, weights, inputs, out)
+    for few in range(1, FEW + 1):
+        np.testing.assert_array_equal(product(number, weights, inputs[-few:]), out[-few:])
 
 
 @pytest.mark.parametrize("number", TYPES)
@@ -126,7 +143,7 @@ def test_a_token_does_not_depend_on_others_nor_on_threads(number):
     inputs = np.random.default_rng(1).normal(size=(135, 2 * KERNELS[number].of.columns)).astype(np.float32)
     out = product(number, weights, inputs)
     np.testing.assert_array_equal(product(number, weights, inputs, n_threads=3), out)
-    for first, n in ((0, 1), (130, 1), (3, 4), (17, 5)):
+    for first, n in ((0, 1), (130, 1), (7, 2), (50, 3), (3, 4), (17, 5)):
         np.testing.assert_array_equal(product(number, weights, inputs[first : first + n]), out[first : first + n])
 
 
@@ -155,3 +172,33 @@ def test_inputs_of_any_size_are_rounded(number):
     inputs = np.random.default_rng(3).normal(size=(6, KERNELS[number].of.columns)).astype(np.float32)
     inputs *= np.array([[1e-42], [1e-38], [1e-7], [1e-3], [1e3], [1e6]], np.float32)
     assert_is_product(number, weights, inputs, product(number, weights, inputs))
+
+
+#: Experts of each token, of five: in any order, all tokens of one expert, no token of most, each of all, an expert
+#: twice.
+CHOSEN = {
+    "any": np.random.default_rng(5).permuted(np.tile(np.arange(5), (37, 1)), axis=1)[:, :3],
+    "one": np.full((9, 1), 4),
+    "few": np.array([[0, 3]] * 6),
+    "all": np.random.default_rng(6).permuted(np.tile(np.arange(5), (4, 1)), axis=1),
+    "twice": np.array([[2, 2, 0]]),
+}
+
+
+@pytest.mark.parametrize("number", TYPES)
+@pytest.mark.parametrize("chosen", CHOSEN)
+@pytest.mark.parametrize("shared", [True, False], ids=["one_input", "own_inputs"])
+def test_experts_multiply_their_tokens(number, chosen, shared):
+    """Compare with the product by each expert alone, bit by bit: those are tested against float64."""
+    weights = random_weights(number, 5 * 13, 2).reshape(5, 13, -1)
+    ids = np.pad(CHOSEN[chosen], ((0, 0), (0, 2)), constant_values=99).astype(np.int32)[:, :-2]  # a view
+    n_tokens, n_used = ids.shape
+    n_columns = 2 * KERNELS[number].of.columns
+    rng = np.random.default_rng(7)
+    inputs = rng.normal(size=(n_tokens, 1 if shared else n_used, n_columns)).astype(np.float32)
+    out = expert_product(number, weights, inputs, ids)
+    np.testing.assert_array_equal(expert_product(number, weights, inputs, ids, n_threads=3), out)
+    for s in range(n_used):
+        own = inputs[:, 0 if shared else s].copy()
+        by_expert = [product(number, weights[e], own) for e in range(5)]
+        np.testing.assert_array_equal(out[:, s], np.stack(by_expert)[ids[:, s], np.arange(n_tokens)])
