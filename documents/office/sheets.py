@@ -67,7 +67,7 @@ def _sheets(archive: Archive, left_out: LeftOut) -> list[str]:
     kinds = dict(links.values())
     strings, formats = _strings(archive, kinds.get("sharedStrings", "")), _formats(archive, kinds.get("styles", ""))
     since_1904 = any(attribute(node, "date1904") in _TRUE for node in book if element_name(node) == "workbookPr")
-    written = []
+    written: list[str] = []
     for node in (node for node in book.iter() if element_name(node) == "sheet"):
         kind, target = links.get(attribute(node, "id") or str(node.get("id")), ("", ""))
         title = node.get("name") or f"Sheet{len(written) + 1}"
