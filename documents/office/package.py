@@ -82,7 +82,7 @@ def _is_whole(link: Element, folder: str, known: dict[str, str], parts: dict[str
     found = known.get(path.lower()) or known.get(unquote(path).lower())
     if found is not None:
         link.set("Target", f"/{found}")
-    elif "." in posixpath.basename(path) and not _is_xml(path):  # a picture, of which only the description matters
+    elif "." in posixpath.basename(path) and not _is_xml(path):  # a picture, whose description alone matters
         parts[path] = b""
         known[path.lower()] = path
     return found is not None or path in parts

@@ -169,7 +169,7 @@ class _Parser:
         while token := _TOKEN.match(self._content, self._position):
             self._position = token.end()
             word, number, code, sign, brace, text = token.groups()
-            has_begun, begins = begins, brace == b"{" or (begins and not token[0].strip())
+            follows_brace, begins = begins, brace == b"{" or (begins and not token[0].strip())
             if text is not None or code is not None:
                 raw = text if code is None else bytes([int(code, 16)])
                 self._bytes += raw[self._n_skipped :]
@@ -183,7 +183,7 @@ class _Parser:
             elif brace == b"}":
                 self._end_group()
             elif sign == b"*":
-                self._is_optional = has_begun
+                self._is_optional = follows_brace
             elif sign is not None:
                 self._control(sign.decode("latin-1"), None)
             elif word == b"bin":
