@@ -123,7 +123,11 @@ def archive_kind(names: Iterable[str]) -> ArchiveKind | None:
 
 def ole_kind(content: bytes) -> OleKind | None:
     """Return the kind of an OLE file: mail of Outlook, or an old file of Office; None for another one."""
-    return next((kind for name, kind in _IN_OLE.items() if name.encode("utf-16-le") in content), None)
+    for beginning in ("", "(?i)"):  # some programs write all letters large
+        for name, kind in _IN_OLE.items():
+            if re.search(beginning.encode() + re.escape(name.encode("utf-16-le")), content):
+                return kind
+    return None
 
 
 def text_kind(content: bytes, name: str) -> TextKind:

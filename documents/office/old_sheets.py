@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, time, timedelta
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from ...errors import OctavoError
@@ -14,6 +14,7 @@ from ..left_out import LeftOut
 from ..markdown import document_of
 from ..scripts import with_scripts
 from .number_formats import shown_value
+from .sheet_records import text_boxes, workbook_stream
 from .sheets import repeat_merged_cells, text_of_sheet, without_hidden
 
 #: Where text is that is not in its line, by xlrd's number: above it, below it.
@@ -35,8 +36,10 @@ def extract_old_sheets(content: bytes, name: str) -> Document:
 
     left_out = LeftOut()
     try:
-        book = xlrd.open_workbook(file_contents=content, formatting_info=True, ragged_rows=True, logfile=_Nowhere())
-        sheets = [_sheet(book, sheet, left_out) for sheet in book.sheets()]
+        stream = workbook_stream(content)
+        book = xlrd.open_workbook(file_contents=stream, formatting_info=True, ragged_rows=True, logfile=_Nowhere())
+        pairs = zip_longest(book.sheets(), text_boxes(stream, left_out), fillvalue=[])
+        sheets = [_sheet(book, sheet, boxes, left_out) for sheet, boxes in pairs if sheet]
     except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # xlrd trusts its input: it may raise anything
@@ -53,7 +56,7 @@ class _Nowhere:
         """Take a text."""
 
 
-def _sheet(book: Any, sheet: Any, left_out: LeftOut) -> str:
+def _sheet(book: Any, sheet: Any, boxes: list[str], left_out: LeftOut) -> str:
     if sheet.visibility:
         left_out["hidden sheet"] += 1
         return ""
@@ -67,7 +70,7 @@ def _sheet(book: Any, sheet: Any, left_out: LeftOut) -> str:
         repeat_merged_cells(rows, merged)
         merged = []
         without_hidden(rows, hidden, columns, left_out)
-    return text_of_sheet(sheet.name, rows, merged, "".join(_remarks(sheet)))
+    return text_of_sheet(sheet.name, rows, merged, "".join(f"\n{note}\n" for note in (*boxes, *_remarks(sheet))))
 
 
 def _remarks(sheet: Any) -> Iterator[str]:
@@ -75,7 +78,7 @@ def _remarks(sheet: Any) -> Iterator[str]:
 
     for (row, column), note in sorted(sheet.cell_note_map.items()):
         if text := " ".join(note.text.split()):
-            yield f"\n[Remark on {xlrd.colname(column)}{row + 1}: {text}]\n"
+            yield f"[Remark on {xlrd.colname(column)}{row + 1}: {text}]"
 
 
 def _with_scripts(book: Any, cell: Any, runs: list[tuple[int, int]]) -> str:

@@ -63,7 +63,7 @@ def record(kind, body):
     return struct.pack("<HH", kind, len(body)) + body
 
 
-def workbook(cells, merged=(), about=b"", raised=False):
+def workbook(cells, merged=(), about=b"", raised=False, names=b""):
     """Cells (row, column, text or number or (number, format)) as a workbook of Excel 97 with one sheet."""
 
     def begin(kind):
@@ -88,7 +88,7 @@ def workbook(cells, merged=(), about=b"", raised=False):
 
     def head(start):
         name = record(0x85, struct.pack("<IBBBB", start, 0, 0, 2, 0) + b"Q1")
-        return begin(5) + font * 4 + last + forms + name + record(0x0A, b"")
+        return begin(5) + font * 4 + last + forms + name + names + record(0x0A, b"")
 
     return ole({("Workbook",): head(len(head(0))) + sheet + record(0x0A, b"")})
 
@@ -123,6 +123,72 @@ def test_powers_in_cells_of_old_sheets_are_marked(tmp_path):
     cell = struct.pack("<HHHHB", 0, 0, 0, len(text), 0) + text.encode() + runs
     (tmp_path / "a.xls").write_bytes(workbook([(0, 1, "b")], about=record(0xD6, cell), raised=True))
     assert extract_document(tmp_path / "a.xls").text == "## Q1\n\n| 10^6 m | b |\n| --- | --- |\n"
+
+
+def test_remarks_on_cells_of_old_sheets_are_read(tmp_path):
+    pytest.importorskip("xlrd")
+    note = record(0x1C, struct.pack("<HHHHHB", 1, 0, 0, 7, 3, 0) + b"Ada\0")
+    about = drawn(0x19, 7, "Sold in\nMay") + note
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, "Ship"), (1, 0, "Petrel")], about=about))
+    table = "## Q1\n\n| Ship |\n| --- |\n| Petrel |\n"
+    assert extract_document(tmp_path / "a.xls").text == f"{table}\n[Remark on A2: Sold in May]\n"
+
+
+def drawn(kind, number, text, *, encoding="latin-1", most=8000):
+    """The records of a drawn object of a kind, with a text in pieces."""
+    made = record(0x5D, struct.pack("<HHHHH", 0x15, 0x12, kind, number, 0) + bytes(12) + bytes(4))
+    made += record(0x1B6, struct.pack("<HH6xHHH", 0x212, 0, len(text), 16 if text else 0, 0) + bytes(4))
+    pieces = [text[start : start + most] for start in range(0, len(text), most)]
+    flag = b"\0" if encoding == "latin-1" else b"\1"
+    made += b"".join(record(0x3C, flag + piece.encode(encoding)) for piece in pieces)
+    return made + (record(0x3C, struct.pack("<HHIHHI", 0, 0, 0, len(text), 0, 0)) if text else b"")
+
+
+@pytest.mark.parametrize(
+    ("boxes", "lines"),
+    [
+        ([drawn(6, 1, "Sold in May.")], ["Sold in May."]),
+        ([drawn(2, 1, "Sold\n\nin  May.\n")], ["Sold", "in May."]),
+        ([drawn(6, 1, "\u041c\u0430\u044f\u043a", encoding="utf-16-le")], ["\u041c\u0430\u044f\u043a"]),
+        ([drawn(14, 1, "Sold in May.", most=5), drawn(11, 2, "Paid")], ["Sold in May.", "Paid"]),
+        ([drawn(6, 1, ""), drawn(7, 2, "Print")], ["Print"]),
+    ],
+)
+def test_text_boxes_of_old_sheets_are_read(tmp_path, boxes, lines):
+    pytest.importorskip("xlrd")
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, "Ship")], about=b"".join(boxes)))
+    document = extract_document(tmp_path / "a.xls")
+    assert document.text == "## Q1\n\n| Ship |\n| --- |\n" + "".join(f"\n{line}\n" for line in lines)
+    assert document.notices == ()
+
+
+def test_pictures_and_charts_of_old_sheets_are_told(tmp_path):
+    pytest.importorskip("xlrd")
+    axis = record(0x809, struct.pack("<HHHHII", 0x600, 0x20, 0, 1997, 0, 6)) + record(0x0A, b"")
+    about = drawn(8, 1, "") + drawn(5, 2, "") + axis + drawn(8, 3, "") + drawn(6, 4, "Sold")
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, "Ship")], about=about))
+    document = extract_document(tmp_path / "a.xls")
+    assert document.text.endswith("\nSold\n")
+    assert document.notices == ("a.xls has 1 chart and 2 pictures: octavo leaves them out.",)
+
+
+@pytest.mark.parametrize("stream", ["Workbook", "WORKBOOK", "workbook", "Book", "BOOK"])
+def test_an_old_workbook_is_known_by_its_stream_in_any_case(tmp_path, stream):
+    pytest.importorskip("xlrd")
+    content = workbook([(0, 0, "Ship")]).replace(
+        "Workbook".encode("utf-16-le"), stream.encode("utf-16-le").ljust(16, b"\0")
+    )
+    content = content.replace(struct.pack("<HB", 18, 2), struct.pack("<HB", 2 * len(stream) + 2, 2))
+    assert read(tmp_path, content).text == "## Q1\n\n| Ship |\n| --- |\n"
+
+
+def test_a_name_with_a_wrong_formula_does_no_harm(tmp_path):
+    """A name whose formula has a token that only cells may have: Excel opens such a workbook."""
+    pytest.importorskip("xlrd")
+    formula = struct.pack("<BHHHH", 0x2D, 0, 1, 0, 1)
+    name = record(0x18, struct.pack("<HBBHHHBBBB", 0, 0, 1, len(formula), 0, 0, 0, 0, 0, 0) + b"\0A" + formula)
+    content = workbook([(0, 0, "Ship")], names=name)
+    assert read(tmp_path, content).text == "## Q1\n\n| Ship |\n| --- |\n"
 
 
 def program(folder, name, script):
