@@ -66,6 +66,9 @@ _WAIT_FOR_WRITER = 1.0
 #: Bytes of a file that decide whether it may be a document.
 _BEGINNING = 1 << 16
 
+#: The part of a file of OpenDocument that lists the others.
+_MANIFEST = "META-INF/manifest.xml"
+
 #: The part of a workbook of Excel that is neither XLS nor XML.
 _BINARY_WORKBOOK = "xl/workbook.bin"
 
@@ -226,6 +229,8 @@ def _extract(content: bytes, name: str, recognition: Recognition) -> Document:
         return _reader("pdf" if is_pdf(content) else "picture")(content, name, recognition)
     if content.startswith(ZIP):
         archive = Archive(content, name)
+        if _MANIFEST in archive and b"encryption-data" in archive.read(_MANIFEST):
+            raise OctavoError(f"{name} is encrypted: save it without a password.")
         if _BINARY_WORKBOOK in archive:
             raise OctavoError(f"{name} is a binary workbook (XLSB), which octavo does not read: save it as XLSX.")
         if (in_archive := archive_kind(archive.names)) is None:

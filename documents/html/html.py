@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from html import escape
+from itertools import dropwhile
 from typing import Any
 
 from ...errors import OctavoError
@@ -24,6 +25,9 @@ _WHERE_NAMED = 4096
 #: Text of XHTML that has no marks, and prefixes of its elements.
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _PREFIX = re.compile(r"""\sxmlns:([\w-]+)=["']http://www\.w3\.org/(?:1999/xhtml|1998/Math/MathML|2000/svg)["']""")
+
+#: The elements of a head.
+_OF_HEADS = {"meta", "title", "link", "style", "script", "base", "noscript", "template"}
 
 #: Most nested elements of an HTML file: text needs a tenth.
 _MOST_NESTED = 300
@@ -105,12 +109,29 @@ def parse(text: str, name: str) -> Any:
     except (etree.LxmlError, ValueError) as problem:
         raise OctavoError(f"{name} cannot be read as HTML: save its text in another format.") from problem
     root = etree.Element("html") if root is None else root
+    _fill_body(root)
     depth = 0
     for event, _ in etree.iterwalk(root, events=("start", "end")):
         depth += 1 if event == "start" else -1
         if depth > _MOST_NESTED:
             raise too_deep(name)
     return root
+
+
+def _fill_body(root: Any) -> None:
+    """Move what does not belong in the head into the body: the parser knows no `<section>`."""
+    head, body = root.find("head"), root.find("body")
+    if head is None:
+        return
+    strays = list(dropwhile(lambda child: child.tag in _OF_HEADS, head))
+    if not strays:
+        return
+    if body is None:
+        body = root.makeelement("body")
+        head.addnext(body)
+    strays[-1].tail, body.text = f"{strays[-1].tail or ''}{body.text or ''}", None
+    for number, stray in enumerate(strays):
+        body.insert(number, stray)
 
 
 def _without_prefixes(text: str) -> str:

@@ -45,14 +45,36 @@ _PART = re.compile(
     rf"\s*([>+~]?)\s*({_NAME}|\*)?((?:[.#]{_NAME}|\[[^\]]*\])*)(?=[\s>+~]|$)",
 )
 _SIMPLE = re.compile(rf"""([.#])({_NAME})|\[\s*([\w-]+)\s*(?:([~^*|]?=)\s*["']?([^"'\]]*?)["']?\s*)?\]""")
-_AXES = {"": "//", ">": "/", "+": "/following-sibling::*[1]/self::", "~": "/following-sibling::"}
+_AXES = {"": "ancestor::", ">": "parent::", "+": "preceding-sibling::*[1]/self::", "~": "preceding-sibling::"}
+
+
+class _Selector(NamedTuple):
+    """The XPath of a selector, as a condition on an element, the classes and ids in it, and its specificity.
+
+    Each element that it selects has the last class, id or name; without one, all elements may be selected.
+    """
+
+    path: str
+    needs: frozenset[str]
+    last: str
+    specificity: tuple[int, int, int]
+
+    def elements(self, scope: Any, by_name: dict[str, list[Any]]) -> list[Any]:
+        """Return the elements that it selects, by the elements of each class, id and name."""
+        from lxml.etree import XPath
+
+        if not self.last:
+            found: list[Any] = scope.xpath(f".//{self.path}")
+            return found
+        is_selected = XPath(f"self::{self.path}")
+        return [node for node in by_name.get(self.last, ()) if is_selected(node)]
 
 
 class _Rule(NamedTuple):
-    """A value, the XPath of the elements that it is for, and its rank: whether it is important, and what follows."""
+    """A value, the selector of the elements that it is for, and its rank: whether it is important, and what follows."""
 
     value: str
-    path: str
+    selector: _Selector
     rank: tuple[int, ...]
 
 
@@ -78,15 +100,17 @@ def apply_style_sheets(root: Any) -> bool:
 
 def _apply(sheet: str, scope: Any) -> None:
     rules: dict[str, list[_Rule]] = {}
-    names = {f".{name}" for value in scope.xpath(".//@class") for name in value.split()}
-    names |= {f"#{value}" for value in scope.xpath(".//@id")}
+    by_name: dict[str, list[Any]] = {}
+    for node in scope.iter("*"):
+        for name in {f".{each}" for each in (node.get("class") or "").split()} | {f"#{node.get('id')}", node.tag}:
+            by_name.setdefault(name, []).append(node)
     for number, (selectors, declarations, is_certain) in enumerate(_rules(_COMMENT.sub("", sheet))):
         found = [each for each in _declarations(declarations) if is_certain or not _hides(*each[:2])]
-        for selector in selectors.split(",") if found else ():
-            if (path := _path(selector)) is not None and path[2] <= names:
+        for text in selectors.split(",") if found else ():
+            if (selector := _selector(text)) is not None and selector.needs <= by_name.keys():
                 for name, value, is_important in found:
-                    rank = (is_important, *path[1], number)
-                    rules.setdefault(name, []).append(_Rule(value, path[0], rank))
+                    rank = (is_important, *selector.specificity, number)
+                    rules.setdefault(name, []).append(_Rule(value, selector, rank))
     most = _MOST_MATCHES // (1 + sum(1 for _ in scope.iter()))
     for name, own in rules.items():
         if (name == "opacity" and _FADES.search(sheet)) or not any(
@@ -95,7 +119,7 @@ def _apply(sheet: str, scope: Any) -> None:
             continue
         values: dict[Any, _Rule] = {}
         for rule in sorted(own[:most], key=lambda rule: rule.rank):
-            values.update(dict.fromkeys(scope.xpath(rule.path), rule))
+            values.update(dict.fromkeys(rule.selector.elements(scope, by_name), rule))
         for node, rule in values.items():
             if _APPLIED[name].fullmatch(rule.value):
                 written = node.get("style") or ""
@@ -140,29 +164,31 @@ def _declarations(text: str) -> list[tuple[str, str, bool]]:
     return found
 
 
-def _path(selector: str) -> tuple[str, tuple[int, int, int], frozenset[str]] | None:
-    """Return a selector as XPath, its specificity, and the classes and ids in it; None for one that is not applied."""
-    position, path = 0, "."
+def _selector(text: str) -> _Selector | None:
+    """Parse a selector; return None for one that is not applied."""
+    position, path, last = 0, "", ""
     ids = classes = names = 0
     needs = set[str]()
-    selector = selector.strip()
-    while position < len(selector):
-        part = _PART.match(selector, position)
+    text = text.strip()
+    while position < len(text):
+        part = _PART.match(text, position)
         if part is None or not (part[2] or part[3]):
             return None
         position = part.end()
         tag = (part[2] or "*").lower()
         names += tag != "*"
-        path += f"{_AXES[part[1]]}{tag}"
+        around, path, last = path and f"[{_AXES[part[1]]}{path}]", tag, tag.strip("*")
         for sign, name, key, operator, value in _SIMPLE.findall(part[3]):
             name = re.sub(r"\\(.)", r"\1", name)
             if '"' in name + value:
                 return None
             if sign:
-                needs.add(sign + name)
+                last = sign + name
+                needs.add(last)
             ids, classes = ids + (sign == "#"), classes + (sign != "#")
             path += f"[{_condition(sign, name, key, operator, value)}]"
-    return (path, (ids, classes, names), frozenset(needs)) if path != "." else None
+        path += around
+    return _Selector(path, frozenset(needs), last, (ids, classes, names)) if path else None
 
 
 def _condition(sign: str, name: str, key: str, operator: str, value: str) -> str:

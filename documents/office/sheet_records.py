@@ -12,7 +12,7 @@ from ..left_out import LeftOut
 #: Kinds of records: beginning and end of a sheet or chart, a sheet, a name, an object, its text, and more of it.
 _BEGIN, _END, _SHEET, _NAME, _OBJECT, _TEXT, _MORE = 0x809, 0x0A, 0x85, 0x18, 0x5D, 0x1B6, 0x3C
 
-#: A kind of record that nobody knows.
+#: A kind of record that xlrd passes over.
 _UNKNOWN = 0xFFFF
 
 #: Kinds of sheets and objects.

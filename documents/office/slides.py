@@ -94,11 +94,16 @@ def _choose_newer(slide: Any) -> None:
 
 def _box(shape: Any) -> Box | None:
     """Return where a shape is; None if neither it nor its layout says so."""
+    holders = (shape._element, *shape._element)
+    own = next((node for holder in holders for node in holder if element_name(node) == "xfrm"), ())
+    sides = {side: number for node in own if element_name(node) in ("off", "ext") for side, number in node.items()}
     try:
-        place = (shape.left, shape.top, shape.width, shape.height)
+        if len(sides) == 4:
+            return float(sides["x"]), float(sides["y"]), float(sides["cx"]), float(sides["cy"])
+        base = getattr(shape, "_base_placeholder", None)
     except Exception:  # python-pptx trusts that each place and layout is whole: it may raise anything
         return None
-    return None if None in place else tuple(map(float, place))  # type: ignore[return-value]
+    return None if base is None else _box(base)
 
 
 def _shape(shape: Any, part: Any, left_out: LeftOut) -> Iterator[str]:
@@ -162,7 +167,8 @@ def _lines(frame: Any) -> str:
     counts: dict[int, int] = {}
     for paragraph in frame.paragraphs:
         level, text = paragraph.level, _words(paragraph)
-        numbered = paragraph._p.xpath("./a:pPr/a:buAutoNum")
+        about = (node for node in paragraph._p if element_name(node) == "pPr")
+        numbered = [node for each in about for node in each if element_name(node) == "buAutoNum"]
         for deeper in [each for each in counts if each > level or (each == level and not numbered)]:
             del counts[deeper]
         if not text:

@@ -269,3 +269,18 @@ def test_a_text_on_a_page_is_no_mark(text):
     document = extract_html(f"<h1>Stores</h1><p>The shed:<br>{text}</p><p># 9 oars</p>".encode(), "a.html")
     assert [place.heading for place in document.places] == ["Stores"]
     assert document.text == f"# Stores\n\nThe shed:\n\\{text}\n\n\\# 9 oars\n"
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<title>T</title><section><p>One.</p></section><p>Two.", "# T\n\nOne.\n\nTwo."),
+        ("<meta charset=utf-8><main>One.<p>Two.</main>", "One.\n\nTwo."),
+        ("<title>T</title><article>One.</article><style>p { }</style><section>Two.</section>", "# T\n\nOne.\n\nTwo."),
+        ("<html><head><title>T</title><details><p>One.</details><p>Two.", "# T\n\nOne.\n\nTwo."),
+        ("<link rel=icon href=x><script>no</script><my-app>One.</my-app> Two.", "One. Two."),
+    ],
+)
+def test_a_page_without_a_body_is_read(html, text):
+    """Any element but those of a head begins the body, also one that is newer than the parser."""
+    assert read(html) == text

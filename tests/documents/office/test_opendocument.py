@@ -127,3 +127,25 @@ def test_elements_that_are_nested_without_end_are_refused(tmp_path):
     for file in (zipped({"content.xml": content(deep)}), book.encode()):
         with pytest.raises(OctavoError, match=r"^The elements of x are nested too deeply: save its text in another"):
             read(tmp_path, file)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"content.xml": b"\x8b\x00\xff"}, {"content.xml": b"", "styles.xml": b"\x01"}, {"encrypted-package": b"\x8b\x00"}],
+)
+def test_an_encrypted_file_is_said_to_be_one(tmp_path, files):
+    """LibreOffice encrypts each part, and since 24.8 the whole archive as one."""
+    entry = '<m:file-entry m:full-path="x"><m:encryption-data m:checksum="x"/></m:file-entry>'
+    manifest = f'<m:manifest xmlns:m="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0">{entry}</m:manifest>'
+    (tmp_path / "a.odt").write_bytes(zipped({**files, "META-INF/manifest.xml": manifest}))
+    with pytest.raises(OctavoError, match=r"^a\.odt is encrypted: save it without a password\.$"):
+        extract_document(tmp_path / "a.odt")
+
+
+def test_objects_and_pictures_in_a_text_are_told(tmp_path):
+    frames = "<d:frame><d:object-ole/><d:image/></d:frame><d:frame><d:image/></d:frame>"
+    text = f'<text:p>Rent<d:g xmlns:d="urn:d">{frames}</d:g></text:p>'
+    (tmp_path / "a.odt").write_bytes(zipped({"content.xml": ODT.format(text)}))
+    assert extract_document(tmp_path / "a.odt").notices == (
+        "a.odt has 1 embedded object and 1 picture: octavo leaves them out.",
+    )
