@@ -14,11 +14,9 @@ from ..numba_support.compile import LateStage, late_stage
 from ..numba_support.vector import INT8, INT16, INT32, Emit, constant
 from .activations import (
     BLOCK,
-    round_superblock_words,
     round_superblocks,
     round_with_offset,
     round_with_sum,
-    round_words,
 )
 from .integers import (
     CODES,
@@ -35,9 +33,9 @@ from .integers import (
 )
 from .panels import BlockType, multiplier
 
-_HALF_CODES, _BLOCK_WORDS = ir.VectorType(INT8, BLOCK // 2), ir.VectorType(INT16, BLOCK)
+_HALF_CODES = ir.VectorType(INT8, BLOCK // 2)
 
-#: The values of nibbles of IQ4_XS.
+#: The values of nibbles of IQ4_NL and IQ4_XS.
 _UNEVEN = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 #: The values of nibbles of MXFP4, twice, and the number that makes them positive.
@@ -90,19 +88,18 @@ def _scale_and_minimum(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 def _bytes(builder: Any, block: Any, _part: Any) -> Any:
-    return builder.sext(load(builder, CODES, block, 2), _BLOCK_WORDS)
+    return load(builder, CODES, block, 2)
 
 
-def _scaled_uneven(builder: Any, block: Any, part: Any) -> Any:
-    """Return codes of IQ4_XS, times their scale of six bits less 32: at most 127 * 32."""
+def _uneven_after(offset: int) -> Any:
+    """Return `codes` of blocks with 16 bytes of nibbles of uneven values that far from their start."""
+    return lambda builder, block, _part: look_up(builder, _UNEVEN, _nibbles(builder, _after(builder, block, offset)))
+
+
+def _parts_of_uneven(builder: Any, block: Any, part: Any) -> Any:
+    """Return codes of IQ4_XS."""
     own = _after(builder, block, builder.add(_times(builder, part, BLOCK // 2), constant(8)))
-    words = builder.sext(look_up(builder, _UNEVEN, _nibbles(builder, own)), _BLOCK_WORDS)
-    low = builder.zext(load(builder, INT8, block, builder.add(builder.lshr(part, constant(1)), constant(4))), INT32)
-    bits = builder.trunc(_times(builder, part, 2), INT32)
-    low = builder.and_(builder.lshr(low, builder.and_(builder.shl(bits, INT32(1)), INT32(4))), INT32(15))
-    high = builder.and_(builder.lshr(builder.zext(load(builder, INT16, block, 2), INT32), bits), INT32(3))
-    scale = builder.sub(builder.or_(low, builder.shl(high, INT32(4))), INT32(32))
-    return builder.mul(words, splat(builder, builder.trunc(scale, INT16), BLOCK))
+    return look_up(builder, _UNEVEN, _nibbles(builder, own))
 
 
 def _small_floats(builder: Any, block: Any, _part: Any) -> Any:
@@ -181,6 +178,19 @@ def _scales_of_six_bits(builder: Any, rows: list[Any]) -> list[Any]:
     return [_words_of(builder, each, each) for each in scales] + pairs
 
 
+def _scales_less_32(builder: Any, rows: list[Any]) -> list[Any]:
+    """Return the eight scales of IQ4_XS: four bits each, and two higher ones elsewhere, less 32."""
+    low = gather(builder, [load(builder, INT32, row, 4) for row in rows])
+    high = builder.zext(gather(builder, [load(builder, INT16, row, 2) for row in rows]), INTEGERS)
+    scales = []
+    for part in range(8):
+        own = builder.and_(builder.lshr(low, equal(INTEGERS, 4 * part)), equal(INTEGERS, 15))
+        upper = builder.and_(builder.lshr(high, equal(INTEGERS, 2 * part)), equal(INTEGERS, 3))
+        own = builder.or_(own, builder.shl(upper, equal(INTEGERS, 4)))
+        scales.append(builder.sub(own, equal(INTEGERS, 32)))
+    return [_words_of(builder, each, each) for each in scales]
+
+
 def _scale_and_subtracted(builder: Any, rows: list[Any]) -> list[Any]:
     return [halves(builder, rows), builder.fneg(halves(builder, rows, 2))]
 
@@ -193,12 +203,13 @@ Q4_0 = BlockType(18, _nibbles_after(2), _scale, largest=15)
 Q4_1 = BlockType(20, _nibbles_after(4), _scale_and_minimum, largest=15, has_minimum=True)
 Q5_0 = BlockType(22, _five_bits_after(2), _scale, largest=31)
 Q5_1 = BlockType(24, _five_bits_after(4), _scale_and_minimum, largest=31, has_minimum=True)
-Q8_0 = BlockType(34, _bytes, _scale)
+Q8_0 = BlockType(34, _bytes, _scale, largest=128, has_sign=True)
+IQ4_NL = BlockType(18, _uneven_after(2), _scale, largest=127, has_sign=True)
 MXFP4 = BlockType(17, _small_floats, _half_powers, largest=2 * _ADDED)
 Q4_K = BlockType(144, _parts_of_nibbles(16), _scale_and_subtracted, 15, 256, _scales_and_minima, has_minimum=True)
 Q5_K = BlockType(176, _five_bits_of_superblock, _scale_and_subtracted, 31, 256, _scales_and_minima, has_minimum=True)
 Q6_K = BlockType(210, _six_bits, _last_scale, 63, 256, _scales_of_six_bits, scaled=16)
-IQ4_XS = BlockType(136, _scaled_uneven, _scale, columns=256)
+IQ4_XS = BlockType(136, _parts_of_uneven, _scale, 127, 256, _scales_less_32, has_sign=True)
 
 _multiply_q4_0 = multiplier(Q4_0)
 _multiply_q4_1 = multiplier(Q4_1)
@@ -209,6 +220,7 @@ _multiply_mxfp4 = multiplier(MXFP4)
 _multiply_q4_k = multiplier(Q4_K)
 _multiply_q5_k = multiplier(Q5_K)
 _multiply_q6_k = multiplier(Q6_K)
+_multiply_iq4_nl = multiplier(IQ4_NL)
 _multiply_iq4_xs = multiplier(IQ4_XS)
 
 
@@ -267,6 +279,12 @@ def multiply_q6_k(job, first, stop, _unused):
 
 
 @late_stage(*[types.int64] * 4)
+def multiply_iq4_nl(job, first, stop, _unused):
+    """Multiply panels of IQ4_NL."""
+    _multiply_iq4_nl(job, first, stop)
+
+
+@late_stage(*[types.int64] * 4)
 def multiply_iq4_xs(job, first, stop, _unused):
     """Multiply panels of IQ4_XS."""
     _multiply_iq4_xs(job, first, stop)
@@ -303,10 +321,11 @@ KERNELS = {
     3: Kernels(Q4_1, round_with_sum, multiply_q4_1),
     6: Kernels(Q5_0, round_with_offset, multiply_q5_0, -16),
     7: Kernels(Q5_1, round_with_sum, multiply_q5_1),
-    8: Kernels(Q8_0, round_words, multiply_q8_0),
+    8: Kernels(Q8_0, round_with_offset, multiply_q8_0),
     12: Kernels(Q4_K, round_superblocks, multiply_q4_k),
     13: Kernels(Q5_K, round_superblocks, multiply_q5_k),
     14: Kernels(Q6_K, round_superblocks, multiply_q6_k, fewest=2),
-    23: Kernels(IQ4_XS, round_superblock_words, multiply_iq4_xs, fewest=4),
+    20: Kernels(IQ4_NL, round_with_offset, multiply_iq4_nl),
+    23: Kernels(IQ4_XS, round_superblocks, multiply_iq4_xs),
     39: Kernels(MXFP4, round_with_offset, multiply_mxfp4, -_ADDED),
 }
