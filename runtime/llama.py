@@ -37,7 +37,7 @@ from .methods import DENSE
 from .methods.assignment import assign, excess
 from .methods.attention import Attention
 from .models import model_file
-from .models.gguf_header import weight_types
+from .models.gguf_header import multiplied_weights
 from .models.hub import files_of
 from .models.llama_arguments import kv_type_named, original_n_ctx, rope_arguments, wants_extra_buffers
 from .process.interruption import shielded
@@ -146,7 +146,7 @@ class Llama(DropIn):
         length = n_ctx or n_batch * only_words if native else n_batch  # the vocabulary alone has no context
         arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
         self._weight_types = (
-            weight_types(map(Path, self._files_at_load)) if MULTIPLIES_WEIGHTS and not native else set()
+            multiplied_weights(map(Path, self._files_at_load)).keys() if MULTIPLIES_WEIGHTS and not native else set()
         )
         if native:
             self._load(path, arguments)
@@ -206,7 +206,7 @@ class Llama(DropIn):
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
-        self._extra_buffers = wants_extra_buffers(Path(path), HAS_AMX, self._weight_types)
+        self._extra_buffers = wants_extra_buffers(Path(path), HAS_AMX, bool(self._weight_types))
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         wants_named = str(arguments.get("chat_format")).startswith("chat_template.")

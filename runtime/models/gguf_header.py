@@ -104,9 +104,13 @@ def architecture_number(path: Path, name: str) -> int:
     return 0
 
 
-def weight_types(files: Iterable[Path]) -> set[int]:
-    """Return ggml's numbers of the types of the tensors in the files of a model. llama.cpp reports damaged ones."""
-    kinds: set[int] = set()
+def multiplied_weights(files: Iterable[Path]) -> dict[int, int]:
+    """Return how many weights of each of ggml's types multiply tokens, in the files of a model.
+
+    These are weights of matrices and of all experts. Embeddings are looked up, except where they are the output's
+    weights, too. llama.cpp reports damaged files.
+    """
+    matrices: dict[str, tuple[int, int]] = {}
     for path in files:
         with (
             suppress(_Bad, OSError, ValueError),
@@ -115,8 +119,15 @@ def weight_types(files: Iterable[Path]) -> set[int]:
         ):
             reader = _Reader(content)
             reader.check()
-            kinds |= reader.kinds
-    return kinds
+            matrices |= reader.matrices
+    looked_up = {name for name in matrices if name.endswith("_embd.weight")}
+    if "output.weight" not in matrices:
+        looked_up -= {"token_embd.weight"}
+    counts: dict[int, int] = {}
+    for name, (kind, n_weights) in matrices.items():
+        if name.endswith(".weight") and name not in looked_up:
+            counts[kind] = counts.get(kind, 0) + n_weights
+    return counts
 
 
 class _Reader:
@@ -124,7 +135,7 @@ class _Reader:
 
     def __init__(self, content: mmap.mmap) -> None:
         self._content, self._size, self._at = content, len(content), 0
-        self.kinds: set[int] = set()
+        self.matrices: dict[str, tuple[int, int]] = {}  # types and numbers of elements, by name
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """Yield keys and values, without arrays. Raise _Bad if the header is wrong."""
@@ -231,7 +242,6 @@ class _Reader:
                 raise _Bad(f"the tensor '{name}' has {n_dimensions} dimensions")
             shape = [self._number("<Q") for _ in range(n_dimensions)]
             kind, offset = self._number("<I"), self._number("<Q")
-            self.kinds.add(kind)
             n_elements = 1
             for length in shape:
                 n_elements *= length
@@ -239,6 +249,8 @@ class _Reader:
                 raise _Bad(f"the tensor '{name}' has the shape {' x '.join(map(str, shape))}")
             if offset % alignment:
                 raise _Bad(f"the tensor '{name}' begins at {offset}, which is not a multiple of {alignment}")
+            if n_dimensions > 1:
+                self.matrices[name] = kind, n_elements
             ends = max(ends, offset + _n_bytes(name, kind, shape[0], n_elements))
         first = -(-self._at // alignment) * alignment
         if n_tensors and first + ends > self._size:

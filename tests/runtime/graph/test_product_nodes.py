@@ -16,7 +16,7 @@ OPTIONS = {"n_ctx": 256, "n_batch": 128, "n_threads": 2, "verbose": False}
 
 #: Types of files, and ggml's numbers of the types of weights in them that octavo multiplies.
 FILES = {"Q4_0": {2}, "Q4_1": {3}, "Q5_0": {6}, "Q5_1": {7}, "Q8_0": {8}, "Q4_K_M": {12, 14}, "Q5_K_M": {13, 14}}
-FILES |= {"IQ4_XS": {23}}
+FILES |= {"IQ4_XS": {23}, "IQ4_NL": {20}}
 
 #: What `make test` runs; each type's kernel has tests of its own.
 SHORT = {"Q4_0", "Q4_1", "Q8_0", "Q4_K_M"}
