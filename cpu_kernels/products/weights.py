@@ -22,6 +22,8 @@ from .integers import (
     CODES,
     FLOATS,
     INTEGERS,
+    LANES,
+    WORDS,
     equal,
     gather,
     halves,
@@ -149,6 +151,18 @@ def _words_of(builder: Any, low: Any, high: Any) -> Any:
     return builder.or_(builder.and_(low, equal(INTEGERS, 0xFFFF)), builder.shl(high, equal(INTEGERS, 16)))
 
 
+def _words_of_bytes(builder: Any, four: Any, low: int, high: int) -> Any:
+    """Return int32 lanes with two words, whose upper bytes are two of the four bytes of the lanes of a vector."""
+    places = [at for lane in range(LANES) for at in (4 * LANES, 4 * lane + low, 4 * LANES, 4 * lane + high)]
+    shuffled = Emit(builder).shuffle(builder.bitcast(four, CODES), equal(CODES, 0), places)
+    return builder.bitcast(shuffled, WORDS)
+
+
+def _shifted(builder: Any, words: Any, bits: int) -> Any:
+    """Shift signed words right, and return them as int32 lanes."""
+    return builder.bitcast(builder.ashr(words, equal(WORDS, bits)), INTEGERS)
+
+
 def _scales_and_minima(builder: Any, rows: list[Any]) -> list[Any]:
     """Return the scales of Q4_K and Q5_K, of six bits each: eight of products, then eight that are subtracted."""
     first, second, third = (gather(builder, [load(builder, INT32, row, 4 + 4 * i) for row in rows]) for i in range(3))
@@ -162,20 +176,17 @@ def _scales_and_minima(builder: Any, rows: list[Any]) -> list[Any]:
 
     scales = bits(first, 0, 0x3F3F3F3F), upper(first, 0)
     minima = bits(second, 0, 0x3F3F3F3F), upper(second, 4)
-    lanes = [bits(four, 8 * i, 0xFF) for four in (*scales, *minima) for i in range(4)]
-    return [_words_of(builder, each, each) for each in lanes]
+    words = [_words_of_bytes(builder, four, i, i) for four in (*scales, *minima) for i in range(4)]
+    return [_shifted(builder, each, 8) for each in words]
 
 
 def _scales_of_six_bits(builder: Any, rows: list[Any]) -> list[Any]:
     """Return the scales of Q6_K: sixteen of products, then pairs of them, to subtract 32 from codes."""
     four = [gather(builder, [load(builder, INT32, row, 192 + 4 * i) for row in rows]) for i in range(4)]
-    scales = []
-    for lanes in four:
-        for shift in (24, 16, 8, 0):
-            scales.append(builder.ashr(builder.shl(lanes, equal(INTEGERS, shift)), equal(INTEGERS, 24)))
-    offsets = [builder.mul(each, equal(INTEGERS, -_ADDED_6)) for each in scales]
-    pairs = [_words_of(builder, *offsets[i : i + 2]) for i in range(0, len(offsets), 2)]
-    return [_words_of(builder, each, each) for each in scales] + pairs
+    scales = [_words_of_bytes(builder, lanes, i, i) for lanes in four for i in range(4)]
+    pairs = [_words_of_bytes(builder, lanes, i, i + 1) for lanes in four for i in (0, 2)]
+    offsets = [builder.mul(builder.ashr(each, equal(WORDS, 8)), equal(WORDS, -_ADDED_6)) for each in pairs]
+    return [_shifted(builder, each, 8) for each in scales] + [builder.bitcast(each, INTEGERS) for each in offsets]
 
 
 def _scales_less_32(builder: Any, rows: list[Any]) -> list[Any]:
