@@ -90,8 +90,8 @@ class BlockType:
     n_bytes : int
         Bytes of a block.
     codes : callable
-        Takes a builder, the address of a row's block, and which 32 of its columns, LLVM int64. Returns their codes, 32
-        bytes.
+        Takes a builder, the address of a row's block, and which of its columns, LLVM int64. Returns their codes, a list
+        of `parts` vectors of 32 bytes.
     floats : callable
         Takes a builder and the addresses of a block in each of eight rows. Returns f32 vectors: the scales, and if
         codes have a minimum besides them, that.
@@ -104,6 +104,8 @@ class BlockType:
         of each `scaled` columns, twice; then, unless codes have a sign, factors for each pair of sums of 16 inputs.
     scaled : int
         Columns that share such a scale.
+    parts : int
+        Vectors of codes that bytes of a row hold together.
     """
 
     n_bytes: int
@@ -115,6 +117,7 @@ class BlockType:
     scaled: int = BLOCK
     has_minimum: bool = False
     has_sign: bool = False
+    parts: int = 1
 
     @property
     def together(self) -> int:
@@ -237,11 +240,11 @@ def _store_rows(builder: Any, total: Any, place: Any, left: Any, is_row: Any) ->
 
 def _unpack_codes(builder: Any, of: BlockType, rows: list[Any], place: Any) -> None:
     """Write code that unpacks the codes of a block of each row."""
-    with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
-        at = builder.add(place, builder.mul(loop.index, constant(of.codes_bytes // (of.columns // BLOCK))))
-        codes = [builder.bitcast(of.codes(builder, row, loop.index), INTEGERS) for row in rows]
-        for j, vector in enumerate(transposed(builder, codes)):
-            store(builder, vector, at, j * _VECTOR)
+    with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
+        at = builder.add(place, builder.mul(loop.index, constant(of.parts * BLOCK * LANES)))
+        for part, codes in enumerate(zip(*(of.codes(builder, row, loop.index) for row in rows), strict=True)):
+            for j, vector in enumerate(transposed(builder, [builder.bitcast(each, INTEGERS) for each in codes])):
+                store(builder, vector, at, (part * LANES + j) * _VECTOR)
 
 
 def _unpack_scales(builder: Any, of: BlockType, rows: list[Any], place: Any) -> None:
@@ -314,14 +317,14 @@ def _sums_of_rows(builder: Any, of: BlockType, rows: list[Any], place: Any, inpu
     slots = [[_slot(builder) for _ in rows] for _ in inputs]
     at_once = LANES // 2  # their sums are in registers together
     for first in range(0, LANES, at_once):
-        with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
-            at = builder.mul(loop.index, constant(BLOCK))
-            own = [load(builder, CODES, each, at) for each in inputs]
+        with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
             for r in range(first, first + at_once):
-                scale = _scale_of_row(builder, of, place, loop.index, r)
-                products = _products(builder, of, of.codes(builder, rows[r], loop.index), own)
-                for product, of_token in zip(products, slots, strict=True):
-                    _add(builder, of_token[r], multiply_words(builder, product, scale))
+                for i, codes in enumerate(of.codes(builder, rows[r], loop.index)):
+                    part = builder.add(builder.mul(loop.index, constant(of.parts)), constant(i))
+                    own = [load(builder, CODES, each, builder.mul(part, constant(BLOCK))) for each in inputs]
+                    scale = _scale_of_row(builder, of, place, part, r)
+                    for product, of_token in zip(_products(builder, of, codes, own), slots, strict=True):
+                        _add(builder, of_token[r], multiply_words(builder, product, scale))
     return [sums_of_lanes(builder, [builder.load(slot) for slot in own]) for own in slots]
 
 

@@ -40,7 +40,7 @@ class ProductTable:
         for number, kernels in KERNELS.items():
             own = self._records[number]
             own["columns"], own["input_bytes"] = kernels.of.columns, kernels.of.input_bytes
-            own["panel_bytes"], own["factor"], own["fewest"] = kernels.of.panel_bytes, kernels.factor, kernels.fewest
+            own["panel_bytes"], own["factor"] = kernels.of.panel_bytes, kernels.factor
         self._room: dict[str, np.ndarray] = {}
         self._callback = _Callback(self._prepare)
         self.prepare_address = ctypes.cast(self._callback, ctypes.c_void_p).value

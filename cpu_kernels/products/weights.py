@@ -1,6 +1,6 @@
 """Unpack weights of each type: the table from ggml's number of a type to its kernels.
 
-A type needs the function that unpacks 32 columns of a row, and another that reads the scales of eight rows.
+A type needs the function that unpacks columns of a row, and another that reads the scales of eight rows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _nibbles(builder: Any, address: Any) -> Any:
 
 def _nibbles_after(offset: int) -> Any:
     """Return `codes` of blocks with 16 bytes of nibbles that far from their start."""
-    return lambda builder, block, _part: _nibbles(builder, _after(builder, block, offset))
+    return lambda builder, block, _part: [_nibbles(builder, _after(builder, block, offset))]
 
 
 def _five_bits_after(offset: int) -> Any:
@@ -76,7 +76,7 @@ def _five_bits_after(offset: int) -> Any:
         own = builder.and_(spread, ir.Constant(CODES, [1 << column % 8 for column in range(BLOCK)]))
         is_high = builder.icmp_unsigned("!=", own, equal(CODES, 0))
         high = builder.select(is_high, equal(CODES, 16), equal(CODES, 0))
-        return builder.or_(_nibbles(builder, _after(builder, block, offset + 4)), high)
+        return [builder.or_(_nibbles(builder, _after(builder, block, offset + 4)), high)]
 
     return codes
 
@@ -90,23 +90,23 @@ def _scale_and_minimum(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 def _bytes(builder: Any, block: Any, _part: Any) -> Any:
-    return load(builder, CODES, block, 2)
+    return [load(builder, CODES, block, 2)]
 
 
 def _uneven_after(offset: int) -> Any:
     """Return `codes` of blocks with 16 bytes of nibbles of uneven values that far from their start."""
-    return lambda builder, block, _part: look_up(builder, _UNEVEN, _nibbles(builder, _after(builder, block, offset)))
+    return lambda builder, block, _part: [look_up(builder, _UNEVEN, _nibbles(builder, _after(builder, block, offset)))]
 
 
 def _parts_of_uneven(builder: Any, block: Any, part: Any) -> Any:
     """Return codes of IQ4_XS."""
     own = _after(builder, block, builder.add(_times(builder, part, BLOCK // 2), constant(8)))
-    return look_up(builder, _UNEVEN, _nibbles(builder, own))
+    return [look_up(builder, _UNEVEN, _nibbles(builder, own))]
 
 
 def _small_floats(builder: Any, block: Any, _part: Any) -> Any:
     """Return the codes of a block of MXFP4: twice its values, and _ADDED."""
-    return look_up(builder, tuple(each + _ADDED for each in _DOUBLED), _nibbles(builder, _after(builder, block, 1)))
+    return [look_up(builder, tuple(each + _ADDED for each in _DOUBLED), _nibbles(builder, _after(builder, block, 1)))]
 
 
 def _half_powers(builder: Any, rows: list[Any]) -> list[Any]:
@@ -118,32 +118,32 @@ def _half_powers(builder: Any, rows: list[Any]) -> list[Any]:
     return [builder.bitcast(builder.select(is_tiny, tiny, normal), FLOATS)]
 
 
-def _parts_of_nibbles(offset: int) -> Any:
+def _pairs_of_nibbles(offset: int) -> Any:
     """Return `codes` of superblocks whose nibbles lie in 32 bytes for 64 columns: all low ones, then all high ones."""
 
-    def codes(builder: Any, block: Any, part: Any) -> Any:
-        pair, odd = builder.lshr(part, constant(1)), builder.and_(part, constant(1))
+    def codes(builder: Any, block: Any, pair: Any) -> Any:
         packed = load(builder, CODES, block, builder.add(_times(builder, pair, BLOCK), constant(offset)))
-        return shift_right(builder, packed, _times(builder, odd, 4), 15)
+        return [shift_right(builder, packed, shift, 15) for shift in (0, 4)]
 
     return codes
 
 
-def _five_bits_of_superblock(builder: Any, block: Any, part: Any) -> Any:
-    """Return codes of Q5_K: bit p of byte c is the fifth of column c of part p."""
-    high = shift_right(builder, load(builder, CODES, block, 16), part, 1)
-    return builder.or_(_parts_of_nibbles(48)(builder, block, part), builder.shl(high, equal(CODES, 4)))
+def _five_bits_of_superblock(builder: Any, block: Any, pair: Any) -> Any:
+    """Return codes of Q5_K: bits 2 p and 2 p + 1 of byte c are the fifth ones of columns c of pair p."""
+    high = shift_right(builder, load(builder, CODES, block, 16), _times(builder, pair, 2), 3)
+    fifth = builder.shl(builder.and_(high, equal(CODES, 1)), equal(CODES, 4))
+    next_fifth = builder.shl(builder.and_(high, equal(CODES, 2)), equal(CODES, 3))
+    low, upper = _pairs_of_nibbles(48)(builder, block, pair)
+    return [builder.or_(low, fifth), builder.or_(upper, next_fifth)]
 
 
-def _six_bits(builder: Any, block: Any, part: Any) -> Any:
+def _six_bits(builder: Any, block: Any, half: Any) -> Any:
     """Return codes of Q6_K. Of each half, four parts lie in 64 bytes of nibbles, and 32 of two bits for each part."""
-    half, own = builder.lshr(part, constant(2)), builder.and_(part, constant(3))
-    odd, upper = builder.and_(own, constant(1)), builder.lshr(own, constant(1))
-    at = builder.add(_times(builder, half, 64), _times(builder, odd, BLOCK))
-    low = shift_right(builder, load(builder, CODES, block, at), _times(builder, upper, 4), 15)
-    at = builder.add(_times(builder, half, BLOCK), constant(128))
-    high = shift_right(builder, load(builder, CODES, block, at), _times(builder, own, 2), 3)
-    return builder.or_(low, builder.shl(high, equal(CODES, 4)))
+    low = [load(builder, CODES, block, builder.add(_times(builder, half, 64), constant(at))) for at in (0, BLOCK)]
+    nibbles = [shift_right(builder, packed, shift, 15) for shift in (0, 4) for packed in low]
+    high = load(builder, CODES, block, builder.add(_times(builder, half, BLOCK), constant(128)))
+    bits = [shift_right(builder, high, 2 * part, 3) for part in range(4)]
+    return [builder.or_(nibble, builder.shl(two, equal(CODES, 4))) for nibble, two in zip(nibbles, bits, strict=True)]
 
 
 def _words_of(builder: Any, low: Any, high: Any) -> Any:
@@ -217,9 +217,13 @@ Q5_1 = BlockType(24, _five_bits_after(4), _scale_and_minimum, largest=31, has_mi
 Q8_0 = BlockType(34, _bytes, _scale, largest=128, has_sign=True)
 IQ4_NL = BlockType(18, _uneven_after(2), _scale, largest=127, has_sign=True)
 MXFP4 = BlockType(17, _small_floats, _half_powers, largest=2 * _ADDED)
-Q4_K = BlockType(144, _parts_of_nibbles(16), _scale_and_subtracted, 15, 256, _scales_and_minima, has_minimum=True)
-Q5_K = BlockType(176, _five_bits_of_superblock, _scale_and_subtracted, 31, 256, _scales_and_minima, has_minimum=True)
-Q6_K = BlockType(210, _six_bits, _last_scale, 63, 256, _scales_of_six_bits, scaled=16)
+Q4_K = BlockType(
+    144, _pairs_of_nibbles(16), _scale_and_subtracted, 15, 256, _scales_and_minima, has_minimum=True, parts=2
+)
+Q5_K = BlockType(
+    176, _five_bits_of_superblock, _scale_and_subtracted, 31, 256, _scales_and_minima, has_minimum=True, parts=2
+)
+Q6_K = BlockType(210, _six_bits, _last_scale, 63, 256, _scales_of_six_bits, scaled=16, parts=4)
 IQ4_XS = BlockType(136, _parts_of_uneven, _scale, 127, 256, _scales_less_32, has_sign=True)
 
 _multiply_q4_0 = multiplier(Q4_0)
@@ -310,16 +314,12 @@ class Kernels(NamedTuple):
         Rounds the inputs (activations.py).
     factor : int
         Of the sums of rounded inputs: minus the number that is added to codes.
-    fewest : int
-        Tokens of a batch from which on octavo multiplies, as it is faster: llama.cpp's steps of one token run at the
-        memory's speed for some types.
     """
 
     of: BlockType
     round: LateStage
     multiply: LateStage
     factor: int = 0
-    fewest: int = 1
 
     @property
     def stages(self) -> tuple[LateStage, LateStage]:
@@ -335,7 +335,7 @@ KERNELS = {
     8: Kernels(Q8_0, round_with_offset, multiply_q8_0),
     12: Kernels(Q4_K, round_superblocks, multiply_q4_k),
     13: Kernels(Q5_K, round_superblocks, multiply_q5_k),
-    14: Kernels(Q6_K, round_superblocks, multiply_q6_k, fewest=2),
+    14: Kernels(Q6_K, round_superblocks, multiply_q6_k),
     20: Kernels(IQ4_NL, round_with_offset, multiply_iq4_nl),
     23: Kernels(IQ4_XS, round_superblocks, multiply_iq4_xs),
     39: Kernels(MXFP4, round_with_offset, multiply_mxfp4, -_ADDED),
