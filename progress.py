@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
@@ -203,11 +204,14 @@ class _Count(Silent):
         self._progress.advance(1)
 
 
+@dataclass
 class _InTurn:
     """Report one document after another to a progress."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress, self.notice = progress, progress.notice
+    progress: Progress
+
+    def notice(self, sentence: str) -> None:
+        self.progress.notice(sentence)
 
     def begin(self, n_documents: int) -> None:
         pass
@@ -216,10 +220,10 @@ class _InTurn:
         return self
 
     def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
-        self._progress.start(task, total, unit, done)
+        self.progress.start(task, total, unit, done)
 
     def advance(self, amount: int) -> None:
-        self._progress.advance(amount)
+        self.progress.advance(amount)
 
     def end(self) -> None:
         pass

@@ -448,10 +448,10 @@ class Session(AbstractContextManager["Session"]):
         if messages and not self.prompt.has_template:
             raise OctavoError("This model has no chat template, so it cannot continue a conversation from its texts.")
         with self._thread.held():
-            spoken = {} if self._history is None else self._history.spoken
+            spoken = {} if self._history is None else {**self._history.spoken}
             if not messages:
                 self.clear()
-            self._history, self._last = History(messages, spoken), None
+            self._history, self._last = History([*messages], spoken), None
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

@@ -32,7 +32,7 @@ import octavo
 from octavo.ask.answer.notices import unfounded
 from octavo.ask.context.document_set import DocumentSet
 from octavo.ask.context.passages import PassageFinder
-from octavo.ask.search.word_scores import WordScores
+from octavo.ask.search.ranking import WordScores
 from octavo.cli.render import markdown_table
 from octavo.runtime.models.find_model import default_model
 

@@ -15,7 +15,7 @@ from .render import notice, print_json, resumable, spinning
 
 if TYPE_CHECKING:
     from ..library.batch.index_result import IndexResult
-    from ..library.batch.job import ReadingJob
+    from ..library.reading_job import ReadingJob
     from ..runtime.methods.attention import Attention
 
 
@@ -52,7 +52,7 @@ def index(
         raise click.UsageError("--watch tells what it does in lines, and on this machine: no -o json, no --scheduler.")
     from ..library.batch.index_documents import index_collection
     from ..library.batch.index_result import folders_of
-    from ..library.batch.job import ReadingJob
+    from ..library.reading_job import ReadingJob
 
     job = ReadingJob(settings, attention, reading)
     if watch:

@@ -234,8 +234,8 @@ def prune_indexes(
     be connected.
     """
     from ..library.catalogue import DAMAGED, UNFINISHED
-    from ..library.file_state import CHANGED, GONE
     from ..library.file_texts import forget_texts
+    from ..library.source_text import CHANGED, GONE
     from ..library.text_store import is_gone
 
     of_profiles = unfinished

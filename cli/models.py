@@ -22,7 +22,7 @@ def models(output: str, index_dir: Path | None) -> None:
     is what -m takes. A model's header says whether octavo runs it; nothing is loaded, and nothing is fetched.
     """
     from ..library.catalogue import entries
-    from ..runtime.models.local_models import describe, local_models
+    from ..runtime.models.find_model import describe, local_models
     from ..runtime.store.model_library import Library
 
     found: list[dict[str, Any]] = []

@@ -99,7 +99,7 @@ def serve(
     drawn; the options here hold where they do not. Of several models, the field `model` of a request names one; those
     that were unused for longest leave memory when another one needs it, and documents are read for each of them.
     """
-    from ..library.batch.job import ReadingJob
+    from ..library.reading_job import ReadingJob
     from ..serve.app import Limits
     from ..serve.run import serve
 
@@ -120,6 +120,6 @@ def serve(
 
 def _local_models() -> list[str]:
     """Return the names of the models of other programs that octavo runs."""
-    from ..runtime.models.local_models import describe, local_models
+    from ..runtime.models.find_model import describe, local_models
 
     return [model.name for model in local_models() if not describe(model.path).problem]

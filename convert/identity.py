@@ -112,7 +112,7 @@ def identity(llama: Llama, settings: ClusterSettings, attention_share: float = 0
     OctavoError
         The model's file has changed since it was loaded.
     """
-    if llama.has_changed_file:
+    if llama.has_changed_file():
         raise OctavoError(f"{llama.model_path} has changed since the model was loaded: start octavo again.")
     kv_type, attention = llama.context.kv_type, llama.attention
     duo, plan = attention.duo, attention.plan
@@ -136,8 +136,10 @@ def new_settings(llama: Llama, n_tokens: int) -> ClusterSettings:
 
 def usable_settings(llama: Llama) -> list[ClusterSettings]:
     """Return the settings of indexes that serve the model's attention."""
-    clustered = settings_for(llama.context.kv_type, llama.attention.new_method().clustering)
-    return [clustered] if llama.attention.always_clusters else [UNCLUSTERED, clustered]
+    attention = llama.attention
+    clustered = settings_for(llama.context.kv_type, attention.new_method().clustering)
+    always = attention.auto is None and attention.wants_clusters(0)  # `auto` decides by the length of a document
+    return [clustered] if always else [UNCLUSTERED, clustered]
 
 
 def find_index(llama: Llama, snapshot: LibrarySnapshot, sha256: str, settings: dict[str, Any]) -> Path | None:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..cpu_kernels.numba_support.compile import compiled_before
-from ..documents.document import Document
+from ..documents.document import Document, hash_text
 from ..errors import NoRoom, OctavoError
 from ..progress import Progress
 from ..runtime.document.cache_layer import Rows
@@ -46,7 +46,6 @@ from ..runtime.store.index_files import (
 )
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import DATELESS_HEAD, file_entries, read_manifest
-from ..runtime.store.model_library import hash_text
 from ..system.files import (
     PARTIAL,
     TEMPORARY,
@@ -62,10 +61,9 @@ from ..system.free_memory import private_bytes
 from ..system.locks import locked, locked_new
 from ..version import __version__
 from .build_pieces import HEAD, PIECE, Pieces
-from .calibrate import calibrate
 from .clusters import ClusterSettings, compute_means
 from .identity import identity
-from .pipeline import WHOLE, PrefillSettings, cluster, document_tokens, prefill
+from .pipeline import WHOLE, PrefillSettings, calibrate, cluster, document_tokens, prefill
 from .prefix_reuse import KnownRows, keep_all_rows, known_rows
 
 #: Memory of clustering, in f32 copies of a layer's keys for each thread; and memory of compiling, in bytes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
@@ -128,6 +129,11 @@ class Document:
     def place(self, offset: int) -> Place | None:
         """Return the place of a character; None before the first place."""
         return place_at(self.places, offset)
+
+
+def hash_text(text: str) -> str:
+    """Return the SHA-256 of a document's text, in hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def document_name(path: str | os.PathLike[str]) -> str:

@@ -22,7 +22,7 @@ from .archive import Archive
 from .document import STANDARD_INPUT, Document, Place, document_name
 from .encodings import decode, in_utf_8, is_wide, looks_like_text
 from .kinds import NAMES_OF_ARCHIVES, OLE, OTHERS, PICTURES, ZIP, archive_kind, is_pdf, ole_kind, text_kind
-from .ocr.recognised_pages import version_of
+from .ocr.recognised_pages import file_version
 from .ocr.recognition import Recognition
 
 #: The module and the function that read each kind of document (kinds.py). They are imported when they are called, as
@@ -66,6 +66,9 @@ _WAIT_FOR_WRITER = 1.0
 #: Bytes of a file that decide whether it may be a document.
 _BEGINNING = 1 << 16
 
+#: The part of a workbook of Excel that is neither XLS nor XML.
+_BINARY_WORKBOOK = "xl/workbook.bin"
+
 #: A string in encrypted files of Office, in UTF-16.
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 
@@ -103,7 +106,7 @@ def extract_document(
         return replace(document, name=name)
     source = os.path.realpath(path)
     recognition.note(source, status)
-    version = version_of(source, status)
+    version = file_version(source, status=status)
     assert version is not None
     of_file = version._replace(content=recognition.content_hash)
     return replace(document, name=name, **of_file._asdict())
@@ -223,6 +226,8 @@ def _extract(content: bytes, name: str, recognition: Recognition) -> Document:
         return _reader("pdf" if is_pdf(content) else "picture")(content, name, recognition)
     if content.startswith(ZIP):
         archive = Archive(content, name)
+        if _BINARY_WORKBOOK in archive:
+            raise OctavoError(f"{name} is a binary workbook (XLSB), which octavo does not read: save it as XLSX.")
         if (in_archive := archive_kind(archive.names)) is None:
             raise OctavoError(
                 f"{archive.name} is a zip archive, but none of a document: unpack it, or save it as DOCX or PDF."

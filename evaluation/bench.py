@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ..convert.calibrate import calibrate
 from ..convert.clusters import settings_for
-from ..convert.pipeline import batches, cluster, keep_whole
+from ..convert.pipeline import batches, calibrate, cluster, keep_whole
 from ..cpu_kernels.numba_support.machine import cpu_name, read_bandwidth
 from ..errors import OctavoError
 from ..progress import Progress

@@ -23,8 +23,7 @@ from ..cpu_kernels.numba_support.machine import cpu_name
 from ..cpu_kernels.numba_support.machine_features import HAS_AMX, HAS_AVX2, LANES
 from ..documents.ocr.recognition import INSTALL, chosen_languages, is_installed
 from ..errors import OctavoError
-from ..runtime.models.find_model import find_model
-from ..runtime.models.local_models import describe, local_models
+from ..runtime.models.find_model import describe, find_model, local_models
 from ..runtime.models.own_products import own_products
 from ..runtime.store.index_files import folder_bytes
 from ..runtime.store.model_library import Library

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..convert.identity import numbers_of
 from ..cpu_kernels.numba_support.machine import cpu_name
+from ..documents.document import hash_text
 from ..runtime.llama import Llama
-from ..runtime.store.model_library import Library, hash_text
+from ..runtime.store.model_library import Library
 from ..version import __version__
 from .results import Results
 

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..ask.answer.answer_stream import AnswerStream
-from ..convert.calibrate import calibrate
 from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
 from ..convert.index_builder import IndexBuilder
-from ..convert.pipeline import cluster, keep_whole, prefill
-from ..documents.document import Document
+from ..convert.pipeline import calibrate, cluster, keep_whole, prefill
+from ..documents.document import Document, hash_text
 from ..progress import Progress
 from ..runtime.cache.kv_cache import Checkpoint
 from ..runtime.document.index import Index, IndexLayer
@@ -28,7 +27,7 @@ from ..runtime.methods.attention import DENSE_ATTENTION, Attention
 from ..runtime.query_recorder import Recorder
 from ..runtime.store.index_files import open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
-from ..runtime.store.model_library import Library, hash_text
+from ..runtime.store.model_library import Library
 from ..system.working_time import working_time
 from .measures import log_softmax
 from .samples import Outcome, Sample

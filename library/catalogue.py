@@ -17,7 +17,7 @@ from ..runtime.store.manifest import MANIFEST, read_manifest
 from ..runtime.store.plan import is_profile
 from ..system.files import PARTIAL
 from ..system.locks import Busy, do_not_wait, is_locked, locked
-from .file_state import CHANGED, GONE, state_of_file
+from .source_text import CHANGED, GONE, state_of_file
 from .text_store import is_gone
 
 #: Faults of an index, beside CHANGED and GONE of its document's file.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..documents.document import Document
@@ -22,6 +22,7 @@ _MANY = 100
 _SHARED = 8
 
 
+@dataclass
 class FileTexts:
     """The texts of files, from a library's store where they are kept.
 
@@ -38,11 +39,12 @@ class FileTexts:
         Why texts of files could not be extracted.
     """
 
-    def __init__(self, library: Library, progress: Progress, n_jobs: int = 1) -> None:
-        self._library, self._progress, self._n_jobs = library, progress, n_jobs
-        self.problems: list[str] = []
-        self._checked: dict[SourceFile, SourceText] = {}
-        self._store: TextStore | None = None
+    library: Library
+    progress: Progress
+    n_jobs: int = 1
+    problems: list[str] = field(default_factory=list, init=False)
+    _checked: dict[SourceFile, SourceText] = field(default_factory=dict, init=False)
+    _store: TextStore | None = field(default=None, init=False)
 
     def check(self, file: SourceFile, snapshot: LibrarySnapshot) -> None:
         """Extract the text of a file, unless it is indexed or kept. Raise OctavoError if that fails."""
@@ -55,22 +57,24 @@ class FileTexts:
 
     def identify(self, file: SourceFile, snapshot: LibrarySnapshot) -> SourceText:
         """Return the text of a file by its hash. Raise OctavoError if it cannot be extracted."""
-        return self._checked.pop(file, None) or identify(file, snapshot, self._progress)
+        return self._checked.pop(file, None) or identify(file, snapshot, self.progress)
 
     @property
     def store(self) -> TextStore:
         """Return the store, which is made if it is missing."""
         if self._store is None:
-            self._library.make_folder()
-            self._store = TextStore(self._library.folder / TEXTS)
+            self.library.make_folder()
+            self._store = TextStore(self.library.folder / TEXTS)
         return self._store
 
     def find(self, file: SourceFile) -> SourceText | None:
         """Return the text of a file, if it is kept and the file has not changed since."""
-        if self._store is None and not (self._library.folder / TEXTS).exists():
+        if self._store is None and not (self.library.folder / TEXTS).exists():
             return None
         kept = self.store.find(version) if (version := file.version) else None
-        return kept and SourceText.of_file(file, kept.version, kept.sha256, kept.number, kept.length)
+        if kept is None:
+            return None
+        return SourceText(kept.sha256, file.name, Path(file.path), file, None, kept.version, kept.number, kept.length)
 
     def of(self, files: Iterable[SourceFile]) -> Iterator[SourceText]:
         """Yield the texts of files, those that are kept first. Leave out the files whose text cannot be extracted."""
@@ -86,17 +90,17 @@ class FileTexts:
                 self.problems.append(str(document))
                 continue
             for sentence in document.notices_when_kept:
-                self._progress.notice(sentence)
+                self.progress.notice(sentence)
             yield SourceText.of(document, file)
 
     def _extract(self, files: Sequence[SourceFile]) -> Iterator[Document | OctavoError]:
         """Yield the documents of files in their order, or why one cannot be extracted."""
-        if self._n_jobs == 1 or len(files) < _SHARED:
-            yield from (_extract(file, self._progress) for file in files)
+        if self.n_jobs == 1 or len(files) < _SHARED:
+            yield from (_extract(file, self.progress) for file in files)
             return
         from joblib import Parallel, delayed
 
-        yield from Parallel(self._n_jobs, return_as="generator")(delayed(_extract)(file) for file in files)
+        yield from Parallel(self.n_jobs, return_as="generator")(delayed(_extract)(file) for file in files)
 
     def load(self, text: SourceText) -> Document:
         """Return the document of a text, which was extracted just now or is kept."""

@@ -29,8 +29,7 @@ from ..system.files import PARTIAL, DamagedError, FileVersion
 from ..system.locks import Busy, do_not_wait, locked
 from .background.reading_queue import ReadingQueue
 from .document_parts import n_parts_of, parts_of
-from .file_state import SAME, state_of_file
-from .source_text import SourceFile, SourceText
+from .source_text import SAME, SourceFile, SourceText, state_of_file
 
 #: Bytes of an index for each byte of keys and values, clusters and measurements included.
 _MORE_THAN_ROWS = 1.1

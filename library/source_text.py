@@ -1,20 +1,32 @@
-"""A document as a file, and as a text that its hash identifies: indexes are found by it."""
+"""A document as a file, and as a text that its hash identifies: indexes are found by it. What became of the file.
+
+A file that was only touched or copied back has another time, and the same bytes. One with other bytes may have the same
+text nevertheless, or a part of it.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..documents.document import Document, document_name
+from ..documents.document import Document, document_name, hash_text
 from ..documents.extract import extract_document
 from ..documents.ocr.recognised_pages import file_version
+from ..errors import OctavoError
 from ..progress import Progress
-from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.manifest import file_version_of
-from ..runtime.store.model_library import hash_text
 from ..settings import DEFAULT_EXTRACTION, Extraction
-from ..system.files import FileVersion
+from ..system.files import FileVersion, sha256_of
+
+if TYPE_CHECKING:  # it imports Numba, which a process that only extracts texts does without
+    from ..runtime.store.library_snapshot import LibrarySnapshot
+
+#: States of a file: as it was, or with an equal text; with another one; or removed.
+SAME, CHANGED, GONE = "", "changed", "gone"
 
 
 @dataclass(frozen=True)
@@ -101,13 +113,6 @@ class SourceText:
         version = document.version if file is None or file.extraction.encoding is None else None
         return cls(hash_text(document.text), document.name, path, file, document, version, length=len(document.text))
 
-    @classmethod
-    def of_file(
-        cls, file: SourceFile, version: FileVersion | None, sha256: str, number: int = 0, length: int = 0
-    ) -> SourceText:
-        """Return the text of a version of a file whose hash is known."""
-        return cls(sha256, file.name, Path(file.path), file, None, version, number, length)
-
     def extracted(self) -> tuple[SourceText, Document]:
         """Return the text as it is now, and its document, which is extracted if necessary. Raise OctavoError if not."""
         if self.document is not None:
@@ -132,8 +137,53 @@ def identify(source: SourceFile | Document, snapshot: LibrarySnapshot, progress:
     """
     file = source if isinstance(source, SourceFile) else None
     if file is not None and (version := file.version) is not None and (text := snapshot.text_of(version)) is not None:
-        return SourceText.of_file(file, file_version_of(text), text["sha256"])
+        return SourceText(text["sha256"], file.name, Path(file.path), file, version=file_version_of(text))
     document = source if isinstance(source, Document) else source.extract(progress)
     for sentence in document.notices_when_kept:
         progress.notice(sentence)
     return SourceText.of(document, file)
+
+
+def state_of_file(described: dict[str, Any]) -> str:
+    """Return the state of the file of a text that a manifest describes; SAME if there is none, or its text is equal."""
+    version = file_version_of(described)
+    if version is None:
+        return SAME
+    state = state_of_version(version)
+    if state != CHANGED:
+        return state
+    try:
+        text = _text(file_version(version.path))
+    except (OctavoError, OSError):
+        return CHANGED
+    start, stop = described.get("part", (0, len(text)))
+    return SAME if hash_text(text[start:stop]) == described["sha256"] else CHANGED
+
+
+def state_of_version(version: FileVersion) -> str:
+    """Return whether a file still has a version: SAME, CHANGED or GONE."""
+    try:
+        now = file_version(version.path)
+        assert now is not None
+        if version.is_kept(now):
+            return SAME
+        if not stat.S_ISREG(Path(version.path).stat().st_mode):
+            return GONE
+        same = version.content and now.n_bytes == version.n_bytes and _content(now) == version.content
+    except (FileNotFoundError, NotADirectoryError):
+        return GONE
+    except (OctavoError, OSError):  # nothing says that it is the same
+        return CHANGED
+    return SAME if same else CHANGED
+
+
+@lru_cache(maxsize=4096)
+def _content(now: FileVersion) -> str:
+    """Return the hash of a file's bytes, which are read once for each version."""
+    return sha256_of(Path(now.path))
+
+
+@lru_cache(maxsize=4)
+def _text(now: FileVersion) -> str:
+    """Return the text of a file, which is read once for all its parts."""
+    return extract_document(now.path).text

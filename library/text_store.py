@@ -19,10 +19,9 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from ..documents.document import Document, Place, sentences
+from ..documents.document import Document, Place, hash_text, sentences
 from ..documents.extract import extract_document
 from ..errors import OctavoError
-from ..runtime.store.model_library import hash_text
 from ..system.files import DamagedError, FileVersion
 from ..system.sqlite_file import SqliteFile, bound
 from .document_parts import heading_offsets, ranges_of

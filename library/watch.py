@@ -13,9 +13,10 @@ from ..errors import OctavoError
 from ..progress import ProgressOfMany
 from ..system.files import file_mark
 from .batch.index_result import IndexResult
-from .batch.job import Reader, ReadingJob
+from .batch.job import Reader
 from .batch.local_run import index_all, index_one
 from .expand_paths import files_in
+from .reading_job import ReadingJob
 from .source_text import SourceFile
 
 #: Seconds without changes before a file is read, as it may still be written.

@@ -25,15 +25,16 @@ from .chat_template import (
 from .message_forms import (
     Message,
     as_texts,
+    follows_document,
     merged,
     system_and_turns,
+    tool_description,
     tools_text,
     with_reminders,
     with_short_ids,
     with_system,
     without_system,
 )
-from .tool_description import follows_document, tool_description
 
 #: The plain form of conversations without a template, over nothing and over a document.
 _PLAIN = TemplateParts([""], "", "\n\nQuestion: ", "\nAnswer:")

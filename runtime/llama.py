@@ -37,7 +37,7 @@ from .methods import DENSE
 from .methods.assignment import assign, excess
 from .methods.attention import Attention
 from .models import model_file
-from .models.gguf_header import multiplied_weights
+from .models.gguf_header import weight_types
 from .models.hub import files_of
 from .models.llama_arguments import kv_type_named, original_n_ctx, rope_arguments, wants_extra_buffers
 from .process.interruption import shielded
@@ -129,7 +129,7 @@ class Llama(DropIn):
         self._arguments |= {"rope_scaling": rope_scaling, "rope_scale": rope_scale, "n_parallel": n_parallel}
         self._arguments |= {"verbose": verbose, **arguments}
         path, only_words = os.fspath(model_path), bool(arguments.get("vocab_only"))
-        self.template_problem = model_file.check(path, only_words)
+        self.template_problem, own_types = model_file.check(path, only_words)
         self._file = os.path.abspath(path)
         self._files_at_load = {file: state for file in files_of(self._file) if (state := _state_of_file(file))}
         native = attention.is_llama_cpp or only_words
@@ -145,9 +145,9 @@ class Llama(DropIn):
         self._rope_scale, self._n_parallel = rope_scale, n_parallel
         length = n_ctx or n_batch * only_words if native else n_batch  # the vocabulary alone has no context
         arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
-        self._weight_types = (
-            multiplied_weights(map(Path, self._files_at_load)).keys() if MULTIPLIES_WEIGHTS and not native else set()
-        )
+        self._weight_types = set[int]()
+        if MULTIPLIES_WEIGHTS and not native:
+            self._weight_types = {*own_types, *weight_types(map(Path, files_of(self._file)[1:]))}
         if native:
             self._load(path, arguments)
             return
@@ -164,18 +164,14 @@ class Llama(DropIn):
             self._load(path, chosen_device.model_arguments(arguments))
             self._use_own_context(kv_type, n_ctx, chosen_device)
 
-    @property
-    def has_its_file(self) -> bool:
-        """Return whether no file of the model was written or replaced since the model was loaded."""
-        return all(_state_of_file(file) == before for file, before in self._files_at_load.items())
-
-    @property
-    def has_changed_file(self) -> bool:
+    def has_changed_file(self, or_lost: bool = False) -> bool:
         """Return whether a file of the model was written or replaced since the model was loaded.
 
-        Its weights are mapped, so that they change with the file. A file that was removed stays mapped.
+        Its weights are mapped, so that they change with the file. A file that was removed stays mapped: it counts only
+        with `or_lost`.
         """
-        return any(_state_of_file(file) not in (before, None) for file, before in self._files_at_load.items())
+        states = ((_state_of_file(file), before) for file, before in self._files_at_load.items())
+        return any(now != before and (or_lost or now is not None) for now, before in states)
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:

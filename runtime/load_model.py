@@ -10,10 +10,10 @@ from ..cpu_kernels.numba_support.compile import compiled_before, keeps_kernels
 from ..cpu_kernels.numba_support.kernel_cache import kernel_folder
 from ..errors import OctavoError
 from ..settings import ModelSettings
-from ..system.processors import default_threads
+from ..system.processors import default_threads, free_threads
 from .llama import Llama
 from .methods.attention import Attention, plan_for
-from .models.find_model import find_model, free_threads
+from .models.find_model import find_model
 from .models.llama_arguments import GGML_TYPES
 from .store.model_library import Library
 

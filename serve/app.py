@@ -17,7 +17,7 @@ from ..ask.sources.retrieval_heads import source_heads
 from ..convert.identity import RowSource
 from ..errors import OctavoError
 from ..library.background.computing import Computing
-from ..library.batch.job import ReadingJob
+from ..library.reading_job import ReadingJob
 from ..runtime.llama import Llama
 from ..runtime.store.model_library import Library
 from ..settings import Sampling

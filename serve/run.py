@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..library.batch.job import ReadingJob
+from ..library.reading_job import ReadingJob
 from ..runtime.load_model import load, locate_model
 from ..runtime.store.model_library import Library
 from ..settings import ModelSettings, Sampling

@@ -93,3 +93,10 @@ def cores_of_others() -> float:
         time.sleep(_SHORTEST)
         now = look()
     return first.cores_of_others(now)
+
+
+def free_threads(least: int) -> int:
+    """Return the number of these cores that are free, and at least so many."""
+    usable = default_threads()
+    free = round(usable_cpus() - cores_of_others())
+    return min(usable, max(free, least))

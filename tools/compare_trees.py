@@ -1,10 +1,13 @@
 """Compare two checkouts of octavo: logits of each method, bit by bit, and whether the new one opens files of the old.
 
-    python tools/compare_trees.py OLD [NEW] [--methods dense,quest]
+    python tools/compare_trees.py OLD [NEW] [--methods dense,quest] [--without-products]
 
 NEW is the checkout that holds this script, by default. Each checkout runs in a process of its own, one after another,
 on the default model. Logits are those of 1,540 tokens, of which the last 24 are read one by one. Files are an index, a
 saved chat, and a prompt that a server keeps: the new checkout must answer from them without making them again.
+
+On CPUs whose products of weights octavo computes, numbers differ from llama.cpp's by rounding. --without-products
+leaves these products to llama.cpp, to compare with a checkout that did so, too.
 """
 
 from __future__ import annotations
@@ -40,15 +43,19 @@ def main() -> None:
     parser.add_argument("old", type=Path, metavar="OLD")
     parser.add_argument("new", type=Path, nargs="?", default=Path(__file__).parents[1], metavar="NEW")
     parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
+    parser.add_argument("--without-products", action="store_true", help="leave products of weights to llama.cpp")
     parser.add_argument("--run", nargs=2, metavar=("TASK", "ARGUMENT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run is not None:
         task, argument = arguments.run
-        print(json.dumps({"logits": logits, "make": make_files, "open": open_files}[task](argument)))
+        if arguments.without_products:
+            leave_products_to_llama_cpp()
+        print(json.dumps({"logits": logits, "make": make_files, "open": open_files, "serve": serve}[task](argument)))
         return
     same = True
     with tempfile.TemporaryDirectory() as folder:
-        old, new = (Checkout(tree, Path(folder, "state")) for tree in (arguments.old, arguments.new))
+        state, flags = Path(folder, "state"), ["--without-products"] * arguments.without_products
+        old, new = (Checkout(tree, state, flags) for tree in (arguments.old, arguments.new))
         for method in arguments.methods:
             hashes = [tree.run("logits", method) for tree in (old, new)]
             same &= hashes[0] == hashes[1]
@@ -78,23 +85,25 @@ class Checkout:
         Its folder.
     state : Path
         A folder for the lists of octavo.
+    flags : list of str
+        Flags of this script for its processes.
     """
 
-    def __init__(self, tree: Path, state: Path) -> None:
-        self._tree, path = tree, package_of(tree.resolve()).parent
+    def __init__(self, tree: Path, state: Path, flags: list[str]) -> None:
+        self._command = [sys.executable, __file__, str(tree), *flags, "--run"]
+        path = package_of(tree.resolve()).parent
         self._environment = {**os.environ, "PYTHONPATH": str(path), "XDG_STATE_HOME": str(state)}
 
     def run(self, task: str, argument: str) -> Any:
         """Run a task of this script in a process."""
-        command = [sys.executable, __file__, str(self._tree), "--run", task, argument]
+        command = [*self._command, task, argument]
         output = subprocess.run(command, env=self._environment, check=True, stdout=subprocess.PIPE, text=True).stdout
         return json.loads(output.splitlines()[-1])
 
     @contextmanager
     def serving(self, folder: Path) -> Iterator[str]:
         """Serve the default model; yields the server's address."""
-        code = "from octavo.cli.main import main; main()"
-        command = [sys.executable, "-c", code, "serve", "--port", "0", "--index-dir", str(folder), "--temp", "0"]
+        command = [*self._command, "serve", str(folder)]
         process = subprocess.Popen(command, env=self._environment, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         try:
@@ -103,6 +112,13 @@ class Checkout:
         finally:
             process.terminate()
             process.communicate()
+
+
+def leave_products_to_llama_cpp() -> None:
+    """Do as if this CPU were one whose products of weights octavo leaves to llama.cpp."""
+    from octavo.cpu_kernels.numba_support import machine_features
+
+    vars(machine_features)["MULTIPLIES_WEIGHTS"] = False  # before other modules import it
 
 
 def logits(method: str) -> str:
@@ -154,6 +170,14 @@ def open_files(folder: str) -> dict[str, Any]:
         is_same = session.load("old")
         chat = [session.ask("And when?").text, session.n_tokens]
     return {"index": [first, listed(folder)], "chat": chat if is_same else "It was evaluated again."}
+
+
+def serve(folder: str) -> None:
+    """Serve the default model until this process ends."""
+    from octavo.cli.main import main
+
+    sys.argv[1:] = ["serve", "--port", "0", "--index-dir", folder, "--temp", "0"]
+    main()
 
 
 def how(folder: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from ...prompts.thought_form import Stage, Thoughts
 from ...prompts.thought_splitter import Part, ThoughtSplitter, n_begun
@@ -202,6 +203,7 @@ class AnswerStream:
         return shown
 
 
+@dataclass
 class Meter:
     """Measure an answer from its first token to its last: time, and how far counters grow.
 
@@ -213,10 +215,10 @@ class Meter:
         By how much each counter has grown; empty before the first token.
     """
 
-    def __init__(self) -> None:
-        self.first = self.last = working_time()
-        self._before: Sequence[float] = ()
-        self.grown: list[float] = []
+    first: float = field(default_factory=working_time)
+    last: float = field(default_factory=working_time)
+    grown: list[float] = field(default_factory=list)
+    _before: Sequence[float] = ()
 
     def count(self, *counters: float) -> None:
         """Note the time of a token, and counters that the steps after the first token increase."""

@@ -13,8 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ...library.file_state import CHANGED, state_of_version
-from ...library.source_text import SourceText
+from ...library.source_text import CHANGED, SourceText, state_of_version
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.methods.attention import Attention

@@ -6,16 +6,18 @@ before the text. So the tokens in a context need not be those of the next prompt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 #: A message in OpenAI's form.
 Message = dict[str, str]
 
 
+@dataclass
 class History:
     """The messages of a conversation, without its document and system prompt.
 
-    Attributes
+    Parameters
     ----------
     messages : list of dict
         Questions and answers in turns. The last question has no answer if the model was stopped before it.
@@ -23,16 +25,16 @@ class History:
         Tokens of the texts that the model wrote.
     """
 
-    def __init__(self, messages: Sequence[Message] = (), spoken: Mapping[str, list[int]] | None = None) -> None:
-        self.messages, self.spoken = list(messages), dict(spoken or {})
+    messages: list[Message] = field(default_factory=list)
+    spoken: dict[str, list[int]] = field(default_factory=dict)
 
     def copy(self) -> History:
-        return History(self.messages, self.spoken)
+        return History([*self.messages], {**self.spoken})
 
     def asked(self, question: str) -> History:
         """Return a copy with a further question, in place of one without an answer."""
         answered = self.messages[:-1] if self.messages and self.messages[-1]["role"] == "user" else self.messages
-        return History([*answered, {"role": "user", "content": question}], self.spoken)
+        return History([*answered, {"role": "user", "content": question}], {**self.spoken})
 
     def answer(self, answer: str, reasoning: str, drawn: Sequence[tuple[int, bytes]]) -> None:
         """Add the answer to the last question.

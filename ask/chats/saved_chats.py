@@ -116,7 +116,7 @@ class ChatFiles:
 
     def _usable(self, conversation: Conversation) -> Conversation:
         """Return a conversation, without rows if the model's file was replaced: nothing says what made them."""
-        return conversation if self._llama.has_its_file else replace(conversation, rows=[], states=())
+        return replace(conversation, rows=[], states=()) if self._llama.has_changed_file(or_lost=True) else conversation
 
     def _path(self, name: str) -> Path:
         """Return the file of a conversation: beside the model's indexes, unless the name is a path."""

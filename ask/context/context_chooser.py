@@ -8,7 +8,7 @@ answers come from their indexes alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
@@ -30,6 +30,7 @@ from .passages import PASSAGE_TOKENS, PassageFinder
 _FOR_PASSAGES = 0.7
 
 
+@dataclass
 class ContextChooser:
     """Chooses the context of each answer among documents.
 
@@ -45,14 +46,10 @@ class ContextChooser:
         Indexes of the texts, which are made meanwhile. Without them answers come from passages alone.
     """
 
-    def __init__(
-        self,
-        llama: Llama,
-        source: DocumentSet | PassageFinder,
-        read: str = BY_QUESTION,
-        growing: GrowingIndexes | None = None,
-    ) -> None:
-        self.source, self._llama, self._read, self._growing = source, llama, read, growing
+    llama: Llama
+    source: DocumentSet | PassageFinder
+    read: str = BY_QUESTION
+    growing: GrowingIndexes | None = None
 
     @property
     def documents(self) -> Sequence[SourceText]:
@@ -64,7 +61,7 @@ class ContextChooser:
         """Return what happens to the text that an answer was not given from."""
         if isinstance(self.source, DocumentSet):
             return "indexed"
-        return "being read" if self._growing is not None and self._growing.is_queued else "unread"
+        return "being read" if self.growing is not None and self.growing.is_queued else "unread"
 
     @property
     def always(self) -> Context | None:
@@ -73,7 +70,7 @@ class ContextChooser:
         Raise OctavoError if its index can neither be opened nor made again.
         """
         source = self.source
-        if self._read == EXCERPTS or not isinstance(source, DocumentSet) or len(source.documents) > 1:
+        if self.read == EXCERPTS or not isinstance(source, DocumentSet) or len(source.documents) > 1:
             return None
         return replace(source.whole(source.documents[0]), serves_all=True)
 
@@ -104,7 +101,7 @@ class ContextChooser:
         OctavoError
             The context cannot be opened.
         """
-        n_batch, growing = n_batch or (lambda: self._llama.n_batch), self._growing
+        n_batch, growing = n_batch or (lambda: self.llama.n_batch), self.growing
         if isinstance(self.source, PassageFinder):
             missing = self.documents if growing is None else growing.missing(self.documents)
             if growing is None or missing:
@@ -125,15 +122,15 @@ class ContextChooser:
         """Choose the likeliest excerpts, or the likeliest document, from the indexes of all documents."""
         ranking = yield from indexes.rank_in_steps(question, before, n_batch)
         candidates = ranking.candidates
-        if not reads_whole(self._read, question):
-            spans = ranking.excerpts(n_excerpt_tokens(self._llama))
+        if not reads_whole(self.read, question):
+            spans = ranking.excerpts(n_excerpt_tokens(self.llama))
             if (kept := _with_key(tuple(spans), known)) is not None:
                 return replace(kept, candidates=candidates)
             try:
-                laid_out = yield from lay_out(self._llama, indexes, spans, n_batch)
+                laid_out = yield from lay_out(self.llama, indexes, spans, n_batch)
                 return replace(laid_out, candidates=candidates)
             except CannotLayOut:
-                if self._read == EXCERPTS:
+                if self.read == EXCERPTS:
                     raise
         return replace(indexes.whole(candidates[0].document), candidates=candidates)
 
@@ -149,13 +146,13 @@ class ContextChooser:
         """Choose passages that words find; a document that has an index whole, if the question is about all of it."""
         candidates, found = finder.search(question, before)
         part = None
-        if self._growing is not None:
-            self._growing.read_on([candidate.document for candidate in candidates], missing)
+        if self.growing is not None:
+            self.growing.read_on([candidate.document for candidate in candidates], missing)
             best = candidates[0].document if candidates else missing[0]
-            whole = self._growing.whole(best, found[0]) if found and reads_whole(self._read, question) else None
+            whole = self.growing.whole(best, found[0]) if found and reads_whole(self.read, question) else None
             if whole is not None:
                 return replace(whole, candidates=candidates)
-            part = self._growing.part(best)
+            part = self.growing.part(best)
             candidates = candidates or ([] if part is None else [Candidate(best, 0.0, 0.0)])
         plan = finder.plan(candidates, found, part)
         if (kept := _with_key(plan.key, known)) is not None:

@@ -2,7 +2,7 @@
 
 Documents are ranked in two steps; the second covers fewer documents:
 
-1. Count the words that documents share with the question (word_scores.py).
+1. Count the words that documents share with the question (`WordScores`).
 2. Let the question's words attend to all keys of the best of these documents, by the retrieval heads
    (question_queries.py).
 
@@ -34,8 +34,7 @@ from ...system.files import DamagedError
 from ...system.threads import one_thread
 from ..answer.answer import ContextShare
 from ..search.question_queries import HeadQueries, read_question
-from ..search.ranking import PIECE, Ranking
-from ..search.word_scores import WordScores, folding
+from ..search.ranking import PIECE, Ranking, WordScores, folding
 from ..sources.retrieval_heads import source_heads
 from .answer_context import Context, Steps, at_once
 

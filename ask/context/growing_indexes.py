@@ -15,9 +15,9 @@ from pathlib import Path
 from ...cpu_kernels.numba_support.machine import cpu_name
 from ...errors import OctavoError
 from ...library.background.reading_queue import ReadingQueue, start_reader
-from ...library.batch.job import ReadingJob
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
+from ...library.reading_job import ReadingJob
 from ...library.source_text import SourceFile, SourceText
 from ...library.text_store import Piece
 from ...progress import ProgressOfMany

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...documents.document import Document
+from ...documents.document import Document, hash_text
 from ...library.source_text import SourceText
 from ...library.text_store import Piece, TextStore
 from ...runtime.llama import Llama
-from ...runtime.store.model_library import hash_text
 from ...system.working_time import working_time
 from ..answer.answer import ContextShare
 from ..search.ranking import Candidate, Span

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...documents.document import Place, place_at, sentences
+from ...documents.document import Place, hash_text, place_at, sentences
 from ...runtime.llama import Llama
-from ...runtime.store.model_library import hash_text
 from ...settings import check_whole
 
 #: A source needs 4 % of the attention; in a short text twice the mean share of its sentences, at most 25 %. A sentence

@@ -25,9 +25,8 @@ from ...runtime.methods.attention import DENSE_ATTENTION, Attention
 from ...runtime.methods.layer_budgets import LayerBudgets
 from ...runtime.store.plan import Plan
 from ...system.files import DamagedError, read_json, write_json
-from ..calibrate import calibrate
 from ..clusters import settings_for
-from ..pipeline import cluster, prefill
+from ..pipeline import calibrate, cluster, prefill
 from .heads import HIDDEN, Head, change, recall, streaming
 from .recall_texts import Haystack, RecallText
 

@@ -16,6 +16,13 @@ from .weights import KERNELS
 #: Types of ggml that a table has a place for.
 N_TYPES = max(KERNELS) + 1
 
+#: The records, without what belongs to one context.
+_RECORDS = np.zeros(N_TYPES, PRODUCT)
+for _number, _kernels in KERNELS.items():
+    _own = _RECORDS[_number]
+    _own["columns"], _own["input_bytes"] = _kernels.of.columns, _kernels.of.input_bytes
+    _own["panel_bytes"], _own["factor"] = _kernels.of.panel_bytes, _kernels.factor
+
 #: The Python type of a function that C calls as `call_native` does.
 _Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
 
@@ -27,6 +34,8 @@ class ProductTable:
 
     Attributes
     ----------
+    address : int
+        Address of the records, in the order of ggml's numbers.
     prepare_address : int
         Address of a native function of the number of a type, columns, tokens, and matrices. It does what a product of
         these needs before it is computed.
@@ -35,21 +44,12 @@ class ProductTable:
     def __init__(self, n_threads: int) -> None:
         self._n_threads = n_threads
         self._shared = np.zeros(1, SHARED)
-        self._records = np.zeros(N_TYPES, PRODUCT)
+        self._records = _RECORDS.copy()
         self._records["shared"] = self._shared.ctypes.data
-        for number, kernels in KERNELS.items():
-            own = self._records[number]
-            own["columns"], own["input_bytes"] = kernels.of.columns, kernels.of.input_bytes
-            own["panel_bytes"], own["factor"] = kernels.of.panel_bytes, kernels.factor
+        self.address: int = self._records.ctypes.data
         self._room: dict[str, np.ndarray] = {}
         self._callback = _Callback(self._prepare)
         self.prepare_address = ctypes.cast(self._callback, ctypes.c_void_p).value
-
-    @property
-    def address(self) -> int:
-        """Return the address of the records, in the order of ggml's numbers."""
-        address: int = self._records.ctypes.data
-        return address
 
     def start(self) -> None:
         """Start a graph, which may run on more or fewer threads than the one before."""
@@ -60,9 +60,9 @@ class ProductTable:
         own, kernels = self._records[number], KERNELS[number]
         own["round"] = background_compile.compiled(kernels.round).address
         own["multiply"] = background_compile.compiled(kernels.multiply).address
-        n_blocks = n_columns // kernels.of.columns
-        self._make_room("inputs", n_blocks * kernels.of.input_bytes * n_tokens, 1)
-        self._make_room("panels", n_blocks * kernels.of.panel_bytes, self._n_threads)
+        n_blocks = n_columns // int(own["columns"])
+        self._make_room("inputs", n_blocks * int(own["input_bytes"]) * n_tokens, 1)
+        self._make_room("panels", n_blocks * int(own["panel_bytes"]), self._n_threads)
         self._make_room("tokens", n_tokens * TOKEN.itemsize, 1)
         self._make_room("groups", n_groups * GROUP.itemsize, 1)
 

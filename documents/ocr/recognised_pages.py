@@ -118,14 +118,11 @@ def _opened(path: Path) -> RecognisedPages:
     return RecognisedPages(path)
 
 
-def file_version(path: str | os.PathLike[str], extraction: Extraction = DEFAULT_EXTRACTION) -> FileVersion | None:
-    """Return the version of a file as it is now. None if pages are still to be recognised, or may be."""
-    return version_of(os.path.realpath(path), os.stat(path), extraction)
-
-
-def version_of(source: str, status: os.stat_result, extraction: Extraction = DEFAULT_EXTRACTION) -> FileVersion | None:
-    """Return the version of a file with a status; see `file_version`."""
-    store = recognised_pages()
+def file_version(
+    path: str | os.PathLike[str], extraction: Extraction = DEFAULT_EXTRACTION, status: os.stat_result | None = None
+) -> FileVersion | None:
+    """Return the version of a file, by its status now or then. None if pages are still to be recognised, or may be."""
+    source, status, store = os.path.realpath(path), status or os.stat(path), recognised_pages()
     found = None if store is None else store.find(source, status.st_mtime_ns, status.st_size)
     if extraction.ocr:
         if store is None or found is None or not found.is_whole:

@@ -16,8 +16,7 @@ from ...ask.context.answer_context import Context
 from ...ask.context.document_set import DocumentSet, open_document_set
 from ...ask.context.partial_index import ReadPart, rows_stand_alone
 from ...ask.context.passages import PASSAGE_TOKENS, PassageFinder
-from ...ask.search.ranking import Candidate
-from ...ask.search.word_scores import WordScores
+from ...ask.search.ranking import Candidate, WordScores
 from ...ask.sources.find_sources import TokenText
 from ...convert.prefix_reuse import KnownRows
 from ...library.file_texts import FileTexts

@@ -12,7 +12,7 @@ from ...ask.context.answer_context import Context, Steps, at_once
 from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import EXCERPT_TOKENS, lay_out, n_excerpt_tokens
 from ...ask.context.passages import PassageFinder
-from ...ask.search.word_scores import PART, WordScores
+from ...ask.search.ranking import PART, WordScores
 from ...runtime.llama import Llama
 from ..direct_prompt import DirectPrompt
 from ..prose import BORDER

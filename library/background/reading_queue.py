@@ -65,7 +65,7 @@ class QueuedDocument(NamedTuple):
     library : str
         Folder of the library for its index. The file of an upload is in that folder, too.
     job : str
-        How the model reads it: the fields of a `Job` (library/batch/job.py), in JSON.
+        How the model reads it: the fields of a `ReadingJob`, in JSON.
     asked : float
         Time at which it was added, in seconds since 1970.
     place : int

@@ -11,7 +11,8 @@ from typing import Any
 from ...runtime.store.model_library import LIBRARY
 from ...workers.cluster_worker import Order
 from ...workers.work import Sender
-from .job import ReadDocuments, ReadingJob
+from ..reading_job import ReadingJob
+from .job import ReadDocuments
 
 
 class ReadForClient(ReadDocuments):

@@ -19,10 +19,11 @@ from ...system.files import disk_errors, make_private, sync_folder
 from ...workers.cluster import Workers, order_for, workers_of
 from ...workers.work import Message, receive
 from ..catalogue import damage_of
+from ..reading_job import ReadingJob
 from ..source_text import SourceFile
 from . import cluster_index
 from .index_result import IndexResult
-from .job import ReadingJob, as_text_message
+from .job import as_text_message
 from .local_run import report
 
 #: Beginning of the name of the file by which workers recognise a library.

@@ -14,9 +14,9 @@ from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.methods.attention import Attention
 from ...settings import AnyPath, ModelSettings, ReadSettings, check_whole
 from ..expand_paths import documents_of
+from ..reading_job import ReadingJob
 from ..source_text import SourceFile
 from .index_result import IndexResult, folders_of
-from .job import ReadingJob
 from .local_run import index_all
 
 

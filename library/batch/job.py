@@ -1,86 +1,24 @@
-"""Describe how to read documents, in a form for other processes, and read them with a model."""
+"""Read documents with a model, in this process or in another one."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ...documents.document import Document
 from ...errors import OctavoError
 from ...progress import Progress
-from ...runtime.load_model import Notice, load, locate_model
-from ...runtime.methods.attention import Attention
+from ...runtime.load_model import load
 from ...runtime.store.library_snapshot import LibrarySnapshot
-from ...runtime.store.model_library import Library
-from ...settings import DEFAULT_EXTRACTION, Extraction, ModelSettings, ReadSettings
+from ...settings import DEFAULT_EXTRACTION, Extraction
 from ...workers.work import CannotLoad, Message, Sender, Work
 from ..document_work import GuardedFile, document_of_fields
 from ..open_index import Indexer
+from ..reading_job import ReadingJob
 from ..source_text import SourceFile, identify
-
-
-@dataclass(frozen=True)
-class ReadingJob:
-    """How to read documents.
-
-    Parameters
-    ----------
-    settings : ModelSettings
-        The model, and how it runs.
-    attention : Attention
-        The attention of later questions.
-    reading : ReadSettings
-        How texts are taken from files, and how the model reads them.
-    library : str, optional
-        Folder of the library, in place of that of the settings.
-    known : tuple of str
-        Names of indexes that exist elsewhere, and are not made.
-    nice : int
-        Niceness of the reading process.
-    """
-
-    settings: ModelSettings
-    attention: Attention
-    reading: ReadSettings = field(default_factory=ReadSettings)
-    library: str | None = None
-    known: tuple[str, ...] = ()
-    nice: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields in JSON's types, those of `reading` that a process needs among them."""
-        return {
-            "settings": self.settings.as_json(),
-            "attention": self.attention.as_json(),
-            "prefill": self.reading.prefill,
-            "state_every": self.reading.state_every,
-            "library": self.library,
-            "known": self.known,
-            "nice": self.nice,
-            "extraction": vars(self.reading.extraction),
-        }
-
-    @classmethod
-    def of_json(cls, fields: dict[str, Any]) -> ReadingJob:
-        """Return the job with these fields."""
-        settings, attention = ModelSettings(**fields["settings"]), Attention.parse(**fields["attention"])
-        extraction = fields.get("extraction", {})
-        reading = ReadSettings(prefill=fields["prefill"], state_every=fields["state_every"], **extraction)
-        return cls(settings, attention, reading, fields["library"], tuple(fields["known"]), fields["nice"])
-
-    def anywhere(self, library: Library) -> ReadingJob:
-        """Return the job for a library with absolute paths, for processes in other folders."""
-        plan, model = self.attention.plan_file, str(library.model_path.resolve())
-        settings = replace(self.settings, model=model, index_dir=None)
-        attention = replace(self.attention, plan_file=plan and os.path.abspath(plan))
-        return replace(self, settings=settings, attention=attention, library=str(library.folder.resolve()))
-
-    def open_library(self, notice: Notice) -> Library:
-        """Return the library for the indexes."""
-        _, library = locate_model(self.settings, notice)
-        return replace(library, folder=Path(self.library)) if self.library else library
 
 
 class Reader:

@@ -14,9 +14,10 @@ from ...system.processors import default_threads
 from ...workers.work import CannotLoad, Message, name_of, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
 from ..background.computing import computing
+from ..reading_job import ReadingJob
 from ..source_text import SourceFile
 from .index_result import IndexResult
-from .job import ReadDocuments, Reader, ReadingJob, as_message
+from .job import ReadDocuments, Reader, as_message
 
 #: Attempts at a document whose process dies.
 _ATTEMPTS = 2

@@ -200,12 +200,7 @@ class Attention:
         """Return whether it looks up the clusters of a document of n_tokens tokens."""
         if self.auto is not None:
             return self.auto.wants_clusters(n_tokens, on_metal)
-        return self.always_clusters
-
-    @property
-    def always_clusters(self) -> bool:
-        """Return whether it looks up the clusters of every document."""
-        return self.auto is None and not self.is_llama_cpp and method_class(self.method).needs_clusters
+        return not self.is_llama_cpp and method_class(self.method).needs_clusters
 
     def clustering_key(self, n_tokens: int, on_metal: bool = False) -> Clustering:
         """Return a key that is equal for attentions that can share the index of a document of n_tokens tokens."""

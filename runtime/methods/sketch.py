@@ -125,7 +125,7 @@ class Sketch(Method):
 
     def before_batch(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Attend to all rows exactly, as batches do."""
-        super().before_batch(heads, index, n_tokens)
+        self.before_step(heads, index, n_tokens)
         heads.state["n_rows"] = n_tokens
 
 

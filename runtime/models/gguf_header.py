@@ -6,12 +6,13 @@ docs/gguf.md defines the format; versions 2 and 3, little-endian.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
@@ -27,7 +28,7 @@ _MOST_DIMENSIONS, _LONGEST_NAME, _MOST_ELEMENTS = 4, 63, 1 << 63
 _LONGEST_KEY = 65535
 
 _ALIGNMENT_KEY, _ALIGNMENT = "general.alignment", 32
-_ARCHITECTURE_KEY, _SPLITS_KEY = "general.architecture", "split.count"
+_ARCHITECTURE_KEY = "general.architecture"
 
 #: Numbers of the value types, and the bytes of those of fixed size.
 _BOOL, _STRING, _ARRAY = 7, 8, 9
@@ -43,8 +44,15 @@ class _Bad(Exception):
     """The header is wrong; the message completes "its header ..."."""
 
 
-def check_gguf(path: Path) -> None:
-    """Check that a file is a complete GGUF file, judging by its header.
+class Tensor(NamedTuple):
+    """What a header says of a tensor: ggml's number of its type, and its shape, the length of a row first."""
+
+    kind: int
+    shape: list[int]
+
+
+def check_gguf(path: Path) -> dict[str, Tensor]:
+    """Check that a file is a complete GGUF file, judging by its header. Return its tensors, by name.
 
     Raises
     ------
@@ -53,7 +61,7 @@ def check_gguf(path: Path) -> None:
     """
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            _Reader(content).check()
+            return _Reader(content).check()
     except _Bad as problem:
         raise OctavoError(
             f"{path} is damaged or incomplete: {problem}. Download it again, or give another with `model`."
@@ -94,7 +102,7 @@ def architecture_number(path: Path, name: str) -> int:
     """
     architecture, found = "", False
     for key, value in _values(path):
-        if key == "general.architecture":
+        if key == _ARCHITECTURE_KEY:
             architecture = f"{value}."
         elif key == f"{architecture}{name}":
             return int(value)
@@ -104,29 +112,31 @@ def architecture_number(path: Path, name: str) -> int:
     return 0
 
 
+def weight_types(files: Iterable[Path]) -> set[int]:
+    """Return ggml's numbers of the types of the tensors in the files of a model. llama.cpp reports damaged ones."""
+    kinds: set[int] = set()
+    for path in files:
+        with suppress(OctavoError):
+            kinds |= {tensor.kind for tensor in check_gguf(path).values()}
+    return kinds
+
+
 def multiplied_weights(files: Iterable[Path]) -> dict[int, int]:
     """Return how many weights of each of ggml's types multiply tokens, in the files of a model.
 
-    These are weights of matrices and of all experts. Embeddings are looked up, except where they are the output's
-    weights, too. llama.cpp reports damaged files.
+    These are weights of matrices, of all experts. Embeddings are looked up, except where they are the output's weights,
+    too. llama.cpp reports damaged files.
     """
-    matrices: dict[str, tuple[int, int]] = {}
+    tensors: dict[str, Tensor] = {}
     for path in files:
-        with (
-            suppress(_Bad, OSError, ValueError),
-            open(path, "rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-        ):
-            reader = _Reader(content)
-            reader.check()
-            matrices |= reader.matrices
-    looked_up = {name for name in matrices if name.endswith("_embd.weight")}
-    if "output.weight" not in matrices:
-        looked_up -= {"token_embd.weight"}
-    counts: dict[int, int] = {}
-    for name, (kind, n_weights) in matrices.items():
-        if name.endswith(".weight") and name not in looked_up:
-            counts[kind] = counts.get(kind, 0) + n_weights
+        with suppress(OctavoError):
+            tensors |= check_gguf(path)
+    output, counts = "output" if "output.weight" in tensors else "token_embd", dict[int, int]()
+    for name, tensor in tensors.items():
+        stem, _, what = name.rpartition(".")
+        is_matrix = len(tensor.shape) > 1 and what == "weight"
+        if is_matrix and (not stem.endswith("_embd") or stem == output):
+            counts[tensor.kind] = counts.get(tensor.kind, 0) + math.prod(tensor.shape)
     return counts
 
 
@@ -135,7 +145,6 @@ class _Reader:
 
     def __init__(self, content: mmap.mmap) -> None:
         self._content, self._size, self._at = content, len(content), 0
-        self.matrices: dict[str, tuple[int, int]] = {}  # types and numbers of elements, by name
 
     def values(self) -> Iterator[tuple[str, Any]]:
         """Yield keys and values, without arrays. Raise _Bad if the header is wrong."""
@@ -155,8 +164,8 @@ class _Reader:
             else:
                 self._skip_value(kind, key)
 
-    def check(self) -> None:
-        """Read the whole header. Raise _Bad if it is wrong."""
+    def check(self) -> dict[str, Tensor]:
+        """Read the whole header; return the tensors. Raise _Bad if it is wrong."""
         if self._take(4) != MAGIC:
             raise _Bad("it does not begin with GGUF")
         if (version := self._number("<I")) not in _VERSIONS:
@@ -167,7 +176,7 @@ class _Reader:
         if n_pairs * _LEAST_PAIR > self._size or n_tensors * _LEAST_TENSOR > self._size:
             raise _Bad(f"its header counts {n_tensors:,} tensors and {n_pairs:,} values, more than the file can hold")
         alignment = self._check_pairs(n_pairs)
-        self._check_tensors(n_tensors, alignment)
+        return self._check_tensors(n_tensors, alignment)
 
     def _check_pairs(self, n_pairs: int) -> int:
         """Read keys and values; return the tensors' alignment."""
@@ -226,35 +235,32 @@ class _Reader:
             raise _Bad(f"the array '{key}' continues beyond the file's end")
         self._at = at
 
-    def _check_tensors(self, n_tensors: int, alignment: int) -> None:
-        """Read the tensors' descriptions, and check that the tensors lie in the file."""
-        names: set[str] = set()
+    def _check_tensors(self, n_tensors: int, alignment: int) -> dict[str, Tensor]:
+        """Read the tensors' descriptions, and check that the tensors lie in the file. Return the tensors."""
+        tensors: dict[str, Tensor] = {}
         ends = 0
         for _ in range(n_tensors):
             name = self._text(_LONGEST_NAME, "a tensor's name")
-            if not name or name in names:
+            if not name or name in tensors:
                 raise _Bad(
                     f"its header has the tensor '{name}' twice" if name else "its header has a tensor without name"
                 )
-            names.add(name)
             n_dimensions = self._number("<I")
             if not 0 < n_dimensions <= _MOST_DIMENSIONS:
                 raise _Bad(f"the tensor '{name}' has {n_dimensions} dimensions")
             shape = [self._number("<Q") for _ in range(n_dimensions)]
             kind, offset = self._number("<I"), self._number("<Q")
-            n_elements = 1
-            for length in shape:
-                n_elements *= length
+            tensors[name] = Tensor(kind, shape)
+            n_elements = math.prod(shape)
             if n_elements == 0 or n_elements >= _MOST_ELEMENTS:
                 raise _Bad(f"the tensor '{name}' has the shape {' x '.join(map(str, shape))}")
             if offset % alignment:
                 raise _Bad(f"the tensor '{name}' begins at {offset}, which is not a multiple of {alignment}")
-            if n_dimensions > 1:
-                self.matrices[name] = kind, n_elements
             ends = max(ends, offset + _n_bytes(name, kind, shape[0], n_elements))
         first = -(-self._at // alignment) * alignment
         if n_tensors and first + ends > self._size:
             raise _Bad(f"its tensors end at {first + ends:,} bytes, and the file has {self._size:,}")
+        return tensors
 
     def _integer(self, kind: int, key: str) -> int:
         """Read an integer of any type."""

@@ -7,15 +7,14 @@ file is unchanged.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import OctavoError
 from ...settings import state_folder
@@ -33,13 +32,28 @@ _LOADED, _TEMPLATE = "loaded", "template:"
 _FILE = "models.json"
 
 #: Version of the check: what another one found is not remembered.
-_VERSION = 2
+_VERSION = 3
 
 #: Most files to remember.
 _MOST_REMEMBERED = 500
 
 
-def check(path: str, only_words: bool = False) -> str:
+class Checked(NamedTuple):
+    """What is remembered of a model's file.
+
+    Parameters
+    ----------
+    template_problem : str
+        Why its chat template is unusable; "" if it is usable, or missing.
+    weight_types : sequence of int
+        ggml's numbers of the types of its tensors.
+    """
+
+    template_problem: str
+    weight_types: Sequence[int]
+
+
+def check(path: str, only_words: bool = False) -> Checked:
     """Check that a model can be loaded. Each file needs a separate process only once.
 
     Parameters
@@ -47,16 +61,12 @@ def check(path: str, only_words: bool = False) -> str:
     only_words : bool
         Only its vocabulary will be loaded: the file may lack the rest.
 
-    Returns
-    -------
-    str
-        Why its chat template is unusable; "" if it is usable, or missing.
-
     Raises
     ------
     OctavoError
         The file is not a model, is damaged, or exceeds the limits of this process.
     """
+    from ...system.files import make_private, read_json, write_json
     from ...system.free_memory import check_limits
     from .gguf_header import check_gguf
 
@@ -70,18 +80,23 @@ def check(path: str, only_words: bool = False) -> str:
     if magic != b"GGUF":
         raise OctavoError(f"{path} is not a GGUF model: give a file that llama.cpp can run.")
     check_limits(path, os.path.getsize(path))
-    remembered, key, status = _remembered(), os.path.realpath(path), os.stat(path)
+    key, status, remembered = os.path.realpath(path), os.stat(path), dict[str, Any]()
+    with suppress(OctavoError):  # there is none yet, or it is damaged
+        remembered = read_json(state_folder() / _FILE)
     mark = [_VERSION, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     entry = remembered.pop(key, None)
-    if isinstance(entry, list) and entry[:5] == mark and len(entry) == 6 and isinstance(entry[5], str):
-        return entry[5]
-    check_gguf(Path(path))
+    is_known = isinstance(entry, list) and entry[:5] == mark and list(map(type, entry[5:])) == [str, list]
+    if is_known and all(type(kind) is int for kind in entry[6]):
+        return Checked(*entry[5:])
+    weight_types = sorted({tensor.kind for tensor in check_gguf(Path(path)).values()})
     if only_words:
-        return ""
-    problem = load_apart(path, status.st_size)
+        return Checked("", weight_types)
+    checked = Checked(load_apart(path, status.st_size), weight_types)
     kept = dict(list(remembered.items())[1 - _MOST_REMEMBERED :])
-    _remember({**kept, key: [*mark, problem]})
-    return problem
+    with suppress(OctavoError):  # it is checked again next time
+        make_private(state_folder())
+        write_json(state_folder() / _FILE, {**kept, key: [*mark, *checked]})
+    return checked
 
 
 def load_apart(path: str, n_bytes: int) -> str:
@@ -118,24 +133,6 @@ def _reason(log: bytes, code: int | None, limit: float) -> str:
     says = errors[0].split(": ", 1)[-1].rstrip(".")[:300] if errors else ""
     ended = f"llama.cpp ended by {signal.Signals(-code).name}" if code < 0 else "llama.cpp refuses it"
     return f"{ended}: {says}." if says else f"{ended}."
-
-
-def _remembered() -> dict[str, Any]:
-    """Read the results of earlier checks: for each path the file's marks, and its template's problem."""
-    try:
-        content = json.loads((state_folder() / _FILE).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _remember(known: dict[str, Any]) -> None:
-    """Write the results, if possible."""
-    from ...system.files import make_private, write_json
-
-    with suppress(OctavoError):
-        make_private(state_folder())
-        write_json(state_folder() / _FILE, known)
 
 
 def main(path: str) -> None:

@@ -51,11 +51,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -154,7 +154,7 @@ def _open(path: Path, model_hash: str, thorough: bool) -> tuple[Index, dict[str,
     except (ImpossibleError, KeyError, ValueError, TypeError, IndexError) as problem:
         raise DamagedError(f"The index {path} is damaged: its arrays contradict one another ({problem}).") from problem
     whole = [name for name in manifest["files"] if name not in damage]
-    return replace(index, curves=Curves(path, index, whole), extras=Extras(path, whole)), manifest
+    return replace(index, curves=Curves(path, index, whole), extras=Extras(path, index, whole)), manifest
 
 
 def _unchanged(folder: Path, names: Sequence[str]) -> Callable[[], None]:
@@ -370,26 +370,31 @@ class _Kept(dict[_Key, _Value], Generic[_Key, _Value]):
 
     Parameters
     ----------
+    index : Index
+        The index that it belongs to.
     names : sequence of str
-        The index's undamaged files.
-    prefix : str
-        Beginning of the names of its files.
+        The index's undamaged files. Those that do not open, or hold what cannot be, are made again.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str], prefix: str) -> None:
-        super().__init__()
-        self._folder, self._prefix = folder, prefix
-        self._names = [name for name in names if name.startswith(prefix)]
+    #: Beginning of the names of its files.
+    prefix: ClassVar[str]
 
-    def _files(self) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """Yield the files' names without prefix and suffix, and their arrays. Leave out files that do not open."""
-        for name in self._names:
-            with suppress(DamagedError):
-                yield name.removeprefix(self._prefix).split(".")[0], map_arrays(self._folder / name)
+    def __init__(self, folder: Path, index: Index, names: Sequence[str]) -> None:
+        super().__init__()
+        self._folder = folder
+        for name in names:
+            if name.startswith(self.prefix):
+                with suppress(DamagedError, ImpossibleError, ValueError, TypeError):
+                    kept = self._read(name.removeprefix(self.prefix).split(".")[0], map_arrays(folder / name), index)
+                    super().__setitem__(*kept)
+
+    def _read(self, name: str, arrays: dict[str, np.ndarray], index: Index) -> tuple[_Key, _Value]:
+        """Return the key and the value that a file's name, without prefix and suffix, and its arrays stand for."""
+        raise NotImplementedError
 
     def _write(self, name: str, arrays: dict[str, np.ndarray]) -> None:
         """Add a file to the index."""
-        path = self._folder / f"{self._prefix}{name}.safetensors"
+        path = self._folder / f"{self.prefix}{name}.safetensors"
         with suppress(OctavoError, OSError), locked(self._folder):
             # the disk may be full or read-only, or the index removed: it is then made again next time
             write_arrays(path, arrays)
@@ -401,13 +406,12 @@ class _Kept(dict[_Key, _Value], Generic[_Key, _Value]):
 class Curves(_Kept[Calibration, ThresholdCurve]):
     """The measured thresholds of an index."""
 
-    def __init__(self, folder: Path, index: Index, names: Sequence[str]) -> None:
-        super().__init__(folder, names, THRESHOLDS)
-        for name, arrays in self._files():
-            with suppress(ImpossibleError, ValueError, TypeError):  # measured again instead
-                threshold, queries, select, levels = name.split("-")
-                check_curve(curve := ThresholdCurve(**{kind: private_copy(arrays[kind]) for kind in arrays}), index)
-                super().__setitem__(Calibration(threshold, queries, select, int(levels)), curve)
+    prefix = THRESHOLDS
+
+    def _read(self, name: str, arrays: dict[str, np.ndarray], index: Index) -> tuple[Calibration, ThresholdCurve]:
+        threshold, queries, select, levels = name.split("-")
+        check_curve(curve := ThresholdCurve(**{kind: private_copy(arrays[kind]) for kind in arrays}), index)
+        return Calibration(threshold, queries, select, int(levels)), curve
 
     def __setitem__(self, calibration: Calibration, curve: ThresholdCurve) -> None:
         super().__setitem__(calibration, curve)
@@ -417,15 +421,14 @@ class Curves(_Kept[Calibration, ThresholdCurve]):
 class Extras(_Kept[str, KeptExtras]):
     """The extras that an index keeps, by the name that their method gives them."""
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        super().__init__(folder, names, EXTRAS)
-        for key, arrays in self._files():
-            kept: KeptExtras = {}
-            with suppress(ValueError):  # derived again instead
-                for name, array in arrays.items():
-                    what, layer = name.split(".")
-                    kept.setdefault(int(layer), {})[what] = array
-                super().__setitem__(key, kept)
+    prefix = EXTRAS
+
+    def _read(self, name: str, arrays: dict[str, np.ndarray], index: Index) -> tuple[str, KeptExtras]:
+        kept: KeptExtras = {}
+        for array_name, array in arrays.items():
+            what, layer = array_name.split(".")
+            kept.setdefault(int(layer), {})[what] = array
+        return name, kept
 
     def __setitem__(self, name: str, kept: KeptExtras) -> None:
         super().__setitem__(name, kept)

@@ -195,11 +195,6 @@ def _cache_folder(model: Path, name: str) -> Path:
     return Path(platformdirs.user_cache_dir("octavo")) / "indexes" / f"{name}-{place}{LIBRARY}"
 
 
-def hash_text(text: str) -> str:
-    """Return the SHA-256 of a document's text, in hexadecimal digits."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def hash_of_file(path: Path, remembered: Path | None = None) -> str:
     """Return the SHA-256 of a large file, such as a model; it is remembered until the file is written or replaced.
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ...library.background.reading_queue import QueuedDocument
-from ...library.file_state import CHANGED
+from ...library.source_text import CHANGED
 from ..request_error import without_folders
 from .served_document import ServedDocument
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...library.background.reading_queue import QueuedDocument
 from ...library.expand_paths import composed
-from ...library.file_state import CHANGED
+from ...library.source_text import CHANGED
 from ..request_error import RequestError, without_folders
 from .file_json import document_as_json, upload_as_json
 from .served_document import ServedDocument, origin_of

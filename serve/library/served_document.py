@@ -10,8 +10,7 @@ from typing import Any
 from ...ask.sources.find_sources import Passage
 from ...errors import shown
 from ...library.document_parts import n_parts_of
-from ...library.file_state import SAME, state_of_version
-from ...library.source_text import SourceText
+from ...library.source_text import SAME, SourceText, state_of_version
 from ...runtime.store.manifest import file_version_of
 from ...system.files import FileVersion
 from ..engine.request import End
@@ -30,7 +29,7 @@ class ServedDocument(SourceText):
     manifest : dict
         Manifest of its index.
     state : str
-        What became of its file since it was indexed (library/file_state.py); DAMAGED (library/catalogue.py) while its
+        What became of its file since it was indexed (library/source_text.py); DAMAGED (library/catalogue.py) while its
         index is made again.
     """
 

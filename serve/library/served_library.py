@@ -21,8 +21,8 @@ from ...convert.pipeline import prefill_attention_share
 from ...errors import OctavoError
 from ...library import catalogue
 from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue, start_reader
-from ...library.batch.job import ReadingJob
 from ...library.file_texts import forget_texts
+from ...library.reading_job import ReadingJob
 from ...library.source_text import SourceText
 from ...runtime.llama import Llama
 from ...runtime.store.index_files import note_use, open_index

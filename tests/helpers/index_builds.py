@@ -8,12 +8,12 @@ import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.convert.identity import identity
 from octavo.convert.index_builder import IndexBuilder
-from octavo.documents.document import Document
+from octavo.documents.document import Document, hash_text
 from octavo.library.open_index import Indexer
 from octavo.library.source_text import SourceFile, identify
 from octavo.progress import Silent
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
-from octavo.runtime.store.model_library import Library, hash_text
+from octavo.runtime.store.model_library import Library
 from octavo.settings import ReadSettings
 from octavo.system.files import map_arrays
 

@@ -15,7 +15,7 @@ import httpx
 import uvicorn
 
 from octavo.library.background.computing import Computing
-from octavo.library.batch.job import ReadingJob
+from octavo.library.reading_job import ReadingJob
 from octavo.runtime.load_model import load
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.model_library import Library

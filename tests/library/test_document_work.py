@@ -1,6 +1,8 @@
 """Keep the text of a document in a process of its own."""
 
 import hashlib
+import subprocess
+import sys
 
 import pytest
 from helpers.pdf_files import PdfWriter
@@ -44,3 +46,12 @@ def test_a_page_is_drawn_of_the_bytes_that_were_indexed_alone(tmp_path):
     file.write_bytes(PdfWriter().page((60, 700, "The keeper saw a whale.")).content())
     with pytest.raises(OctavoError, match="The file has changed since it was indexed"):
         work.do({**asked, "content": digest})
+
+
+def test_a_process_that_keeps_texts_imports_nothing_heavy():
+    script = (
+        "import sys\nimport octavo.library.document_work\n"
+        "print([name for name in ('llama_cpp', 'numba', 'scipy', 'sklearn') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -5,12 +5,11 @@ import os
 import pytest
 
 from octavo.documents import extract as extracting
+from octavo.documents.document import hash_text
 from octavo.documents.extract import extract_document
-from octavo.library.file_state import CHANGED, GONE, SAME, state_of_file, state_of_version
-from octavo.library.source_text import SourceFile
+from octavo.library.source_text import CHANGED, GONE, SAME, SourceFile, state_of_file, state_of_version
 from octavo.library.text_store import TextStore
 from octavo.runtime.store.manifest import file_entries
-from octavo.runtime.store.model_library import hash_text
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ import sqlite3
 import numpy as np
 import pytest
 
-from octavo.documents.document import Document, Place
+from octavo.documents.document import Document, Place, hash_text
 from octavo.errors import OctavoError
 from octavo.library.text_store import BLOCK, PIECE, TextStore, is_gone
-from octavo.runtime.store.model_library import hash_text
 from octavo.system.files import FileVersion
 
 FILLER = "The committee met again and talked about the weather, the roads and the price of bread.\n\n"

@@ -8,7 +8,7 @@ from helpers.command_line import SENTENCES
 
 from octavo import OctavoError
 from octavo.library import watch
-from octavo.library.batch.job import ReadingJob
+from octavo.library.reading_job import ReadingJob
 from octavo.library.watch import QUIET, Watch
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention

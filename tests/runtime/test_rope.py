@@ -6,9 +6,10 @@ import pytest
 import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.convert.identity import identity
+from octavo.documents.document import hash_text
 from octavo.errors import OctavoError
 from octavo.runtime.models.llama_arguments import rope_arguments
-from octavo.runtime.store.model_library import Library, hash_text
+from octavo.runtime.store.model_library import Library
 
 TOKENS = np.random.default_rng(4).integers(0, 256, 300).tolist()
 SAME = 0.02  # as in test_parity.py

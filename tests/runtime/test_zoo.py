@@ -11,7 +11,7 @@ import pytest
 from helpers import zoo
 
 import octavo
-from octavo.runtime.models.local_models import describe
+from octavo.runtime.models.find_model import describe
 
 TOKENS = np.random.default_rng(2).integers(0, 256, 90).tolist()  # more than the models' window of 32
 SPLITS = {"two batches": [64, 26], "other splits": [40, 1, 1, 7, 41], "one at a time": [1] * 90}

@@ -17,7 +17,7 @@ from helpers import talking_model, tiny_models
 from helpers.served import SAMPLING, Served
 from helpers.waiting import wait_until
 
-from octavo.library.batch.job import ReadingJob
+from octavo.library.reading_job import ReadingJob
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.model_library import Library
 from octavo.serve import server_pool

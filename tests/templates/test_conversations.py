@@ -18,7 +18,7 @@ from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 import octavo
 from octavo.prompts.chat_template import INSTRUCTION, ChatTemplate, TemplateError
 from octavo.prompts.conversation_tokens import ConversationTokens
-from octavo.prompts.tool_description import tool_description
+from octavo.prompts.message_forms import tool_description
 
 FOLDER = os.environ.get("OCTAVO_TEST_TEMPLATES")
 SOURCES = {path.stem: path for path in sorted(Path(FOLDER).glob("*.jinja"))} if FOLDER else {}

@@ -13,7 +13,8 @@ from octavo import OctavoError
 from octavo.library.batch import cluster_run as index_on_cluster
 from octavo.library.batch.index_documents import index_collection
 from octavo.library.batch.index_result import folders_of
-from octavo.library.batch.job import ReadDocuments, ReadingJob
+from octavo.library.batch.job import ReadDocuments
+from octavo.library.reading_job import ReadingJob
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.model_library import Library

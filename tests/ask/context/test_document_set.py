@@ -10,8 +10,7 @@ from helpers.index_builds import Recorded
 from octavo.ask.context import document_set as document_set_module
 from octavo.ask.context.document_set import open_document_set
 from octavo.ask.search.question_queries import attention_shares, question_queries
-from octavo.ask.search.ranking import PIECE
-from octavo.ask.search.word_scores import WordScores, folding
+from octavo.ask.search.ranking import PIECE, WordScores, folding
 from octavo.errors import OctavoError
 from octavo.library.file_texts import FileTexts
 from octavo.library.open_index import Indexer

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from octavo.ask.search.question_queries import attention_shares
-from octavo.ask.search.ranking import PIECE, Ranking, Span
-from octavo.ask.search.word_scores import WordScores
+from octavo.ask.search.ranking import PIECE, Ranking, Span, WordScores
 
 
 def made_ranking(n_tokens, seed=0):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from octavo.ask.search.word_scores import WordScores
+from octavo.ask.search.ranking import WordScores
 
 
 def naive(documents, question, part=256, k1=1.5, b=0.75):

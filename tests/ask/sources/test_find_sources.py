@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from octavo.ask.sources.find_sources import TokenText, passages
-from octavo.documents.document import Place, sentences
-from octavo.runtime.store.model_library import hash_text
+from octavo.documents.document import Place, hash_text, sentences
 
 TEXT = (
     "# Ships\n\nMr. Hale owned a ship. It carried\ncoal. Did it sink? No!\n\n"

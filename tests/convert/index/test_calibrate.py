@@ -10,8 +10,8 @@ from helpers.index_builds import SETTINGS, build, evaluate_directly, library_of,
 from helpers.kernel_heads import Head
 from helpers.kernel_inputs import KV_TYPES, address, halves, normal, store_rows
 
-from octavo.convert.calibrate import attention_mass, calibrate
 from octavo.convert.clusters import ClusterSettings, settings_for
+from octavo.convert.pipeline import attention_mass, calibrate
 from octavo.cpu_kernels.layout.head import ANY_ORDER
 from octavo.cpu_kernels.layout.scores import COARSE_KEPT
 from octavo.cpu_kernels.methods import squeezed2

@@ -26,12 +26,11 @@ from helpers.index_builds import (
 from octavo import OctavoError
 from octavo.convert.identity import identity
 from octavo.convert.index_builder import IndexBuilder
-from octavo.documents.document import Document
+from octavo.documents.document import Document, hash_text
 from octavo.library.catalogue import remove
 from octavo.runtime.methods.attention import Attention
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
-from octavo.runtime.store.model_library import hash_text
 from octavo.system.files import PARTIAL
 from octavo.system.locks import locked
 

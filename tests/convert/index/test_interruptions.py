@@ -15,9 +15,9 @@ import octavo
 from octavo import OctavoError
 from octavo.convert import build_pieces, index_builder
 from octavo.convert.identity import identity
+from octavo.documents.document import hash_text
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST
-from octavo.runtime.store.model_library import hash_text
 from octavo.system import files
 
 pytestmark = pytest.mark.sampled

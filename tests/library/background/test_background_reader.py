@@ -19,8 +19,8 @@ from octavo.library.background import background_reader
 from octavo.library.background.background_reader import BackgroundReader, battery_is_low
 from octavo.library.background.computing import computing, others_compute
 from octavo.library.background.reading_queue import ReadingQueue, start_reader
-from octavo.library.batch.job import ReadingJob
 from octavo.library.batch.local_run import index_all
+from octavo.library.reading_job import ReadingJob
 from octavo.library.source_text import SourceFile
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention

@@ -23,8 +23,9 @@ from octavo import OctavoError
 from octavo.cpu_kernels.numba_support.machine import cpu_name
 from octavo.documents.document import Document, Place
 from octavo.library.batch.index_result import IndexResult, NotIndexed, folders_of
-from octavo.library.batch.job import ReadDocuments, Reader, ReadingJob, as_message, as_text_message, document_of
+from octavo.library.batch.job import ReadDocuments, Reader, as_message, as_text_message, document_of
 from octavo.library.batch.local_run import index_all
+from octavo.library.reading_job import ReadingJob
 from octavo.library.source_text import SourceFile
 from octavo.progress import Silent, of_many
 from octavo.runtime.methods.attention import Attention

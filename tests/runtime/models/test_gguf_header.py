@@ -3,7 +3,7 @@
 import gguf
 import numpy as np
 
-from octavo.runtime.models.gguf_header import multiplied_weights
+from octavo.runtime.models.gguf_header import multiplied_weights, weight_types
 
 Q4_0, Q8_0 = gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q8_0
 
@@ -23,6 +23,8 @@ def written(path, *types, **tensors):
 
 def test_weights_are_counted_in_all_files_of_a_split_model(tmp_path):
     first, second = written(tmp_path / "1.gguf"), written(tmp_path / "2.gguf", Q4_0, Q8_0)
+    assert weight_types([first]) == set()
+    assert weight_types([first, second]) == {Q4_0, Q8_0}
     assert multiplied_weights([first]) == {}
     assert multiplied_weights([first, second]) == {Q4_0: 256, Q8_0: 256}
 

@@ -12,8 +12,7 @@ from helpers.hub import playing
 
 from octavo import OctavoError
 from octavo.runtime.models import hub as hub_module
-from octavo.runtime.models.find_model import find_model
-from octavo.runtime.models.local_models import describe, find, local_models
+from octavo.runtime.models.find_model import describe, find_local, find_model, local_models
 from octavo.runtime.store.model_library import Library
 
 REPO = "somebody/Tiny-GGUF"
@@ -216,11 +215,11 @@ def test_models_of_other_programs_are_found_by_name(kept):
     assert not any("00002-of" in name.split("00001")[0] for name in names)
     assert {"ollama:tiny:3b", "ollama:example.org/me/mine:latest"} & names
     for model in local_models():
-        assert find(model.name) == model.path
+        assert find_local(model.name) == model.path
 
 
 def test_a_model_of_ollama_has_a_library_of_its_own_elsewhere(kept):
-    path = find("ollama:tiny:3b")
+    path = find_local("ollama:tiny:3b")
     library = Library.of(path)
     assert path.name == "tiny-3b.gguf"
     assert describe(path).architecture == "llama"
@@ -230,7 +229,7 @@ def test_a_model_of_ollama_has_a_library_of_its_own_elsewhere(kept):
 
 def test_a_name_that_is_not_there_says_what_is(kept):
     with pytest.raises(OctavoError, match=r"There is no model ollama:other\. There are ollama:"):
-        find("ollama:other")
+        find_local("ollama:other")
 
 
 def test_models_are_listed_with_what_their_headers_say(kept):

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from gguf import GGUFReader
 from helpers import tiny_models
 
 import octavo
@@ -144,10 +145,26 @@ def apart(tmp_path, loads_apart, monkeypatch):
 def test_a_file_is_loaded_apart_once(tiny_model, path, apart):
     path.write_bytes(tiny_model.read_bytes())
     for _ in range(2):
-        assert model_file.check(str(path)) == ""
+        assert model_file.check(str(path)).template_problem == ""
     assert apart == ["model.gguf"]
     os.utime(path)
     model_file.check(str(path))
+    assert len(apart) == 2
+
+
+def test_the_types_of_weights_are_remembered(tiny_model, apart, monkeypatch):
+    first = model_file.check(str(tiny_model))
+    assert set(first.weight_types) == {int(tensor.tensor_type) for tensor in GGUFReader(tiny_model).tensors}
+    monkeypatch.setattr("octavo.runtime.models.gguf_header.check_gguf", lambda path: pytest.fail("It is read again."))
+    assert model_file.check(str(tiny_model)) == first
+
+
+@pytest.mark.parametrize("kinds", ["F16", ["F16"], [1.5], None], ids=repr)
+def test_types_of_weights_that_cannot_be_are_found_again(tiny_model, apart, tmp_path, kinds):
+    first = model_file.check(str(tiny_model))
+    path = tmp_path / "state" / "octavo" / "models.json"
+    path.write_text(json.dumps({name: [*entry[:-1], kinds] for name, entry in json.loads(path.read_text()).items()}))
+    assert model_file.check(str(tiny_model)) == first
     assert len(apart) == 2
 
 
@@ -155,7 +172,7 @@ def test_a_file_is_loaded_apart_once(tiny_model, path, apart):
 def test_what_is_remembered_wrongly_is_found_again(tiny_model, apart, tmp_path, content):
     (tmp_path / "state" / "octavo").mkdir(parents=True)
     (tmp_path / "state" / "octavo" / "models.json").write_text(content)
-    assert model_file.check(str(tiny_model)) == ""
+    assert model_file.check(str(tiny_model)).template_problem == ""
     assert apart == [tiny_model.name]
     assert str(tiny_model) in json.loads((tmp_path / "state" / "octavo" / "models.json").read_text())
 

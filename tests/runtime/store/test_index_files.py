@@ -14,13 +14,13 @@ import octavo
 from octavo import OctavoError
 from octavo.convert.identity import identity
 from octavo.cpu_kernels.layout.head import ANY_ORDER
+from octavo.documents.document import hash_text
 from octavo.runtime.document.index import Calibration, IndexLayer
 from octavo.runtime.document.thresholds import measured_curve
 from octavo.runtime.store import index_files
 from octavo.runtime.store import manifest as manifests
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.manifest import MANIFEST, read_manifest, save_manifest
-from octavo.runtime.store.model_library import hash_text
 from octavo.system import files
 from octavo.system.files import DamagedError, checksum_of, sha256_of, write_json
 

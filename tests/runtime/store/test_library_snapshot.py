@@ -10,8 +10,8 @@ from helpers.index_builds import build, library_of, new_llama, text_of
 import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.convert.identity import identity
-from octavo.library.batch.job import ReadingJob
 from octavo.library.open_index import Indexer
+from octavo.library.reading_job import ReadingJob
 from octavo.library.source_text import SourceFile, identify
 from octavo.progress import Silent
 from octavo.runtime.store import model_library

@@ -10,8 +10,9 @@ import pytest
 from helpers.served import serving
 
 import octavo
+from octavo.documents.document import hash_text
 from octavo.runtime.store.manifest import read_manifest, save_manifest
-from octavo.runtime.store.model_library import Library, hash_text
+from octavo.runtime.store.model_library import Library
 
 N_DOCUMENTS = 50
 
