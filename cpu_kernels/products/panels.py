@@ -335,7 +335,10 @@ def _scale_of_row(builder: Any, of: BlockType, place: Any, part: Any, r: int) ->
     n = BLOCK // of.scaled
     first = builder.add(builder.mul(part, constant(n * _VECTOR)), constant(of.codes_bytes + 4 * r))
     scales = [splat(builder, load(builder, INT32, place, builder.add(first, constant(i * _VECTOR)))) for i in range(n)]
-    return scales[0] if n == 1 else Emit(builder).shuffle(*scales, [0, 1, 2, 3, 12, 13, 14, 15])
+    if n == 1:
+        return scales[0]
+    low, high = scales
+    return Emit(builder).shuffle(low, high, [0, 1, 2, 3, 12, 13, 14, 15])
 
 
 def _sums_of_panel(builder: Any, of: BlockType, place: Any, inputs: list[Any]) -> list[Any]:
