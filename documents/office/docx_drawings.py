@@ -67,9 +67,9 @@ def _text(part: Element) -> list[Element]:
         for cells in chart_rows(part):
             row = SubElement(table, f"{_WORD}tr")
             for cell in cells:
-                SubElement(row, f"{_WORD}tc").append(_paragraph(cell))
-        return [*map(_paragraph, chart_titles(part)), table]
-    return [_paragraph(text) for text in diagram_texts(part)]
+                SubElement(row, f"{_WORD}tc").append(paragraph_of(cell))
+        return [*map(paragraph_of, chart_titles(part)), table]
+    return [paragraph_of(text) for text in diagram_texts(part)]
 
 
 def diagram_texts(data: Any) -> list[str]:
@@ -81,7 +81,8 @@ def _words(node: Any) -> str:
     return " ".join("".join(inner.text or "" for inner in node.iter() if element_name(inner) == "t").split())
 
 
-def _paragraph(text: str) -> Element:
-    paragraph = Element(f"{_WORD}p")
-    SubElement(SubElement(paragraph, f"{_WORD}r"), f"{_WORD}t").text = text
-    return paragraph
+def paragraph_of(text: str) -> Element:
+    """Return a paragraph of DOCX with a text."""
+    made = Element(f"{_WORD}p")
+    SubElement(SubElement(made, f"{_WORD}r"), f"{_WORD}t").text = text
+    return made
