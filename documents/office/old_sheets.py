@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, time, timedelta
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Any
 
 from ...errors import OctavoError
@@ -38,8 +38,8 @@ def extract_old_sheets(content: bytes, name: str) -> Document:
     try:
         stream = workbook_stream(content)
         book = xlrd.open_workbook(file_contents=stream, formatting_info=True, ragged_rows=True, logfile=_Nowhere())
-        pairs = zip_longest(book.sheets(), text_boxes(stream, left_out), fillvalue=[])
-        sheets = [_sheet(book, sheet, boxes, left_out) for sheet, boxes in pairs if sheet]
+        boxes = [*text_boxes(stream, left_out), *([] for _ in range(book.nsheets))]  # the stream may name fewer
+        sheets = [_sheet(book, sheet, boxes[number], left_out) for number, sheet in enumerate(book.sheets())]
     except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # xlrd trusts its input: it may raise anything
