@@ -259,7 +259,7 @@ def _written(
     looks = sorted({_look(block) for page in made for block in page if block.kind == "heading"}, reverse=True)
     written: list[str] = []
     starts: list[tuple[int, int]] = []  # of each page: its first paragraph, and the characters before it there
-    last: int | None = None  # the last paragraph of the text so far, before notes
+    last: int | None = None  # the last paragraph of the text so far, before notes, if it has several lines
     for number, (page, following) in enumerate(pairwise(chain(made, [[]]))):
         _move_notes(page, following, body_size)
         levels = (_level(block, outline, number, looks) if block.kind == "heading" else None for block in page)
@@ -277,7 +277,7 @@ def _written(
             starts.append((len(written), 0))
         written += [f"{head}\n\n" for head in heads[number]]
         written += texts
-        last = len(written) - 1 if texts else last
+        last = len(written) - 1 if texts and len(page[-1].lines) > 1 else None if texts else last
         written += [f"{note}\n\n" for note in notes[number]]
     text = "".join(written).rstrip("\n") + "\n"
     lengths = [0, *accumulate(map(len, written))]

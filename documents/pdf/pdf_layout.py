@@ -50,14 +50,15 @@ _CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGN
 LEADER = re.compile(r"((\s*\.){3,}(?=\s+\.\d)|(\s*\.){4,})\s*")
 _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z]|[A-Z](?=\)))[.)]\s+(?=\S)")
 
-#: A value with its label, or an amount with its currency; and years.
+#: A value with its label, or an amount with its currency; an amount alone; and years.
 _AMOUNT = re.compile(
     r":\s*\S*\d\S*$|[$€£¥]\s?[\d.,]*\d$|\d[.,]\d\d\s?([$€£¥]|[A-Z]{3})$|[A-Z]{3}\s[\d.,]*[.,]\d\d$|:\s+\d.*\d$"
 )
+_MONEY = re.compile(r"\D{0,5}\d[\d.,\s]*[.,]\d\d\D{0,4}")
 _YEARS = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
 
 #: The number and the name of a section, where others are a number and its unit; and addresses of pages and of mail.
-_SECTION = re.compile(r"\d{1,2}(\.\d+)*\s+(?![A-Z]+$)[^\W\d_a-z][^\W\d_]{2}")
+_SECTION = re.compile(r"\d{1,2}(\.\d+)*\s+(?![A-Z]+$)[^\W\d_a-z][^\W\d_]{2}|[^\W\d_a-z][^\W\d_A-Z]{2} \d{1,3}")
 _ADDRESS = re.compile(r"(https?://|www\.)\S+|\S+@\S+|[\w-]+(\.[\w-]+)+/\S*")
 
 #: Most lines of a heading; how much more room it has above than below; and the least width of a paragraph under one in
@@ -113,6 +114,8 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
             _in_text(grouped, line, after, leading) or _is_label(grouped, line, after, page_size)
         ):
             kind = "text"
+        if kind == "heading" and after and _MONEY.fullmatch(after.text) and after.size > line.size - _SAME_SIZE:
+            kind = "text"  # it only names the number
         if kind in ("text", "item") and n_cells[position] <= 1 and _is_headline(grouped, line, after, leading):
             kind = "heading"
         if grouped and kind == "text":
@@ -151,7 +154,7 @@ def _kind_of_row(line: Line, kind: str, body_size: float, made: Sequence[Block],
     title = replace(line, pieces=tuple(parts[0]))
     if is_apart and len(parts) == 2 and _kind(title, body_size) == "heading":
         is_long = parts[1][-1].right - parts[1][0].left > _LONG_DATE * (line.column[1] - line.column[0])
-        if is_long or line.text.endswith("."):
+        if is_long or line.text.endswith(".") or any(n > 1 for n in n_cells_after):
             return "rows"
         return "rows" if is_number(words_of(parts[1])) and not _YEARS.search(words_of(parts[1])) else "heading"
     if kind == "heading":

@@ -48,7 +48,7 @@ _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u201
 #: Where a paragraph begins beside such a capital, in sizes of its text: from where to where at the capital's right, how
 #: much above its foot at least, and how far from the height of its top at most, of a word of its own and of the rest of
 #: a word.
-_BESIDE, _ABOVE_FOOT, _OFF_TOP, _OFF_TOP_OF_REST = (-0.3, 1.5), 0.25, 0.6, 1.0
+_BESIDE, _ABOVE_FOOT, _OFF_TOP, _OFF_TOP_OF_REST = (-0.5, 1.5), 0.25, 0.6, 1.0
 
 #: Most from a line to the next one, in font sizes.
 _NEXT_LINE = 1.8
