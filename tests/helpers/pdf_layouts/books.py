@@ -166,6 +166,20 @@ def _hung(page: Drawing) -> None:
         page.text(60 + 42 * (i < 3), 788 - 14 * i, line, 11, "Times-Roman")
 
 
+def _left_note(page: Drawing) -> None:
+    """Draw a narrow note of three lines at the left of a paragraph, whose lines are closer than the text's."""
+    page.lines(190, 780, _wrapped(_STORY, 60), font="Times-Roman")
+    page.lines(60, 767, ["Ask the", "warden", "first."], 10, size=8)
+
+
+def _lessons(page: Drawing) -> None:
+    """Draw lessons with the number of their page, at the top of four pages."""
+    for number, name in enumerate(("Rope", "Sail", "Oar", "Keel"), 1):
+        page.text(60, 805, f"{name} {number}", 13, "Helvetica-Bold")
+        page.lines(60, 780, [f"This is about the {name.lower()}.", *_wrapped(_STORY, 90)])
+        page.page()
+
+
 _RULES = [
     "Boats wait below the lock until the lamp is green.",
     "No boat goes up while another one comes down.",
@@ -206,6 +220,10 @@ _SLIDES = (
     + _SLIDE.format("Results", "<li>north: 41 ships")
     + _SLIDE.format("Results", "<li>south: 17 ships")
     + _SLIDE.format("Results", "<li>east: none")
+)
+_FRAGMENTS = (
+    "<style>@page{size:254mm 143mm;margin:12mm} p{font:20pt sans-serif} p:last-child{break-after:page}</style>"
+    + "".join(f"<div><p>the {side} has<p>{number} ships</div>" for side, number in (("north", "many"), ("south", "no")))
 )
 _CAPITAL = (
     "<style>body{font:11pt serif;width:11cm} p::first-letter{float:left;font-size:38pt;line-height:.8;"
@@ -316,6 +334,9 @@ LAYOUTS = [
         left_out="results results",
         options={"landscape": False, "printBackground": True},
     ),
+    Layout(
+        "fragments on slides", _FRAGMENTS, rows=[("the north has",), ("many ships",), ("the south has",), ("no ships",)]
+    ),
     Layout("drop capital", _CAPITAL, whole=["The miller had three sons, and the youngest"], headings=["The Weir"]),
     Layout(
         "notes in the margin",
@@ -336,6 +357,8 @@ LAYOUTS = [
     ),
     Layout("hyphens", _HYPHENS, whole=[_STORY]),
     Layout("capital above its line", _hung, whole=[f"W{' '.join(_HUNG)}"], left_out="w hen"),
+    Layout("note at the left", _left_note, whole=[_STORY, "Ask the warden first."]),
+    Layout("lessons with the number of their page", _lessons, headings=["Rope 1", "Sail 2", "Oar 3", "Keel 4"]),
     Layout("lines far apart", _far_lines, rows=[(rule,) for rule in _RULES]),
     Layout(
         "glossary in two columns",
