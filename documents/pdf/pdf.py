@@ -336,7 +336,7 @@ def _look(heading: Block) -> tuple[int, bool]:
 def _level(heading: Block, outline: dict[tuple[int, str], int], number: int, looks: Sequence[tuple[int, bool]]) -> int:
     """Return the level of a heading: from the outline, or else by its look, largest first."""
     listed = outline.get((number, plain(" ".join(line.text for line in heading.lines))))
-    return min(listed or looks.index(_look(heading)) + 1, 6)
+    return min(listed or heading.lines[0].part.level or looks.index(_look(heading)) + 1, 6)
 
 
 def _block(block: Block, words: Counter[str], level: int | None) -> str:

@@ -69,6 +69,9 @@ _MOST_OF_HEADING, _MORE_ROOM, _PARAGRAPH = 4, 1.3, 10
 #: dates and the like at the right of a title take.
 _APART, _LONG_DATE = 3.0, 0.4
 
+#: Most lines of one of several paragraphs that are a list without marks.
+_MOST_OF_ENTRY = 2
+
 #: Fewest lines of a list without marks; the share of their width that full lines fill; the most of its lines that are
 #: full; and the least share of those that end with the number of a page, as in an index.
 _FEWEST_ENTRIES, _FULL, _MOST_FULL, _LISTED = 3, 0.75, 0.7, 0.4
@@ -104,7 +107,7 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
             grouped.append(Block([line], "table", line.table.rows))
             position += 1
             continue
-        kind = "heading" if plain(line.text) in titles else _kind(line, body_size)
+        kind = "heading" if line.part.level or plain(line.text) in titles else _kind(line, body_size)
         before = grouped[-1].lines[-1] if grouped else None
         if n_cells[position] > 1 and kind in ("text", "heading"):
             kind = _kind_of_row(line, kind, body_size, grouped, n_cells[position + 1 : position + 2])
@@ -114,6 +117,8 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
             _in_text(grouped, line, after, leading) or _is_label(grouped, line, after, page_size)
         ):
             kind = "text"
+        if kind == "text" and line.part.is_item and not (before and before.part == line.part):
+            kind = "item"
         if kind == "heading" and after and _MONEY.fullmatch(after.text) and after.size > line.size - _SAME_SIZE:
             kind = "text"  # it only names the number
         if kind in ("text", "item") and n_cells[position] <= 1 and _is_headline(grouped, line, after, leading):
@@ -125,7 +130,7 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
         else:
             grouped.append(Block([line], kind))
         position += 1
-    return [part for block in grouped for part in _entries(_no_long_heading(block))]
+    return _close([part for block in grouped for part in _entries(_no_long_heading(block))], leading)
 
 
 def _no_long_heading(block: Block) -> Block:
@@ -186,6 +191,24 @@ def _entries(block: Block) -> list[Block]:
         else:
             entries.append(Block([line], "entry"))
     return entries
+
+
+def _close(made: Sequence[Block], leading: float) -> list[Block]:
+    """Return blocks with named paragraphs as entries, if several short ones follow as closely as lines."""
+    runs: list[list[Block]] = []
+    for block in made:
+        is_short = block.kind == "text" and block.lines[0].part.number and len(block.lines) <= _MOST_OF_ENTRY
+        last = runs[-1][-1].lines[-1] if runs else None
+        step = last.y - block.lines[0].y if last and last.column == block.lines[0].column else 0.0
+        if is_short and runs and 0 < step <= (leading + _EXTRA_LEADING) * block.lines[0].size:
+            runs[-1].append(block)
+        else:
+            runs.append([block])
+    return [
+        replace(block, kind="entry") if len(run) >= _FEWEST_ENTRIES and block.kind == "text" else block
+        for run in runs
+        for block in run
+    ]
 
 
 def _n_cells(line: Line) -> int:
@@ -299,6 +322,9 @@ def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
         return block.kind == kind and line.column == last.column and 0 < last.y - line.y < ROW_GAP * line.size
     if block.kind == "code" or kind == "code":
         return block.kind == kind and line.column == last.column and 0 < last.y - line.y < _CODE_LEADING * line.size
+    is_other = last.part != line.part and last.part.number and line.part.number
+    if is_other and not runs_on(last, line, line.column[1]):
+        return False
     if block.kind == "heading" or kind == "heading":
         same = block.kind == kind and abs(line.size - last.size) < _SAME_SIZE and line.bold == last.bold
         return same and line.column == last.column and 0 < last.y - line.y < _HEADING_LEADING * line.size

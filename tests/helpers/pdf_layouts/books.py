@@ -245,6 +245,11 @@ _THREE = (
     )
     + "</div>"
 )
+_NAMED = (
+    "<style>body{font:11pt sans-serif} h1,h2{font:11pt sans-serif;margin:0} p{margin:0} li{margin:0}</style>"
+    "<h1>Ohje</h1><p>Sulku avataan<p>Vene ajetaan sisään<p><b>Portti suljetaan</b><h2>Luettelo</h2>"
+    "<ul><li>köysi<li>airo, joka on<br>veneessä<ul><li>tuppi</ul></ul>"
+)
 _REPORT = (
     f"<style>body{{font:11pt serif}} pre{{font:10pt monospace}}</style><h1>Отчёт</h1><p>{_STORY}</p><h2>Πύργος</h2>"
     "<ol><li>one thing</li><li>another</li></ol><pre>if wet:\n    close(gate)</pre><h2>Ende</h2><p>The codes are "
@@ -356,6 +361,13 @@ LAYOUTS = [
         order=["1. one thing", "2. another", "```", "    close(gate)", "```"],
     ),
     Layout("hyphens", _HYPHENS, whole=[_STORY]),
+    Layout(
+        "named headings, paragraphs and items",
+        _NAMED,
+        headings=["Ohje", "Luettelo"],
+        rows=[("Sulku avataan",), ("Vene ajetaan sisään",), ("köysi",), ("tuppi",)],
+        order=["- köysi", "- airo, joka on veneessä", "- tuppi"],
+    ),
     Layout("capital above its line", _hung, whole=[f"W{' '.join(_HUNG)}"], left_out="w hen"),
     Layout("note at the left", _left_note, whole=[_STORY, "Ask the warden first."]),
     Layout("lessons with the number of their page", _lessons, headings=["Rope 1", "Sail 2", "Oar 3", "Keel 4"]),
