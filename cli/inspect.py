@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
+from .fitting import plain
 from .render import print_json, size
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def inspect(path: Path, output: str) -> None:
         print_json(found)
     else:
         for name, value in found.items():
-            click.echo(f"{name.replace('_', ' '):<20}{in_words(name, value)}")
+            click.echo(plain(f"{name.replace('_', ' '):<20}{in_words(name, value)}"))
     damage = [file["damage"] for file in found.get("files", []) if file["damage"]]
     if damage:
         raise OctavoError(damage[0])

@@ -100,6 +100,10 @@ class LazyGroup(click.Group):
     def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.UsageError as problem:  # click prints arguments as they are
+            from .fitting import plain
+
+            raise click.UsageError(plain(problem.format_message()), problem.ctx) from problem
         except OctavoError as problem:
             raise Failure(str(problem)) from problem
         except MemoryError as problem:

@@ -49,6 +49,10 @@ def objects_in(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
+#: What `tool_choice` says without the name of a function.
+_MODES = {"any": "required", "required": "required", "auto": "auto", "none": "none"}
+
+
 def _zero_if_negative(value: Any) -> Any:
     return 0 if isinstance(value, int) and value < 0 else value
 
@@ -199,23 +203,21 @@ def chosen_tools(choice: Any) -> tuple[str, list[str] | None]:
     ValueError
         It has none of the known forms.
     """
-    names = {"any": "required", "required": "required", "auto": "auto", "none": "none"}
     if choice is None:
         return "auto", None
-    if isinstance(choice, str) and choice in names:
-        return names[choice], None
+    if isinstance(choice, str) and choice in _MODES:
+        return _MODES[choice], None
     if isinstance(choice, Mapping):
         kind = choice.get("type")
         function = choice.get("function")
         name = function.get("name") if isinstance(function, Mapping) else choice.get("name")
         if kind in ("function", "tool", "custom", None) and isinstance(name, str):
             return name, None
-        if kind == "allowed_tools":
-            allowed = choice.get("allowed_tools", choice)
-            listed = [chosen_tools(tool)[0] for tool in allowed.get("tools", ())]
-            return names.get(allowed.get("mode", "auto"), "auto"), listed
-        if kind in names:
-            return names[kind], None
+        if kind == "allowed_tools" and isinstance(allowed := choice.get("allowed_tools", choice), Mapping):
+            listed = [chosen_tools(tool)[0] for tool in objects_in(allowed.get("tools"))]
+            return _MODES.get(str(allowed.get("mode")), "auto"), listed
+        if isinstance(kind, str) and kind in _MODES:
+            return _MODES[kind], None
         if kind == "file_search":  # the answer comes from the files, whatever the model calls
             return "auto", None
     raise ValueError("is neither auto, none, required, the name of a function, nor allowed_tools")

@@ -25,15 +25,18 @@ class Attachments:
     ----------
     documents : list of str
         All of them, each once.
+    titles : list of str
+        What the messages call each document that they name or include; "" if nothing.
     """
 
     def __init__(self, server: Server, named: Sequence[str] = ()) -> None:
         self._server, self._named = server, named
-        self.documents, self._in_messages = list(named), list[str]()
+        self.documents, self.titles, self._in_messages = list(named), list[str](), list[str]()
 
-    def name(self, reference: str) -> None:
+    def name(self, reference: str, title: str = "") -> None:
         """Add a document that a message names."""
         self._in_messages.append(reference)
+        self.titles.append(title)
         if reference not in self.documents:
             self.documents.append(reference)
 
@@ -48,7 +51,7 @@ class Attachments:
         others = dict.fromkeys(each for named in ids[n_blocks:] for each in named if each not in found)
         return found | {document_id: number for number, document_id in enumerate(others, n_blocks)}
 
-    async def bring(self, name: str | None, data: str) -> str:
+    async def bring(self, name: str | None, data: str, title: str = "") -> str:
         """Add a document that a message includes, wait until it is read, and return its id.
 
         Parameters
@@ -63,12 +66,12 @@ class Attachments:
         RequestError
             It is not base64, or cannot be read.
         """
-        return await self.bring_bytes(name or "document", await aside(len(data), lambda: bytes_of(data)))
+        return await self.bring_bytes(name or "document", await aside(len(data), lambda: bytes_of(data)), title)
 
-    async def bring_bytes(self, name: str, content: bytes) -> str:
+    async def bring_bytes(self, name: str, content: bytes, title: str = "") -> str:
         """Add a document from its bytes, wait until it is read, and return its id."""
         document_id = await self._server.documents.add_bytes(name, content)
-        self.name(document_id)
+        self.name(document_id, title)
         await self._server.documents.wait(document_id)
         return document_id
 

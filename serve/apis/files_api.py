@@ -65,7 +65,7 @@ async def describe(request: Request) -> Response:
 
 async def content(request: Request) -> Response:
     """Answer GET /v1/files/ID/content: the document's text, as the model reads it."""
-    return PlainTextResponse(await server_of(request).finder.text(request.path_params["id"]))
+    return PlainTextResponse(await while_connected(request, server_of(request).finder.text(request.path_params["id"])))
 
 
 async def page(request: Request) -> Response:

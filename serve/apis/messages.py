@@ -102,7 +102,7 @@ async def create(http_request: HttpRequest) -> Response:
     request = await while_connected(http_request, prepared(server, turn))
     note_ignored(http_request, [*tools.left_out, *request.ignored])
     numbers = await attachments.numbers() if request.generation.sources else {}
-    writer = _Writer(request, server.engine.name, body.stop_sequences or (), numbers)
+    writer = _Writer(request, server.engine.name, body.stop_sequences or (), numbers, attachments.titles)
     if body.stream:
         return sse(writer.lines(answer(server, turn, request)), writer.failure)
     async with aclosing(connected(http_request, answer(server, turn, request))) as events:
@@ -219,18 +219,18 @@ def _search_result(block: Mapping[str, Any]) -> str:
 
 
 async def _attach(block: Mapping[str, Any], attachments: Attachments) -> None:
-    source, name = block["source"], block.get("title")
+    source, title = block["source"], str(block.get("title") or "")
     kind = source.get("type")
     if kind == "file":
-        attachments.name(str(source.get("file_id")))
+        attachments.name(str(source.get("file_id")), title)
     elif kind == "text":
-        await attachments.bring_bytes(name or "document.txt", str(source.get("data", "")).encode())
+        await attachments.bring_bytes(title or "document.txt", str(source.get("data", "")).encode(), title)
     elif kind == "base64":
-        await attachments.bring(name, str(source.get("data", "")))
+        await attachments.bring(title, str(source.get("data", "")), title)
     elif kind == "content":
         content = source.get("content") or ""
         text = content if isinstance(content, str) else "\n\n".join(_texts(content))
-        await attachments.bring_bytes(name or "document.txt", text.encode())
+        await attachments.bring_bytes(title or "document.txt", text.encode(), title)
     elif kind == "url":
         raise RequestError(NO_URL, param="messages")
     else:
@@ -250,11 +250,15 @@ class _Writer:
         The client's stop texts.
     numbers : mapping of str to int
         The number of each document among the client's, by its id: citations have it.
+    titles : sequence of str
+        The client's titles of the first of them: citations have these in place of names of files.
     """
 
-    def __init__(self, request: Request, model: str, stops: Sequence[str], numbers: Mapping[str, int]) -> None:
+    def __init__(
+        self, request: Request, model: str, stops: Sequence[str], numbers: Mapping[str, int], titles: Sequence[str]
+    ) -> None:
         self._request, self._model, self._stops, self._id = request, model, stops, f"msg_{uuid.uuid4().hex}"
-        self._numbers = numbers
+        self._numbers, self._titles = numbers, titles
         self._blocks: list[dict[str, Any]] = []
         self._is_open = False
         self._finished: Finished | None = None
@@ -297,11 +301,26 @@ class _Writer:
             return [*lines, *self._close()]
         self._finished = event
         lines = [] if self._blocks else self._begin({"type": "text", "text": "", "citations": []})
-        citations = _citations(event.end, self._numbers)
+        citations = self._citations(event.end)
         if citations and self._is_open and self._blocks[-1]["type"] == "text":
             self._blocks[-1]["citations"] = citations
             lines += [self._delta({"type": "citations_delta", "citation": citation}) for citation in citations]
         return [*lines, *self._close()]
+
+    def _citations(self, end: End) -> list[dict[str, Any]]:
+        titles = {number: title for number, title in enumerate(self._titles) if title}
+        return [
+            {
+                "type": "char_location",
+                "document_index": (number := self._numbers.get(document.id, 0)),
+                "document_title": titles.get(number, document.name),
+                "file_id": document.id,
+                "cited_text": passage.quote,
+                "start_char_index": passage.start,
+                "end_char_index": passage.stop,
+            }
+            for document, passage in sources_of(end)
+        ]
 
     def _open(self, kind: str, block: dict[str, Any]) -> list[str]:
         """Begin a block of a kind, unless one is open."""
@@ -365,21 +384,6 @@ def _usage(usage: Usage | None) -> dict[str, Any]:
     cached = {"cache_read_input_tokens": n_cached, "cache_creation_input_tokens": 0, "cache_creation": None}
     names = ("inference_geo", "output_tokens_details", "server_tool_use", "service_tier")
     return {"input_tokens": n_read, **cached, "output_tokens": n_answer, **dict.fromkeys(names)}
-
-
-def _citations(end: End, numbers: Mapping[str, int]) -> list[dict[str, Any]]:
-    return [
-        {
-            "type": "char_location",
-            "document_index": numbers.get(document.id, 0),
-            "document_title": document.name,
-            "file_id": document.id,
-            "cited_text": passage.quote,
-            "start_char_index": passage.start,
-            "end_char_index": passage.stop,
-        }
-        for document, passage in sources_of(end)
-    ]
 
 
 def anthropic_error(problem: RequestError) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..http.requests import parsed
+from ..http.requests import parsed, while_connected
 from ..request_error import RequestError
 from ..server_pool import pool_of
 from ..services import server_of
@@ -117,7 +117,7 @@ async def search(request: Request) -> Response:
     """Answer POST /v1/vector_stores/ID/search."""
     body, store = await parsed(request, SearchBody), await _store(request)
     files = [file for file in (await KnownFiles.of(request)).in_store(store) if body.takes(file)]
-    found = await searched(server_of(request), files, "\n".join(body.query), body)
+    found = await while_connected(request, searched(server_of(request), files, "\n".join(body.query), body))
     data = [search_as_json(*each, in_parts=True) for each in found]
     page = {"object": "vector_store.search_results.page", "search_query": body.query, "data": data}
     return JSONResponse({**page, "has_more": False, "next_page": None})
@@ -162,7 +162,7 @@ async def drop(request: Request) -> Response:
 async def content(request: Request) -> Response:
     """Answer GET /v1/vector_stores/ID/files/FILE/content."""
     file = _file_in(await _store(request), request.path_params["file"], await KnownFiles.of(request))
-    text = await server_of(request).finder.text(file.document["id"])
+    text = await while_connected(request, server_of(request).finder.text(file.document["id"]))
     page = {"object": "vector_store.file_content.page", "data": [{"type": "text", "text": text}]}
     return JSONResponse({**page, "has_more": False, "next_page": None})
 

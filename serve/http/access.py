@@ -30,7 +30,7 @@ class Access:
     Raises
     ------
     OctavoError
-        The key is empty, or the address is open to other machines and has no key.
+        The key is empty or fits into no header, or the address is open to other machines and has no key.
     """
 
     host: str
@@ -43,8 +43,16 @@ class Access:
     def __post_init__(self) -> None:
         if self.api_key is not None and not self.api_key.strip():  # all requests would have it
             raise OctavoError("The key is empty: give one with --api-key (OCTAVO_API_KEY), or neither.")
+        if self.api_key is not None and not _fits_into_header(self.api_key):
+            raise OctavoError(
+                "No request can bring this key: it has characters beyond ASCII, or blanks around it. Give another one."
+            )
         if self.api_key is None and not _is_loopback(self.host):
             raise OctavoError(f"Everyone who reaches {self.host} could ask: give a key with --api-key.")
+
+
+def _fits_into_header(key: str) -> bool:
+    return key.isascii() and key.isprintable() and key == key.strip()
 
 
 def _is_loopback(host: str) -> bool:

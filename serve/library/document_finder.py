@@ -32,7 +32,7 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import EXCERPTS, WHOLE, ReadSettings
 from ...system.files import DamagedError, FileVersion
-from ...workers.work import Message, name_of
+from ...workers.work import name_of
 from ...workers.worker_process import Died
 from ..engine.engine import Engine
 from ..engine.tasks import Report, reported
@@ -49,6 +49,10 @@ _EXTRACTED_AT_ONCE = 2
 
 #: Most looks at the documents of a request: an index and a text may be damaged, or be damaged again.
 _LOOKS = 4
+
+
+class _RemovedError(RequestError):
+    """A document was removed after it was found."""
 
 
 class DocumentFinder:
@@ -78,7 +82,6 @@ class DocumentFinder:
         self._planning = asyncio.Lock()  # two questions must not keep the same text
         settings = {"texts": str(library.folder / TEXTS), "extraction": vars(documents.extraction)}
         self._extractors = FileWorkers(settings, _EXTRACTED_AT_ONCE)
-        self._extracting: dict[str, asyncio.Task[Message]] = {}
         indexer = Indexer(engine.llama, LibrarySnapshot(library), reading, lambda sentence: None)
         indexer.begun(ServedDocument("", "", Path()))  # settles its kinds now: requests change the model's attention
         texts, reading = FileTexts(library, Silent()), replace(reading, background=False)
@@ -140,22 +143,26 @@ class DocumentFinder:
 
         return await self._whole(references, opened)
 
-    async def _whole(self, references: Sequence[str], look: Callable[[Found], Awaitable[_Result]]) -> _Result:
+    async def _whole(
+        self, references: Sequence[str], look: Callable[[Found], Awaitable[_Result]], *, leaves_out: bool = False
+    ) -> _Result:
         """Return what a look at documents gives. If one turns out to be damaged, look again at whole ones.
 
-        Indexes are made again in the background, and their documents are unread meanwhile. Texts are kept again.
+        Indexes are made again in the background, and their documents are unread meanwhile. Texts are kept again. If one
+        was removed, look again at the others of its folder or pattern; `leaves_out` leaves out ids that are unknown.
         """
         n_left = _LOOKS
         while True:
-            found = (await self._documents.look()).find(references)
+            known = await self._documents.look()
+            found = known.find(list(filter(known.knows, references)) if leaves_out else references)
             try:
                 return await look(found)
-            except RequestError:
-                raise
             except OctavoError as problem:
                 n_left -= 1
-                if not n_left:
+                if not n_left or (isinstance(problem, RequestError) and not isinstance(problem, _RemovedError)):
                     raise
+                if isinstance(problem, _RemovedError):
+                    continue
                 if not await self._documents.heal(found.read):
                     if not isinstance(problem, DamagedError):
                         raise
@@ -191,9 +198,10 @@ class DocumentFinder:
     ) -> list[tuple[ServedDocument, str, float]]:
         """Find the passages of documents that share words with a question, the best first. Uses no model.
 
-        Each comes with its document, and with its score by BM25, which has no upper bound.
+        Each comes with its document, and with its score by BM25, which has no upper bound. Documents that are missing
+        are left out.
 
-        Raise RequestError if a document is missing, or could not be read.
+        Raise RequestError if a document could not be read.
         """
         await self._documents.adopt(references)
 
@@ -205,7 +213,7 @@ class DocumentFinder:
                 texts = await asyncio.to_thread(lambda: {number: store.document(number) for number in numbers})
             return [(documents[piece.text], _shown(texts[piece.text], piece), piece.score) for piece in pieces]
 
-        return await self._whole(references, searched)
+        return await self._whole(references, searched, leaves_out=True)
 
     def _forget(self, is_removed: Callable[[SourceText], bool]) -> None:
         """Close removed documents, and forget the conversations over them. Any thread may call it."""
@@ -265,7 +273,7 @@ class DocumentFinder:
     async def _keep_again(self, found: Found) -> None:
         """Keep the texts of documents again: one of them is damaged."""
         for upload in found.unread.values():
-            await self._extract_once(upload)
+            await self._extract(upload)
         with closing(await self._open_store()) as store:
             for document in found.read:
                 await self._keep_indexed(store, document, again=True)
@@ -275,24 +283,19 @@ class DocumentFinder:
         file = SourceFile(upload.file, self._documents.extraction)
         version = file.version
         if version and await asyncio.to_thread(store.find, version) is None:
-            await self._extract_once(upload)
+            await self._extract(upload)
         kept = await asyncio.to_thread(store.find, version) if version else None
         if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
             await asyncio.to_thread(store.forget, lambda source: source == upload.path)
-            raise RequestError(f"There is no document {upload.name}.", 404, "not_found")
+            raise _RemovedError(f"There is no document {upload.name}.", 404, "not_found")
         values = kept.sha256, upload.name, upload.file, file, None, kept.version, kept.number, kept.length
         state = DAMAGED if self._documents.is_made_again(document_id) else SAME
         return ServedDocument(*values, id=document_id, state=state)
 
-    async def _extract_once(self, upload: QueuedDocument) -> None:
-        """Extract the text of an upload, for which other requests may wait, too: one that leaves does not end it."""
-        extracting = self._extracting.get(upload.path)
-        if extracting is None:
-            work = self._extractors.do(name_of(KeepText), {"path": upload.path})
-            extracting = self._extracting[upload.path] = asyncio.create_task(work)
-            extracting.add_done_callback(lambda task: self._extracting.pop(upload.path))
+    async def _extract(self, upload: QueuedDocument) -> None:
+        """Extract the text of an upload, unless that is removed meanwhile."""
         try:
-            result = await asyncio.shield(extracting)
+            result = await self._extractors.do_once(name_of(KeepText), upload.path) or {}
         except Died as problem:
             result = {"error": f"reading it ended with {problem}."}
         if "error" in result:

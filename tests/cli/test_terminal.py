@@ -10,7 +10,7 @@ import sys
 import termios
 
 import pytest
-from helpers.command_line import SENTENCES
+from helpers.command_line import SENTENCES, octavo
 
 #: Sequences that move the cursor or set colours.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -97,3 +97,13 @@ def test_a_document_does_not_control_the_terminal(tmp_path, on_tiny):
         assert "\x1b[2J" not in screen
         assert "\x1b[31m.txt" not in screen
         assert "\ufffd" in screen
+    (index,) = (tmp_path / "indexes").rglob("manifest.json")
+    assert "\x1b" not in octavo("inspect", index.parent).stdout
+
+
+@pytest.mark.parametrize("command", [["remove"], ["chats"], ["stop"], ["ask", "a", "b", "--attention"], ["--"], []])
+def test_an_argument_that_is_refused_does_not_control_the_terminal(command):
+    result = octavo(*command, "a\x1b]0;owned\x07\x1b[2J\x9b31m.txt")
+    assert result.exit_code == 2
+    assert "owned" in result.stderr
+    assert not {"\x1b", "\x07", "\x9b"} & set(result.stderr)

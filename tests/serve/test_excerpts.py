@@ -176,6 +176,22 @@ def test_a_citation_counts_the_documents_of_the_request(served, three, chosen, a
         assert numbers == {"ships.notes": ships, "bread.notes": bread}
 
 
+def test_a_citation_has_the_title_that_the_request_gives_its_document(served, three, chosen, attended):
+    sources = [{"type": "file", "file_id": three["ships.notes"]}]  # the next one's text is known under another name
+    sources += [{"type": "text", "media_type": "text/plain", "data": TEXTS["bread.notes"] * 14}]
+    blocks = [{"type": "document", "source": source, "citations": {"enabled": True}} for source in sources]
+    cited = {}
+    for titles in (["Log", "Bread, II"], [None, ""]):
+        content = [{**block, "title": title} for block, title in zip(blocks, titles, strict=True)]
+        messages = [{"role": "user", "content": [*content, {"type": "text", "text": QUESTION}]}]
+        for token in (150, 250):
+            attended(n_head_of(served) + token)
+            answer = served.post("/v1/messages", model="x", max_tokens=6, reads="excerpts", messages=messages)
+            [citation] = answer["content"][0]["citations"]
+            cited.setdefault(citation["document_index"], []).append(citation["document_title"])
+    assert cited == {0: ["Log", "ships.notes"], 1: ["Bread, II", "bread.notes"]}
+
+
 def test_a_removed_document_leaves_no_excerpts(served, monkeypatch):
     files = {name: served.read(name, (name * 40).encode()) for name in ("a.tmp", "b.tmp")}
     ask(served, document="*.tmp")

@@ -28,11 +28,14 @@ CALLED = [
 USED = {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "Fog."}]}
 
+ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": TOOLS[:1]}}
+
 #: Requests as clients send them.
 REQUESTS = [
     ("/v1/chat/completions", {"model": "m", "messages": HELLO, "max_tokens": 4, "temperature": 0.5, "seed": 1}),
     ("/v1/chat/completions", {"messages": [*HELLO, *CALLED], "tools": TOOLS, "tool_choice": "auto", "max_tokens": 4}),
     ("/v1/chat/completions", {"messages": HELLO, "tools": TOOLS, "tool_choice": "required", "max_tokens": 4, "n": 2}),
+    ("/v1/chat/completions", {"messages": HELLO, "tools": TOOLS, "tool_choice": ALLOWED, "max_tokens": 4}),
     (
         "/v1/chat/completions",
         {

@@ -103,11 +103,17 @@ def test_no_call_is_forced_by_other_choices(talking, choice):
     assert ask(talking, CHAT, tools=TOOLS, tool_choice=choice).json()["choices"][0]["message"]["content"] == ANSWER
 
 
-def test_a_choice_of_no_known_form_is_refused(talking):
-    status, error = talking.refused(CHAT, **MINIMAL[CHAT], tools=TOOLS, tool_choice={"type": "nonsense"})
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *("sometimes", 5, [], {}, {"type": "nonsense"}, {"type": []}, {"type": {"a": 1}}),
+        {"type": "allowed_tools", "allowed_tools": 5},
+        {"type": "allowed_tools", "tools": [{"type": []}]},
+    ],
+)
+def test_a_choice_of_no_known_form_is_refused(talking, choice):
+    status, error = talking.refused(CHAT, **MINIMAL[CHAT], tools=TOOLS, tool_choice=choice)
     assert (status, error["param"]) == (400, "tool_choice")
-    status, error = talking.refused(CHAT, **MINIMAL[CHAT], tools=TOOLS, tool_choice="sometimes")
-    assert status == 400
 
 
 def test_biases_are_of_tokens_or_texts_as_objects_or_pairs(talking):

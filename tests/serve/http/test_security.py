@@ -11,6 +11,7 @@ from helpers.served import serving
 
 from octavo.errors import OctavoError
 from octavo.serve.http import security, timed_protocol
+from octavo.serve.http.access import Access
 from octavo.serve.request_error import refusal_of
 
 
@@ -229,6 +230,12 @@ def test_prompts_that_cannot_fit_are_refused_before_they_are_tokenized(served, m
     assert (status, error["code"]) == (400, "context_length_exceeded")
     status, error = served.refused("/v1/completions", prompt=text)
     assert (status, error["code"]) == (400, "context_length_exceeded")
+
+
+@pytest.mark.parametrize("key", ["ключ", "Schlüssel", "secret\n", " secret", "sec\tret", "\u200b", "\udcff"])
+def test_a_key_that_no_request_can_bring_is_refused(key):
+    with pytest.raises(OctavoError, match="No request can bring this key"):
+        Access("127.0.0.1", 0, key, [], [], 1)
 
 
 @pytest.mark.parametrize("key", ["", " ", "\t\n"])
