@@ -87,14 +87,16 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
     if form:  # its pages only ask for another program
         requests = [[line.text for line in text.lines] for text in texts]
         texts = Packed(replace(text, lines=[], over=[], letters=Counter()) for text in texts)
+    pages, letters = _with_normal_weight(texts), Packed(text.letters for text in texts)
+    texts = Packed(replace(text, lines=[], letters=Counter()) for text in texts)
     notices = list(_notices(name, texts, labels))
-    if not any(text.lines for text in texts) and not form and not attachments:
+    if not any(pages) and not form and not attachments:
         raise OctavoError(notices[0] if notices else f"{name} is blank: there is nothing to read in it.")
     notices += filter(None, [recognition.notice])
     if form:
         shown = _shown(labels, len(texts))
         notices.append(f"{name} is a form in XFA, and only asks for another program {shown}: octavo reads its fields.")
-    rest = without_repeats(_with_normal_weight(texts), [text.height for text in texts], labels)
+    rest = without_repeats(pages, [text.height for text in texts], labels)
     notes, left_out = [], []
     for each, those, (lines, of_marks) in zip(
         texts, rest.left_out, without_repeated_marks(each.over for each in texts), strict=True
@@ -104,7 +106,7 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
         left_out.append([*those, *of_marks, *(f"repeated: {line}" for line in each.repeated), *_line_numbers(each)])
     notes[-1] += filter(None, [form, attachments])
     text, offsets = _written(rest.pages, outline, rest.heads, notes)
-    lost = pages_with_losses(Packed(each.letters for each in texts), text, offsets, left_out)
+    lost = pages_with_losses(letters, text, offsets, left_out)
     if lost:
         notices.append(f"{name} has text that octavo lost {_shown([labels[i] for i in lost], len(texts))}: {_ALL}.")
         drawn_texts = _drawn_texts(content, password, lost)

@@ -30,7 +30,7 @@ class Table:
     height: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Piece:
     """Words on a line without a wide gap between them, or all that is in a table.
 
@@ -62,7 +62,7 @@ class Piece:
     part: Part = NO_PART
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """The pieces on one baseline of a column, from left to right; `y` and `size` are those of its largest letters."""
 
