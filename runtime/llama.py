@@ -202,7 +202,7 @@ class Llama(DropIn):
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
-        self._extra_buffers = wants_extra_buffers(Path(path), HAS_AMX, self._weight_types)
+        self._extra_buffers = wants_extra_buffers(Path(path), HAS_AMX, bool(self._weight_types))
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         wants_named = str(arguments.get("chat_format")).startswith("chat_template.")
