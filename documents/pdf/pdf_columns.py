@@ -101,7 +101,7 @@ def _band(band: Sequence[Piece], gutter: float, extent: Span, below: Line | None
 
 
 def _end_of_choices(before: Sequence[Line], after: Sequence[Line]) -> float | None:
-    """Return where the choices of a question end that stand in two columns, "a, b" beside "c, d"; None without such."""
+    """Return the end of the choices of a question in two columns, "a, b" beside "c, d"; None without such."""
     numbers = [(line, found[0]) for line in after if (found := _ordinals([line]))]
     first = numbers[0][1] if numbers else 0
     restart = next((above for (above, a), (_, b) in pairwise(numbers) if b == first <= a), None)

@@ -62,7 +62,7 @@ def _options(page: Drawing) -> None:
 
 
 def _options_down(page: Drawing) -> None:
-    """Draw questions whose options stand in two columns, the first two at the left."""
+    """Draw questions whose options are in two columns, the first two at the left."""
     for i, (question, options) in enumerate(_EXAM):
         page.text(60, 750 - 52 * i, question)
         for n, option in enumerate(options):
