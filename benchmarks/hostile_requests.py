@@ -28,8 +28,9 @@ from servers import Server, octavo_server
 
 import octavo
 from octavo.cli.render import markdown_table
+from octavo.convert.plan.recall_texts import SHIPPED_NOVEL
 from octavo.cpu_kernels.numba_support.machine import cpu_name
-from octavo.documents.text.plain_text import SHIPPED_NOVEL, read_utf8
+from octavo.documents.text.plain_text import read_utf8
 from octavo.runtime.models.find_model import default_model
 
 _CHAT, _JSON = "/v1/chat/completions", "application/json"
