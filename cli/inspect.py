@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,7 @@ def inspect_model(path: Path) -> dict[str, Any]:
     from ..runtime.llama import Llama
     from ..runtime.methods import AUTO
     from ..runtime.methods.attention import LLAMA_CPP_ATTENTION
+    from ..runtime.models.own_products import own_products
     from ..runtime.store.model_library import Library
 
     has_plan = Library.of(path).plan_path.exists()
@@ -101,6 +103,7 @@ def inspect_model(path: Path) -> dict[str, Any]:
         "layers": llama_cpp.llama_model_n_layer(model),
         "context_length": llama_cpp.llama_model_n_ctx_train(model),
         "chat_template": "tokenizer.chat_template" in llama.metadata,
+        "products": asdict(own_products(path)),
         **attention,
     }
 
@@ -192,6 +195,10 @@ def in_words(name: str, value: Any) -> str:
                 for file in value
             )
         )
+    if name == "products":
+        from ..runtime.models.own_products import OwnProducts
+
+        return str(OwnProducts(**value))
     if name == "octavo_attention":
         return "octavo can run this model" if value else "octavo cannot run this model"
     if isinstance(value, bool):

@@ -15,7 +15,6 @@ import numpy as np
 from ..cpu_kernels.layout.head import ANY_ORDER
 from ..errors import OctavoError
 from ..progress import Progress
-from ..prompts.conversation_tokens import ConversationTokens
 from ..runtime.cache.kv_cache import KVCache
 from ..runtime.devices import CPU
 from ..runtime.document.cache_layer import Rows
@@ -75,8 +74,8 @@ def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
     TooLongError
         The context is too short for the document.
     """
+    _refuse_far_too_long(llama, name, text)
     prompt = llama.prompt()
-    _refuse_far_too_long(llama, prompt, name, text)
     tokens = prompt.head() + prompt.document(text)
     if len(tokens) >= llama.n_ctx():
         raise TooLongError(
@@ -87,13 +86,18 @@ def document_tokens(llama: Llama, name: str, text: str) -> list[int]:
     return tokens
 
 
-def _refuse_far_too_long(llama: Llama, prompt: ConversationTokens, name: str, text: str) -> None:
-    """Refuse a text whose samples exceed the context by far: to tokenize all of it may take minutes."""
+def characters_per_token(llama: Llama, text: str) -> float:
+    """Return the characters of a token, from samples of a text: to tokenize all of it may take minutes."""
+    prompt, last = llama.prompt(), max(len(text) - _SAMPLE, 1)
+    samples = [text[start : start + _SAMPLE] for start in range(0, last, max(last // _N_SAMPLES, _SAMPLE))]
+    return sum(map(len, samples)) / max(sum(len(prompt.document(sample)) for sample in samples), 1)
+
+
+def _refuse_far_too_long(llama: Llama, name: str, text: str) -> None:
+    """Refuse a text that exceeds the context by far, judging by samples."""
     if len(text) <= max(_SURELY_READ * llama.n_ctx(), _SAMPLE):
         return
-    starts = range(0, len(text) - _SAMPLE, max((len(text) - _SAMPLE) // _N_SAMPLES, 1))
-    n_sampled = sum(len(prompt.document(text[start : start + _SAMPLE])) for start in starts)
-    estimate = n_sampled * len(text) // (len(starts) * _SAMPLE)
+    estimate = int(len(text) / characters_per_token(llama, text))
     if estimate > 2 * llama.n_ctx():
         raise TooLongError(
             estimate,

@@ -40,13 +40,13 @@ class Archive:
                 f"{name} unpacks to {n_bytes / 2**20:,.0f} MiB in {len(files):,} files, which no document needs: it is "
                 "refused as a zip bomb may do the same. Save the document's text in another format."
             )
-        n_xml = sum(file.file_size for file in files if _is_tree(file.filename))
+        n_xml = sum(file.file_size for file in files if _is_tree(path_in_archive(file.filename)))
         if n_xml > _MOST_XML:
             raise OctavoError(
                 f"{name} has {n_xml / 2**20:,.0f} MiB of text with its marks, and octavo reads at most "
                 f"{_MOST_XML >> 20}: split it, or save it as plain text."
             )
-        self._files = {file.filename: file for file in files}
+        self._files = {path_in_archive(file.filename): file for file in files}
 
     @property
     def names(self) -> list[str]:
@@ -54,7 +54,7 @@ class Archive:
         return sorted(self._files)
 
     def __contains__(self, path: str) -> bool:
-        return path in self._files
+        return path_in_archive(path) in self._files
 
     def read(self, path: str) -> bytes:
         """Return a file of the archive.
@@ -64,7 +64,7 @@ class Archive:
         OctavoError
             The file is missing, encrypted, or damaged.
         """
-        file = self._files.get(path)
+        file = self._files.get(path_in_archive(path))
         if file is None:
             raise self.damaged()
         try:
@@ -92,6 +92,11 @@ class Archive:
     def damaged(self) -> OctavoError:
         """Return the error about a damaged archive."""
         return OctavoError(f"{self.name} is damaged: download or save it again.")
+
+
+def path_in_archive(name: str) -> str:
+    """Return the path of a file by its name, which some programs write as paths of Windows or from the root on."""
+    return name.replace("\\", "/").lstrip("/")
 
 
 def _is_tree(path: str) -> bool:

@@ -66,6 +66,9 @@ _WAIT_FOR_WRITER = 1.0
 #: Bytes of a file that decide whether it may be a document.
 _BEGINNING = 1 << 16
 
+#: The part of a workbook of Excel that is neither XLS nor XML.
+_BINARY_WORKBOOK = "xl/workbook.bin"
+
 #: A string in encrypted files of Office, in UTF-16.
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 
@@ -223,6 +226,8 @@ def _extract(content: bytes, name: str, recognition: Recognition) -> Document:
         return _reader("pdf" if is_pdf(content) else "picture")(content, name, recognition)
     if content.startswith(ZIP):
         archive = Archive(content, name)
+        if _BINARY_WORKBOOK in archive:
+            raise OctavoError(f"{name} is a binary workbook (XLSB), which octavo does not read: save it as XLSX.")
         if (in_archive := archive_kind(archive.names)) is None:
             raise OctavoError(
                 f"{archive.name} is a zip archive, but none of a document: unpack it, or save it as DOCX or PDF."

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from .archive import path_in_archive
+
 #: The beginnings of pictures, PNG, JPEG and TIFF, whose text tesseract recognises.
 PICTURES = b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*"
 
@@ -113,7 +115,7 @@ def is_pdf(content: bytes) -> bool:
 
 def archive_kind(names: Iterable[str]) -> ArchiveKind | None:
     """Return the kind of the document that is a zip archive of these files; None for another archive."""
-    parts = {_NUMBERED.sub(r"\1.xml", name) for name in names}
+    parts = {_NUMBERED.sub(r"\1.xml", path_in_archive(name)) for name in names}
     if len(parts) == 1:
         parts = {_BOOK.sub("*.fb2", part) for part in parts}
     return next((kind for part, kind in _IN_ARCHIVES.items() if part in parts), None)

@@ -24,6 +24,7 @@ from ..cpu_kernels.numba_support.machine_features import HAS_AMX, HAS_AVX2, LANE
 from ..documents.ocr.recognition import INSTALL, chosen_languages, is_installed
 from ..errors import OctavoError
 from ..runtime.models.find_model import describe, find_model, local_models
+from ..runtime.models.own_products import own_products
 from ..runtime.store.index_files import folder_bytes
 from ..runtime.store.model_library import Library
 from ..system.processors import default_threads
@@ -168,7 +169,7 @@ def _kernels() -> Finding:
 
 
 def _model(named: Path | str | None) -> Finding:
-    """Check the header of the model that commands take."""
+    """Check the header of the model that commands take, and say who multiplies its weights here."""
     if str(named or "").startswith("hf:"):
         return Finding("model", "ok", f"{named}, which is fetched when it is needed")
     try:
@@ -180,7 +181,8 @@ def _model(named: Path | str | None) -> Finding:
     described = describe(path)
     if described.problem:
         return Finding("model", "broken", f"{path}: {described.problem}")
-    return Finding("model", "ok", f"{_size(path.stat().st_size)}, {described.n_ctx or 0:,} tokens: {path}")
+    found = f"{_size(path.stat().st_size)}, {described.n_ctx or 0:,} tokens, {own_products(path)}: {path}"
+    return Finding("model", "ok", found)
 
 
 def _other_models() -> Finding:

@@ -202,7 +202,7 @@ class Llama(DropIn):
 
     def _load(self, path: str, arguments: dict[str, Any]) -> None:
         """Have llama-cpp-python load the model. Raise OctavoError if it cannot."""
-        self._extra_buffers = wants_extra_buffers(Path(path), HAS_AMX, self._weight_types)
+        self._extra_buffers = wants_extra_buffers(Path(path), HAS_AMX, bool(self._weight_types))
         quiet: contextlib.AbstractContextManager[list[str]]
         quiet = contextlib.nullcontext([]) if arguments["verbose"] else silent_llama_cpp()
         wants_named = str(arguments.get("chat_format")).startswith("chat_template.")
@@ -441,7 +441,7 @@ class Llama(DropIn):
         self._make_room(len(tokens))
         logits = []
         for piece, _ in self._pieces(tokens, 0):
-            for batch in self._batches(piece, logits_all=True):
+            for batch in self._batches(piece, is_step=False, logits_all=True):
                 rows = [self._ctx.get_logits_ith(i) for i in range(len(batch))]
                 logits += [np.ctypeslib.as_array(row, (self._n_vocab,)).copy() for row in rows]
         return np.array(logits)
@@ -483,7 +483,7 @@ class Llama(DropIn):
             yield tokens[start:stop], start >= n_batched
             start = stop
 
-    def _batches(self, piece: Sequence[int], is_step: bool = False, logits_all: bool = False) -> Iterator[list[int]]:
+    def _batches(self, piece: Sequence[int], is_step: bool, logits_all: bool) -> Iterator[list[int]]:
         """Evaluate a piece in batches, and yield the tokens of each after it was evaluated."""
         self._ctx.kv_cache_seq_rm(-1, self.n_tokens, -1)
         for start in range(0, len(piece), self.n_batch):

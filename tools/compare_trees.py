@@ -30,9 +30,10 @@ from count_path import package_of
 
 #: Tokens in all, and those that are read one by one.
 TOKENS, STEPS = 1540, 24
-METHODS = ["dense", "auto", "sketch", "quest", "sparq", "squeezed", "squeezed2", "streaming", "h2o", "window", "duo"]
+DUO = "duo"
+METHODS = ["dense", "auto", "sketch", "quest", "sparq", "squeezed", "squeezed2", "streaming", "h2o", "window", DUO]
 #: Methods that take no budget.
-WITHOUT_BUDGET = ("dense", "auto", "duo")
+WITHOUT_BUDGET = ("dense", "auto", DUO)
 TEXT = Path(__file__).parents[1] / "examples/encyclopedia.md"
 QUESTION = "Which encyclopedia was published in parts?"
 
@@ -127,10 +128,11 @@ def logits(method: str) -> str:
 
     import octavo
 
-    budget = None if method in WITHOUT_BUDGET else 0.25
     model = model_path()
+    budget, plan = None if method in WITHOUT_BUDGET else 0.25, gates_of(model) if method == DUO else None
+    threads = {"n_threads": 1, "n_threads_batch": 1}
     try:
-        llama = octavo.Llama(model, attention=method, budget=budget, n_ctx=2048, n_threads=1, n_threads_batch=1)
+        llama = octavo.Llama(model, attention=method, budget=budget, plan=plan, n_ctx=2048, **threads)
     except octavo.OctavoError as problem:
         return str(problem)
     text, found = TEXT.read_bytes(), hashlib.sha256()
@@ -141,6 +143,24 @@ def logits(method: str) -> str:
         found.update(np.ascontiguousarray(llama.logits()).tobytes())
     llama.close()
     return found.hexdigest()[:20]
+
+
+def gates_of(model: str) -> Any:
+    """Return a plan by which every second KV head of a model streams."""
+    from octavo.runtime.models.gguf_header import header_values
+    from octavo.runtime.store.plan import read_plan
+
+    header = header_values(Path(model))
+    of_layers = (
+        f"{header['general.architecture']}.block_count",
+        f"{header['general.architecture']}.attention.head_count_kv",
+    )
+    n_layers, n_heads = (int(header[name]) for name in of_layers)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "full_attention_heads.tsv")
+        rows = ("\t".join(str((i + head) % 2) for head in range(n_heads)) for i in range(n_layers))
+        path.write_text("\n".join(rows) + "\n")
+        return read_plan(path)
 
 
 def model_path() -> str:

@@ -130,9 +130,7 @@ class DocumentSet:
         """Rank the documents in one go. See `rank_in_steps`."""
         return at_once(self.rank_in_steps(question, before))
 
-    def rank_in_steps(
-        self, question: str, before: str = "", n_batch: Callable[[], int] | None = None
-    ) -> Steps[Ranking]:
+    def rank_in_steps(self, question: str, before: str, n_batch: Callable[[], int] | None = None) -> Steps[Ranking]:
         """Rank the documents that share most words with a question. The model is empty afterwards.
 
         Parameters

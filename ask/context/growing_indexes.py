@@ -12,6 +12,7 @@ from functools import partial
 from itertools import chain, cycle, islice
 from pathlib import Path
 
+from ...convert.pipeline import characters_per_token
 from ...cpu_kernels.numba_support.machine import cpu_name
 from ...errors import OctavoError
 from ...library.background.reading_queue import ReadingQueue, start_reader
@@ -231,11 +232,3 @@ class ReadingSpeed:
     def _keep(self, speed: float) -> None:
         with suppress(OctavoError, OSError):  # it is measured again
             write_json(self._path, {**self._kept(), self._key: round(speed, 1)})
-
-
-def characters_per_token(llama: Llama, text: str, n_samples: int = 4, n_characters: int = 2000) -> float:
-    """Return the characters of a token, from samples of a text."""
-    prompt = llama.prompt()
-    step = max((len(text) - n_characters) // n_samples, n_characters)
-    samples = [text[start : start + n_characters] for start in range(0, len(text), step)][:n_samples]
-    return sum(map(len, samples)) / max(sum(len(prompt.document(sample)) for sample in samples), 1)

@@ -79,21 +79,11 @@ class HeadQueries:
         return best
 
 
-def question_queries(llama: Llama, heads: Sequence[QueryHead], question: str, before: str = "") -> list[HeadQueries]:
-    """Read a question in one go. See `read_question`."""
-    steps = read_question(llama, heads, question, before)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-
 def read_question(
     llama: Llama,
     heads: Sequence[QueryHead],
     question: str,
-    before: str = "",
+    before: str,
     n_batch: Callable[[], int] | None = None,
 ) -> Generator[None, None, list[HeadQueries]]:
     """Read a question without a document, and return the queries of some heads. The model is empty afterwards.

@@ -55,14 +55,14 @@ def source_heads(llama: Llama, library: Library, notice: Callable[[str], None]) 
     return heads
 
 
-def find_heads(llama: Llama, n_heads: int = _N_HEADS) -> list[QueryHead]:
+def find_heads(llama: Llama) -> list[QueryHead]:
     """Measure which heads retrieve, on passkeys that the model reads and then repeats. The model is empty afterwards.
 
-    Return at most n_heads, the strongest first.
+    Return a few, the strongest first.
     """
     with llama.attending(DENSE_ATTENTION):
         scores = head_scores(llama)
-    return sorted(scores, key=lambda head: (-scores[head], head))[:n_heads]
+    return sorted(scores, key=lambda head: (-scores[head], head))[:_N_HEADS]
 
 
 def head_scores(llama: Llama) -> dict[QueryHead, float]:

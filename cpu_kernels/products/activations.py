@@ -1,4 +1,4 @@
-"""Round the inputs of a product to bytes, or to words, as llama.cpp does for the type of the weights.
+"""Round the inputs of a product to bytes, as llama.cpp does for the type of the weights.
 
 A block of columns has one scale: 32 with a scale that is an f16, or 256 with an f32. Behind a block's numbers lies what
 its type of weights needs besides them, and the scale comes last:
@@ -8,8 +8,6 @@ its type of weights needs besides them, and the scale comes last:
 | `round_with_offset` | 32 bytes, their sum times a factor as int32 |
 | `round_with_sum` | 32 bytes, their sum times the scale as f32 |
 | `round_superblocks` | 256 bytes, the sums of each 16 of them as int16 |
-| `round_words` | 32 bytes, as int16 |
-| `round_superblock_words` | 256 bytes, as int16 |
 
 All lie between -127 and 127. A block with NaN or infinity has such a scale, so that its products show it.
 """
@@ -83,10 +81,6 @@ def _sums(builder: Any, elements: list[Any], scale: Any, factor: Any) -> list[An
     return [builder.trunc(_sum(builder, elements[i : i + n]), INT16) for i in range(0, len(elements), n)]
 
 
-def _no_sums(builder: Any, elements: list[Any], scale: Any, factor: Any) -> list[Any]:
-    return []
-
-
 def _sum(builder: Any, vectors: list[Any]) -> Any:
     """Return the sum of all lanes of vectors of int32."""
     total = vectors[0]
@@ -95,13 +89,11 @@ def _sum(builder: Any, vectors: list[Any]) -> Any:
     return Emit(builder).sum_integers(total)
 
 
-def _rounding(n: int, kind: Any, sums: Callable[[Any, list[Any], Any, Any], list[Any]], sums_bytes: int) -> Any:
+def _rounding(n: int, sums: Callable[[Any, list[Any], Any, Any], list[Any]], sums_bytes: int) -> Any:
     """Make the intrinsic that rounds blocks of n columns.
 
     Parameters
     ----------
-    kind : LLVM type
-        Of a rounded element.
     sums : callable
         Takes a builder, the rounded elements as vectors of int32, the scale and the factor. Returns what a block holds
         between its elements and its scale.
@@ -109,7 +101,6 @@ def _rounding(n: int, kind: Any, sums: Callable[[Any, list[Any], Any, Any], list
         Bytes of that.
     """
     scale_of = _block_scale if n == BLOCK else _superblock_scale
-    n_bytes = n * kind.width // 8
 
     @intrinsic
     def round_blocks(typing: Any, source: Any, n_blocks: Any, target: Any, factor: Any) -> Any:
@@ -117,7 +108,7 @@ def _rounding(n: int, kind: Any, sums: Callable[[Any, list[Any], Any, Any], list
             source, n_blocks, target, factor = args
             with cgutils.for_range(builder, n_blocks) as loop:
                 own = builder.add(source, builder.mul(loop.index, constant(4 * n)))
-                place = builder.add(target, builder.mul(loop.index, constant(n_bytes + sums_bytes + SCALE_BYTES)))
+                place = builder.add(target, builder.mul(loop.index, constant(n + sums_bytes + SCALE_BYTES)))
                 largest = _largest(builder, own, n)
                 scale = scale_of(builder, largest)
                 is_zero = builder.fcmp_ordered("==", largest, ir.Constant(FLOAT, 0.0))
@@ -126,12 +117,12 @@ def _rounding(n: int, kind: Any, sums: Callable[[Any, list[Any], Any, Any], list
                 elements = []
                 for i in range(0, n, LANES):
                     element = _rounded(builder, builder.add(own, constant(4 * i)), inverse)
-                    narrow = builder.trunc(element, ir.VectorType(kind, LANES))
-                    store(builder, narrow, place, i * kind.width // 8)
+                    narrow = builder.trunc(element, ir.VectorType(INT8, LANES))
+                    store(builder, narrow, place, i)
                     elements.append(element)
                 for i, value in enumerate(behind := sums(builder, elements, scale, factor)):
-                    store(builder, value, place, n_bytes + i * sums_bytes // len(behind))
-                store(builder, scale, place, n_bytes + sums_bytes)
+                    store(builder, value, place, n + i * sums_bytes // len(behind))
+                store(builder, scale, place, n + sums_bytes)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 4), generate
@@ -139,11 +130,9 @@ def _rounding(n: int, kind: Any, sums: Callable[[Any, list[Any], Any, Any], list
     return round_blocks
 
 
-_with_offset = _rounding(BLOCK, INT8, _offset_sum, 4)
-_with_sum = _rounding(BLOCK, INT8, _scaled_sum, 4)
-_superblocks = _rounding(SUPERBLOCK, INT8, _sums, SUPERBLOCK // SUMMED * 2)
-_words = _rounding(BLOCK, INT16, _no_sums, 0)
-_superblock_words = _rounding(SUPERBLOCK, INT16, _no_sums, 0)
+_with_offset = _rounding(BLOCK, _offset_sum, 4)
+_with_sum = _rounding(BLOCK, _scaled_sum, 4)
+_superblocks = _rounding(SUPERBLOCK, _sums, SUPERBLOCK // SUMMED * 2)
 
 
 @late_stage(*[types.int64] * 4)
@@ -162,15 +151,3 @@ def round_with_sum(source, n_blocks, target, factor):
 def round_superblocks(source, n_blocks, target, factor):
     """Round superblocks of f32 at an address: see the file's table."""
     _superblocks(source, n_blocks, target, factor)
-
-
-@late_stage(*[types.int64] * 4)
-def round_words(source, n_blocks, target, factor):
-    """Round blocks of f32 at an address: see the file's table."""
-    _words(source, n_blocks, target, factor)
-
-
-@late_stage(*[types.int64] * 4)
-def round_superblock_words(source, n_blocks, target, factor):
-    """Round superblocks of f32 at an address: see the file's table."""
-    _superblock_words(source, n_blocks, target, factor)

@@ -89,6 +89,18 @@ def look_up(builder: Any, table: tuple[int, ...], codes: Any) -> Any:
     return builder.call(function, [ir.Constant(CODES, [*table, *table]), codes])
 
 
+def magnitudes_of(builder: Any, codes: Any) -> Any:
+    """Return the magnitudes of signed codes, as codes without sign."""
+    return builder.select(builder.icmp_signed("<", codes, equal(CODES, 0)), builder.neg(codes), codes)
+
+
+def with_signs(builder: Any, elements: Any, codes: Any) -> Any:
+    """Return bytes, negated where a code is negative, and 0 where it is 0."""
+    signature = ir.FunctionType(CODES, [CODES] * 2)
+    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.psign.b")
+    return builder.call(function, [builder.bitcast(elements, CODES), codes])
+
+
 def multiply_codes(builder: Any, codes: Any, elements: Any) -> Any:
     """Multiply unsigned codes by signed bytes; return sums of two neighbours, int16, which must not overflow."""
     signature = ir.FunctionType(WORDS, [CODES] * 2)

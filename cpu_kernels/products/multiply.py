@@ -49,11 +49,10 @@ PRODUCT = np.dtype(
         ("shared", "i8"),  # address of the SHARED record
         ("round", "i8"),  # address of the native function that rounds inputs, or 0 as long as it is not compiled
         ("multiply", "i8"),  # and of the one that multiplies panels
-        ("columns", "i8"),  # of a block
+        ("columns", "i8"),  # of a block, or 0 for a type that llama.cpp multiplies
         ("input_bytes", "i8"),  # of a block of rounded inputs
         ("panel_bytes", "i8"),  # of a block in a panel
         ("factor", "i8"),  # of the sums of rounded inputs
-        ("fewest", "i8"),  # tokens of a matrix from which on octavo multiplies, or 0 if it never does
     ],
     align=True,
 )

@@ -1,8 +1,8 @@
 """Multiply panels of eight rows of weights by rounded inputs, in AVX2.
 
 A panel is unpacked once for many tokens. Vector j of its codes holds four columns of each of its rows, 4j to 4j + 3, so
-that a lane of a product is a row's own, and a token's four bytes are loaded into all lanes. Weights whose codes need a
-sign are words instead, two columns of each row in a vector.
+that a lane of a product is a row's own, and a token's four bytes are loaded into all lanes. Codes have no sign, which
+the instruction for their products asks for; where they need one, the inputs take it over.
 
 Products of codes and bytes are added up in int16 as long as no input can overflow them, then in int32. With a scale for
 each block of 32 columns the sum of a block becomes f32; a superblock of 256 has whole scales besides its one f32, which
@@ -34,12 +34,14 @@ from .integers import (
     equal,
     field,
     load,
+    magnitudes_of,
     multiply_codes,
     multiply_words,
     splat,
     store,
     sums_of_lanes,
     transposed,
+    with_signs,
 )
 
 #: The part of a product that one thread computes at a time.
@@ -88,34 +90,34 @@ class BlockType:
     n_bytes : int
         Bytes of a block.
     codes : callable
-        Takes a builder, the address of a row's block, and which 32 of its columns, LLVM int64. Returns their codes, 32
-        bytes without sign, or as 32 words if `largest` is 0.
+        Takes a builder, the address of a row's block, and which of its columns, LLVM int64. Returns their codes, a list
+        of `parts` vectors of 32 bytes.
     floats : callable
         Takes a builder and the addresses of a block in each of eight rows. Returns f32 vectors: the scales, and if
         codes have a minimum besides them, that.
     largest : int
-        The largest code.
+        The largest code, or its magnitude if codes have a sign.
     columns : int
         Columns of a block.
     integers : callable, optional
         For superblocks of codes. Takes what `floats` takes. Returns int32 vectors, two words in each lane: the scales
-        of each `scaled` columns, twice; then factors for each pair of sums of 16 inputs.
+        of each `scaled` columns, twice; then, unless codes have a sign, factors for each pair of sums of 16 inputs.
     scaled : int
         Columns that share such a scale.
+    parts : int
+        Vectors of codes that bytes of a row hold together.
     """
 
     n_bytes: int
     codes: Callable[[Any, Any, Any], Any]
     floats: Callable[[Any, list[Any]], list[Any]]
-    largest: int = 0
+    largest: int
     columns: int = BLOCK
     integers: Callable[[Any, list[Any]], list[Any]] | None = None
     scaled: int = BLOCK
     has_minimum: bool = False
-
-    @property
-    def in_words(self) -> bool:
-        return not self.largest
+    has_sign: bool = False
+    parts: int = 1
 
     @property
     def together(self) -> int:
@@ -126,7 +128,7 @@ class BlockType:
     @property
     def codes_bytes(self) -> int:
         """Return the bytes of a block's codes in a panel."""
-        return self.columns * LANES * (2 if self.in_words else 1)
+        return self.columns * LANES
 
     @property
     def n_scales(self) -> int:
@@ -135,7 +137,8 @@ class BlockType:
     @property
     def n_integers(self) -> int:
         """Return how many vectors `integers` returns."""
-        return self.n_scales + self.columns // (2 * SUMMED) if self.integers else 0
+        n_pairs = self.columns // (2 * SUMMED) if self.integers and not self.has_sign else 0
+        return self.n_scales + n_pairs
 
     @property
     def panel_bytes(self) -> int:
@@ -145,8 +148,6 @@ class BlockType:
     @property
     def input_bytes(self) -> int:
         """Return the bytes of a block of rounded inputs (activations.py)."""
-        if self.in_words:
-            return 2 * self.columns + SCALE_BYTES
         return self.columns + (self.columns // SUMMED * 2 if self.integers else 4) + SCALE_BYTES
 
 
@@ -239,11 +240,10 @@ def _store_rows(builder: Any, total: Any, place: Any, left: Any, is_row: Any) ->
 
 def _unpack_codes(builder: Any, of: BlockType, rows: list[Any], place: Any) -> None:
     """Write code that unpacks the codes of a block of each row."""
-    with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
-        at = builder.add(place, builder.mul(loop.index, constant(of.codes_bytes // (of.columns // BLOCK))))
-        parts = [_vectors(builder, of.codes(builder, row, loop.index)) for row in rows]
-        for part, own in enumerate(zip(*parts, strict=True)):
-            for j, vector in enumerate(transposed(builder, list(own))):
+    with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
+        at = builder.add(place, builder.mul(loop.index, constant(of.parts * BLOCK * LANES)))
+        for part, codes in enumerate(zip(*(of.codes(builder, row, loop.index) for row in rows), strict=True)):
+            for j, vector in enumerate(transposed(builder, [builder.bitcast(each, INTEGERS) for each in codes])):
                 store(builder, vector, at, (part * LANES + j) * _VECTOR)
 
 
@@ -252,15 +252,6 @@ def _unpack_scales(builder: Any, of: BlockType, rows: list[Any], place: Any) -> 
     vectors = (of.integers(builder, rows) if of.integers else []) + of.floats(builder, rows)
     for i, vector in enumerate(vectors):
         store(builder, vector, place, of.codes_bytes + i * _VECTOR)
-
-
-def _vectors(builder: Any, codes: Any) -> list[Any]:
-    """Return the vectors that 32 codes consist of, as int32."""
-    if codes.type.count * codes.type.element.width == 8 * _VECTOR:
-        return [builder.bitcast(codes, INTEGERS)]
-    n = codes.type.count // 2
-    halves = [Emit(builder).shuffle(codes, codes, list(range(i * n, (i + 1) * n))) for i in range(2)]
-    return [builder.bitcast(half, INTEGERS) for half in halves]
 
 
 #: The address of a block's scales in a panel, less `codes_bytes`; and for each token the sums of products of its codes.
@@ -285,12 +276,12 @@ def _tile(
 
 def _add_block(builder: Any, of: BlockType, place: Any, inputs: list[Any], sums: list[Any], totals: list[Any]) -> None:
     """Add the products of a block to totals: the sums of products of codes, by the scales, and what codes lack."""
-    offsets = _offsets(builder, of, place, inputs)
+    offsets = [] if of.has_sign else _offsets(builder, of, place, inputs)
     floats = of.codes_bytes + of.n_integers * _VECTOR
     scale = load(builder, FLOATS, place, floats)
     for t, (own, total) in enumerate(zip(inputs, totals, strict=True)):
         input_scale = load(builder, FLOAT, own, of.input_bytes - SCALE_BYTES)
-        is_whole = of.has_minimum or of.in_words
+        is_whole = of.has_minimum or of.has_sign
         _add_scaled(builder, sums[t] if is_whole else builder.add(sums[t], offsets[t]), input_scale, scale, total)
         if of.has_minimum:
             minimum = load(builder, FLOATS, place, floats + _VECTOR)
@@ -326,16 +317,14 @@ def _sums_of_rows(builder: Any, of: BlockType, rows: list[Any], place: Any, inpu
     slots = [[_slot(builder) for _ in rows] for _ in inputs]
     at_once = LANES // 2  # their sums are in registers together
     for first in range(0, LANES, at_once):
-        with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
+        with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
             for r in range(first, first + at_once):
-                vectors = _vectors(builder, of.codes(builder, rows[r], loop.index))
-                at = builder.mul(loop.index, constant(len(vectors) * _VECTOR))
-                scale = _scale_of_row(builder, of, place, loop.index, r)
-                for i, codes in enumerate(vectors):
-                    for t, token in enumerate(inputs):
-                        own = load(builder, CODES, token, builder.add(at, constant(i * _VECTOR)))
-                        left, right = (codes, own) if of.in_words else (multiply_codes(builder, codes, own), scale)
-                        _add(builder, slots[t][r], multiply_words(builder, left, right))
+                for i, codes in enumerate(of.codes(builder, rows[r], loop.index)):
+                    part = builder.add(builder.mul(loop.index, constant(of.parts)), constant(i))
+                    own = [load(builder, CODES, each, builder.mul(part, constant(BLOCK))) for each in inputs]
+                    scale = _scale_of_row(builder, of, place, part, r)
+                    for product, of_token in zip(_products(builder, of, codes, own), slots, strict=True):
+                        _add(builder, of_token[r], multiply_words(builder, product, scale))
     return [sums_of_lanes(builder, [builder.load(slot) for slot in own]) for own in slots]
 
 
@@ -346,48 +335,46 @@ def _scale_of_row(builder: Any, of: BlockType, place: Any, part: Any, r: int) ->
     n = BLOCK // of.scaled
     first = builder.add(builder.mul(part, constant(n * _VECTOR)), constant(of.codes_bytes + 4 * r))
     scales = [splat(builder, load(builder, INT32, place, builder.add(first, constant(i * _VECTOR)))) for i in range(n)]
-    return scales[0] if n == 1 else Emit(builder).shuffle(*scales, [0, 1, 2, 3, 12, 13, 14, 15])
+    if n == 1:
+        return scales[0]
+    low, high = scales
+    return Emit(builder).shuffle(low, high, [0, 1, 2, 3, 12, 13, 14, 15])
 
 
 def _sums_of_panel(builder: Any, of: BlockType, place: Any, inputs: list[Any]) -> list[Any]:
     """Return, for each token, the sums of its products with a block of a panel."""
     slots = [_slot(builder) for _ in inputs]
     with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
-        bytes_of = 2 * BLOCK if of.in_words else BLOCK
-        codes = builder.add(place, builder.mul(loop.index, constant(bytes_of * LANES)))
-        own = [builder.add(each, builder.mul(loop.index, constant(bytes_of))) for each in inputs]
-        if of.in_words:
-            _add_words(builder, codes, own, slots)
-        else:
-            n_scales = BLOCK // of.scaled
-            scales = builder.add(place, builder.mul(loop.index, constant(n_scales * _VECTOR)))
-            for first in range(0, BLOCK // 4, of.together):
-                scale = equal(WORDS, 1)
-                if of.integers:
-                    scale = load(builder, WORDS, scales, of.codes_bytes + first * 4 // of.scaled * _VECTOR)
-                words = _add_codes(builder, codes, own, range(first, first + of.together))
-                for each, slot in zip(words, slots, strict=True):
-                    _add(builder, slot, multiply_words(builder, each, scale))
+        codes = builder.add(place, builder.mul(loop.index, constant(BLOCK * LANES)))
+        own = [builder.add(each, builder.mul(loop.index, constant(BLOCK))) for each in inputs]
+        n_scales = BLOCK // of.scaled
+        scales = builder.add(place, builder.mul(loop.index, constant(n_scales * _VECTOR)))
+        for first in range(0, BLOCK // 4, of.together):
+            scale = equal(WORDS, 1)
+            if of.integers:
+                scale = load(builder, WORDS, scales, of.codes_bytes + first * 4 // of.scaled * _VECTOR)
+            words = _sums_of_groups(builder, of, codes, own, range(first, first + of.together))
+            for each, slot in zip(words, slots, strict=True):
+                _add(builder, slot, multiply_words(builder, each, scale))
     return [builder.load(slot) for slot in slots]
 
 
-def _add_codes(builder: Any, place: Any, inputs: list[Any], groups: range) -> list[Any]:
+def _sums_of_groups(builder: Any, of: BlockType, place: Any, inputs: list[Any], groups: range) -> list[Any]:
     """Return, for each token, the sums of the products of some groups of four columns, as words."""
-    words: list[Any] = [None] * len(inputs)
+    words: list[Any] = []
     for j in groups:
-        codes = load(builder, CODES, place, j * _VECTOR)
-        for t, own in enumerate(inputs):
-            product = multiply_codes(builder, codes, splat(builder, load(builder, INT32, own, 4 * j)))
-            words[t] = product if words[t] is None else builder.add(words[t], product)
+        own = [splat(builder, load(builder, INT32, each, 4 * j)) for each in inputs]
+        products = _products(builder, of, load(builder, CODES, place, j * _VECTOR), own)
+        words = [builder.add(*each) for each in zip(words, products, strict=True)] if words else products
     return words
 
 
-def _add_words(builder: Any, place: Any, inputs: list[Any], slots: list[Any]) -> None:
-    """Add the products of 32 columns of words."""
-    for j in range(BLOCK // 2):
-        pair = load(builder, WORDS, place, j * _VECTOR)
-        for own, slot in zip(inputs, slots, strict=True):
-            _add(builder, slot, multiply_words(builder, pair, splat(builder, load(builder, INT32, own, 4 * j))))
+def _products(builder: Any, of: BlockType, codes: Any, inputs: list[Any]) -> list[Any]:
+    """Multiply 32 codes by the bytes of each token; return sums of two neighbours, as words."""
+    if not of.has_sign:
+        return [multiply_codes(builder, codes, own) for own in inputs]
+    magnitudes = magnitudes_of(builder, codes)
+    return [multiply_codes(builder, magnitudes, with_signs(builder, own, codes)) for own in inputs]
 
 
 def _add(builder: Any, slot: Any, integers: Any) -> None:

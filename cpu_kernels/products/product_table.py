@@ -21,7 +21,7 @@ _RECORDS = np.zeros(N_TYPES, PRODUCT)
 for _number, _kernels in KERNELS.items():
     _own = _RECORDS[_number]
     _own["columns"], _own["input_bytes"] = _kernels.of.columns, _kernels.of.input_bytes
-    _own["panel_bytes"], _own["factor"], _own["fewest"] = _kernels.of.panel_bytes, _kernels.factor, _kernels.fewest
+    _own["panel_bytes"], _own["factor"] = _kernels.of.panel_bytes, _kernels.factor
 
 #: The Python type of a function that C calls as `call_native` does.
 _Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)

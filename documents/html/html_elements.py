@@ -212,6 +212,8 @@ class HTMLElements:
             label = (node.get("title") or node.get("aria-label") or "".join(node.itertext())).strip()
             self.out.labels += [label] if label else []
             return True
+        if node.tag in ("html", "body"):  # a script shows them once all is loaded
+            return False
         style = _style(node)
         is_closed = "hidden" in names or node.get("aria-hidden") == "true" or _CLOSED.search(style)
         is_white = not self.page.has_ground and _WHITE.search(style) is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import posixpath
 import re
 import xml.etree.ElementTree as ElementTree
 import zipfile
@@ -22,23 +21,26 @@ from .docx_letterheads import place_letterheads
 from .docx_numbering import number_paragraphs, place_labels
 from .docx_styles import STYLE_MAP, Styles, name_styles
 from .letterheads import with_letterheads
+from .package import links_of, office_package
 
 #: Parts of a file; newer versions of Word number the first.
 _MAIN = re.compile(r"word/document\d*\.xml")
 _STYLES_PART, _NUMBERING, _SETTINGS = "word/styles.xml", "word/numbering.xml", "word/settings.xml"
+_COMMENTS = "word/comments.xml"
 _HEADS = re.compile(r"word/(?:header|footer)\d*\.xml")
 
 #: Names of the elements of text, and of formulas, which mammoth does not know.
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+_LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+
+#: Elements that refer to a note, or to a remark.
+_REFERENCES = [f"{_WORD}{kind}Reference" for kind in ("footnote", "endnote", "comment")]
 
 _NOTES = ("word/footnotes.xml", "word/endnotes.xml")
 
 #: Elements that only hold text, such as the values of fields, and those that are blanks by another name.
 _WRAPPERS, _BLANKS = {"fldSimple", "bdo", "dir"}, {"cr": "br", "br": "br", "ptab": "tab"}
-
-#: The beginning of names of elements in a file that is strict about the standard.
-_STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
 
 #: Styles that mammoth does not know.
 _STYLES = f"""{STYLE_MAP}
@@ -59,12 +61,8 @@ def extract_docx(archive: Archive) -> Document:
     """
     import mammoth
 
-    main = next(part for part in archive.names if _MAIN.fullmatch(part))
-    for part in (main, _STYLES_PART, _NUMBERING, *_NOTES):
-        if part in archive:
-            archive.read(part)  # refuses damaged or encrypted parts
     left_out = LeftOut()
-    packed, chunks = _simplified(archive, main, left_out)
+    packed, chunks = _simplified(office_package(archive), left_out)
     try:
         html = mammoth.convert_to_html(
             io.BytesIO(packed),
@@ -80,7 +78,7 @@ def extract_docx(archive: Archive) -> Document:
     return document_of(text, notices=left_out.notices(archive.name))
 
 
-def _simplified(archive: Archive, main: str, left_out: LeftOut) -> tuple[bytes, list[str]]:
+def _simplified(archive: Archive, left_out: LeftOut) -> tuple[bytes, list[str]]:
     """Return a file with its formulas, drawings and numbers of paragraphs written as text, without hidden text.
 
     Returns
@@ -90,34 +88,58 @@ def _simplified(archive: Archive, main: str, left_out: LeftOut) -> tuple[bytes, 
     chunks : list of str
         The paths of the documents in it, which have marks in its text.
     """
-    root = _tree(archive, main)
-    styles = _tree(archive, _STYLES_PART) if _STYLES_PART in archive else ElementTree.Element("none")
-    heads = {name: _tree(archive, name) for name in archive.names if _HEADS.fullmatch(name)}
+    main = next(part for part in archive.names if _MAIN.fullmatch(part))
+    root = archive.xml(main)
+    styles = _styles(archive)
+    heads = {name: archive.xml(name) for name in archive.names if _HEADS.fullmatch(name)}
     for name, part in {main: root, **heads}.items():
-        place_drawings(part, _relations(archive, name), lambda path: _optional(archive, path))
-    links = _relations(archive, main)
-    targets = {
-        str(link.get("Id")): posixpath.normpath(posixpath.join("/word", str(link.get("Target"))))[1:]
-        for link in (() if links is None else links)
-    }
+        place_drawings(part, _targets(archive, name), lambda path: _optional(archive, path))
+    targets = _targets(archive, main)
     place_letterheads(root, targets, _optional(archive, _SETTINGS), heads)
     chunks = mark_chunks(root, targets)
-    parts = {main: root} | {name: _tree(archive, name) for name in _NOTES if name in archive}
+    parts = {main: root} | {name: archive.xml(name) for name in _NOTES if name in archive}
+    for note in (note for name in _NOTES for note in parts.get(name, ())):
+        note.set(f"{_WORD}id", note.get(f"{_WORD}id", ""))  # mammoth wants one
     for part in parts.values():
         _count(part, left_out)
         _simplify(part, styles, left_out)
     named = Styles(styles)
     if _NUMBERING in archive:
-        number_paragraphs(list(parts.values()), _tree(archive, _NUMBERING), styles, named)
+        number_paragraphs(list(parts.values()), archive.xml(_NUMBERING), styles, named)
         parts[_NUMBERING] = ElementTree.Element(f"{_WORD}numbering")  # numbers are text now
-    for part in parts.values():
+    notes = {(f"{note.tag}Reference", note.get(f"{_WORD}id")) for name in _NOTES for note in parts.get(name, ())}
+    for name, part in parts.items():
         name_styles(part, named)
+        _without_loose_ends(part, _targets(archive, name), notes)
+    parts[_STYLES_PART] = styles
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive.content)) as old, zipfile.ZipFile(out, "w") as new:
-        for name in old.namelist():
-            if name.endswith((".xml", ".rels")):  # skip pictures
-                new.writestr(name, ElementTree.tostring(parts[name]) if name in parts else archive.read(name))
+    with zipfile.ZipFile(out, "w") as new:
+        for name in (name for name in archive.names if name != _COMMENTS):  # which are left out
+            new.writestr(name, ElementTree.tostring(parts[name]) if name in parts else archive.read(name))
     return out.getvalue(), chunks
+
+
+def _styles(archive: Archive) -> ElementTree.Element:
+    """Return the styles, each with a kind and a name, which mammoth wants."""
+    styles = _optional(archive, _STYLES_PART)
+    if styles is None:
+        return ElementTree.Element("none")
+    for style in styles.findall(f"{_WORD}style"):
+        if style.get(f"{_WORD}styleId") is None:
+            styles.remove(style)
+        elif style.get(f"{_WORD}type") is None:
+            style.set(f"{_WORD}type", "paragraph")
+    return styles
+
+
+def _without_loose_ends(root: ElementTree.Element, targets: dict[str, str], notes: set[tuple[str, str | None]]) -> None:
+    """Take out links that lead nowhere, and references to notes and remarks that are not in the file."""
+    for parent in root.iter():
+        for child in list(parent):
+            if child.tag in _REFERENCES and (child.tag, child.get(f"{_WORD}id")) not in notes:
+                parent.remove(child)
+            for key in [key for key, name in child.attrib.items() if key.startswith(_LINK) and name not in targets]:
+                del child.attrib[key]
 
 
 def _count(root: ElementTree.Element, left_out: LeftOut) -> None:
@@ -125,6 +147,7 @@ def _count(root: ElementTree.Element, left_out: LeftOut) -> None:
     for node in root.iter():
         name = element_name(node)
         left_out["picture"] += name in ("blip", "imagedata")
+        left_out["embedded object"] += name == "OLEObject"
         left_out["remark"] += node.tag == f"{_WORD}commentReference"
         left_out["deleted passage"] += node.tag == f"{_WORD}del" and node.find(f".//{_WORD}delText") is not None
 
@@ -196,16 +219,9 @@ def _with_text(name: str, text: str) -> ElementTree.Element:
     return element
 
 
-def _relations(archive: Archive, part: str) -> ElementTree.Element | None:
-    """Return the parts that a part refers to."""
-    folder, name = posixpath.split(part)
-    return _optional(archive, f"{folder}/_rels/{name}.rels")
+def _targets(archive: Archive, part: str) -> dict[str, str]:
+    return {name: path for name, (_, path) in links_of(archive, part).items()}
 
 
 def _optional(archive: Archive, path: str) -> ElementTree.Element | None:
-    return _tree(archive, path) if path in archive else None
-
-
-def _tree(archive: Archive, path: str) -> ElementTree.Element:
-    """Parse a part of a file, with the names that Word gives to elements."""
-    return archive.parse(_STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/", archive.read(path)))
+    return archive.xml(path) if path in archive else None

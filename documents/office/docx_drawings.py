@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement
@@ -15,17 +14,16 @@ _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _SIDES = ("Fallback", "Choice")
 
 
-def place_drawings(root: Element, relations: Element | None, part: Callable[[str], Element | None]) -> None:
+def place_drawings(root: Element, targets: dict[str, str], part: Callable[[str], Element | None]) -> None:
     """Put the text of boxes in place of their drawings, and that of charts and diagrams after the paragraph.
 
     Parameters
     ----------
-    relations : Element, optional
-        The parts that the document refers to.
+    targets : dict of str to str
+        The paths of the parts that the document refers to, by the names that it has for them.
     part : callable
         Returns a part by its path; None if it is missing.
     """
-    targets = {str(each.get("Id")): str(each.get("Target")) for each in (() if relations is None else relations)}
     for parent in reversed(list(root.iter())):
         for number, child in reversed(list(enumerate(parent))):
             if child.tag == f"{_COMPATIBLE}AlternateContent":
@@ -37,7 +35,7 @@ def place_drawings(root: Element, relations: Element | None, part: Callable[[str
                 parent[number].extend(boxes)
             elif child.tag == f"{_WORD}p":
                 names = [name for drawing in child.iter(f"{_WORD}drawing") for name in _parts(drawing)]
-                found = (part(posixpath.normpath(posixpath.join("word", targets.get(name, "")))) for name in names)
+                found = (part(targets.get(name, "")) for name in names)
                 parent[number + 1 : number + 1] = [block for each in found if each is not None for block in _text(each)]
 
 
@@ -69,9 +67,9 @@ def _text(part: Element) -> list[Element]:
         for cells in chart_rows(part):
             row = SubElement(table, f"{_WORD}tr")
             for cell in cells:
-                SubElement(row, f"{_WORD}tc").append(_paragraph(cell))
-        return [*map(_paragraph, chart_titles(part)), table]
-    return [_paragraph(text) for text in diagram_texts(part)]
+                SubElement(row, f"{_WORD}tc").append(paragraph_of(cell))
+        return [*map(paragraph_of, chart_titles(part)), table]
+    return [paragraph_of(text) for text in diagram_texts(part)]
 
 
 def diagram_texts(data: Any) -> list[str]:
@@ -83,7 +81,8 @@ def _words(node: Any) -> str:
     return " ".join("".join(inner.text or "" for inner in node.iter() if element_name(inner) == "t").split())
 
 
-def _paragraph(text: str) -> Element:
-    paragraph = Element(f"{_WORD}p")
-    SubElement(SubElement(paragraph, f"{_WORD}r"), f"{_WORD}t").text = text
-    return paragraph
+def paragraph_of(text: str) -> Element:
+    """Return a paragraph of DOCX with a text."""
+    made = Element(f"{_WORD}p")
+    SubElement(SubElement(made, f"{_WORD}r"), f"{_WORD}t").text = text
+    return made

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element, SubElement
 
+from .docx_drawings import paragraph_of
 from .letterheads import PAGE, SEPARATOR, without_page_numbers
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -42,8 +43,8 @@ def place_letterheads(
     above = [block for path, part in wanted if "header" in path for block in _blocks(part)]
     below = [block for path, part in wanted if "footer" in path for block in _blocks(part)]
     end = len(body) - (len(body) > 0 and body[-1].tag == f"{_WORD}sectPr")
-    body[end:end] = [_paragraph(SEPARATOR), *below]
-    body[0:0] = [*above, _paragraph(SEPARATOR)]
+    body[end:end] = [paragraph_of(SEPARATOR), *below]
+    body[0:0] = [*above, paragraph_of(SEPARATOR)]
 
 
 def _shown(root: Element, targets: dict[str, str], has_even: bool) -> tuple[set[str], set[str]]:
@@ -112,9 +113,3 @@ def _without_links(run: Element) -> None:
     for node in run.iter():
         for key in [key for key in node.attrib if key.startswith(_LINKS)]:
             del node.attrib[key]
-
-
-def _paragraph(text: str) -> Element:
-    paragraph = Element(f"{_WORD}p")
-    SubElement(SubElement(paragraph, f"{_WORD}r"), f"{_WORD}t").text = text
-    return paragraph

@@ -246,8 +246,9 @@ class _OpenDocument:
                 return self._object(child)
             if name not in ("image", "title", "desc", "plugin", "object-ole", ""):
                 return f"<div>{self._html(child, style, depth)}</div>"
-        if any(element_name(child) == "image" for child in node):
-            self.left_out["picture"] += 1
+        names = {element_name(child) for child in node}
+        kind = "embedded object" if names & {"object-ole", "plugin"} else "picture"
+        self.left_out[kind] += kind != "picture" or "image" in names
         about = next((words(each) for each in node if element_name(each) in ("desc", "title") and words(each)), "")
         return f'<img alt="{escape(about)}">' if about else ""
 

@@ -165,9 +165,11 @@ class _Parser:
 
     def _parse(self) -> None:
         """Parse the file up to its end, or up to bytes that are not RTF."""
+        begins = False  # a group, where alone a control can be optional
         while token := _TOKEN.match(self._content, self._position):
             self._position = token.end()
             word, number, code, sign, brace, text = token.groups()
+            follows_brace, begins = begins, brace == b"{" or (begins and not token[0].strip())
             if text is not None or code is not None:
                 raw = text if code is None else bytes([int(code, 16)])
                 self._bytes += raw[self._n_skipped :]
@@ -181,7 +183,7 @@ class _Parser:
             elif brace == b"}":
                 self._end_group()
             elif sign == b"*":
-                self._is_optional = True
+                self._is_optional = follows_brace
             elif sign is not None:
                 self._control(sign.decode("latin-1"), None)
             elif word == b"bin":
@@ -259,6 +261,8 @@ class _Parser:
         group = self._groups[-1]
         if word == "pict" and not group.is_silent:
             self._left_out["picture"] += 1
+        if word == "object" and not group.is_silent:
+            self._left_out["embedded object"] += 1
         if word in _SILENT or (self._is_optional and word not in _SHOWN):
             self._change(is_silent=True)
         if word in _KINDS and not (group.is_silent and _KINDS[word] in ("head", "foot", "note")):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from ..archive import Archive
 from ..left_out import LeftOut
 from ..xml_text import attribute, element_name
+from .package import links_of
 
 
 def sheet_notes(archive: Archive, sheet: str, left_out: LeftOut) -> str:
@@ -21,14 +21,8 @@ def sheet_notes(archive: Archive, sheet: str, left_out: LeftOut) -> str:
     left_out : LeftOut
         Counts its pictures and charts.
     """
-    folder, name = posixpath.split(sheet)
-    links = f"{folder}/_rels/{name}.rels"
-    if links not in archive:
-        return ""
     parts: list[str] = []
-    for link in archive.xml(links):
-        path = posixpath.normpath(posixpath.join("/", folder, link.get("Target", ""))).removeprefix("/")
-        kind = link.get("Type", "").rpartition("/")[2]
+    for kind, path in links_of(archive, sheet).values():
         if kind in ("drawing", "comments", "threadedComment") and path in archive:
             parts += _boxes(archive.xml(path), left_out) if kind == "drawing" else _remarks(archive.xml(path))
     return "".join(f"\n{part}\n" for part in parts)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+import xml.etree.ElementTree as ElementTree
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from itertools import pairwise
-from typing import Any
+from xml.etree.ElementTree import Element
 
 from ...errors import OctavoError
 from ..archive import Archive
@@ -16,11 +17,16 @@ from ..left_out import LeftOut
 from ..markdown import document_of
 from ..markdown_table import MOST_REPEATED, markdown_table
 from ..scripts import with_scripts
+from ..xml_text import attribute, element_name
 from .number_formats import shown_value
+from .package import links_of, office_package
 from .sheet_notes import sheet_notes
 
-#: The first and last cell of a merged one.
-_MERGED = re.compile(rb'<(?:\w+:)?mergeCell [^>]*?ref="([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})"')
+#: The part that names the sheets, which newer versions of Excel number, and the first and last cell of a merged one.
+_BOOK = re.compile(r"xl/workbook\d*\.xml")
+_MERGED = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
+
+_TRUE = ("1", "true")
 
 #: Most cells of a sheet, empty and merged ones included: more than models read. Beyond the second number of empty
 #: cells, columns without any text are left out.
@@ -44,20 +50,9 @@ def extract_sheets(archive: Archive) -> Document:
     OctavoError
         The file is damaged, or a sheet has too many cells.
     """
-    import warnings
-
-    from openpyxl import load_workbook
-
     left_out = LeftOut()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about styles and extensions
-            books = [
-                load_workbook(io.BytesIO(archive.content), read_only=True, data_only=only, rich_text=True)
-                for only in (True, False)
-            ]
-            pairs = zip(books[0].worksheets, books[1].worksheets, strict=True)
-            sheets = [_sheet(archive, values, formulas, left_out) for values, formulas in pairs]
+        sheets = _sheets(office_package(archive), left_out)
     except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # openpyxl trusts its input: it may raise anything
@@ -65,51 +60,123 @@ def extract_sheets(archive: Archive) -> Document:
     return document_of("\n".join(filter(None, sheets)), notices=left_out.notices(archive.name))
 
 
-def _sheet(archive: Archive, values: Any, formulas: Any, left_out: LeftOut) -> str:
-    if values.sheet_state != "visible":
-        left_out["hidden sheet"] += 1
-        return ""
+def _sheets(archive: Archive, left_out: LeftOut) -> list[str]:
+    """Return the text of each sheet, by the parts that openpyxl reads only as a whole, and refuses for trifles."""
+    path = next(name for name in archive.names if _BOOK.fullmatch(name))
+    book, links = archive.xml(path), links_of(archive, path)
+    kinds = dict(links.values())
+    strings, formats = _strings(archive, kinds.get("sharedStrings", "")), _formats(archive, kinds.get("styles", ""))
+    since_1904 = any(attribute(node, "date1904") in _TRUE for node in book if element_name(node) == "workbookPr")
+    written: list[str] = []
+    for node in (node for node in book.iter() if element_name(node) == "sheet"):
+        kind, target = links.get(attribute(node, "id") or str(node.get("id")), ("", ""))
+        title = node.get("name") or f"Sheet{len(written) + 1}"
+        if node.get("state") in ("hidden", "veryHidden"):
+            left_out["hidden sheet"] += 1
+        elif kind.lower().endswith("sheet"):  # of cells, a chart, or macros
+            written.append(_sheet(archive, target, title, _Cells(strings, formats, since_1904), left_out))
+        else:
+            left_out["missing sheet"] += 1
+    return written
+
+
+def _strings(archive: Archive, path: str) -> list[str]:
+    """Return the texts that cells refer to by their numbers."""
+    texts = []
+    for _, node in ElementTree.iterparse(io.BytesIO(archive.read(path) if path else b"<none/>")):
+        if element_name(node) == "si":
+            texts.append(_rich_text(node))
+            node.clear()
+    return texts
+
+
+def _rich_text(node: Element) -> str:
+    """Return the text of a cell, with marks of powers, without the readings that Japanese texts have."""
+    runs: list[tuple[str, int]] = []
+    for child in node:
+        if element_name(child) in ("t", "r"):
+            text = "".join(each.text or "" for each in child.iter() if element_name(each) == "t")
+            side = next((attribute(each, "val") for each in child.iter() if element_name(each) == "vertAlign"), "")
+            runs.append((text, _SIDES.get(side, 0)))
+    return with_scripts(runs)
+
+
+def _formats(archive: Archive, path: str) -> list[str]:
+    """Return the formats of numbers, by the numbers of the styles of cells."""
+    from openpyxl.styles.numbers import BUILTIN_FORMATS
+
+    groups = {element_name(node): node for node in (archive.xml(path) if path else ())}
+    own = {node.get("numFmtId"): node.get("formatCode", "") for node in groups.get("numFmts", ())}
+    names = [node.get("numFmtId", "0") for node in groups.get("cellXfs", ())]
+    return [own.get(name) or BUILTIN_FORMATS.get(int(name), "General") for name in names]
+
+
+class _Cells:
+    """Reads the cells of a sheet row by row."""
+
+    def __init__(self, strings: list[str], formats: list[str], since_1904: bool) -> None:
+        from openpyxl.styles.numbers import is_date_format, is_timedelta_format
+        from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH
+        from openpyxl.worksheet._reader import WorkSheetParser
+
+        self._formats = formats
+        self.values, self._formulas = (
+            WorkSheetParser(
+                None,
+                strings,
+                data_only=only,
+                epoch=MAC_EPOCH if since_1904 else WINDOWS_EPOCH,
+                date_formats={number for number, code in enumerate(formats) if is_date_format(code)},
+                timedelta_formats={number for number, code in enumerate(formats) if is_timedelta_format(code)},
+            )
+            for only in (True, False)
+        )
+
+    def row(self, element: Element) -> tuple[int, Row]:
+        """Return the number of a row, and its cells."""
+        for node in element.iter():
+            if element_name(node) == "is":
+                text = _rich_text(node)
+                node.clear()
+                ElementTree.SubElement(node, node.tag[:-2] + "t").text = text
+        number, cells = self.values.parse_row(element)
+        _, formulas = self._formulas.parse_row(element)
+        row = {}
+        for cell, formula in zip(cells, formulas, strict=True):
+            style = cell["style_id"]
+            code = self._formats[style] if style < len(self._formats) else "General"
+            is_bare = cell["value"] is None and cell["data_type"] != "str"  # of which an empty text is one
+            row[cell["column"] - 1] = shown_value(formula["value"]) if is_bare else shown_value(cell["value"], code)
+        return number - 1, row
+
+
+def _sheet(archive: Archive, path: str, title: str, cells: _Cells, left_out: LeftOut) -> str:
     rows: dict[int, Row] = {}
+    merged: list[tuple[int, int, int, int]] = []
+    columns: set[int] = set()
+    objects: set[str | None] = set()
     room = _MOST_CELLS
-    with values._get_source() as source, formulas._get_source() as again:
-        parser = _parser(values, source)
-        pairs = zip(_rows(values, parser), _rows(formulas, _parser(formulas, again)), strict=True)
-        for (number, cells), (_, others) in pairs:
-            rows[number] = {column: _cell(cell, others[column]) for column, cell in cells.items()}
-            if (room := room - len(cells)) < 0:
-                raise _too_large(values.title)
-    found = _MERGED.findall(archive.read(values._worksheet_path))  # openpyxl skips them as it reads row by row
-    merged = [(int(top) - 1, int(bottom) - 1, _column(left), _column(right)) for left, top, right, bottom in found]
-    hidden = [int(number) - 1 for number, about in parser.row_dimensions.items() if _is_hidden(about)]
-    spans = (about for about in parser.column_dimensions.values() if _is_hidden(about))
-    columns = {number - 1 for about in spans for number in range(int(about["min"]), int(about["max"]) + 1)}
+    for _, node in ElementTree.iterparse(io.BytesIO(archive.read(path))):
+        name = element_name(node)
+        if name == "row":
+            number, rows[number] = cells.row(node)
+            node.clear()
+            if (room := room - len(rows[number])) < 0:
+                raise _too_large(title)
+        elif name == "col" and node.get("hidden") in _TRUE:
+            columns |= {*range(int(node.get("min", 1)) - 1, int(node.get("max", 0)))}
+        elif name == "mergeCell" and (found := _MERGED.fullmatch(node.get("ref", ""))):
+            left, top, right, bottom = found.groups()
+            merged.append((int(top) - 1, int(bottom) - 1, _column(left), _column(right)))
+        elif name == "oleObject":  # once for new programs, and once for old ones
+            objects.add(node.get("shapeId"))
+    left_out["embedded object"] += len(objects)
+    hidden = [int(row) - 1 for row, about in cells.values.row_dimensions.items() if about.get("hidden") in _TRUE]
     if hidden or columns:
         repeat_merged_cells(rows, merged)
         merged = []
         without_hidden(rows, hidden, columns, left_out)
-    return text_of_sheet(values.title, rows, merged, sheet_notes(archive, values._worksheet_path, left_out))
-
-
-def _parser(sheet: Any, source: Any) -> Any:
-    """Return what parses a sheet. openpyxl itself adds the rows that a file lacks, however many."""
-    from openpyxl.worksheet._reader import WorkSheetParser
-
-    book = sheet.parent
-    how = {"epoch": book.epoch, "date_formats": book._date_formats, "timedelta_formats": book._timedelta_formats}
-    how["rich_text"] = True
-    return WorkSheetParser(source, sheet._shared_strings, data_only=book.data_only, **how)
-
-
-def _rows(sheet: Any, parser: Any) -> Iterator[tuple[int, dict[int, Any]]]:
-    """Yield the number and the cells of each row."""
-    from openpyxl.cell.read_only import ReadOnlyCell
-
-    for number, row in parser.parse():
-        yield number - 1, {cell["column"] - 1: ReadOnlyCell(sheet, **cell) for cell in row}
-
-
-def _is_hidden(attributes: dict[str, str]) -> bool:
-    return attributes.get("hidden") in ("1", "true")
+    return text_of_sheet(title, rows, merged, sheet_notes(archive, path, left_out))
 
 
 def without_hidden(rows: dict[int, Row], hidden: Collection[int], columns: Collection[int], left_out: LeftOut) -> None:
@@ -188,22 +255,9 @@ def _too_large(title: str) -> OctavoError:
     )
 
 
-def _column(letters: bytes) -> int:
+def _column(letters: str) -> int:
     """Return the number of a column, from 0, by its letters."""
     number = 0
     for letter in letters:
-        number = number * 26 + letter - 64
+        number = number * 26 + ord(letter) - ord("A") + 1
     return number - 1
-
-
-def _cell(cell: Any, formula: Any) -> str:
-    from openpyxl.cell.rich_text import CellRichText
-
-    if cell.value is None and cell.data_type != "str":  # of which an empty text is one
-        return shown_value(formula.value)
-    value = cell.value
-    if isinstance(value, CellRichText):
-        fonts = [getattr(run, "font", None) for run in value]
-        sides = [_SIDES.get(getattr(font, "vertAlign", None) or "", 0) for font in fonts]
-        value = with_scripts(zip(map(str, value), sides, strict=True))
-    return shown_value(value, cell.number_format)

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from typing import Any
 
+from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
 from ..html.formulas import formula
@@ -16,9 +17,10 @@ from ..left_out import LeftOut
 from ..markdown import document_of
 from ..markdown_table import markdown_table, repeat_merged
 from ..scripts import with_scripts
-from ..xml_text import element_name
+from ..xml_text import attribute, element_name
 from .charts import chart_rows, chart_titles
 from .docx_drawings import diagram_texts
+from .package import office_package
 from .reading_order import Box, in_reading_order
 from .sheet_notes import remark
 
@@ -43,11 +45,15 @@ def extract_slides(archive: Archive) -> Document:
 
     left_out = LeftOut()
     try:
+        main = Presentation(io.BytesIO(office_package(archive).content)).part
+        links = main._element.xpath("./p:sldIdLst/p:sldId/@r:id")
         slides = [
-            _slide(number, slide, left_out)
-            for number, slide in enumerate(Presentation(io.BytesIO(archive.content)).slides, 1)
+            _slide(number, main.related_part(link).slide, left_out)
+            for number, link in enumerate(links, 1)
+            if link in main.rels
         ]
-    except MemoryError:
+        left_out["missing slide"] += len(links) - len(slides)
+    except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # python-pptx trusts its input: it may raise anything
         raise archive.damaged() from problem
@@ -60,9 +66,10 @@ def _slide(number: int, slide: Any, left_out: LeftOut) -> str:
         return ""
     _choose_newer(slide._element)
     title = slide.shapes.title
+    title = None if title is None or not title.has_text_frame else title
     words = " ".join(_text(title.text_frame).split()) if title is not None else ""
-    own = None if title is None else title.shape_id
-    shapes = [shape for shape in slide.shapes if shape.shape_id != own]
+    own = None if title is None else title._element
+    shapes = [shape for shape in slide.shapes if shape._element is not own]
     parts = [part for shape in in_reading_order(shapes, _box) for part in _shape(shape, slide.part, left_out)]
     if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame) and frame.text.strip():
         parts.append(f"Notes: {_lines(frame)}")
@@ -87,7 +94,10 @@ def _choose_newer(slide: Any) -> None:
 
 def _box(shape: Any) -> Box | None:
     """Return where a shape is; None if neither it nor its layout says so."""
-    place = (shape.left, shape.top, shape.width, shape.height)
+    try:
+        place = (shape.left, shape.top, shape.width, shape.height)
+    except Exception:  # python-pptx trusts that each place and layout is whole: it may raise anything
+        return None
     return None if None in place else tuple(map(float, place))  # type: ignore[return-value]
 
 
@@ -105,14 +115,20 @@ def _shape(shape: Any, part: Any, left_out: LeftOut) -> Iterator[str]:
         chart = shape.chart
         yield from chart_titles(chart._chartSpace)
         yield markdown_table(chart_rows(chart._chartSpace))
-    elif diagram := shape._element.xpath(".//*[local-name()='relIds']/@r:dm"):
-        yield "\n".join(
-            f"- {text}" for text in diagram_texts(ElementTree.fromstring(part.related_part(diagram[0]).blob))
-        )
+    elif (diagram := _found(shape, "relIds", "dm")) in part.rels:
+        yield "\n".join(f"- {text}" for text in diagram_texts(ElementTree.fromstring(part.related_part(diagram).blob)))
     else:
-        left_out["picture"] += bool(shape._element.xpath(".//a:blip"))
-        if description := shape._element.xpath(".//p:cNvPr/@descr"):
-            yield f"![{' '.join(description[0].split())}]"
+        names = {element_name(node) for node in shape._element.iter()}
+        left_out["embedded object"] += "oleObj" in names
+        left_out["picture"] += "blip" in names and "oleObj" not in names
+        if description := " ".join(_found(shape, "cNvPr", "descr").split()):
+            yield f"![{description}]"
+
+
+def _found(shape: Any, name: str, key: str) -> str:
+    """Return an attribute of the first element of a name that has it; nothing without it."""
+    values = (attribute(node, key) for node in shape._element.iter() if element_name(node) == name)
+    return next(filter(None, values), "")
 
 
 def _spans(cell: Any) -> tuple[int, int]:
@@ -132,8 +148,8 @@ def _words(paragraph: Any) -> str:
         name = element_name(node)
         if name in ("r", "fld"):
             text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")
-            height = next((int(each.get("baseline") or 0) for each in node if element_name(each) == "rPr"), 0)
-            side = (height > 0) - (height < 0)
+            height = next((each.get("baseline") or "" for each in node if element_name(each) == "rPr"), "")
+            side = 0 if not height.strip("-0%.") else -1 if height.startswith("-") else 1
         else:
             text, side = " " if name == "br" else formula(node) if name in ("m", "oMath", "oMathPara") else "", 0
         runs.append((text, side))

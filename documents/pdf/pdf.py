@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from ...errors import OctavoError
@@ -17,11 +17,11 @@ from ..markdown import document_of
 from ..ocr.recognition import Recognition, picture_of, remedy
 from .pdf_appearances import Appearances
 from .pdf_blocks import Block, Line
-from .pdf_columns import lines_in_order
 from .pdf_covered import has_layers
 from .pdf_hyphens import count_words, joined
 from .pdf_layout import LEADER, blocks, code, list_item, plain
 from .pdf_losses import pages_with_losses
+from .pdf_packed import Packed
 from .pdf_picture import page_labels
 from .pdf_pieces import PageText, page_text
 from .pdf_repeats import usual_size, without_repeated_marks, without_repeats
@@ -66,7 +66,7 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
             if len(pdf) > _MOST_PAGES:
                 raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
             pdf.init_forms()
-            texts, labels, may_be_off = [], page_labels(pdf), has_layers(content)
+            texts, labels, may_be_off = Packed[PageText](), page_labels(pdf), has_layers(content)
             with closing(Appearances(content, password)) as appearances:
                 for number in range(len(pdf)):
                     page = pdf[number]
@@ -85,30 +85,26 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
             raise OctavoError(f"{name} {wrong}.") from problem
         raise OctavoError(f"{name} is damaged, and PDFium cannot open it: download or save it again.") from problem
     if form:  # its pages only ask for another program
-        requests = [[piece.text for part in text.parts for piece in part] for text in texts]
-        texts = [replace(text, parts=[[]], over=[], letters=Counter()) for text in texts]
-    pages = [[line for part in text.parts for line in lines_in_order(part)] for text in texts]
+        requests = [[line.text for line in text.lines] for text in texts]
+        texts = Packed(replace(text, lines=[], over=[], letters=Counter()) for text in texts)
     notices = list(_notices(name, texts, labels))
-    if not any(pages) and not form and not attachments:
+    if not any(text.lines for text in texts) and not form and not attachments:
         raise OctavoError(notices[0] if notices else f"{name} is blank: there is nothing to read in it.")
     notices += filter(None, [recognition.notice])
     if form:
         shown = _shown(labels, len(texts))
         notices.append(f"{name} is a form in XFA, and only asks for another program {shown}: octavo reads its fields.")
-    rest = without_repeats(_with_normal_weight(pages), [text.height for text in texts], labels)
-    over_pages = [[line for part in text.over for line in lines_in_order(part)] for text in texts]
-    marks = list(without_repeated_marks(over_pages))
-    notes = [
-        [*filter(None, ["\n".join(line.text for line in lines)]), *(f"{_REMARK}{remark}]" for remark in text.remarks)]
-        for text, (lines, _) in zip(texts, marks, strict=True)
-    ]
+    rest = without_repeats(_with_normal_weight(texts), [text.height for text in texts], labels)
+    notes, left_out = [], []
+    for each, those, (lines, of_marks) in zip(
+        texts, rest.left_out, without_repeated_marks(each.over for each in texts), strict=True
+    ):
+        marks = "\n".join(line.text for line in lines)
+        notes.append([*([marks] if marks else []), *(f"{_REMARK}{remark}]" for remark in each.remarks)])
+        left_out.append([*those, *of_marks, *(f"repeated: {line}" for line in each.repeated), *_line_numbers(each)])
     notes[-1] += filter(None, [form, attachments])
     text, offsets = _written(rest.pages, outline, rest.heads, notes)
-    left_out = [
-        [*those, *of_marks, *(f"repeated: {line}" for line in each.repeated), *_line_numbers(each)]
-        for those, (_, of_marks), each in zip(rest.left_out, marks, texts, strict=True)
-    ]
-    lost = pages_with_losses([each.letters for each in texts], text, offsets, left_out)
+    lost = pages_with_losses(Packed(each.letters for each in texts), text, offsets, left_out)
     if lost:
         notices.append(f"{name} has text that octavo lost {_shown([labels[i] for i in lost], len(texts))}: {_ALL}.")
         drawn_texts = _drawn_texts(content, password, lost)
@@ -168,28 +164,28 @@ def _without_warnings() -> Iterator[None]:
         logger.removeFilter(is_error)
 
 
-def _notices(name: str, texts: Sequence[PageText], labels: Sequence[str]) -> Iterator[str]:
+def _notices(name: str, texts: Packed[PageText], labels: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each way in which text of a file was not read."""
-    missing = set().union(*(text.missing_fonts for text in texts)) - set().union(*(text.fonts for text in texts))
-    if missing:
-        shown = ", ".join(sorted(missing)[:5])
+    sentences = {
+        "is_unclear": f"does not tell which letters it has {{}}: {remedy()}",
+        "is_picture": f"has only pictures or drawings {{}}: {remedy()}",
+        "has_unknown": f"has signs of fonts that do not say what they mean {{}}: octavo writes {UNKNOWN} for each",
+        "line_numbers": "numbers its lines {}: octavo leaves the numbers out",
+        "hidden": "has invisible text {}: octavo leaves it out",
+    }
+    labels_of = defaultdict[str, list[str]](list)
+    missing, fonts = set[str](), set[str]()
+    for label, text in zip(labels, texts, strict=True):
+        missing |= text.missing_fonts
+        fonts |= text.fonts
+        for kind in sentences:
+            labels_of[kind] += [label] if getattr(text, kind) else []
+    if missing - fonts:
+        shown = ", ".join(sorted(missing - fonts)[:5])
         yield f"{name} has text in fonts that are neither in it nor here ({shown}): install them, or fonts-noto-cjk."
-    unclear = [label for label, text in zip(labels, texts, strict=True) if text.is_unclear]
-    if unclear:
-        yield f"{name} does not tell which letters it has {_shown(unclear, len(texts))}: {remedy()}."
-    pictures = [label for label, text in zip(labels, texts, strict=True) if text.is_picture]
-    if pictures:
-        yield f"{name} has only pictures or drawings {_shown(pictures, len(texts))}: {remedy()}."
-    unknown = [label for label, text in zip(labels, texts, strict=True) if text.has_unknown]
-    if unknown:
-        shown = _shown(unknown, len(texts))
-        yield f"{name} has signs of fonts that do not say what they mean {shown}: octavo writes {UNKNOWN} for each."
-    numbered = [label for label, text in zip(labels, texts, strict=True) if text.line_numbers]
-    if numbered:
-        yield f"{name} numbers its lines {_shown(numbered, len(texts))}: octavo leaves the numbers out."
-    hidden = [label for label, text in zip(labels, texts, strict=True) if text.hidden]
-    if hidden:
-        yield f"{name} has invisible text {_shown(hidden, len(texts))}: octavo leaves it out."
+    for kind, sentence in sentences.items():
+        if labels_of[kind]:
+            yield f"{name} {sentence.format(_shown(labels_of[kind], len(texts)))}."
 
 
 def _line_numbers(text: PageText) -> list[str]:
@@ -228,19 +224,21 @@ def _outline(pdf: Any) -> dict[tuple[int, str], int]:
     return levels
 
 
-def _with_normal_weight(pages: list[list[Line]]) -> list[list[Line]]:
-    """Treat text as normal if most of it is bold: some files declare all of their text bold."""
-    pieces = [piece for page in pages for line in page for piece in line.pieces]
-    if 2 * sum(len(piece.text) for piece in pieces if piece.bold) <= sum(len(piece.text) for piece in pieces):
-        return pages
-    return [
-        [replace(line, pieces=tuple(replace(piece, bold=False) for piece in line.pieces)) for line in page]
-        for page in pages
-    ]
+def _with_normal_weight(texts: Packed[PageText]) -> Packed[list[Line]]:
+    """Return the lines of pages, of normal weight if most are bold: some files declare all of their text bold."""
+    n_letters = Counter[bool]()
+    for piece in (piece for text in texts for line in text.lines for piece in line.pieces):
+        n_letters[piece.bold] += len(piece.text)
+    if n_letters[True] <= n_letters[False]:
+        return Packed(text.lines for text in texts)
+    return Packed(
+        [replace(line, pieces=tuple(replace(piece, bold=False) for piece in line.pieces)) for line in text.lines]
+        for text in texts
+    )
 
 
 def _written(
-    pages: list[list[Line]],
+    pages: Packed[list[Line]],
     outline: dict[tuple[int, str], int],
     heads: Sequence[Sequence[str]],
     notes: Sequence[Sequence[str]],
@@ -256,15 +254,16 @@ def _written(
     titles: dict[int, set[str]] = defaultdict(set)
     for number, title in outline:
         titles[number].add(title)
-    blocks_of_pages = [blocks(page, body_size, titles[number]) for number, page in enumerate(pages)]
-    _move_notes(blocks_of_pages, body_size)
-    words = count_words("\n".join(line.text for page in pages for line in page))
-    levels = _heading_levels(blocks_of_pages, outline)
+    words = count_words("\n".join(line.text for line in page) for page in pages)
+    made = Packed(_with_whole_text(blocks(page, body_size, titles[n]), body_size) for n, page in enumerate(pages))
+    looks = sorted({_look(block) for page in made for block in page if block.kind == "heading"}, reverse=True)
     written: list[str] = []
     starts: list[tuple[int, int]] = []  # of each page: its first paragraph, and the characters before it there
     last: int | None = None  # the last paragraph of the text so far, before notes
-    for number, page in enumerate(blocks_of_pages):
-        texts = [_block(block, words, levels.get(id(block))) for block in page]
+    for number, (page, following) in enumerate(pairwise(chain(made, [[]]))):
+        _move_notes(page, following, body_size)
+        levels = (_level(block, outline, number, looks) if block.kind == "heading" else None for block in page)
+        texts = [_block(block, words, level) for block, level in zip(page, levels, strict=True)]
         for position, (before, block) in enumerate(pairwise(page)):
             if block.kind in ("item", "entry") and before.kind == block.kind:
                 texts[position] = texts[position][:-1]  # keep items of a list together
@@ -286,26 +285,29 @@ def _written(
     return text, [*accumulate(reversed(offsets), min)][::-1]  # empty pages begin where the next one does
 
 
-def _move_notes(pages: Sequence[list[Block]], body_size: float) -> None:
-    """Put foot notes before the paragraph that they interrupt, as it continues in the next column or page."""
-    for page in pages:
-        first = len(page) - 1
-        while first > 0:
-            last = first
-            while first > 0 and _is_note(page[first], body_size):
-                first -= 1
-            notes, after = page[first + 1 : last + 1], page[last + 1] if last + 1 < len(page) else None
-            is_higher = after and after.lines[0].y > page[last].lines[-1].y
-            if notes and after and is_higher and _continues(page[first], after):
-                whole = replace(page[first], lines=page[first].lines + after.lines)
-                page[first : last + 2] = [*notes, whole]
+def _with_whole_text(page: list[Block], body_size: float) -> list[Block]:
+    """Put foot notes before the paragraph that they interrupt, as it continues in the next column."""
+    first = len(page) - 1
+    while first > 0:
+        last = first
+        while first > 0 and _is_note(page[first], body_size):
             first -= 1
-    for page, following in pairwise(pages):
-        n_notes = 0
-        while n_notes < len(page) and _is_note(page[-1 - n_notes], body_size):
-            n_notes += 1
-        if 0 < n_notes < len(page) and following and _continues(page[-1 - n_notes], following[0]):
-            page[-1 - n_notes :] = [*page[-n_notes:], page[-1 - n_notes]]
+        notes, after = page[first + 1 : last + 1], page[last + 1] if last + 1 < len(page) else None
+        is_higher = after and after.lines[0].y > page[last].lines[-1].y
+        if notes and after and is_higher and _continues(page[first], after):
+            whole = replace(page[first], lines=page[first].lines + after.lines)
+            page[first : last + 2] = [*notes, whole]
+        first -= 1
+    return page
+
+
+def _move_notes(page: list[Block], following: Sequence[Block], body_size: float) -> None:
+    """Put foot notes before the paragraph that they interrupt, as it continues on the next page."""
+    n_notes = 0
+    while n_notes < len(page) and _is_note(page[-1 - n_notes], body_size):
+        n_notes += 1
+    if 0 < n_notes < len(page) and following and _continues(page[-1 - n_notes], following[0]):
+        page[-1 - n_notes :] = [*page[-n_notes:], page[-1 - n_notes]]
 
 
 def _continues(block: Block, after: Block) -> bool:
@@ -326,16 +328,15 @@ def _is_open(written: str) -> bool:
     return bool(text) and not text.startswith(("#", "|")) and text[-1] not in ".!?:"
 
 
-def _heading_levels(made: list[list[Block]], outline: dict[tuple[int, str], int]) -> dict[int, int]:
-    """Return the level of each heading: from the outline, or else by font size, largest first."""
-    headings = [(number, block) for number, page in enumerate(made) for block in page if block.kind == "heading"]
-    sizes = sorted({(round(block.lines[0].size), block.lines[0].bold) for _, block in headings}, reverse=True)
-    levels = {}
-    for number, block in headings:
-        listed = outline.get((number, plain(" ".join(line.text for line in block.lines))))
-        by_size = sizes.index((round(block.lines[0].size), block.lines[0].bold)) + 1
-        levels[id(block)] = min(listed or by_size, 6)
-    return levels
+def _look(heading: Block) -> tuple[int, bool]:
+    """Return the size and the weight of a heading, which tell its level."""
+    return round(heading.lines[0].size), heading.lines[0].bold
+
+
+def _level(heading: Block, outline: dict[tuple[int, str], int], number: int, looks: Sequence[tuple[int, bool]]) -> int:
+    """Return the level of a heading: from the outline, or else by its look, largest first."""
+    listed = outline.get((number, plain(" ".join(line.text for line in heading.lines))))
+    return min(listed or looks.index(_look(heading)) + 1, 6)
 
 
 def _block(block: Block, words: Counter[str], level: int | None) -> str:

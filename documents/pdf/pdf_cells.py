@@ -32,10 +32,10 @@ _LEVEL, _LEAST_COLUMNS, _LEAST_LEVELS, _LEAST_NUMBERS = 2.0, 3, 3, 2
 Cell = tuple[int, Field]
 
 
-def tables(grids: Sequence[Grid], lines: Sequence[Sequence[Character]]) -> list[Grid]:
-    """Return the grids that are tables, the largest first, but for those in cells of others."""
-    kept: list[Grid] = []
-    for grid in grids:
+def tables(named: Sequence[Grid], ruled: Sequence[Grid], lines: Sequence[Sequence[Character]]) -> list[Grid]:
+    """Return the tables that a page names, and the grids of its rules that are others, but for those in their cells."""
+    kept = list(named)
+    for grid in ruled:
         if not any(other.has(grid) for other in kept) and _is_table(grid, lines):
             kept.append(grid)
     return kept

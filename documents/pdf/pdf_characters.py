@@ -63,6 +63,8 @@ class Style:
         The font's name.
     is_faint : bool
         Whether the letters are drawn in white, transparent or not at all.
+    mark : int
+        Their number in the structure tree of the page; -1 without any.
     """
 
     size: float
@@ -73,6 +75,7 @@ class Style:
     fixed: bool
     font: bytes
     is_faint: bool
+    mark: int = -1
 
 
 class Character(NamedTuple):
@@ -185,7 +188,8 @@ def _style(raw: Any, i: int, box: Any) -> Style:
     turn = math.copysign(1.0, operand)  # a negative size turns letters around
     angle = round(math.degrees(math.atan2(turn * matrix.b, turn * matrix.a))) % 360
     size = abs(operand) * math.sqrt(abs(matrix.a * matrix.d - matrix.b * matrix.c))
-    mode = pdfium.FPDFTextObj_GetTextRenderMode(pdfium.FPDFText_GetTextObject(raw, i))
+    text_object = pdfium.FPDFText_GetTextObject(raw, i)
+    mode = pdfium.FPDFTextObj_GetTextRenderMode(text_object)
     is_invisible = mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE
     if is_invisible:  # recognised text, in a makeshift font that is drawn out to the width of each word
         size = abs(operand) * math.hypot(matrix.c, matrix.d)
@@ -205,6 +209,7 @@ def _style(raw: Any, i: int, box: Any) -> Style:
         fixed=not is_invisible and bool(flags.value & _FIXED_PITCH or _FIXED_FONTS.search(font.value)),
         font=font.value,
         is_faint=is_invisible or (mode == pdfium.FPDF_TEXTRENDERMODE_FILL and is_white),
+        mark=pdfium.FPDFPageObj_GetMarkedContentID(text_object),
     )
 
 

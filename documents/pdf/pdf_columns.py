@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
-from .pdf_blocks import Line, Piece
+from .pdf_blocks import Line, Piece, Span
 from .pdf_tables import cells, is_number, runs_on
 
 #: Least width of a column as a share of the page's text; a gutter's width in font sizes; and the fewest letters of a
@@ -27,7 +27,7 @@ _MOST_EDGES, _MOST_GAPS = 300, 4
 
 #: Most that exponents and note numbers rise above their line, that parts of a line differ in height, and lines that are
 #: beside one another, in font sizes.
-_RAISED, _LEVEL, _BESIDE = 0.45, 0.4, 0.8
+_RAISED, _LEVEL, _BESIDE = 0.45, 0.4, 1.2
 
 #: Most distance of lines of a block, in usual ones; and the share of lines that continue others in sentences.
 _BLOCK_LEADING, _TEXT = 1.3, 0.3
@@ -53,31 +53,54 @@ _SHORT, _SOLID, _LABEL = 5, 1.45, re.compile(r"[:?]$")
 
 def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
     """Return a page's lines in reading order: column by column, between lines across the columns."""
-    return _in_order(_with_marks(pieces)) if pieces else []
+    return _in_order(_with_marks(pieces), _extent(pieces)) if pieces else []
 
 
-def _in_order(pieces: Sequence[Piece]) -> list[Line]:
-    left, right = min(piece.left for piece in pieces), max(piece.right for piece in pieces)
+def _extent(pieces: Sequence[Piece]) -> Span:
+    return min(piece.left for piece in pieces), max(piece.right for piece in pieces)
+
+
+def _in_order(pieces: Sequence[Piece], extent: Span) -> list[Line]:
+    left, right = extent
     gutter = _gutter(pieces, left, right)
     if gutter is None:
-        return column_lines(pieces, (left, right))
+        return column_lines(pieces, extent)
     ordered: list[Line] = []
     band: list[Piece] = []
-    for line in column_lines(pieces, (left, right)):
+    for line in column_lines(pieces, extent):
         if any(piece.left < gutter < piece.right for piece in line.pieces):
-            ordered += [*_band(band, gutter, (left, right)), line]
+            ordered += [*_band(band, gutter, extent, line), line]
             band = []
         else:
             band += line.pieces
-    return [*ordered, *_band(band, gutter, (left, right))]
+    return [*ordered, *_band(band, gutter, extent, None)]
 
 
-def _band(band: Sequence[Piece], gutter: float, extent: tuple[float, float]) -> list[Line]:
-    """Return the lines on both sides of a gutter, one after the other, unless they are rows."""
+def _band(band: Sequence[Piece], gutter: float, extent: Span, below: Line | None) -> list[Line]:
+    """Return the lines on both sides of a gutter, one after the other, unless they are rows.
+
+    A note at the right of a text that continues below both comes first.
+
+    Parameters
+    ----------
+    below : Line, optional
+        The line across the gutter that follows.
+    """
     sides = _sides(band, gutter)
     if min(map(len, sides)) >= _FEWEST_ROWS and _are_rows(*map(_lines, sides)):
         return column_lines(band, extent)
-    return [line for side in sides if side for line in _in_order(side)]
+    if not all(sides):  # such as the last line of a paragraph across the gutter
+        return _in_order(band, extent) if band else []
+    first, second = (_in_order(side, _extent(side)) for side in sides)
+    is_note = len(second) < len(first) and _flows(first[-1], below)
+    return second + first if is_note and not _flows(second[-1], below) else first + second
+
+
+def _flows(line: Line, below: Line | None) -> bool:
+    """Return whether a sentence continues in the line across the gutter."""
+    if below is None or line.text.endswith((".", "!", "?")) or abs(line.size - below.size) > _RAISED:
+        return False
+    return runs_on(line, below, line.column[1])
 
 
 def _sides(pieces: Iterable[Piece], gutter: float) -> tuple[list[Piece], list[Piece]]:
@@ -143,7 +166,7 @@ def _longest_run(falling: Sequence[Piece], left: float, right: float) -> tuple[i
     )
 
 
-def column_lines(pieces: Iterable[Piece], column: tuple[float, float]) -> list[Line]:
+def column_lines(pieces: Iterable[Piece], column: Span) -> list[Line]:
     """Return the lines of one column from top to bottom."""
     lines: list[list[Piece]] = []
     for piece in sorted(pieces, key=lambda piece: (-piece.y, piece.left)):
@@ -156,7 +179,7 @@ def column_lines(pieces: Iterable[Piece], column: tuple[float, float]) -> list[L
 
 
 def _lines(side: Sequence[Piece]) -> list[Line]:
-    return column_lines(side, (min(piece.left for piece in side), max(piece.right for piece in side)))
+    return column_lines(side, _extent(side))
 
 
 @dataclass(frozen=True)

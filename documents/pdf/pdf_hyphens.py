@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 #: English parts of words that keep their hyphen.
 _KEEPS = re.compile(r"(well|self)-\w+|\w+-(based|driven|oriented|specific|related|term|known)")
@@ -17,6 +18,9 @@ _JOINED = {"over", "under", "with", "inter", "trans"}
 #: Hyphens at the ends of lines, as some programs write them.
 _HYPHEN = "[-\u2010\u00ad]"
 
+#: The parts of an address before and after a hyphen, which is its own.
+_IN_ADDRESS, _OF_ADDRESS = re.compile(rf"\w[.@/]\w[^\s@]*{_HYPHEN}$"), re.compile(r"[\w-]*(\.\w|@)")
+
 #: Most characters of a part of a word, as to search all of a long text for each line takes too long.
 _LONGEST_PART = 64
 
@@ -24,13 +28,16 @@ _LONGEST_PART = 64
 _SPACELESS = re.compile("[\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff60]")
 
 
-def count_words(text: str) -> Counter[str]:
-    """Count the words of a text in lower case, but for those that line ends part.
+def count_words(pages: Iterable[str]) -> Counter[str]:
+    """Count the words of pages in lower case, but for those that line ends part.
 
     Words with hyphens count as a whole, and their last part counts with its hyphen: "-based".
     """
-    text = re.sub(rf"[^\W\d_]+{_HYPHEN}\n[^\W\d_]+", "", text.lower()).replace("\u2010", "-")
-    words = Counter(re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", text))
+    words, last = Counter[str](), ""
+    for page in chain(pages, [""]):
+        lines, _, last = f"{last}\n{page}".rpartition("\n")  # its last word may continue on the next page
+        whole = re.sub(rf"[^\W\d_]+{_HYPHEN}\n[^\W\d_]+", "", lines.lower()).replace("\u2010", "-")
+        words.update(re.findall(r"[^\W\d_]+(?:-[^\W\d_]+)*", whole))
     words.update(["-" + word.rpartition("-")[2] for word in words.elements() if "-" in word])
     return words
 
@@ -48,7 +55,9 @@ def joined(lines: Sequence[str], words: Counter[str]) -> str:
         parted = re.search(rf"([^\W\d_]+){_HYPHEN}$", text[-_LONGEST_PART:])
         following = re.match(r"[^\W\d_]+", line)
         if parted and following and line[0].islower():
-            text = (text if _are_two(parted[1].lower(), following[0].lower(), words) else text[:-1]) + line
+            is_whole = _IN_ADDRESS.search(text[-_LONGEST_PART:]) or _OF_ADDRESS.match(line)
+            are_two = is_whole or _are_two(parted[1].lower(), following[0].lower(), words)
+            text = (text if are_two else text[:-1]) + line
         else:
             text += line if _SPACELESS.match(text[-1:]) and _SPACELESS.match(line) else " " + line
     return text

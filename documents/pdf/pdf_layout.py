@@ -24,6 +24,9 @@ _HEADING_LEADING, _CODE_LEADING = 1.6, 3.0
 #: Most distance of lines that counts as that of a paragraph, and the usual one where there is none, in font sizes.
 _MOST_LEADING, _USUAL_LEADING = 2.5, 1.2
 
+#: Lines that are so far apart are those of paragraphs only if there are so many.
+_OPEN, _FEWEST_OPEN = 1.7, 5
+
 #: Points within which lines have the same size; and most that lines of a paragraph differ in size, as a share.
 _SAME_SIZE, _SIMILAR_SIZE = 0.5, 0.2
 
@@ -48,7 +51,9 @@ LEADER = re.compile(r"((\s*\.){3,}(?=\s+\.\d)|(\s*\.){4,})\s*")
 _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z]|[A-Z](?=\)))[.)]\s+(?=\S)")
 
 #: A value with its label, or an amount with its currency; and years.
-_AMOUNT = re.compile(r":\s*\S*\d\S*$|[$€£¥]\s?[\d.,]*\d$|\d[.,]\d\d\s?([$€£¥]|[A-Z]{3})$|:\s+\d.*\d$")
+_AMOUNT = re.compile(
+    r":\s*\S*\d\S*$|[$€£¥]\s?[\d.,]*\d$|\d[.,]\d\d\s?([$€£¥]|[A-Z]{3})$|[A-Z]{3}\s[\d.,]*[.,]\d\d$|:\s+\d.*\d$"
+)
 _YEARS = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
 
 #: The number and the name of a section, where others are a number and its unit; and addresses of pages and of mail.
@@ -59,8 +64,9 @@ _ADDRESS = re.compile(r"(https?://|www\.)\S+|\S+@\S+|[\w-]+(\.[\w-]+)+/\S*")
 #: a font of its own, in font sizes.
 _MOST_OF_HEADING, _MORE_ROOM, _PARAGRAPH = 4, 1.3, 10
 
-#: The gap between a text and the words apart from it at the right, in font sizes.
-_APART = 3.0
+#: The gap between a text and the words apart from it at the right, in font sizes; and the largest share of a line that
+#: dates and the like at the right of a title take.
+_APART, _LONG_DATE = 3.0, 0.4
 
 #: Fewest lines of a list without marks; the share of their width that full lines fill; the most of its lines that are
 #: full; and the least share of those that end with the number of a page, as in an index.
@@ -144,6 +150,9 @@ def _kind_of_row(line: Line, kind: str, body_size: float, made: Sequence[Block],
     is_apart = parts[-1][0].left - parts[-2][-1].right > _APART * line.size
     title = replace(line, pieces=tuple(parts[0]))
     if is_apart and len(parts) == 2 and _kind(title, body_size) == "heading":
+        is_long = parts[1][-1].right - parts[1][0].left > _LONG_DATE * (line.column[1] - line.column[0])
+        if is_long or line.text.endswith("."):
+            return "rows"
         return "rows" if is_number(words_of(parts[1])) and not _YEARS.search(words_of(parts[1])) else "heading"
     if kind == "heading":
         return kind
@@ -155,7 +164,10 @@ def _entries(block: Block) -> list[Block]:
     if block.kind != "text" or len(block.lines) < _FEWEST_ENTRIES:
         return [block]
     left = min(line.left for line in block.lines)
-    rights = [max(line.right for line in block.lines[max(0, i - 2) : i + 4]) for i in range(len(block.lines) - 1)]
+    rights = [
+        max(line.right for line in block.lines[max(0, i - 2) : i + 4] if line.column == above.column)
+        for i, above in enumerate(block.lines[:-1])
+    ]
     pairs = [(*pair, right) for pair, right in zip(pairwise(block.lines), rights, strict=True)]
     n_full = sum(
         above.right - left > _FULL * (right - left) or above.text.endswith("-") or runs_on(above, line, right)
@@ -250,7 +262,8 @@ def _leading(lines: Sequence[Line]) -> float:
     """Return the usual distance between lines of a paragraph, in font sizes."""
     steps = [(a.y - b.y) / a.size for a, b in pairwise(lines) if a.column == b.column and a.y > b.y]
     steps = [step for step in steps if step < _MOST_LEADING]
-    return statistics.median_low(steps) if steps else _USUAL_LEADING
+    leading = statistics.median_low(steps) if steps else _USUAL_LEADING
+    return leading if leading < _OPEN or len(steps) >= _FEWEST_OPEN else _USUAL_LEADING
 
 
 def _kind(line: Line, body_size: float) -> str:
@@ -296,12 +309,14 @@ def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
     is_open = is_within_sentence and last.right > last.column[1] - _VERY_RAGGED * width
     if last.y - line.y > (leading + (_OPEN_LEADING if is_open else _EXTRA_LEADING)) * line.size:
         return False
-    indent = line.left - line.column[0]
     if block.kind == "item":
         is_indented = line.left > block.lines[0].left + _ITEM_INDENT * line.size
         return is_indented or len(block.lines) > 1 or runs_on(last, line, line.column[1])
-    first_indent = block.lines[0].left - line.column[0]
-    is_indented = indent > first_indent + _PARAGRAPH_INDENT * line.size
+    is_beside = max(last.left, line.left) > sum(line.column) / 2  # such as the number and the date of a letter
+    if is_beside and not line.text[:1].islower():
+        return False
+    left = max(last.left, block.lines[0].left)
+    is_indented = line.left > left + _PARAGRAPH_INDENT * line.size and not is_within_sentence
     return not is_indented and (is_full or not last.text.endswith((".", "!", "?", ":")))
 
 

@@ -14,20 +14,22 @@ def letters_of(texts: Iterable[str]) -> Counter[str]:
 
 
 def pages_with_losses(
-    drawn: Sequence[Counter[str]], text: str, offsets: Sequence[int], left_out: Sequence[Sequence[str]]
+    drawn: Iterable[Counter[str]], text: str, offsets: Sequence[int], left_out: Sequence[Sequence[str]]
 ) -> list[int]:
     """Return the numbers of pages whose letters are neither in the text nor known as left out.
 
     Parameters
     ----------
-    drawn : sequence of Counter of str
-        The letters of each page.
+    drawn : iterable of Counter of str
+        The letters of each page; they are asked for twice.
     offsets : sequence of int
         Where each page begins in the text.
     left_out : sequence of sequence of str
         What was left out of each page.
     """
-    missing = sum(drawn, Counter[str]())
+    missing = Counter[str]()
+    for letters in drawn:
+        missing.update(letters)
     missing.subtract(letters_of([text, *(each for those in left_out for each in those)]))
     missing = +missing
     if not missing:

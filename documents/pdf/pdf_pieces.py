@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from .pdf_blocks import Piece
+from .pdf_blocks import Line, Piece
 from .pdf_cells import Cell, cell_at, mirrored, parts_by_cell, table_pieces, tables
 from .pdf_characters import Character, lines_of_characters
+from .pdf_columns import lines_in_order
 from .pdf_covered import without_covered
 from .pdf_forms import form_pieces, remarks
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
@@ -23,6 +24,7 @@ from .pdf_losses import letters_of
 from .pdf_rules import grids as grids_of_rules
 from .pdf_symbols import UNKNOWN
 from .pdf_tables import NUMBER_GAP
+from .pdf_tags import tagged_grids
 from .right_to_left import is_right_to_left, logical_text
 
 #: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
@@ -44,8 +46,9 @@ _LARGE = 2 / 3
 _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u2018\u201c\u00ab]?[^\W\d_]"), "AIO", 0.72
 
 #: Where a paragraph begins beside such a capital, in sizes of its text: from where to where at the capital's right, how
-#: much above its foot at least, and how far from the height of its top at most.
-_BESIDE, _ABOVE_FOOT, _OFF_TOP = (-0.3, 1.5), 0.25, 0.6
+#: much above its foot at least, and how far from the height of its top at most, of a word of its own and of the rest of
+#: a word.
+_BESIDE, _ABOVE_FOOT, _OFF_TOP, _OFF_TOP_OF_REST = (-0.3, 1.5), 0.25, 0.6, 1.0
 
 #: Most from a line to the next one, in font sizes.
 _NEXT_LINE = 1.8
@@ -68,10 +71,10 @@ class PageText:
     ----------
     height : float
         Of the page.
-    parts : list of list of Piece
-        The pieces of its lines; those at other angles follow in separate lists.
-    over : list of list of Piece
-        Pieces that are drawn across the page or in its margins, such as watermarks and stamps.
+    lines : list of Line
+        In the order of reading; those at other angles follow.
+    over : list of Line
+        What is drawn across the page or in its margins, such as watermarks and stamps.
     is_unclear, has_unknown, is_picture : bool
         Whether letters were left out whose meaning is unknown, or marked as unknown; and whether the page has nothing
         but pictures and drawings, apart from text in the margins, such as a stamp.
@@ -88,8 +91,8 @@ class PageText:
     """
 
     height: float
-    parts: list[list[Piece]]
-    over: list[list[Piece]]
+    lines: list[Line]
+    over: list[Line]
     is_unclear: bool
     has_unknown: bool
     is_picture: bool
@@ -103,9 +106,9 @@ class PageText:
 
 
 def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> PageText:
-    """Return the pieces of a page's lines, seen with most of its text upright.
+    """Return the lines of a page, seen with most of its text upright.
 
-    Text at other angles follows in separate lists. Pages in scripts from right to left are mirrored, so that what is
+    Text at other angles follows. Pages in scripts from right to left are mirrored, so that what is
     read first is on the left.
 
     Parameters
@@ -124,8 +127,9 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     n_letters = sum(n for sign, n in signs.items() if sign.isalpha())
     from_right = 2 * n_from_right > n_letters
     angles = Counter(character.style.angle for line in lines for character in line) or {page.get_rotation(): 1}
-    main = max(angles, key=lambda angle: (angles[angle], -angle))
-    grids = tables(grids_of_rules(page, _cos(main), _sin(main)) if main % 90 == 0 else [], lines)
+    main = max(angles, key=lambda angle: (abs(angle - 90 * round(angle / 90)) <= _LEANS, angles[angle], -angle))
+    ruled = grids_of_rules(page, _cos(main), _sin(main)) if main % 90 == 0 else []
+    grids = tables(tagged_grids(page, lines, main), ruled, lines)
     turned: dict[int, list[Piece]] = {}
     in_cells: dict[Cell, dict[int, list[Piece]]] = {}
     for cell, part in (each for line in lines for each in parts_by_cell(line, grids)):
@@ -150,8 +154,8 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
         parts = [mirrored(part) for part in parts]
     return PageText(
         height=highest - lowest,
-        parts=parts,
-        over=over,
+        lines=[line for part in parts for line in lines_in_order(part)],
+        over=[line for part in over for line in lines_in_order(part)],
         is_unclear=bool(unclear),
         has_unknown=any(UNKNOWN in piece.text for part in [*parts, *over] for piece in part),
         hidden=_hidden(found, seen),
@@ -278,7 +282,7 @@ def _is_beside(piece: Piece, capital: Piece) -> bool:
 def _is_at_top(piece: Piece, capital: Piece) -> bool:
     """Return whether the tops of a piece and of a large capital are at one height."""
     below_top = capital.y - piece.y + _CAP_HEIGHT * (capital.size - piece.size)
-    return abs(below_top) < _OFF_TOP * piece.size
+    return abs(below_top) < (_OFF_TOP_OF_REST if piece.text[:1].islower() else _OFF_TOP) * piece.size
 
 
 def _leant(piece: Piece, degrees: int) -> Piece:

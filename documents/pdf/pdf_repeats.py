@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from .pdf_blocks import Line
+from .pdf_packed import Packed
 from .pdf_tables import ROW_GAP, cells
 
 #: Share of a page's height at each end that may hold running heads and feet; and the least shares of pages that have
@@ -56,7 +57,7 @@ class Repeats(NamedTuple):
 
     Parameters
     ----------
-    pages : list of list of Line
+    pages : Packed of list of Line
         The lines that stay.
     heads : list of list of str
         For each page its running heads and feet, but for those that the page before has, too.
@@ -64,7 +65,7 @@ class Repeats(NamedTuple):
         For each page the texts that were left out, with the reason.
     """
 
-    pages: list[list[Line]]
+    pages: Packed[list[Line]]
     heads: list[list[str]]
     left_out: list[list[str]]
 
@@ -87,6 +88,8 @@ class _Row:
         Whether the row calls it the number of a page.
     numbered : str
         The number with the words that call it so.
+    begins : bool
+        Whether the pages before do not have it at the same place.
     """
 
     lines: list[Line]
@@ -96,6 +99,7 @@ class _Row:
     at: int = 0
     is_named: bool = False
     numbered: str = ""
+    begins: bool = False
 
     @property
     def text(self) -> str:
@@ -104,6 +108,11 @@ class _Row:
     @property
     def size(self) -> float:
         return max(line.size for line in self.lines)
+
+    @property
+    def key(self) -> int:
+        """Stands for its place and its words: documents have many rows."""
+        return hash((self.place, self.words))
 
 
 @dataclass
@@ -114,32 +123,43 @@ class _Edge:
     spaces: list[float] = field(default_factory=list)
 
 
-def without_repeats(pages: list[list[Line]], heights: Sequence[float], labels: Sequence[str]) -> Repeats:
+def without_repeats(pages: Iterable[list[Line]], heights: Sequence[float], labels: Sequence[str]) -> Repeats:
     """Leave out running heads and feet but where they begin, and the numbers of pages.
 
     A running head repeats word for word, at the very edge of most pages, apart from their text.
+
+    Parameters
+    ----------
+    pages : iterable of list of Line
+        They are asked for several times.
     """
-    size = usual_size(pages)
-    edges = [_edges(page, height, len(pages)) for page, height in zip(pages, heights, strict=True)]
-    numbers = _page_numbers([[row for edge in both for row in edge.rows] for both in edges], labels, _LARGEST * size)
-    for both, number in zip(edges, numbers, strict=True):
-        for row in (row for edge in both for row in edge.rows):
-            if row.number and not (row.number == number and (not row.words or row.size <= _LARGEST * size)):
-                row.words, row.number = row.text, ""
-    repeated = _repeated(edges, len(pages), size)
-    outer = [[row for edge in both for row in _outer(edge, repeated)] for both in edges]
-    begin = _beginnings(outer)
-    n_words = sum(len(line.text.split()) for page in pages for line in page)
-    left = _left_out([row for rows in outer for row in rows if row.words and id(row) not in begin], n_words)
-    made = Repeats([], [], [])
+    largest, n_words = _LARGEST * usual_size(pages), 0
+    edges = Packed[tuple[_Edge, _Edge]]()
+    for page, height in zip(pages, heights, strict=True):
+        edges.append(_edges(page, height, len(heights)))
+        n_words += sum(len(line.text.split()) for line in page)
+    numbers = _page_numbers(edges, labels, largest)
+    edges = Packed(_with_number(both, number, largest) for both, number in zip(edges, numbers, strict=True))
+    repeated = _repeated(edges, len(heights), largest)
+    outer = Packed(_with_beginnings(Packed([row for edge in both for row in _outer(edge, repeated)] for both in edges)))
+    left = _left_out(outer, n_words)
+    made = Repeats(Packed(), [], [])
     for page, rows in zip(pages, outer, strict=True):
-        moved = [row for row in rows if id(row) not in begin or row.size <= _LARGEST * size]
-        gone = {id(line) for row in moved for line in row.lines}
-        made.pages.append([line for line in page if id(line) not in gone])
-        made.heads.append([row.words for row in moved if row.words and id(row) not in left])
-        texts = [f"repeated: {row.words}" for row in moved if id(row) in left]
+        moved = [row for row in rows if not row.begins or row.size <= largest]
+        gone = {line for row in moved for line in row.lines}
+        made.pages.append([line for line in page if line not in gone])
+        made.heads.append([row.words for row in moved if row.words and (row.begins or row.key not in left)])
+        texts = [f"repeated: {row.words}" for row in moved if row.key in left and not row.begins]
         made.left_out.append(texts + [f"number of the page: {row.numbered}" for row in moved if row.number])
     return made
+
+
+def _with_number(both: tuple[_Edge, _Edge], number: str, largest: float) -> tuple[_Edge, _Edge]:
+    """Return the edges of a page, in whose rows other numbers than the page's are words."""
+    for row in (row for edge in both for row in edge.rows):
+        if row.number and not (row.number == number and (not row.words or row.size <= largest)):
+            row.words, row.number = row.text, ""
+    return both
 
 
 def _edges(lines: Sequence[Line], height: float, n_pages: int) -> tuple[_Edge, _Edge]:
@@ -211,28 +231,26 @@ def _row(lines: list[Line], n_pages: int, *, is_top: bool) -> _Row:
     return row
 
 
-def _page_numbers(rows_of: Sequence[Sequence[_Row]], labels: Sequence[str], largest: float) -> list[str]:
+def _page_numbers(edges: Iterable[tuple[_Edge, _Edge]], labels: Sequence[str], largest: float) -> list[str]:
     """Return the number that each page has of itself, or "": its label, or a number that rises from page to page.
 
     Alone in its line, or named, or beside a running head if it is the label or changes sides as in books.
     """
-    in_book = _numbers_of_book(rows_of, largest)
-    ways: list[dict[str, list[_Row]]] = []
+    rows_of = [
+        [replace(row, lines=[]) for edge in both for row in edge.rows if row.number and row.size <= largest]
+        for both in edges
+    ]
+    in_book = _numbers_of_book(rows_of)
     counts: Counter[str] = Counter()
     sides: dict[str, set[int]] = defaultdict(set)
     for index, (rows, label) in enumerate(zip(rows_of, labels, strict=True)):
-        found: dict[str, list[_Row]] = defaultdict(list)
-        for row in rows:
-            if row.number and row.size <= largest:
-                way = "label" if row.number == label.lower() else f"{_value(row.number) - index:+d}"
-                found[way].append(row)
-        for way, those in found.items():
+        for way, those in _by_way(rows, index, label).items():
             sides[way] |= {row.at for row in those}
             counts[way] += 1
-        ways.append(found)
-    n_numbered = sum(map(bool, ways))
+    n_numbered = sum(map(bool, rows_of))
     numbers = []
-    for found, of_book in zip(ways, in_book, strict=True):
+    for index, (rows, label, of_book) in enumerate(zip(rows_of, labels, in_book, strict=True)):
+        found = _by_way(rows, index, label)
         best = max(found, key=lambda way: (way == "label", counts[way]), default="")
         is_series = counts[best] >= max(_FEWEST, _REPEATED * n_numbered)
         number = ""
@@ -248,12 +266,21 @@ def _page_numbers(rows_of: Sequence[Sequence[_Row]], labels: Sequence[str], larg
     return numbers
 
 
-def _numbers_of_book(rows_of: Sequence[Sequence[_Row]], largest: float) -> list[str]:
+def _by_way(rows: Iterable[_Row], index: int, label: str) -> dict[str, list[_Row]]:
+    """Return the rows of a page by the kind of their number: its label, or at a distance from its index."""
+    found: dict[str, list[_Row]] = defaultdict(list)
+    for row in rows:
+        way = "label" if row.number == label.lower() else f"{_value(row.number) - index:+d}"
+        found[way].append(row)
+    return found
+
+
+def _numbers_of_book(rows_of: Sequence[Sequence[_Row]]) -> list[str]:
     """Return the numbers beside the running heads of a book, or of a part of its pages.
 
     Even numbers are at the left, odd ones at the right, and they rise, Roman ones first.
     """
-    beside = [[row for row in rows if row.number and row.words and row.at and row.size <= largest] for rows in rows_of]
+    beside = [[row for row in rows if row.words and row.at] for rows in rows_of]
     numbers = [next((row.number for row in rows if (row.at > 0) == _value(row.number) % 2), "") for rows in beside]
     rising = [(number.isdigit(), _value(number)) for number in numbers if number]
     n_odd = sum(value % 2 for _, value in rising)
@@ -269,58 +296,56 @@ def _value(number: str) -> int:
     return sum(-a if a < b else a for a, b in pairwise([*values, 0]))
 
 
-def _repeated(edges: Sequence[tuple[_Edge, _Edge]], n_pages: int, size: float) -> set[tuple[tuple[bool, int], str]]:
-    """Return the places and words of rows that are on most pages, or where most pages have a row apart from text."""
-    pages_of: Counter[tuple[tuple[bool, int], str]] = Counter()
+def _repeated(edges: Iterable[tuple[_Edge, _Edge]], n_pages: int, largest: float) -> set[int]:
+    """Return the keys of rows that are on most pages, or where most pages have a row apart from text."""
+    pages_of: Counter[int] = Counter()
     headed: Counter[tuple[bool, int]] = Counter()
-    is_large: dict[tuple[tuple[bool, int], str], bool] = {}
+    kinds: dict[int, tuple[tuple[bool, int], bool]] = {}  # of those on two pages or more
     for both in edges:
-        keys = {(row.place, row.words): row for edge in both for row in edge.rows if row.words}
-        pages_of.update(list(keys))
-        is_large.update({key: row.size > _LARGEST * size for key, row in keys.items()})
+        rows = {row.key: row for edge in both for row in edge.rows if row.words}
+        pages_of.update(list(rows))
+        kinds.update({key: (row.place, row.size > largest) for key, row in rows.items() if pages_of[key] > 1})
         headed.update({edge.rows[0].place for edge in both if edge.rows and edge.spaces[0] > _APART})
     most = max(_FEWEST, _REPEATED * n_pages)
     many, on_all = max(_FEWEST, _HEADED * n_pages), max(_FEWEST, _ON_ALL * n_pages)
     return {
         key
-        for key, n in pages_of.items()
-        if (n >= on_all if is_large[key] else n >= most or (n > 1 and headed[key[0]] >= many))
+        for key, (place, is_large) in kinds.items()
+        if pages_of[key] >= (on_all if is_large else 2 if headed[place] >= many else most)
     }
 
 
-def _outer(edge: _Edge, repeated: set[tuple[tuple[bool, int], str]]) -> list[_Row]:
+def _outer(edge: _Edge, repeated: set[int]) -> list[_Row]:
     """Return the outermost rows of an edge that repeat or have the page's number, if the text is apart."""
     n_outer = 0
     for number, (row, space) in enumerate(zip(edge.rows, edge.spaces, strict=True)):
-        if (row.place, row.words) not in repeated and (row.words or not row.number):
+        if row.key not in repeated and (row.words or not row.number):
             break
         if space > _APART:
             n_outer = number + 1
     return edge.rows[:n_outer]
 
 
-def _beginnings(pages: Sequence[Sequence[_Row]]) -> set[int]:
-    """Return the ids of running heads that the pages before do not have at the same place.
+def _with_beginnings(pages: Iterable[list[_Row]]) -> Iterator[list[_Row]]:
+    """Yield the rows of each page, of which those begin that the pages before do not have at the same place.
 
     In books, the heads of left pages and of right pages differ.
     """
     sides: dict[tuple[bool, int], tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
-    n_pages = Counter(row.place for rows in pages for row in rows)
+    n_pages: Counter[tuple[bool, int]] = Counter()
     for index, rows in enumerate(pages):
         for row in rows:
             sides[row.place][_side(row, index)].add(row.words)
+            n_pages[row.place] += 1
     two_sided = {
         place for place, (left, right) in sides.items() if left.isdisjoint(right) and n_pages[place] >= 2 * _FEWEST
     }
     last: dict[tuple[tuple[bool, int], int], str] = {}
-    begin: set[int] = set()
     for index, rows in enumerate(pages):
         for row in (row for row in rows if row.words):
             key = row.place, _side(row, index) if row.place in two_sided else 0
-            if last.get(key) != row.words:
-                begin.add(id(row))
-            last[key] = row.words
-    return begin
+            row.begins, last[key] = last.get(key) != row.words, row.words
+        yield rows
 
 
 def _side(row: _Row, index: int) -> int:
@@ -328,22 +353,17 @@ def _side(row: _Row, index: int) -> int:
     return int(row.at > 0) if row.number and row.at else index % 2
 
 
-def _left_out(rows: Sequence[_Row], n_words: int) -> set[int]:
-    """Return the ids of the running heads that are left out: those with the fewest words first, and few in all."""
-    same: dict[tuple[tuple[bool, int], str], list[_Row]] = defaultdict(list)
-    for row in rows:
-        same[row.place, row.words].append(row)
-    left: set[int] = set()
-    n_left = 0
-    for those in sorted(same.values(), key=lambda those: len(those) * len(those[0].words.split())):
-        n_left += len(those) * len(those[0].words.split())
-        if n_left > _MOST_LEFT_OUT * n_words:
-            break
-        left |= {id(row) for row in those}
-    return left
+def _left_out(pages: Iterable[Sequence[_Row]], n_words: int) -> set[int]:
+    """Return the keys of the running heads that are left out: those with the fewest words first, and few in all."""
+    lengths: Counter[int] = Counter()
+    for row in (row for rows in pages for row in rows if row.words and not row.begins):
+        lengths[row.key] += len(row.words.split())
+    rising = sorted(lengths, key=lambda key: lengths[key])
+    sums = accumulate(lengths[key] for key in rising)
+    return {key for key, n_left in zip(rising, sums, strict=True) if n_left <= _MOST_LEFT_OUT * n_words}
 
 
-def without_repeated_marks(pages: Sequence[Sequence[Line]]) -> Iterator[tuple[list[Line], list[str]]]:
+def without_repeated_marks(pages: Iterable[Sequence[Line]]) -> Iterator[tuple[list[Line], list[str]]]:
     """Yield the lines over the text of each page, such as watermarks, without those that the page before has, too."""
     before: set[str] = set()
     for lines in pages:
@@ -353,7 +373,7 @@ def without_repeated_marks(pages: Sequence[Sequence[Line]]) -> Iterator[tuple[li
         before = texts or before
 
 
-def usual_size(pages: list[list[Line]]) -> float:
+def usual_size(pages: Iterable[list[Line]]) -> float:
     """Return the size of most letters. If text recognition gave each line its own size, return a large one."""
     letters: Counter[float] = Counter()
     for line in (line for page in pages for line in page):

@@ -12,7 +12,7 @@ from .pdf_blocks import Line, Piece, Rows, Span
 
 #: Least gap between two cells, and between two numbers, and most between two rows, in font sizes; tolerance for the
 #: start of a column's cells.
-_CELL_GAP, NUMBER_GAP, ROW_GAP, _ALIGNED = 0.95, 0.4, 3.0, 1.0
+_CELL_GAP, NUMBER_GAP, ROW_GAP, _ALIGNED = 0.9, 0.4, 3.0, 1.0
 
 #: Most rows of a table on a page; and the least share of its rows with a cell in each column, or of cells that are not
 #: empty where those of each column begin or end at one place.
@@ -21,6 +21,9 @@ _MOST_ROWS, _FULL_ROWS, _FILLED = 200, 0.6, 0.4
 #: Fewest rows of a table; most lines with one cell between two with more; and the least share of the most cells of a
 #: line in those that show the columns.
 _FEWEST, _MOST_SINGLE, _TELLING = 3, 8, 0.6
+
+#: Least parts of a stretch of lines that are tried as the beginning of a table.
+_STEPS = 4
 
 #: Rows are further apart than the lines of a cell by this factor at least.
 _FURTHER = 1.12
@@ -91,7 +94,7 @@ def find_tables(lines: Sequence[Line], n_cells: Sequence[int]) -> list[GapTable]
         table = _table(lines, position, stop, found[-1].stop if found else 0) if stop - position >= _FEWEST else None
         if table:
             found.append(table)
-        position = table.stop if table else max(position + 1, (position + stop) // 2)
+        position = table.stop if table else position + max(1, (stop - position) // _STEPS)  # above may be heads
     return found
 
 

@@ -56,8 +56,7 @@ def replace_product(node_address, products, prepare, custom, run):
         return
     n_tokens, n_matrices = node.ne[1] * node.ne[2], weights.ne[2]
     product_address = products + weights.type * _PRODUCT_BYTES
-    fewest = record_at(product_address, PRODUCT).fewest
-    if fewest == 0 or n_tokens <= (fewest - 1) * n_matrices:  # as if each matrix had as many
+    if record_at(product_address, PRODUCT).columns == 0:
         return
     if not fits(product_address, batch.ne[0], n_tokens, n_matrices):
         call_native(prepare, weights.type, batch.ne[0], n_tokens, n_matrices)

@@ -6,12 +6,13 @@ docs/gguf.md defines the format; versions 2 and 3, little-endian.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
@@ -43,8 +44,15 @@ class _Bad(Exception):
     """The header is wrong; the message completes "its header ..."."""
 
 
-def check_gguf(path: Path) -> set[int]:
-    """Check that a file is a complete GGUF file, judging by its header. Return ggml's numbers of its tensors' types.
+class Tensor(NamedTuple):
+    """What a header says of a tensor: ggml's number of its type, and its shape, the length of a row first."""
+
+    kind: int
+    shape: list[int]
+
+
+def check_gguf(path: Path) -> dict[str, Tensor]:
+    """Check that a file is a complete GGUF file, judging by its header. Return its tensors, by name.
 
     Raises
     ------
@@ -109,8 +117,27 @@ def weight_types(files: Iterable[Path]) -> set[int]:
     kinds: set[int] = set()
     for path in files:
         with suppress(OctavoError):
-            kinds |= check_gguf(path)
+            kinds |= {tensor.kind for tensor in check_gguf(path).values()}
     return kinds
+
+
+def multiplied_weights(files: Iterable[Path]) -> dict[int, int]:
+    """Return how many weights of each of ggml's types multiply tokens, in the files of a model.
+
+    These are weights of matrices, of all experts. Embeddings are looked up, except where they are the output's weights,
+    too. llama.cpp reports damaged files.
+    """
+    tensors: dict[str, Tensor] = {}
+    for path in files:
+        with suppress(OctavoError):
+            tensors |= check_gguf(path)
+    output, counts = "output" if "output.weight" in tensors else "token_embd", dict[int, int]()
+    for name, tensor in tensors.items():
+        stem, _, what = name.rpartition(".")
+        is_matrix = len(tensor.shape) > 1 and what == "weight"
+        if is_matrix and (not stem.endswith("_embd") or stem == output):
+            counts[tensor.kind] = counts.get(tensor.kind, 0) + math.prod(tensor.shape)
+    return counts
 
 
 class _Reader:
@@ -137,8 +164,8 @@ class _Reader:
             else:
                 self._skip_value(kind, key)
 
-    def check(self) -> set[int]:
-        """Read the whole header; return the types of the tensors. Raise _Bad if it is wrong."""
+    def check(self) -> dict[str, Tensor]:
+        """Read the whole header; return the tensors. Raise _Bad if it is wrong."""
         if self._take(4) != MAGIC:
             raise _Bad("it does not begin with GGUF")
         if (version := self._number("<I")) not in _VERSIONS:
@@ -208,27 +235,23 @@ class _Reader:
             raise _Bad(f"the array '{key}' continues beyond the file's end")
         self._at = at
 
-    def _check_tensors(self, n_tensors: int, alignment: int) -> set[int]:
-        """Read the tensors' descriptions, and check that the tensors lie in the file. Return their types."""
-        names: set[str] = set()
-        kinds: set[int] = set()
+    def _check_tensors(self, n_tensors: int, alignment: int) -> dict[str, Tensor]:
+        """Read the tensors' descriptions, and check that the tensors lie in the file. Return the tensors."""
+        tensors: dict[str, Tensor] = {}
         ends = 0
         for _ in range(n_tensors):
             name = self._text(_LONGEST_NAME, "a tensor's name")
-            if not name or name in names:
+            if not name or name in tensors:
                 raise _Bad(
                     f"its header has the tensor '{name}' twice" if name else "its header has a tensor without name"
                 )
-            names.add(name)
             n_dimensions = self._number("<I")
             if not 0 < n_dimensions <= _MOST_DIMENSIONS:
                 raise _Bad(f"the tensor '{name}' has {n_dimensions} dimensions")
             shape = [self._number("<Q") for _ in range(n_dimensions)]
             kind, offset = self._number("<I"), self._number("<Q")
-            kinds.add(kind)
-            n_elements = 1
-            for length in shape:
-                n_elements *= length
+            tensors[name] = Tensor(kind, shape)
+            n_elements = math.prod(shape)
             if n_elements == 0 or n_elements >= _MOST_ELEMENTS:
                 raise _Bad(f"the tensor '{name}' has the shape {' x '.join(map(str, shape))}")
             if offset % alignment:
@@ -237,7 +260,7 @@ class _Reader:
         first = -(-self._at // alignment) * alignment
         if n_tensors and first + ends > self._size:
             raise _Bad(f"its tensors end at {first + ends:,} bytes, and the file has {self._size:,}")
-        return kinds
+        return tensors
 
     def _integer(self, kind: int, key: str) -> int:
         """Read an integer of any type."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,6 @@ from .gguf_header import architecture_number
 #: Storage formats of keys and values, with llama.cpp's numbers.
 GGML_TYPES = {F16: ggml.TYPE_F16, Q8_0: ggml.TYPE_Q8_0, Q4_0: ggml.TYPE_Q4_0}
 
-
-#: ggml's number of IQ4_NL: laid out for the CPU, llama.cpp multiplies it as fast as octavo could.
-_IQ4_NL = 20
 
 #: Ways to scale positions, with llama.cpp's numbers.
 ROPE_SCALING = {
@@ -50,20 +47,13 @@ def kv_type_named(type_k: int | None, type_v: int | None) -> str:
     )
 
 
-def wants_extra_buffers(path: Path, has_amx: bool, weight_types: Collection[int]) -> bool:
+def wants_extra_buffers(path: Path, has_amx: bool, multiplies: bool) -> bool:
     """Return whether llama.cpp may lay out a model's weights for this CPU.
 
     Its buffers for AMX take the weights of latent attention, which it then cannot multiply: it would abort. Where
-    octavo multiplies, they would only hold the weights twice; but IQ4_NL is llama.cpp's.
-
-    Parameters
-    ----------
-    weight_types : collection of int
-        ggml's numbers of the types of the weights, if octavo multiplies; else none.
+    octavo `multiplies`, they would only hold the weights twice.
     """
-    if weight_types:
-        return _IQ4_NL in weight_types
-    return not (has_amx and architecture_number(path, "attention.key_length_mla"))
+    return not multiplies and not (has_amx and architecture_number(path, "attention.key_length_mla"))
 
 
 def original_n_ctx(metadata: Mapping[str, str]) -> int:

@@ -88,7 +88,7 @@ def check(path: str, only_words: bool = False) -> Checked:
     is_known = isinstance(entry, list) and entry[:5] == mark and list(map(type, entry[5:])) == [str, list]
     if is_known and all(type(kind) is int for kind in entry[6]):
         return Checked(*entry[5:])
-    weight_types = sorted(check_gguf(Path(path)))
+    weight_types = sorted({tensor.kind for tensor in check_gguf(Path(path)).values()})
     if only_words:
         return Checked("", weight_types)
     checked = Checked(load_apart(path, status.st_size), weight_types)

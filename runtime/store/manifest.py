@@ -157,7 +157,7 @@ def _damaged(path: Path, what: str) -> str:
     return f"{path.name} of the index {path.parent} {what}."
 
 
-def damages(path: Path, manifest: dict[str, Any], thorough: bool = False) -> dict[str, str]:
+def damages(path: Path, manifest: dict[str, Any], thorough: bool) -> dict[str, str]:
     """Compare the files of an index with its manifest.
 
     Parameters

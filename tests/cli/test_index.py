@@ -331,6 +331,7 @@ def test_inspect_a_model(tiny_model):
         "layers": 3,
         "context_length": 4096,
         "chat_template": True,
+        "products": {"share": 0.0, "octavo": [], "llama_cpp": ["F32"]},
         "octavo_attention": True,
         "heads": 4,
         "kv_heads": 2,

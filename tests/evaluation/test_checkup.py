@@ -24,7 +24,7 @@ def test_this_machine(tiny_model, tmp_path):
     assert list(found) == SUBJECTS
     assert [finding for finding in found.values() if finding.state == "broken"] == []
     assert found["versions"].found.startswith("octavo 0.")
-    assert found["model"].found.endswith(f" tokens: {tiny_model}")
+    assert found["model"].found.endswith(f" tokens, llama.cpp multiplies all weights (F32): {tiny_model}")
     assert found["indexes"].found.endswith(f"in {tmp_path / 'tiny.octavo'}")
 
 

@@ -70,7 +70,7 @@ class Load:
     def refused(self, rng):
         path, body = self.a_body(rng)
         wrong = [
-            {**body, "max_tokens": -1},
+            {**body, "max_tokens": -2},
             {**body, "messages": [], "prompt": []},
             {**body, "messages": "none", "prompt": {"none": 0}},
             json.dumps(body).encode()[:-3],

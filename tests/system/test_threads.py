@@ -22,7 +22,7 @@ def count_threads() -> int:
 @pytest.fixture
 def llama(tiny_model, monkeypatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # else others' work starts threads
-    llama = Llama(tiny_model, n_ctx=256, n_threads=2, verbose=False)
+    llama = Llama(tiny_model, n_ctx=256, n_threads=2, n_threads_batch=2, verbose=False)
     release_threads()  # those that loaded it, and those of the tests before
     yield llama
     llama.close()

@@ -8,8 +8,9 @@ import pytest
 from helpers.index_builds import Recorded
 
 from octavo.ask.context import document_set as document_set_module
+from octavo.ask.context.answer_context import at_once
 from octavo.ask.context.document_set import open_document_set
-from octavo.ask.search.question_queries import attention_shares, question_queries
+from octavo.ask.search.question_queries import attention_shares, read_question
 from octavo.ask.search.ranking import PIECE, WordScores, folding
 from octavo.errors import OctavoError
 from octavo.library.file_texts import FileTexts
@@ -86,7 +87,7 @@ def test_documents_are_found_by_their_words_and_by_what_the_question_attends(lla
     document_set, _ = open_on(TEXTS)
     found = document_set.rank(QUESTION).candidates
     assert llama.n_tokens == 0
-    queries = question_queries(llama, HEADS, QUESTION)
+    queries = at_once(read_question(llama, HEADS, QUESTION, ""))
     scores = np.zeros((len(HEADS), len(queries[0].queries), len(TEXTS)), np.float32)
     for number, text in enumerate(TEXTS.values()):
         keys, n_tokens = rows_of(llama, text)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import octavo
-from octavo.ask.search.question_queries import HeadQueries, attention_shares, question_queries, read_question
+from octavo.ask.context.answer_context import at_once
+from octavo.ask.search.question_queries import HeadQueries, attention_shares, read_question
 from octavo.library.question_words import says_something
 from octavo.runtime.query_recorder import QueryHead
 
@@ -21,10 +22,14 @@ def heads_of_the_first_layer(llama):
     return [QueryHead(0, k, m) for k in range(llama.context.nodes[0].n_kv_head) for m in range(2)]
 
 
+def queries_of(llama, question):
+    return at_once(read_question(llama, heads_of_the_first_layer(llama), question, ""))
+
+
 @pytest.mark.parametrize("n_document", [5, 700])
 def test_queries_turn_to_where_the_question_stands_after_a_document(llama, n_document):
     prompt = llama.prompt()
-    found = question_queries(llama, heads_of_the_first_layer(llama), TEXT)
+    found = queries_of(llama, TEXT)
     assert llama.n_tokens == 0
     llama.prefill([65 + i % 20 for i in range(n_document)])
     tokens = prompt.first_question(TEXT)
@@ -43,11 +48,11 @@ def test_queries_turn_to_where_the_question_stands_after_a_document(llama, n_doc
 
 def test_of_a_long_question_the_end_counts(llama):
     long = "Which ship? " * 40
-    [whole, *_] = question_queries(llama, heads_of_the_first_layer(llama), long)
+    [whole, *_] = queries_of(llama, long)
     tokens, n_tail = llama.prompt().first_question(long), len(llama.prompt().tail())
     end = tokens[len(tokens) - llama.n_batch : len(tokens) - n_tail]
     assert whole.queries.shape == (n_said(llama, end), llama.context.shapes[0].head_dim)
-    [short, *_] = question_queries(llama, heads_of_the_first_layer(llama), TEXT)
+    [short, *_] = queries_of(llama, TEXT)
     assert len(short.queries) == n_said(llama, llama.prompt().question(TEXT))
 
 
@@ -57,16 +62,13 @@ def n_said(llama, tokens):
 
 
 def test_a_question_without_a_subject_counts_whole(llama):
-    [each, *_] = question_queries(llama, heads_of_the_first_layer(llama), "?!")
+    [each, *_] = queries_of(llama, "?!")
     assert len(each.queries) == len(llama.prompt().question("?!"))
 
 
 def test_the_question_before_is_read_first_and_does_not_count(llama):
     heads = heads_of_the_first_layer(llama)
-    [alone, *_], [after, *_] = (
-        question_queries(llama, heads, TEXT),
-        question_queries(llama, heads, TEXT, "Who wrote it?"),
-    )
+    [alone, *_], [after, *_] = (at_once(read_question(llama, heads, TEXT, before)) for before in ("", "Who wrote it?"))
     assert after.queries.shape == alone.queries.shape
 
 
@@ -108,11 +110,11 @@ def test_without_heads_no_document_gets_attention():
 def test_a_long_question_is_read_in_batches(llama):
     """Others are computed between them."""
     long, sizes = "Which ship? " * 40, iter([7, 16, 5] * 100)
-    whole = question_queries(llama, heads_of_the_first_layer(llama), long)
+    whole = queries_of(llama, long)
     read, prefill = [], llama.prefill
     llama.prefill = lambda tokens: (read.append(len(tokens)), prefill(tokens))[1]
     try:
-        steps, n_steps = read_question(llama, heads_of_the_first_layer(llama), long, n_batch=lambda: next(sizes)), 0
+        steps, n_steps = read_question(llama, heads_of_the_first_layer(llama), long, "", lambda: next(sizes)), 0
         while True:
             try:
                 next(steps)

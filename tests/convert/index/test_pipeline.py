@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import octavo
 from octavo import OctavoError
-from octavo.convert.pipeline import batches, cluster, document_tokens, keep_whole, prefill
+from octavo.convert.pipeline import batches, characters_per_token, cluster, document_tokens, keep_whole, prefill
 from octavo.progress import Silent
 
 
@@ -27,6 +27,23 @@ def test_batches_are_full_but_for_the_last_before_the_border_and_at_the_end():
     assert list(batches(1150, 1200, 512, 100)) == [range(1150, 1200)]
     assert list(batches(5, 1030, 512)) == [range(5, 517), range(517, 1029), range(1029, 1030)]
     assert list(batches(7, 7, 512, 100)) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ß", "The island lies far in the north. ", "Die Insel. " * 150, "地理学の話。" * 300]
+)
+def test_of_a_text_that_is_one_sample_all_tokens_count(llama, text):
+    n_tokens = len(llama.prompt().document(text))
+    assert characters_per_token(llama, text) == len(text) / max(n_tokens, 1)
+
+
+@pytest.mark.parametrize("n_characters", [2_001, 6_000, 40_000, 99_999])
+def test_tokens_of_a_long_text_are_known_from_samples(llama, n_characters):
+    word = "north "
+    text = (word * n_characters)[:n_characters]
+    of_word = len(llama.prompt().document(word * 100)) / 100
+    samples = 2_000 / len(word) * of_word  # a border cuts two words at most
+    assert characters_per_token(llama, text) == pytest.approx(len(word) / of_word, rel=2 * len(word) / samples)
 
 
 def test_reading_captures_the_queries_of_the_last_tokens(llama, tokens):

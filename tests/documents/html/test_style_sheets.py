@@ -72,3 +72,19 @@ def test_a_sheet_of_a_shadow_root_is_for_that_alone():
         "<x-a><template shadowrootmode=open><style>.a{display:none}</style><p class=a>gone</p><slot></slot></template>"
     )
     assert page("", f"{shadow}<p class=a>shown</p></x-a><p class=a>too</p>").text == "One.\n\nshown\n\ntoo\n"
+
+
+@pytest.mark.parametrize(
+    ("sheet", "body"),
+    [
+        ("body { display: none } body.loaded { display: block }", ""),
+        ("html { visibility: hidden }", ""),
+        ("html, body { opacity: 0 } .old { display: none }", ""),
+        ("", "<body style='display:none'>"),
+        ("", "<body hidden>"),
+    ],
+)
+def test_a_page_that_a_script_shows_as_a_whole_is_read(sheet, body):
+    page = f"<!doctype html><style>{sheet}</style>{body or '<body>'}<p>One.</p><p hidden>gone</p>"
+    document = extract_html(page.encode(), "page.html")
+    assert (document.text, document.notices) == ("One.\n", HIDDEN)

@@ -233,3 +233,30 @@ def test_what_is_left_out_is_counted():
     body = p(run("Text") + deleted + hidden + '<w:r><w:commentReference w:id="0"/></w:r>')
     (notice,) = read(body).notices
     assert notice == "a.docx has 1 deleted passage, 1 hidden passage and 1 remark: octavo leaves them out."
+
+
+@pytest.mark.parametrize(
+    ("body", "styles", "links"),
+    [
+        (p("Rent is due."), '<w:style><w:name w:val="x"/></w:style><w:style w:type="paragraph"/>', ""),
+        (p("Rent is due.", '<w:pStyle w:val="A"/>'), '<w:style w:styleId="A"/><w:style w:styleId="B"/>', ""),
+        (p(f'<w:hyperlink r:id="gone">{run("Rent is due.")}</w:hyperlink>'), "", ""),
+        (p(f'<w:hyperlink r:id="a">{run("Rent is due.")}</w:hyperlink>'), "", "a footnotes gone.xml"),
+        (p(run("Rent is due.") + "<w:r><w:footnoteReference/></w:r><w:r><w:commentReference/></w:r>"), "", ""),
+        (p(run("Rent is due.") + '<w:r><w:pict><v:imagedata r:id="gone"/></w:pict></w:r>'), "", ""),
+        (p(run("Rent is due.") + '<w:r><w:footnoteReference w:id="9"/></w:r>'), "", ""),
+    ],
+)
+def test_what_a_text_does_not_need_may_be_missing(body, styles, links):
+    assert read(body, styles, links).text == "Rent is due.\n"
+
+
+def test_damaged_remarks_do_not_matter_as_they_are_left_out():
+    links, body = "a comments comments.xml", p(run("Rent is due.") + '<w:r><w:commentReference w:id="1"/></w:r>')
+    document = read(body, "", links, comments_xml=f"<w:comments {SPACES}><w:comment/></w:comments>")
+    assert (document.text, document.notices) == ("Rent is due.\n", ("a.docx has 1 remark: octavo leaves it out.",))
+
+
+def test_objects_in_a_text_are_told():
+    shown = '<w:r><w:object><v:shape/><o:OLEObject xmlns:o="urn:o" Type="Embed" ProgID="Package"/></w:object></w:r>'
+    assert read(p(run("Rent is due.") + shown)).notices == ("a.docx has 1 embedded object: octavo leaves it out.",)

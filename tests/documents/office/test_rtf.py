@@ -160,3 +160,24 @@ def test_code_keeps_its_blanks():
         "Before x.\n\n```\ndef pump():\n    # open\n    start()\n```\n\nAfter the code there is more text.\n"
     )
     assert read(code).text.startswith("def pump():\n")  # a file that is typewritten
+
+
+@pytest.mark.parametrize(
+    ("rtf", "text"),
+    [
+        (rb"{\i0\b0\*\cs7\cf0 The lamp burns.}\par", "The lamp burns.\n"),  # StarWriter
+        (rb"{The lamp \*\cs7 burns.}\par", "The lamp burns.\n"),
+        (rb"\*\cs7 The lamp burns.\par", "The lamp burns.\n"),
+        (rb"The lamp{\*\unknown  smokes and} burns.\par", "The lamp burns.\n"),
+        (b"The lamp{\r\n\\*\\unknown  smokes and} burns.\\par", "The lamp burns.\n"),
+    ],
+)
+def test_only_a_group_is_optional_which_says_so_at_its_beginning(rtf, text):
+    assert read(rtf).text == text
+
+
+def test_objects_in_a_text_are_told():
+    shown = rb"{\object\objemb{\*\objclass Package}{\*\objdata 0105}{\result {\pict\pngblip 89}}}"
+    assert read(rb"The lamp burns." + shown + rb"\par").notices == (
+        "a.rtf has 1 embedded object and 1 picture: octavo leaves them out.",
+    )

@@ -174,3 +174,10 @@ def test_text_with_marks_has_a_limit(tmp_path, monkeypatch, kind):
     with pytest.raises(OctavoError, match=r"^x has 2 MiB of text with its marks, and octavo reads at most 1"):
         archive.Archive(zipped({kind: text, "noise": noise}), "x")
     archive.Archive(zipped({"xl/worksheets/sheet1.xml": text, "noise": noise}), "x")  # is read in pieces
+
+
+def test_objects_on_sheets_are_told_once(tmp_path):
+    one = '<oleObject progId="Package" shapeId="1025"/>'
+    objects = f'<oleObjects>{one}{one}<oleObject progId="Word" shapeId="1026"/></oleObjects>'
+    (tmp_path / "a.xlsx").write_bytes(book({1: {"A": "a"}}, objects))
+    assert extract_document(tmp_path / "a.xlsx").notices == ("a.xlsx has 2 embedded objects: octavo leaves them out.",)

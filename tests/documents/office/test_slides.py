@@ -196,3 +196,13 @@ def test_charts_have_the_titles_of_their_axes():
     axes = f"<catAx>{title.format('Year')}</catAx><valAx>{title.format('Thousand tonnes')}</valAx>"
     assert chart_titles(chart(axes, title.format("Catch"))) == ["Catch", "Year", "Thousand tonnes"]
     assert chart_titles(chart("")) == []
+
+
+def test_objects_on_slides_are_told():
+    made, slide, _ = presentation(("first", 1, 1))
+    slide.shapes.add_ole_object(io.BytesIO(b"x"), "Package", 0, 0, 9, 9)
+    document = read(made)
+    assert (document.text, document.notices) == (
+        "## Slide 1\n\nfirst\n",
+        ("a.pptx has 1 embedded object: octavo leaves it out.",),
+    )

@@ -30,11 +30,17 @@ from octavo.documents.pdf.pdf_hyphens import count_words, joined
         ("state-of-the-art", "the state of art", "state-of-the-art"),
         ("Aux-Loss-Free", "", "Aux-Loss-Free"),
         ("self-", "", "self-"),
+        ("mail.blue- hill.example", "", "mail.blue-hill.example"),
+        ("an alt- müller-hof.example", "", "an alt-müller-hof.example"),
+        ("karl- heinz@hof.example", "", "karl-heinz@hof.example"),
+        ("hof.example/nord- süd", "", "hof.example/nord-süd"),
+        ("It ended. Har- bour", "", "It ended. Harbour"),
+        ("ended.So har- bours", "", "ended.So harbours"),
     ],
 )
 def test_hyphens(parted, rest, expected):
     text = parted.replace(" ", "\n")
-    assert joined(text.split("\n"), count_words(f"{text}\n{rest}")) == expected
+    assert joined(text.split("\n"), count_words([text, rest])) == expected
 
 
 def test_the_words_of_all_pages_tell():

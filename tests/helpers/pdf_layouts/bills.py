@@ -156,7 +156,6 @@ LAYOUTS = [
         _merged_bills,
         order=["7012", "4 maart", "19,95", "7038", "9 april", "118,40", "7051", "2 mei", "7,10"],
         rows=[("Factuur 7038",), ("2 mei 2026",), ("Te betalen: EUR 118,40",)],
-        fails="two short lines at the right become one",
     ),
     Layout(
         "payslip",

@@ -155,6 +155,50 @@ def _hashes(page: Drawing) -> None:
     )
 
 
+_HUNG = ["hen the miller slept, the water rose over the weir", "and took the geese as far as the Old Gate, where the"]
+_HUNG += ["Warden held the lamp and called until all of them", "were awake and came with their boats."]
+
+
+def _hung(page: Drawing) -> None:
+    """Draw a capital of three lines whose top is above that of the first line, and whose foot is on the third."""
+    page.text(60, 760, "W", 41, "Times-Roman")
+    for i, line in enumerate(_HUNG):
+        page.text(60 + 42 * (i < 3), 788 - 14 * i, line, 11, "Times-Roman")
+
+
+_RULES = [
+    "Boats wait below the lock until the lamp is green.",
+    "No boat goes up while another one comes down.",
+    "The warden has the keys and the book.",
+]
+
+
+def _far_lines(page: Drawing) -> None:
+    """Draw three rules, one a line, so far apart that they are no paragraph."""
+    page.lines(60, 780, _RULES, step=23, size=11)
+
+
+_ENTRIES = [
+    ("alder", "A tree of wet ground whose wood does not", "rot under the water of a lock."),
+    ("beech", "A tree of dry ground whose nuts feed the", "pigs of the whole valley."),
+    ("birch", "A white tree that grows where others were", "cut, and gives brooms."),
+    ("elder", "A bush beside the house in which a woman", "is said to live."),
+]
+
+
+def _glossary(page: Drawing) -> None:
+    """Draw entries of two lines in two columns whose lines are not level."""
+    for i, (name, first, second) in enumerate(_ENTRIES * 2):
+        x, y = 50 + 260 * (i // 4), 780 - 34 * (i % 4) + 10 * (i // 4)
+        page.text(x, y, f"{name} {'AB'[i // 4]}. {first}", 10, "Times-Roman")
+        page.text(x, y - 12, second, 10, "Times-Roman")
+
+
+_BOXED = (
+    "<style>body{font:11pt serif} aside{float:right;width:3cm;border:1px solid;padding:5pt;margin:0 0 5pt 12pt;"
+    f"font-size:8pt}}</style><p><aside>The keys are<br>in the book<br>of the warden.</aside>{_STORY} {_STORY}</p>"
+)
+
 _SLIDE = "<section><h2>{}</h2><ul>{}</ul></section>"
 _SLIDES = (
     "<style>@page{size:254mm 143mm;margin:12mm} body{font:20pt sans-serif} section{break-after:page}</style>"
@@ -291,4 +335,13 @@ LAYOUTS = [
         order=["1. one thing", "2. another", "```", "    close(gate)", "```"],
     ),
     Layout("hyphens", _HYPHENS, whole=[_STORY]),
+    Layout("capital above its line", _hung, whole=[f"W{' '.join(_HUNG)}"], left_out="w hen"),
+    Layout("lines far apart", _far_lines, rows=[(rule,) for rule in _RULES]),
+    Layout(
+        "glossary in two columns",
+        _glossary,
+        whole=[f"{first} {second}" for _, first, second in _ENTRIES],
+        order=[f"{name} {column}." for column in "AB" for name, _, _ in _ENTRIES],
+    ),
+    Layout("box beside a paragraph", _BOXED, whole=[f"{_STORY} {_STORY}", "The keys are in the book of the warden."]),
 ]

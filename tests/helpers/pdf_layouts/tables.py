@@ -42,6 +42,63 @@ def _rain(page: Drawing) -> None:
         page.row(780 - 12 * i, (60, -150, -184, -218, -252), row, size=9)
 
 
+_HARVESTS = [("2017", "41,676", "", "49,595", ""), *_RAIN[2:]]
+
+
+def _harvests(page: Drawing) -> None:
+    """Draw the same below heads that touch one another."""
+    page.row(792, (60, -150, -184, -218, -252), ("Jahr", "Weizen", "Roggen", "Haferle", "Gerste"), size=9)
+    for i, row in enumerate(_HARVESTS):
+        page.row(780 - 12 * i, (60, -150, -184, -218, -252), row, size=9)
+
+
+def _close_cells(page: Drawing) -> None:
+    """Draw a table whose widest cells are as close as the usual insets of programs make them."""
+    for i, row in enumerate(_COSTS):
+        page.row(780 - 17 * i, (60, 104, -230, -281, -336), row, size=11, font="Times-Roman")
+
+
+_COSTS = [
+    ("Valuta", "Text", "Soll", "Haben", "Saldo"),
+    ("03.08.", "Miete im August", "740,00", "", "1.260,00"),
+    ("07.08.", "Verkauf Rad", "", "95,00", "1.355,00"),
+    ("12.08.", "Wasser", "23,18", "", "1.331,82"),
+    ("25.08.", "Lohn", "", "2.050,00", "3.381,82"),
+]
+
+
+_BARE = [
+    ("Päiväys", "Selite", "Otto", "Pano", "Saldo"),
+    ("2.6.", "Alkusaldo", "", "", "1204,11"),
+    ("3.6.", "Kauppa mäen päällä ja sen pojat", "46,20", "", "1157,91"),
+    ("5.6.", "Palkka", "", "2310,00", "3467,91"),
+    ("6.6.", "Vuokra", "890,00", "", "2577,91"),
+]
+_SPANS = (
+    "<table><tr><td rowspan=2>Port<td colspan=2>2024<td colspan=2>2025<tr><td>In<td>Out<td>In<td>Out"
+    "<tr><td>Nord<td>12<td>7<td>15<td>9<tr><td>Süd<td>3<td>8<td>4<td>6</table>"
+)
+_NESTED = (
+    "<table><tr><td>Vogt &amp; Co.<br>Kiel<td><table><tr><td>Nummer<td>17<tr><td>Datum<td>3.4.</table><tr>"
+    "<td colspan=2><table><tr><td>Ware<td>Preis<tr><td>Leinöl<td>2,50<tr><td>Mehl<td>11,10</table></table>"
+)
+
+
+def _bare(cell: str) -> str:
+    """Return a table without any style, whose cells are hardly a blank apart."""
+    first, *rows = ("<tr>" + "".join(f"<td>{each}" for each in row) for row in _BARE)
+    return "<h1>Tili</h1><table>" + first.replace("td", cell) + "".join(rows) + "</table>"
+
+
+def _tilted(page: Drawing) -> None:
+    """Draw more letters in slanted heads than in the rows of two tables that have them, one below the other."""
+    for top, town in ((690, "Trier"), (490, "Mainz")):
+        page.text(60, top + 90, town, 12, "Helvetica-Bold")
+        for i, head in enumerate(("Glocken aus Bronze", "Gitter aus Eisen", "Türen aus Eiche")):
+            page.text(170 + 80 * i, top, head, 10, angle=50)
+        page.row(top - 20, (60, 170, 250, 330), ("Nord", "3", "14", "5"))
+
+
 def _ferries(page: Drawing) -> None:
     """Draw a table of times without any words, in close columns."""
     page.text(60, 790, "Ferries to the islands", 13, "Helvetica-Bold")
@@ -168,7 +225,35 @@ LAYOUTS = [
         headings=["Dienstplan"],
     ),
     Layout("empty cells of close columns", _rain, table=_RAIN),
+    Layout("close columns below heads that touch", _harvests, table=_HARVESTS),
+    Layout("cells as close as the insets", _close_cells, table=_COSTS),
+    Layout(
+        "slanted heads of two tables",
+        _tilted,
+        rows=[("Nord", "3", "14", "5")],
+        order=["Trier", "Nord", "Mainz", "Nord"],
+        whole=["Glocken aus Bronze", "Gitter aus Eisen", "Türen aus Eiche"],
+        left_out="glocken aus bronze gitter aus eisen türen aus eiche",
+    ),
     Layout("times in close columns", _ferries, rows=_TIMES),
+    Layout("table without a style", _bare("th"), table=_BARE, headings=["Tili"]),
+    Layout("table without a style or heads", _bare("td"), table=_BARE, headings=["Tili"]),
+    Layout(
+        "cells of several rows and columns",
+        _SPANS,
+        table=[
+            ("Port", "2024", "", "2025", ""),
+            ("", "In", "Out", "In", "Out"),
+            ("Nord", "12", "7", "15", "9"),
+            ("Süd", "3", "8", "4", "6"),
+        ],
+    ),
+    Layout(
+        "tables in a table",
+        _NESTED,
+        table=[("Nummer", "17"), ("Datum", "3.4."), ("Ware", "Preis"), ("Leinöl", "2,50"), ("Mehl", "11,10")],
+        whole=["Vogt & Co. Kiel"],
+    ),
     Layout(
         "sideways names of groups",
         _sideways,
@@ -201,7 +286,7 @@ LAYOUTS = [
     Layout(
         "a head of two rows",
         _CROPS,
-        rows=[("Au", "14", "17", "28", "42"), ("Moor", "35", "38", "70", "105"), ("2024", "2025")],
+        rows=[("Au", "14", "17", "28", "42"), ("Moor", "35", "38", "70", "105"), ("Feld", "2024", "2025")],
         headings=["Ernte"],
         texts=["2024", "2025", "Hafer"],
     ),

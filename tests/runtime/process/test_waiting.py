@@ -77,7 +77,7 @@ def test_what_others_do_is_unknown_after_a_pause_but_not_after_a_long_step(waiti
 def test_steps_look_at_others_now_and_then(waiting, monkeypatch, tiny_model):
     looks = []
     monkeypatch.setattr(Waiting, "_others_work", lambda self, n_threads, now: looks.append(n_threads))
-    llama = octavo.Llama(tiny_model, n_ctx=256, n_threads=2)
+    llama = octavo.Llama(tiny_model, n_ctx=256, n_threads=2, n_threads_batch=2)
     waiting._last = Look(time.monotonic() - 1, 0.0, 0.0)
     llama.eval([1, 2])
     assert looks == [2]
