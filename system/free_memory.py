@@ -21,8 +21,8 @@ _LOADING = 512 << 20
 #: The default of `check_free`: nothing else needs memory.
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
-#: Files of control groups, by version: those of limits, that of the usage, and the entries of the statistics that count
-#: reclaimable file pages. Beyond memory.high the system slows a process down.
+#: Files of control groups, by version: limits, the usage, and the entries of the statistics that count reclaimable file
+#: pages. Beyond memory.high the system slows a process down.
 _FILES = {
     1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
     2: (("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file")),

@@ -112,7 +112,7 @@ class NamedDocuments:
     def _documents_of(self, root: Path, notice: Callable[[str], None]) -> Iterable[str | os.PathLike[str]]:
         """Return the documents of a file or folder; none of an empty folder, which may get some later.
 
-        A link to a folder outside is not entered: the names of its files are nobody's business.
+        A link to a folder outside is not entered: clients may not know the names of its files.
         """
 
         def may_enter(folder: str) -> bool:
