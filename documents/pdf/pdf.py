@@ -87,14 +87,16 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
     if form:  # its pages only ask for another program
         requests = [[line.text for line in text.lines] for text in texts]
         texts = Packed(replace(text, lines=[], over=[], letters=Counter()) for text in texts)
+    pages, letters = _with_normal_weight(texts), Packed(text.letters for text in texts)
+    texts = Packed(replace(text, lines=[], letters=Counter()) for text in texts)
     notices = list(_notices(name, texts, labels))
-    if not any(text.lines for text in texts) and not form and not attachments:
+    if not any(pages) and not form and not attachments:
         raise OctavoError(notices[0] if notices else f"{name} is blank: there is nothing to read in it.")
     notices += filter(None, [recognition.notice])
     if form:
         shown = _shown(labels, len(texts))
         notices.append(f"{name} is a form in XFA, and only asks for another program {shown}: octavo reads its fields.")
-    rest = without_repeats(_with_normal_weight(texts), [text.height for text in texts], labels)
+    rest = without_repeats(pages, [text.height for text in texts], labels)
     notes, left_out = [], []
     for each, those, (lines, of_marks) in zip(
         texts, rest.left_out, without_repeated_marks(each.over for each in texts), strict=True
@@ -104,7 +106,7 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
         left_out.append([*those, *of_marks, *(f"repeated: {line}" for line in each.repeated), *_line_numbers(each)])
     notes[-1] += filter(None, [form, attachments])
     text, offsets = _written(rest.pages, outline, rest.heads, notes)
-    lost = pages_with_losses(Packed(each.letters for each in texts), text, offsets, left_out)
+    lost = pages_with_losses(letters, text, offsets, left_out)
     if lost:
         notices.append(f"{name} has text that octavo lost {_shown([labels[i] for i in lost], len(texts))}: {_ALL}.")
         drawn_texts = _drawn_texts(content, password, lost)
@@ -259,7 +261,7 @@ def _written(
     looks = sorted({_look(block) for page in made for block in page if block.kind == "heading"}, reverse=True)
     written: list[str] = []
     starts: list[tuple[int, int]] = []  # of each page: its first paragraph, and the characters before it there
-    last: int | None = None  # the last paragraph of the text so far, before notes
+    last: int | None = None  # the last paragraph of the text so far, before notes, if it has several lines
     for number, (page, following) in enumerate(pairwise(chain(made, [[]]))):
         _move_notes(page, following, body_size)
         levels = (_level(block, outline, number, looks) if block.kind == "heading" else None for block in page)
@@ -277,7 +279,7 @@ def _written(
             starts.append((len(written), 0))
         written += [f"{head}\n\n" for head in heads[number]]
         written += texts
-        last = len(written) - 1 if texts else last
+        last = len(written) - 1 if texts and len(page[-1].lines) > 1 else None if texts else last
         written += [f"{note}\n\n" for note in notes[number]]
     text = "".join(written).rstrip("\n") + "\n"
     lengths = [0, *accumulate(map(len, written))]
@@ -336,7 +338,7 @@ def _look(heading: Block) -> tuple[int, bool]:
 def _level(heading: Block, outline: dict[tuple[int, str], int], number: int, looks: Sequence[tuple[int, bool]]) -> int:
     """Return the level of a heading: from the outline, or else by its look, largest first."""
     listed = outline.get((number, plain(" ".join(line.text for line in heading.lines))))
-    return min(listed or looks.index(_look(heading)) + 1, 6)
+    return min(listed or heading.lines[0].part.level or looks.index(_look(heading)) + 1, 6)
 
 
 def _block(block: Block, words: Counter[str], level: int | None) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .pdf_characters import NO_PART, Part
+
 #: Start and end of something on a line.
 Span = tuple[float, float]
 
@@ -28,7 +30,7 @@ class Table:
     height: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Piece:
     """Words on a line without a wide gap between them, or all that is in a table.
 
@@ -44,6 +46,8 @@ class Piece:
         The font's name, if nearly all of it is in one.
     table : Table, optional
         The table between rules that it is.
+    part : Part
+        The paragraph or the like that the file names.
     """
 
     text: str
@@ -55,9 +59,10 @@ class Piece:
     fixed: bool
     font: bytes = b""
     table: Table | None = None
+    part: Part = NO_PART
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """The pieces on one baseline of a column, from left to right; `y` and `size` are those of its largest letters."""
 
@@ -101,6 +106,12 @@ class Line:
         """Return the name of the line's font, if it has one."""
         fonts = {piece.font for piece in self.pieces}
         return fonts.pop() if len(fonts) == 1 else b""
+
+    @property
+    def part(self) -> Part:
+        """Return the paragraph or the like that the file names, if it is all in one."""
+        parts = {piece.part for piece in self.pieces}
+        return parts.pop() if len(parts) == 1 else NO_PART
 
     @property
     def table(self) -> Table | None:

@@ -7,6 +7,7 @@ import math
 import re
 import statistics
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -45,6 +46,18 @@ _WHITE = 250
 _OTHER_UNIT = 5
 
 
+class Part(NamedTuple):
+    """The paragraph, heading or item of a list that a file names: its number, from 1 on, and a heading's level."""
+
+    number: int = 0
+    level: int = 0
+    is_item: bool = False
+
+
+#: Of letters that a file does not name.
+NO_PART = Part()
+
+
 @dataclass(frozen=True)
 class Style:
     """What the characters of one of PDFium's text objects have in common.
@@ -65,6 +78,8 @@ class Style:
         Whether the letters are drawn in white, transparent or not at all.
     mark : int
         Their number in the structure tree of the page; -1 without any.
+    part : Part
+        Their paragraph or the like in this tree.
     """
 
     size: float
@@ -75,7 +90,8 @@ class Style:
     fixed: bool
     font: bytes
     is_faint: bool
-    mark: int = -1
+    mark: int
+    part: Part
 
 
 class Character(NamedTuple):
@@ -92,10 +108,15 @@ class Character(NamedTuple):
     is_guess: bool = False
 
 
-def lines_of_characters(page: Any) -> tuple[list[list[Character]], dict[int | None, Style]]:
+def lines_of_characters(page: Any, parts: Mapping[int, Part]) -> tuple[list[list[Character]], dict[int | None, Style]]:
     """Return the characters of each line as PDFium finds lines, and the styles of its text objects.
 
     Characters may follow in another line's place. Blanks have the place of the character before them.
+
+    Parameters
+    ----------
+    parts : mapping of int to Part
+        Of the numbers in the structure tree of the page.
     """
     import pypdfium2.raw as pdfium
 
@@ -134,7 +155,7 @@ def lines_of_characters(page: Any) -> tuple[list[list[Character]], dict[int | No
             pdfium.FPDFText_GetCharOrigin(raw, i, to_x, to_y)
             key = address(pdfium.FPDFText_GetTextObject(raw, i))
             if key is None or key not in styles:
-                styles[key] = _style(raw, i, box)
+                styles[key] = _style(raw, i, box, parts)
             text = sign(number, styles[key].font) if is_symbol else text
             character = _placed(text, box, x.value, y.value, styles[key])
             if pdfium.FPDFText_HasUnicodeMapError(raw, i):
@@ -177,7 +198,7 @@ def _spaced(line: list[Character]) -> list[Character]:
     return spaced if blank is None else [*spaced, blank]
 
 
-def _style(raw: Any, i: int, box: Any) -> Style:
+def _style(raw: Any, i: int, box: Any, parts: Mapping[int, Part]) -> Style:
     """Return the style of a character's text object."""
     import pypdfium2.raw as pdfium
 
@@ -189,7 +210,7 @@ def _style(raw: Any, i: int, box: Any) -> Style:
     angle = round(math.degrees(math.atan2(turn * matrix.b, turn * matrix.a))) % 360
     size = abs(operand) * math.sqrt(abs(matrix.a * matrix.d - matrix.b * matrix.c))
     text_object = pdfium.FPDFText_GetTextObject(raw, i)
-    mode = pdfium.FPDFTextObj_GetTextRenderMode(text_object)
+    mode, mark = pdfium.FPDFTextObj_GetTextRenderMode(text_object), pdfium.FPDFPageObj_GetMarkedContentID(text_object)
     is_invisible = mode == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE
     if is_invisible:  # recognised text, in a makeshift font that is drawn out to the width of each word
         size = abs(operand) * math.hypot(matrix.c, matrix.d)
@@ -209,7 +230,8 @@ def _style(raw: Any, i: int, box: Any) -> Style:
         fixed=not is_invisible and bool(flags.value & _FIXED_PITCH or _FIXED_FONTS.search(font.value)),
         font=font.value,
         is_faint=is_invisible or (mode == pdfium.FPDF_TEXTRENDERMODE_FILL and is_white),
-        mark=pdfium.FPDFPageObj_GetMarkedContentID(text_object),
+        mark=mark,
+        part=parts.get(mark, NO_PART),
     )
 
 

@@ -87,6 +87,10 @@ def _band(band: Sequence[Piece], gutter: float, extent: Span, below: Line | None
         The line across the gutter that follows.
     """
     sides = _sides(band, gutter)
+    cut = _end_of_choices(*map(_lines, sides)) if all(sides) else None
+    if cut is not None:
+        above, rest = ([piece for piece in band if (piece.y > cut) == is_above] for is_above in (True, False))
+        return [*_band(above, gutter, extent, None), *_band(rest, gutter, extent, below)]
     if min(map(len, sides)) >= _FEWEST_ROWS and _are_rows(*map(_lines, sides)):
         return column_lines(band, extent)
     if not all(sides):  # such as the last line of a paragraph across the gutter
@@ -94,6 +98,16 @@ def _band(band: Sequence[Piece], gutter: float, extent: Span, below: Line | None
     first, second = (_in_order(side, _extent(side)) for side in sides)
     is_note = len(second) < len(first) and _flows(first[-1], below)
     return second + first if is_note and not _flows(second[-1], below) else first + second
+
+
+def _end_of_choices(before: Sequence[Line], after: Sequence[Line]) -> float | None:
+    """Return the end of the choices of a question in two columns, "a, b" beside "c, d"; None without such."""
+    numbers = [(line, found[0]) for line in after if (found := _ordinals([line]))]
+    first = numbers[0][1] if numbers else 0
+    restart = next((above for (above, a), (_, b) in pairwise(numbers) if b == first <= a), None)
+    if restart is None or first - 1 not in _ordinals(before):
+        return None
+    return restart.y - _LEVEL * restart.size
 
 
 def _flows(line: Line, below: Line | None) -> bool:
@@ -127,10 +141,11 @@ def _gutter(pieces: Sequence[Piece], left: float, right: float) -> float | None:
     """Return the middle of the gap between two columns that run side by side for some lines; None without columns."""
     width, size = right - left, statistics.median(piece.size for piece in pieces)
     falling = sorted(pieces, key=lambda piece: -piece.y)
-    step = width / _MOST_EDGES
+    step, narrowest = width / _MOST_EDGES, _LEAST_COLUMN * width
+    edges = {left + math.ceil((piece.right - left) / step) * step for piece in pieces}
     gaps: dict[tuple[int, int, int], tuple[float, list[Piece]]] = {}
-    for edge in sorted({left + math.ceil((piece.right - left) / step) * step for piece in pieces}):
-        if left + _LEAST_COLUMN * width < edge < right - _LEAST_COLUMN * width:
+    for edge in sorted({max(edge, left + narrowest) for edge in edges}):
+        if edge < right - narrowest:
             n_beside, run = _longest_run(falling, edge, edge + _GUTTER * size)
             if n_beside:
                 gaps.setdefault((n_beside, len(run), falling.index(run[0])), (edge + _GUTTER * size / 2, run))

@@ -12,14 +12,14 @@ from .pdf_blocks import Piece
 #: Largest size of a value's letters, in points; and their share of the height of a field with one line.
 _SIZE, _SHARE = 12.0, 0.6
 
-#: Height of the first line above the bottom of a field, as a share of the field's height.
-_BASE = 0.25
+#: Height of capitals, in font sizes.
+_CAPITALS = 0.7
 
 #: Bytes of an appearance that says nothing, in UTF-16.
 _EMPTY = 2
 
-#: Flags: of fields that are not seen, and of fields for a password.
-_HIDDEN, _PASSWORD = 2, 1 << 13
+#: Flags: of fields that are not seen, of fields with several lines, and of fields for a password.
+_HIDDEN, _MULTILINE, _PASSWORD = 2, 1 << 12, 1 << 13
 
 
 def form_pieces(page: Any) -> list[tuple[tuple[float, float], Piece]]:
@@ -33,17 +33,20 @@ def form_pieces(page: Any) -> list[tuple[tuple[float, float], Piece]]:
     values = {pdfium.FPDF_FORMFIELD_TEXTFIELD, pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX}
     pieces: list[tuple[tuple[float, float], Piece]] = []
     for note in laid_over(page):
-        kind, text = pdfium.FPDFAnnot_GetSubtype(note), ""
+        kind, text, is_centred = pdfium.FPDFAnnot_GetSubtype(note), "", False
         if kind == pdfium.FPDF_ANNOT_FREETEXT:
             text = contents(note)
         elif kind == pdfium.FPDF_ANNOT_WIDGET and page.formenv:
             form = page.formenv.raw
-            field = pdfium.FPDFAnnot_GetFormFieldType(form, note)
+            field, flags = (
+                get(form, note) for get in (pdfium.FPDFAnnot_GetFormFieldType, pdfium.FPDFAnnot_GetFormFieldFlags)
+            )
+            is_centred = not flags & _MULTILINE
             if field in boxes:
                 text = "[x]" if pdfium.FPDFAnnot_IsChecked(form, note) else "[ ]"
-            elif field in values and not pdfium.FPDFAnnot_GetFormFieldFlags(form, note) & _PASSWORD:
+            elif field in values and not flags & _PASSWORD:
                 text = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
-        pieces += _placed(note, text, page.get_rotation())
+        pieces += _placed(note, text, page.get_rotation(), is_centred=is_centred)
     return pieces
 
 
@@ -92,7 +95,7 @@ def _string(function: Any, *arguments: Any) -> str:
     return buffer.raw[:n_bytes].decode("utf-16-le", "replace").rstrip("\0")
 
 
-def _placed(note: Any, text: str, angle: int) -> Iterator[tuple[tuple[float, float], Piece]]:
+def _placed(note: Any, text: str, angle: int, *, is_centred: bool) -> Iterator[tuple[tuple[float, float], Piece]]:
     """Yield the lines of a text in the box of a field, as it is seen on a page that is rotated by an angle."""
     import pypdfium2.raw as pdfium
 
@@ -108,7 +111,7 @@ def _placed(note: Any, text: str, angle: int) -> Iterator[tuple[tuple[float, flo
     height = top - bottom
     size = max(1.0, min(_SIZE, _SHARE * height))
     step = min(1.2 * size, height / len(lines))
-    base = bottom + (_BASE * height if height < 2 * _SIZE else height - size)
+    base = bottom + ((height - _CAPITALS * size) / 2 if is_centred else height - size)
     for number, line in enumerate(lines):
         if line:
             yield middle, Piece(line, left, right, base - number * step, size, bold=False, fixed=False)

@@ -21,6 +21,9 @@ _HYPHEN = "[-\u2010\u00ad]"
 #: The parts of an address before and after a hyphen, which is its own.
 _IN_ADDRESS, _OF_ADDRESS = re.compile(rf"\w[.@/]\w[^\s@]*{_HYPHEN}$"), re.compile(r"[\w-]*(\.\w|@)")
 
+#: The beginning of a code, a range or a name with a hyphen, which a digit or a capital continues.
+_CODE = re.compile(rf"\w{_HYPHEN}$")
+
 #: Most characters of a part of a word, as to search all of a long text for each line takes too long.
 _LONGEST_PART = 64
 
@@ -52,6 +55,9 @@ def joined(lines: Sequence[str], words: Counter[str]) -> str:
     """
     text = lines[0]
     for line in lines[1:]:
+        if _CODE.search(text[-_LONGEST_PART:]) and (line[0].isdigit() or line[0].isupper()):
+            text += line
+            continue
         parted = re.search(rf"([^\W\d_]+){_HYPHEN}$", text[-_LONGEST_PART:])
         following = re.match(r"[^\W\d_]+", line)
         if parted and following and line[0].islower():

@@ -50,14 +50,15 @@ _CAPTION = re.compile(r"(fig(ure|\.)|table|listing|algorithm)\s+[\dIVX]", re.IGN
 LEADER = re.compile(r"((\s*\.){3,}(?=\s+\.\d)|(\s*\.){4,})\s*")
 _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z]|[A-Z](?=\)))[.)]\s+(?=\S)")
 
-#: A value with its label, or an amount with its currency; and years.
+#: A value with its label, or an amount with its currency; an amount alone; and years.
 _AMOUNT = re.compile(
     r":\s*\S*\d\S*$|[$€£¥]\s?[\d.,]*\d$|\d[.,]\d\d\s?([$€£¥]|[A-Z]{3})$|[A-Z]{3}\s[\d.,]*[.,]\d\d$|:\s+\d.*\d$"
 )
+_MONEY = re.compile(r"\D{0,5}\d[\d.,\s]*[.,]\d\d\D{0,4}")
 _YEARS = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
 
 #: The number and the name of a section, where others are a number and its unit; and addresses of pages and of mail.
-_SECTION = re.compile(r"\d{1,2}(\.\d+)*\s+(?![A-Z]+$)[^\W\d_a-z][^\W\d_]{2}")
+_SECTION = re.compile(r"\d{1,2}(\.\d+)*\s+(?![A-Z]+$)[^\W\d_a-z][^\W\d_]{2}|[^\W\d_a-z][^\W\d_A-Z]{2} \d{1,3}")
 _ADDRESS = re.compile(r"(https?://|www\.)\S+|\S+@\S+|[\w-]+(\.[\w-]+)+/\S*")
 
 #: Most lines of a heading; how much more room it has above than below; and the least width of a paragraph under one in
@@ -67,6 +68,9 @@ _MOST_OF_HEADING, _MORE_ROOM, _PARAGRAPH = 4, 1.3, 10
 #: The gap between a text and the words apart from it at the right, in font sizes; and the largest share of a line that
 #: dates and the like at the right of a title take.
 _APART, _LONG_DATE = 3.0, 0.4
+
+#: Most lines of one of several paragraphs that are a list without marks.
+_MOST_OF_ENTRY = 2
 
 #: Fewest lines of a list without marks; the share of their width that full lines fill; the most of its lines that are
 #: full; and the least share of those that end with the number of a page, as in an index.
@@ -103,7 +107,7 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
             grouped.append(Block([line], "table", line.table.rows))
             position += 1
             continue
-        kind = "heading" if plain(line.text) in titles else _kind(line, body_size)
+        kind = "heading" if line.part.level or plain(line.text) in titles else _kind(line, body_size)
         before = grouped[-1].lines[-1] if grouped else None
         if n_cells[position] > 1 and kind in ("text", "heading"):
             kind = _kind_of_row(line, kind, body_size, grouped, n_cells[position + 1 : position + 2])
@@ -113,6 +117,10 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
             _in_text(grouped, line, after, leading) or _is_label(grouped, line, after, page_size)
         ):
             kind = "text"
+        if kind == "text" and line.part.is_item and not (before and before.part == line.part):
+            kind = "item"
+        if kind == "heading" and after and _MONEY.fullmatch(after.text) and after.size > line.size - _SAME_SIZE:
+            kind = "text"  # it only names the number
         if kind in ("text", "item") and n_cells[position] <= 1 and _is_headline(grouped, line, after, leading):
             kind = "heading"
         if grouped and kind == "text":
@@ -122,7 +130,7 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
         else:
             grouped.append(Block([line], kind))
         position += 1
-    return [part for block in grouped for part in _entries(_no_long_heading(block))]
+    return _close([part for block in grouped for part in _entries(_no_long_heading(block))], leading)
 
 
 def _no_long_heading(block: Block) -> Block:
@@ -151,7 +159,7 @@ def _kind_of_row(line: Line, kind: str, body_size: float, made: Sequence[Block],
     title = replace(line, pieces=tuple(parts[0]))
     if is_apart and len(parts) == 2 and _kind(title, body_size) == "heading":
         is_long = parts[1][-1].right - parts[1][0].left > _LONG_DATE * (line.column[1] - line.column[0])
-        if is_long or line.text.endswith("."):
+        if is_long or line.text.endswith(".") or any(n > 1 for n in n_cells_after):
             return "rows"
         return "rows" if is_number(words_of(parts[1])) and not _YEARS.search(words_of(parts[1])) else "heading"
     if kind == "heading":
@@ -183,6 +191,24 @@ def _entries(block: Block) -> list[Block]:
         else:
             entries.append(Block([line], "entry"))
     return entries
+
+
+def _close(made: Sequence[Block], leading: float) -> list[Block]:
+    """Return blocks with named paragraphs as entries, if several short ones follow as closely as lines."""
+    runs: list[list[Block]] = []
+    for block in made:
+        is_short = block.kind == "text" and block.lines[0].part.number and len(block.lines) <= _MOST_OF_ENTRY
+        last = runs[-1][-1].lines[-1] if runs else None
+        step = last.y - block.lines[0].y if last and last.column == block.lines[0].column else 0.0
+        if is_short and runs and 0 < step <= (leading + _EXTRA_LEADING) * block.lines[0].size:
+            runs[-1].append(block)
+        else:
+            runs.append([block])
+    return [
+        replace(block, kind="entry") if len(run) >= _FEWEST_ENTRIES and block.kind == "text" else block
+        for run in runs
+        for block in run
+    ]
 
 
 def _n_cells(line: Line) -> int:
@@ -296,6 +322,9 @@ def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
         return block.kind == kind and line.column == last.column and 0 < last.y - line.y < ROW_GAP * line.size
     if block.kind == "code" or kind == "code":
         return block.kind == kind and line.column == last.column and 0 < last.y - line.y < _CODE_LEADING * line.size
+    is_other = last.part != line.part and last.part.number and line.part.number
+    if is_other and not runs_on(last, line, line.column[1]):
+        return False
     if block.kind == "heading" or kind == "heading":
         same = block.kind == kind and abs(line.size - last.size) < _SAME_SIZE and line.bold == last.bold
         return same and line.column == last.column and 0 < last.y - line.y < _HEADING_LEADING * line.size

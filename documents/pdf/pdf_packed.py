@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 
 _Element = TypeVar("_Element")
 
-#: zlib's fastest way, which takes a thousandth of the time that PDFium takes for a page.
-_FASTEST = 1
+#: zlib's fastest way, and the bytes up to which it is not worth its time.
+_FASTEST, _SMALL = 1, 1_000
 
 
 class Packed(Generic[_Element]):
@@ -33,11 +33,13 @@ class Packed(Generic[_Element]):
         self._packed[number] = _pack(element)
 
     def __iter__(self) -> Iterator[_Element]:
-        return (pickle.loads(zlib.decompress(each)) for each in self._packed)
+        for each in self._packed:
+            yield pickle.loads(each if each.startswith(pickle.PROTO) else zlib.decompress(each))
 
     def __len__(self) -> int:
         return len(self._packed)
 
 
 def _pack(element: object) -> bytes:
-    return zlib.compress(pickle.dumps(element, pickle.HIGHEST_PROTOCOL), _FASTEST)
+    pickled = pickle.dumps(element, pickle.HIGHEST_PROTOCOL)
+    return pickled if len(pickled) < _SMALL else zlib.compress(pickled, _FASTEST)

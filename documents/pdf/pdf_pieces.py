@@ -14,7 +14,7 @@ from typing import Any
 
 from .pdf_blocks import Line, Piece
 from .pdf_cells import Cell, cell_at, mirrored, parts_by_cell, table_pieces, tables
-from .pdf_characters import Character, lines_of_characters
+from .pdf_characters import NO_PART, Character, lines_of_characters
 from .pdf_columns import lines_in_order
 from .pdf_covered import without_covered
 from .pdf_forms import form_pieces, remarks
@@ -24,7 +24,7 @@ from .pdf_losses import letters_of
 from .pdf_rules import grids as grids_of_rules
 from .pdf_symbols import UNKNOWN
 from .pdf_tables import NUMBER_GAP
-from .pdf_tags import tagged_grids
+from .pdf_tags import Tags
 from .right_to_left import is_right_to_left, logical_text
 
 #: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
@@ -48,7 +48,7 @@ _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u201
 #: Where a paragraph begins beside such a capital, in sizes of its text: from where to where at the capital's right, how
 #: much above its foot at least, and how far from the height of its top at most, of a word of its own and of the rest of
 #: a word.
-_BESIDE, _ABOVE_FOOT, _OFF_TOP, _OFF_TOP_OF_REST = (-0.3, 1.5), 0.25, 0.6, 1.0
+_BESIDE, _ABOVE_FOOT, _OFF_TOP, _OFF_TOP_OF_REST = (-0.5, 1.5), 0.25, 0.6, 1.0
 
 #: Most from a line to the next one, in font sizes.
 _NEXT_LINE = 1.8
@@ -118,7 +118,8 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     may_be_off : bool
         Whether its text may be on layers that are off.
     """
-    found, styles = lines_of_characters(page)
+    tags = Tags(page)
+    found, styles = lines_of_characters(page, tags.parts)
     unclear = unclear_fonts(found)
     seen = without_covered(page, without_hidden(page, found), styles, may_be_off=may_be_off)
     lines = _whole_lines([sign for sign in line if not (sign.is_guess and sign.style.font in unclear)] for line in seen)
@@ -129,7 +130,7 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     angles = Counter(character.style.angle for line in lines for character in line) or {page.get_rotation(): 1}
     main = max(angles, key=lambda angle: (abs(angle - 90 * round(angle / 90)) <= _LEANS, angles[angle], -angle))
     ruled = grids_of_rules(page, _cos(main), _sin(main)) if main % 90 == 0 else []
-    grids = tables(tagged_grids(page, lines, main), ruled, lines)
+    grids = tables(tags.grids(lines, main), ruled, lines)
     turned: dict[int, list[Piece]] = {}
     in_cells: dict[Cell, dict[int, list[Piece]]] = {}
     for cell, part in (each for line in lines for each in parts_by_cell(line, grids)):
@@ -142,7 +143,7 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
         cell = cell_at(*place, grids)
         (in_cells.setdefault(cell, {}) if cell else turned).setdefault(page.get_rotation(), []).append(piece)
     parts, over = _by_angle(turned, main, page.get_bbox())
-    lines_of_stamps = lines_of_characters(stamps)[0] if stamps else []
+    lines_of_stamps = lines_of_characters(stamps, {})[0] if stamps else []
     over += [[piece for _, piece in _pieces(line)] for line in lines_of_stamps]
     over, repeated = _once(over)
     lowest, highest = _heights(page.get_bbox(), main)
@@ -390,7 +391,8 @@ def _piece(words: Sequence[Character], text: str) -> Iterator[tuple[int, Piece]]
         fixed = all(style.fixed for style in styles)
         font, n_letters = Counter(style.font.rpartition(b"+")[2] for style in styles).most_common(1)[0]
         font = font if n_letters >= _IN_ONE_FONT * len(styles) else b""
-        yield styles[0].angle, Piece(text, left, right, words[0].y, size, bold > len(styles), fixed, font)
+        part = styles[0].part if len({style.part for style in styles}) == 1 else NO_PART
+        yield styles[0].angle, Piece(text, left, right, words[0].y, size, bold > len(styles), fixed, font, part=part)
 
 
 def _mixed_pieces(line: Sequence[Character], from_right: bool) -> Iterator[tuple[int, Piece]]:

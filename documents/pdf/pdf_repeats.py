@@ -111,7 +111,7 @@ class _Row:
 
     @property
     def key(self) -> int:
-        """Stands for its place and its words: documents have many rows."""
+        """A number for its place and its words: documents have many rows."""
         return hash((self.place, self.words))
 
 

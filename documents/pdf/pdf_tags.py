@@ -1,16 +1,17 @@
-"""Find the tables that a PDF's page names in its structure tree, as browsers and office programs write it."""
+"""Read the structure tree of a PDF's page, where browsers and office programs name tables, paragraphs and headings."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import operator
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
-from .pdf_characters import Character
+from .pdf_characters import NO_PART, Character, Part
 from .pdf_rules import Field, Grid
 
 #: Most elements of a tree that are read of a page, and how deep they are.
@@ -22,6 +23,10 @@ _ABOVE, _BELOW, _AROUND = 0.7, 0.2, 1.0
 #: Elements without a meaning of their own; and points within which the cells of their columns begin or end, and most
 #: letters of these, as tables without a name may only arrange a page.
 _PLAIN, _ALIGNED, _LONGEST = ("NonStruct", "Div"), 1.0, 400
+
+
+#: Names of headings.
+_HEADING = re.compile(r"H([1-6]?)|Title")
 
 
 class _Box(NamedTuple):
@@ -49,33 +54,53 @@ class _Table(NamedTuple):
     is_named: bool
 
 
-def tagged_grids(page: Any, lines: Sequence[Sequence[Character]], angle: int) -> list[Grid]:
-    """Return the grids of the tables that a page names, if rows and columns are apart there, too.
+class Tags:
+    """The structure tree of a page.
 
     Parameters
     ----------
-    angle : int
-        Of the rows.
+    page : pypdfium2.PdfPage
+        A page of a file that may have none.
     """
-    import pypdfium2.raw as pdfium
 
-    marked = {sign.style.mark for line in lines for sign in line} - {-1}
-    tree = pdfium.FPDF_StructTree_GetForPage(page.raw) if len(marked) > 1 else None
-    if not tree:
-        return []
-    try:
-        tops = (
-            pdfium.FPDF_StructTree_GetChildAtIndex(tree, n) for n in range(pdfium.FPDF_StructTree_CountChildren(tree))
-        )
-        tables = [table for top in tops for table in _tables(top, [_MOST_ELEMENTS])]
-    finally:
-        pdfium.FPDF_StructTree_Close(tree)
-    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-    places: dict[int, _Box] = {}
-    for sign in (sign for line in lines for sign in line if tables and sign.text != " "):
-        mark, box = sign.style.mark, _box(sign, cos, sin)
-        places[mark] = _around([box, places[mark]]) if mark in places else box
-    return [grid for table in tables if (grid := _grid(table, places, cos, sin))]
+    def __init__(self, page: Any) -> None:
+        import pypdfium2.raw as pdfium
+
+        self._tables: list[_Table] = []
+        self.parts: dict[int, Part] = {}
+        tree = pdfium.FPDF_StructTree_GetForPage(page.raw)
+        if tree:
+            for number in range(pdfium.FPDF_StructTree_CountChildren(tree)):
+                top = pdfium.FPDF_StructTree_GetChildAtIndex(tree, number)
+                self._tables += _tables(top, [_MOST_ELEMENTS])
+                self._add_parts(top, NO_PART)
+            pdfium.FPDF_StructTree_Close(tree)
+
+    def _add_parts(self, element: Any, within: Part, depth: int = 0) -> None:
+        if depth > _DEEPEST or len(self.parts) > _MOST_ELEMENTS:
+            return
+        kind = _kind(element)
+        heading = _HEADING.fullmatch(kind)
+        if heading or kind == "LI" or (kind == "P" and not within.is_item):
+            within = Part(len(self.parts) + 1, int(heading[1] or 1) if heading else 0, is_item=kind == "LI")
+        self.parts |= dict.fromkeys(_own_marks(element), within)
+        for child in filter(None, _children(element)):
+            self._add_parts(child, within, depth + 1)
+
+    def grids(self, lines: Sequence[Sequence[Character]], angle: int) -> list[Grid]:
+        """Return the grids of the tables that the page names, if rows and columns are apart there, too.
+
+        Parameters
+        ----------
+        angle : int
+            Of the rows.
+        """
+        cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        places: dict[int, _Box] = {}
+        for sign in (sign for line in lines for sign in line if self._tables and sign.text != " "):
+            mark, box = sign.style.mark, _box(sign, cos, sin)
+            places[mark] = _around([box, places[mark]]) if mark in places else box
+        return [grid for table in self._tables if (grid := _grid(table, places, cos, sin))]
 
 
 def _box(sign: Character, cos: float, sin: float) -> _Box:
@@ -152,11 +177,14 @@ def _span(element: Any) -> int:
 
 def _marks(element: Any) -> set[int]:
     """Return the marks of all that is in an element."""
+    return _own_marks(element).union(*(_marks(child) for child in _children(element) if child))
+
+
+def _own_marks(element: Any) -> set[int]:
     import pypdfium2.raw as pdfium
 
     n_own = max(pdfium.FPDF_StructElement_GetMarkedContentIdCount(element), 0)
-    own = {pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(element, number) for number in range(n_own)}
-    return own.union(*(_marks(child) for child in _children(element) if child)) - {-1}
+    return {pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(element, number) for number in range(n_own)} - {-1}
 
 
 def _around(boxes: Sequence[_Box]) -> _Box:

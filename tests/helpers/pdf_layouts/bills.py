@@ -86,6 +86,17 @@ def _merged_bills(page: Drawing) -> None:
         page.page()
 
 
+def _tills(page: Drawing) -> None:
+    """Draw two receipts whose sum, in large type, is below its name."""
+    for total in ("62.80", "9.05"):
+        page.text(113, 780, "CORNER SHOP", 11, at="middle")
+        page.row(750, (20, -206), ("bread", "2.80"))
+        page.text(113, 700, "TO PAY", 18, "Helvetica-Bold", at="middle")
+        page.text(113, 678, total, 20, "Helvetica-Bold", at="middle")
+        page.text(20, 640, "Thank you")
+        page.page()
+
+
 _PAYSLIP = (
     """<style>body{font:10pt sans-serif} dl{display:grid;grid-template-columns:11em 9em 11em 9em;row-gap:4pt}
 dd{margin:0;text-align:right;padding-right:2em}</style><h1>Bulletin de paie</h1>
@@ -157,6 +168,7 @@ LAYOUTS = [
         order=["7012", "4 maart", "19,95", "7038", "9 april", "118,40", "7051", "2 mei", "7,10"],
         rows=[("Factuur 7038",), ("2 mei 2026",), ("Te betalen: EUR 118,40",)],
     ),
+    Layout("sums below their names", _tills, texts=["TO PAY", "62.80"], order=["TO PAY", "62.80", "TO PAY", "9.05"]),
     Layout(
         "payslip",
         _PAYSLIP,

@@ -166,6 +166,20 @@ def _hung(page: Drawing) -> None:
         page.text(60 + 42 * (i < 3), 788 - 14 * i, line, 11, "Times-Roman")
 
 
+def _left_note(page: Drawing) -> None:
+    """Draw a narrow note of three lines at the left of a paragraph, whose lines are closer than the text's."""
+    page.lines(190, 780, _wrapped(_STORY, 60), font="Times-Roman")
+    page.lines(60, 767, ["Ask the", "warden", "first."], 10, size=8)
+
+
+def _lessons(page: Drawing) -> None:
+    """Draw lessons with the number of their page, at the top of four pages."""
+    for number, name in enumerate(("Rope", "Sail", "Oar", "Keel"), 1):
+        page.text(60, 805, f"{name} {number}", 13, "Helvetica-Bold")
+        page.lines(60, 780, [f"This is about the {name.lower()}.", *_wrapped(_STORY, 90)])
+        page.page()
+
+
 _RULES = [
     "Boats wait below the lock until the lamp is green.",
     "No boat goes up while another one comes down.",
@@ -207,6 +221,10 @@ _SLIDES = (
     + _SLIDE.format("Results", "<li>south: 17 ships")
     + _SLIDE.format("Results", "<li>east: none")
 )
+_FRAGMENTS = (
+    "<style>@page{size:254mm 143mm;margin:12mm} p{font:20pt sans-serif} p:last-child{break-after:page}</style>"
+    + "".join(f"<div><p>the {side} has<p>{number} ships</div>" for side, number in (("north", "many"), ("south", "no")))
+)
 _CAPITAL = (
     "<style>body{font:11pt serif;width:11cm} p::first-letter{float:left;font-size:38pt;line-height:.8;"
     "margin:4pt 3pt 0 0}"
@@ -226,6 +244,11 @@ _THREE = (
         for n, word in enumerate(_PLANTS.split(), 3)
     )
     + "</div>"
+)
+_NAMED = (
+    "<style>body{font:11pt sans-serif} h1,h2{font:11pt sans-serif;margin:0} p{margin:0} li{margin:0}</style>"
+    "<h1>Ohje</h1><p>Sulku avataan<p>Vene ajetaan sisään<p><b>Portti suljetaan</b><h2>Luettelo</h2>"
+    "<ul><li>köysi<li>airo, joka on<br>veneessä<ul><li>tuppi</ul></ul>"
 )
 _REPORT = (
     f"<style>body{{font:11pt serif}} pre{{font:10pt monospace}}</style><h1>Отчёт</h1><p>{_STORY}</p><h2>Πύργος</h2>"
@@ -316,6 +339,9 @@ LAYOUTS = [
         left_out="results results",
         options={"landscape": False, "printBackground": True},
     ),
+    Layout(
+        "fragments on slides", _FRAGMENTS, rows=[("the north has",), ("many ships",), ("the south has",), ("no ships",)]
+    ),
     Layout("drop capital", _CAPITAL, whole=["The miller had three sons, and the youngest"], headings=["The Weir"]),
     Layout(
         "notes in the margin",
@@ -335,7 +361,16 @@ LAYOUTS = [
         order=["1. one thing", "2. another", "```", "    close(gate)", "```"],
     ),
     Layout("hyphens", _HYPHENS, whole=[_STORY]),
+    Layout(
+        "named headings, paragraphs and items",
+        _NAMED,
+        headings=["Ohje", "Luettelo"],
+        rows=[("Sulku avataan",), ("Vene ajetaan sisään",), ("köysi",), ("tuppi",)],
+        order=["- köysi", "- airo, joka on veneessä", "- tuppi"],
+    ),
     Layout("capital above its line", _hung, whole=[f"W{' '.join(_HUNG)}"], left_out="w hen"),
+    Layout("note at the left", _left_note, whole=[_STORY, "Ask the warden first."]),
+    Layout("lessons with the number of their page", _lessons, headings=["Rope 1", "Sail 2", "Oar 3", "Keel 4"]),
     Layout("lines far apart", _far_lines, rows=[(rule,) for rule in _RULES]),
     Layout(
         "glossary in two columns",

@@ -21,6 +21,17 @@ def _fields(page: Drawing) -> None:
         page.texts.append(value)
 
 
+def _tall_fields(page: Drawing) -> None:
+    """Draw labels, each level with the middle of a tall field at its right."""
+    for i, (label, value) in enumerate(_NAMES):
+        page.text(60, 750 - 60 * i, label, 9)
+        page.canvas.acroForm.textfield(name=f"field{i}", value=value, x=160, y=735 - 60 * i, width=200, height=40)
+        page.texts.append(value)
+
+
+_NAMES = [("Sukunimi", "Virtanen"), ("Etunimi", "Aino"), ("Paikkakunta", "Oulu")]
+
+
 def _ticks(page: Drawing) -> None:
     """Draw answers with boxes of ZapfDingbats, one of which is ticked (3) and the other empty (o)."""
     page.text(60, 790, "Safety round", 15, "Helvetica-Bold")
@@ -48,6 +59,14 @@ def _options(page: Drawing) -> None:
         page.text(60, y, question, 11, "Times-Roman")
         for n, option in enumerate(options):
             page.text(80 + 220 * (n % 2), y - 20 - 18 * (n // 2), f"{'ABCD'[n]}) {option}", 11, "Times-Roman")
+
+
+def _options_down(page: Drawing) -> None:
+    """Draw questions whose options are in two columns, the first two at the left."""
+    for i, (question, options) in enumerate(_EXAM):
+        page.text(60, 750 - 52 * i, question)
+        for n, option in enumerate(options):
+            page.text(80 + 220 * (n // 2), 734 - 52 * i - 14 * (n % 2), f"{'abcd'[n]}. {option}")
 
 
 def _stamped(page: Drawing) -> None:
@@ -113,6 +132,8 @@ _OPEN = (
 )
 
 LAYOUTS = [
+    Layout("form with tall fields", _tall_fields, rows=_NAMES),
+    Layout("options down two columns", _options_down, order=[part for one, all_of in _EXAM for part in (one, *all_of)]),
     Layout(
         "form with fields",
         _fields,
