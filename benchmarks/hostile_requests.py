@@ -62,6 +62,8 @@ def main() -> None:
                 rows.append([what, answers, f"{gap:.2f}", f"{stall:.2f}"])
                 print(*rows[-1], file=sys.stderr, flush=True)
             watch.end()
+            for file in server.call("GET", "/v1/files")["data"]:  # else the background reader reads on
+                server.call("DELETE", f"/v1/files/{file['id']}")
     print(f"{cpu_name()}, {arguments.threads} threads, {arguments.documents} documents")
     print(markdown_table(["requests", "answers", "longest gap, s", "longest /health, s"], rows))
 

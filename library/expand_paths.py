@@ -26,8 +26,15 @@ _LEFTOVER = re.compile(
 
 Name = str | os.PathLike[str]
 
+#: Returns whether to enter a folder, which may be a link to one.
+MayEnter = Callable[[str], bool]
 
-def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = None) -> list[Name]:
+
+def documents_of(
+    paths: Iterable[Name],
+    notice: Callable[[str], None] | None = None,
+    may_enter: MayEnter = lambda folder: True,
+) -> list[Name]:
     """Return the documents that paths name, each once, in the order in which they are named.
 
     A folder stands for the documents in it and in its folders, sorted by name, without hidden files and folders,
@@ -41,6 +48,8 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
         pattern is that file.
     notice : callable, optional
         Receives a notice about each folder that is closed, or has files of other formats.
+    may_enter : callable, optional
+        Returns whether to enter a folder in a folder; by default all.
 
     Returns
     -------
@@ -54,7 +63,7 @@ def documents_of(paths: Iterable[Name], notice: Callable[[str], None] | None = N
     """
     found: dict[str, Name] = {}
     for path in paths:
-        for document in _named(path, notice or (lambda sentence: None)):
+        for document in _named(path, notice or (lambda sentence: None), may_enter):
             name = os.fspath(document)
             found.setdefault(name if name == STANDARD_INPUT else os.path.realpath(name), document)
     return list(found.values())
@@ -85,13 +94,13 @@ def names_many(path: Name) -> bool:
     return os.path.isdir(name) or (glob.has_magic(name) and not os.path.lexists(name))
 
 
-def _named(path: Name, notice: Callable[[str], None]) -> Iterator[Name]:
+def _named(path: Name, notice: Callable[[str], None], may_enter: MayEnter) -> Iterator[Name]:
     """Yield the documents of a path."""
     name = os.fspath(path)
     if not names_many(path):
         yield path
     elif os.path.isdir(name):
-        yield from _documents_in(Path(path), notice)
+        yield from _documents_in(Path(path), notice, may_enter)
     else:
         matches = [Path(match) for match in sorted(glob.glob(name, recursive=True)) if not _is_leftover(match)]
         if "**" in Path(name).parts:  # it enters folders by itself
@@ -99,13 +108,13 @@ def _named(path: Name, notice: Callable[[str], None]) -> Iterator[Name]:
         if not matches:
             raise OctavoError(f"There is nothing like {name}: give a file, a folder, or another pattern.")
         for match in matches:
-            yield from _documents_in(match, notice) if match.is_dir() else [match]
+            yield from _documents_in(match, notice, may_enter) if match.is_dir() else [match]
 
 
-def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
+def _documents_in(folder: Path, notice: Callable[[str], None], may_enter: MayEnter) -> list[Path]:
     documents: list[Path] = []
     others: list[Path] = []
-    for path in sorted(files_in(folder, notice)):
+    for path in sorted(files_in(folder, notice, may_enter)):
         (documents if may_be_document(path) else others).append(path)
     if not documents:
         raise OctavoError(f"There is no document in the folder {folder}: {READS}")
@@ -115,7 +124,7 @@ def _documents_in(folder: Path, notice: Callable[[str], None]) -> list[Path]:
     return documents
 
 
-def files_in(folder: Path, notice: Callable[[str], None]) -> Iterator[Path]:
+def files_in(folder: Path, notice: Callable[[str], None], may_enter: MayEnter = lambda folder: True) -> Iterator[Path]:
     """Yield the visible plain files in a folder and its subfolders, in any order and of any format.
 
     Parameters
@@ -134,7 +143,8 @@ def files_in(folder: Path, notice: Callable[[str], None]) -> Iterator[Path]:
 
     entered = set()
     for root, folders, files in os.walk(folder, onerror=is_closed, followlinks=True):
-        folders[:] = sorted(name for name in folders if not _is_left_out(name))
+        visible = sorted(name for name in folders if not _is_left_out(name))
+        folders[:] = [name for name in visible if may_enter(os.path.join(root, name))]
         real = os.path.realpath(root)
         if real in entered:
             folders.clear()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
 import psutil
 
 from ..errors import NoRoom, OctavoError
+from .control_groups import control_groups
 
 #: Bytes of memory to leave to everything else: before a long task, and in the middle of it.
 SPARE_BYTES, LEAST_SPARE_BYTES = 256 << 20, 64 << 20
@@ -22,11 +21,12 @@ _LOADING = 512 << 20
 #: The default of `check_free`: nothing else needs memory.
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
-#: Control groups on Linux, by version: the file system, the files of limit and usage, and the entries of the statistics
-#: that count reclaimable file pages.
-_CGROUPS = Path("/sys/fs/cgroup")
-_V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
-_V2 = ("", "memory.max", "memory.current", ("inactive_file", "active_file"))
+#: Files of control groups, by version: limits, the usage, and the entries of the statistics that count reclaimable file
+#: pages. Beyond memory.high the system slows a process down.
+_FILES = {
+    1: (("memory.limit_in_bytes",), "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
+    2: (("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file")),
+}
 
 
 @dataclass(frozen=True)
@@ -112,22 +112,14 @@ def _of_ulimit() -> Iterator[FreeMemory]:
 
 
 def _of_cgroups() -> Iterator[FreeMemory]:
-    """Yield the memory left under the limits of this process's control groups and their parents."""
-    if not sys.platform.startswith("linux"):
-        return
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers and "memory" not in controllers.split(","):
-                continue
-            mount, limit, usage, of_files = _V1 if controllers else _V2
-            own = _CGROUPS / mount / path.strip("/")
-            groups = [own, *own.parents]
-            for group in groups[: groups.index(_CGROUPS / mount) + 1]:
-                with suppress(OSError, ValueError):
-                    most = int((group / limit).read_text())  # "max" is not a number
-                    statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-                    taken_back = sum(int(statistics.get(name, 0)) for name in of_files)
-                    left = most - int((group / usage).read_text()) + taken_back
-                    if most < 1 << 60:  # larger numbers mean no limit in version 1
-                        yield FreeMemory(max(left, 0), "are left of this container's limit")
+    """Yield the memory left under the limits of this process's control groups."""
+    for folder, version in control_groups("memory"):
+        limits, usage, of_files = _FILES[version]
+        for limit in limits:
+            with suppress(OSError, ValueError):
+                most = int((folder / limit).read_text())  # "max" is not a number
+                statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                taken_back = sum(int(statistics.get(name, 0)) for name in of_files)
+                left = most - int((folder / usage).read_text()) + taken_back
+                if most < 1 << 60:  # larger numbers mean no limit in version 1
+                    yield FreeMemory(max(left, 0), "are left of this container's limit")

@@ -9,13 +9,11 @@ import math
 import os
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
-#: Where containers find their own control group, by version: 2 and 1.
-_GROUPS = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")
+from .control_groups import ControlGroup, control_groups
 
 
 def usable_cpus() -> int:
@@ -24,14 +22,18 @@ def usable_cpus() -> int:
 
 
 def cpu_quota() -> int | None:
-    """Return how many processors' time a container may take, rounded up; None without a quota."""
-    new, old = _GROUPS
+    """Return how many processors' time a container or a service may take, rounded up; None without a quota."""
+    quotas = [quota for group in control_groups("cpu") if (quota := _quota_of(group)) is not None]
+    return min(quotas, default=None)
+
+
+def _quota_of(group: ControlGroup) -> int | None:
     with suppress(OSError, ValueError):
-        quota, period = (new / "cpu.max").read_text("utf-8").split()
-        return None if quota == "max" else math.ceil(int(quota) / int(period))
-    with suppress(OSError, ValueError):
-        quota, period = ((old / f"cpu.cfs_{name}_us").read_text("utf-8") for name in ("quota", "period"))
-        return None if int(quota) < 0 else math.ceil(int(quota) / int(period))
+        if group.version == 2:
+            quota, period = (group.folder / "cpu.max").read_text("utf-8").split()
+        else:
+            quota, period = ((group.folder / f"cpu.cfs_{name}_us").read_text("utf-8") for name in ("quota", "period"))
+        return None if quota == "max" or int(quota) < 0 else math.ceil(int(quota) / int(period))
     return None
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from ...errors import OctavoError, shown
 from ...library.expand_paths import composed, documents_of
 
+#: Why a link is left out.
+_IS_OUTSIDE = "is a link to what may not be used, so it is left out."
+
 
 class NamedDocuments:
     """Finds documents by their names.
@@ -51,7 +54,7 @@ class NamedDocuments:
                 if self._holds(real):
                     found[name] = real
                 else:
-                    notice(f"{name} is a link to what may not be used, so it is left out.")
+                    notice(f"{name} {_IS_OUTSIDE}")
         return found
 
     def named(self, names: Iterable[str]) -> dict[str, Path]:
@@ -106,11 +109,20 @@ class NamedDocuments:
         """Return the name of a document in a file or folder."""
         return shown(path.relative_to(root if self._is_one_folder else root.parent).as_posix())
 
-    @staticmethod
-    def _documents_of(root: Path, notice: Callable[[str], None]) -> Iterable[str | os.PathLike[str]]:
-        """Return the documents of a file or folder; none of an empty folder, which may get some later."""
+    def _documents_of(self, root: Path, notice: Callable[[str], None]) -> Iterable[str | os.PathLike[str]]:
+        """Return the documents of a file or folder; none of an empty folder, which may get some later.
+
+        A link to a folder outside is not entered: clients may not know the names of its files.
+        """
+
+        def may_enter(folder: str) -> bool:
+            is_held = self._holds(Path(os.path.realpath(folder)))
+            if not is_held:
+                notice(f"{self._name(root, Path(folder))} {_IS_OUTSIDE}")
+            return is_held
+
         try:
-            return documents_of([root], notice)
+            return documents_of([root], notice, may_enter)
         except OctavoError as problem:
             notice(str(problem))
             return []

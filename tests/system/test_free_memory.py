@@ -8,28 +8,14 @@ import psutil
 import pytest
 
 from octavo import OctavoError
-from octavo.system import free_memory
 from octavo.system.free_memory import _of_cgroups, check_free, check_limits
 
 GIB = 1 << 30
 
 
-@pytest.fixture
-def groups(tmp_path, monkeypatch):
-    """Write control groups: `lines` of /proc/self/cgroup, and the files of each group."""
-    monkeypatch.setattr(free_memory, "_CGROUPS", tmp_path)
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=8 * GIB))
-    read = free_memory.Path.read_text
-
-    def write(lines, files):
-        monkeypatch.setattr(
-            free_memory.Path, "read_text", lambda path, *a: lines if str(path) == "/proc/self/cgroup" else read(path)
-        )
-        for name, content in files.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(f"{content}\n")
-
-    return write
 
 
 V2 = {"memory.max": 4 * GIB, "memory.current": 3 * GIB, "memory.stat": f"anon 5\ninactive_file {GIB}\nactive_file 7"}
@@ -48,6 +34,8 @@ V1 = {
         ("0::/somewhere/else\n", ".", V2),  # a container shows its own group at the top
         ("4:memory:/own\n0::/\n", "memory/own", V1),
         ("7:cpu,memory:/own\n", "memory", V1),
+        ("0::/own\n", "own", {**V2, "memory.high": 9 * GIB}),
+        ("0::/own\n", "own", {**V2, "memory.max": "max", "memory.high": 4 * GIB}),
     ],
 )
 def test_the_limit_of_a_container_counts_and_pages_of_files_are_free(groups, lines, folder, files):

@@ -61,9 +61,8 @@ def test_others_are_watched_for_a_moment_unless_octavo_was_imported_lately(monke
 
 
 @pytest.fixture(autouse=True)
-def _groups(monkeypatch, tmp_path):
-    """Control groups without a quota: those of the test."""
-    monkeypatch.setattr(processors, "_GROUPS", (tmp_path, tmp_path / "cpu"))
+def _without_quota(groups):
+    groups("0::/\n", {})
 
 
 @pytest.mark.parametrize(
@@ -87,22 +86,26 @@ def test_default_threads_without_affinity(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    ("lines", "files", "expected"),
     [
-        ({"cpu.max": "max 100000"}, 8),
-        ({"cpu.max": "150000 100000"}, 2),
-        ({"cpu.max": "10000 100000"}, 1),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
-        ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4),
-        ({"cpu.max": "nonsense"}, 8),
+        ("0::/", {"cpu.max": "max 100000"}, 8),
+        ("0::/", {"cpu.max": "150000 100000"}, 2),
+        ("0::/", {"cpu.max": "10000 100000"}, 1),
+        ("0::/", {"cpu.max": "nonsense"}, 8),
+        ("0::/own", {"own/cpu.max": "300000 100000"}, 3),
+        ("0::/service/own", {"service/cpu.max": "200000 100000", "service/own/cpu.max": "max 100000"}, 2),
+        ("0::/service/own", {"service/cpu.max": "400000 100000", "service/own/cpu.max": "100000 100000"}, 1),
+        ("0::/somewhere/else", {"cpu.max": "500000 100000"}, 5),  # a container shows its own group at the top
+        ("1:cpu:/\n0::/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ("1:cpu:/\n0::/", {"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4),
+        ("2:cpuacct,cpu:/own", {"cpu/own/cpu.cfs_quota_us": "200000", "cpu/own/cpu.cfs_period_us": "100000"}, 2),
+        ("4:memory:/", {"memory/cpu.cfs_quota_us": "100000", "memory/cpu.cfs_period_us": "100000"}, 8),
     ],
 )
-def test_default_threads_are_no_more_than_a_containers_quota(monkeypatch, tmp_path, files, expected):
+def test_default_threads_are_no_more_than_a_containers_quota(monkeypatch, groups, lines, files, expected):
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    (tmp_path / "cpu").mkdir()
-    for name, text in files.items():
-        (tmp_path / name).write_text(f"{text}\n")
+    groups(f"{lines}\n", files)
     assert processors.default_threads() == expected
 
 

@@ -1,6 +1,7 @@
 """Which documents a client may name."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -92,12 +93,27 @@ def test_links_count_as_what_they_lead_to(named, folder):
     assert found["2023/a.txt"] == folder / "a.txt"  # a document with two names is there once
     assert named.one(str(folder / "a.txt")) == ("2023/a.txt", folder / "a.txt")
     assert notices == [
-        "2025/a.txt is a link to what may not be used, so it is left out.",
+        "2025 is a link to what may not be used, so it is left out.",
         "link.txt is a link to what may not be used, so it is left out.",
     ]
     for name in ("link.txt", "2025/a.txt", "2025"):
         with pytest.raises(OctavoError, match="outside of what may be used"):
             named.named([name])
+
+
+def test_a_folder_that_may_not_be_used_is_not_entered_by_a_link(named, folder, monkeypatch):
+    outside = folder.parent / "reports-of-others"
+    os.symlink(outside, folder / "2025")
+    os.symlink("/", folder / "2023" / "disk")
+    os.symlink(folder / "2024", folder / "2023" / "next")  # one within is
+    (outside / "photo.gz").write_bytes(b"\0")
+    entered, scandir = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: entered.append(os.path.realpath(path)) or scandir(path))
+    notices = []
+    assert {"2023/next/b.txt", "2023/next/c.txt"} < set(named.all(notices.append))
+    told = [f"{name} is a link to what may not be used, so it is left out." for name in ("2025", "2023/disk")]
+    assert notices == told
+    assert all(Path(each).is_relative_to(folder) for each in entered)
 
 
 def test_a_link_that_was_named_at_the_start_may_be_used(folder, tmp_path):
