@@ -98,11 +98,11 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
         notices.append(f"{name} is a form in XFA, and only asks for another program {shown}: octavo reads its fields.")
     rest = without_repeats(pages, [text.height for text in texts], labels)
     notes, left_out = [], []
-    for each, those, (lines, of_marks) in zip(
-        texts, rest.left_out, without_repeated_marks(each.over for each in texts), strict=True
+    for each, feet, those, (lines, of_marks) in zip(
+        texts, rest.feet, rest.left_out, without_repeated_marks(each.over for each in texts), strict=True
     ):
         marks = "\n".join(line.text for line in lines)
-        notes.append([*([marks] if marks else []), *(f"{_REMARK}{remark}]" for remark in each.remarks)])
+        notes.append([*feet, *([marks] if marks else []), *(f"{_REMARK}{remark}]" for remark in each.remarks)])
         left_out.append([*those, *of_marks, *(f"repeated: {line}" for line in each.repeated), *_line_numbers(each)])
     notes[-1] += filter(None, [form, attachments])
     text, offsets = _written(rest.pages, outline, rest.heads, notes)

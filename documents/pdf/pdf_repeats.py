@@ -59,14 +59,15 @@ class Repeats(NamedTuple):
     ----------
     pages : Packed of list of Line
         The lines that stay.
-    heads : list of list of str
-        For each page its running heads and feet, but for those that the page before has, too.
+    heads, feet : list of list of str
+        For each page its running heads, and its running feet, but for those that the page before has, too.
     left_out : list of list of str
         For each page the texts that were left out, with the reason.
     """
 
     pages: Packed[list[Line]]
     heads: list[list[str]]
+    feet: list[list[str]]
     left_out: list[list[str]]
 
 
@@ -143,12 +144,14 @@ def without_repeats(pages: Iterable[list[Line]], heights: Sequence[float], label
     repeated = _repeated(edges, len(heights), largest)
     outer = Packed(_with_beginnings(Packed([row for edge in both for row in _outer(edge, repeated)] for both in edges)))
     left = _left_out(outer, n_words)
-    made = Repeats(Packed(), [], [])
+    made = Repeats(Packed(), [], [], [])
     for page, rows in zip(pages, outer, strict=True):
         moved = [row for row in rows if not row.begins or row.size <= largest]
         gone = {line for row in moved for line in row.lines}
         made.pages.append([line for line in page if line not in gone])
-        made.heads.append([row.words for row in moved if row.words and (row.begins or row.key not in left)])
+        kept = [row for row in moved if row.words and (row.begins or row.key not in left)]
+        made.heads.append([row.words for row in kept if row.place[0]])
+        made.feet.append([row.words for row in reversed(kept) if not row.place[0]])
         texts = [f"repeated: {row.words}" for row in moved if row.key in left and not row.begins]
         made.left_out.append(texts + [f"number of the page: {row.numbered}" for row in moved if row.number])
     return made

@@ -97,6 +97,18 @@ def _tills(page: Drawing) -> None:
         page.page()
 
 
+_EXPENSES = [("Ann", "12.50"), ("Bo", "12.50"), ("Cy", "40.00")]
+
+
+def _expenses(page: Drawing) -> None:
+    """Draw three bills, two of them with the same total at the foot."""
+    for who, total in _EXPENSES:
+        page.text(60, 790, f"Expenses of {who}", 14, "Times-Bold")
+        page.row(750, (60, -535), ("Train", total))
+        page.row(45, (60, -535), ("Total EUR", total), font="Helvetica-Bold")
+        page.page()
+
+
 _PAYSLIP = (
     """<style>body{font:10pt sans-serif} dl{display:grid;grid-template-columns:11em 9em 11em 9em;row-gap:4pt}
 dd{margin:0;text-align:right;padding-right:2em}</style><h1>Bulletin de paie</h1>
@@ -169,6 +181,11 @@ LAYOUTS = [
         rows=[("Factuur 7038",), ("2 mei 2026",), ("Te betalen: EUR 118,40",)],
     ),
     Layout("sums below their names", _tills, texts=["TO PAY", "62.80"], order=["TO PAY", "62.80", "TO PAY", "9.05"]),
+    Layout(
+        "the same total at the foot of two pages",
+        _expenses,
+        order=[part for who, total in _EXPENSES for part in (f"Expenses of {who}", "Train", f"Total EUR {total}")],
+    ),
     Layout(
         "payslip",
         _PAYSLIP,
