@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Rules that are closer than this are one, and ends that are closer meet, in points; the longest side of a dot that is
-#: not a rule.
-_CLOSE, _DOT = 3.0, 0.5
+#: Rules that are closer than this are one, and ends that are closer meet, in points.
+_CLOSE = 3.0
 
 #: Most segments of lines that are read of a page, and most rules of grids: maps have more.
 _MOST_SEGMENTS, _MOST_RULES = 20_000, 1_000
