@@ -71,10 +71,10 @@ def commands(page: str) -> Iterator[Command]:
 
 
 def fits(shown: Sequence[str], printed: str) -> bool:
-    """Return whether a command printed what README shows."""
-    lines = (".*" if line == "..." else re.escape(line.rstrip()) for line in shown)
-    wanted = r"\n".join(lines) + r"\n*"
-    stripped = "\n".join(line.rstrip() for line in printed.splitlines())
+    """Return whether a command printed what README shows; `...` is anything, or nothing."""
+    lines = (r"(\n.*)?" if line == "..." else r"\n" + re.escape(line.rstrip()) for line in shown)
+    wanted = "".join(lines) + r"\n*"
+    stripped = "".join(f"\n{line.rstrip()}" for line in printed.splitlines())
     return not shown or re.fullmatch(wanted, stripped, re.DOTALL) is not None
 
 

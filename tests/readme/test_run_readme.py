@@ -47,6 +47,9 @@ def test_what_fails_or_prints_something_else_is_named(tmp_path):
 def test_dots_stand_for_any_lines():
     assert fits(["a", "...", "z"], "a\nb\nc\nz\n")
     assert not fits(["a", "...", "z"], "a\nb\n")
+    assert fits(["a", "..."], "a\n")
+    assert fits(["...", "z"], "a\nz\n")
+    assert not fits(["a", "..."], "ab\nc\n")
     assert fits([], "anything")
 
 
