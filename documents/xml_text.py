@@ -14,7 +14,10 @@ def element_name(node: Any) -> str:
 
 def attribute(node: Any, name: str) -> str:
     """Return an attribute in any namespace; nothing without it."""
-    return next((str(text) for key, text in node.attrib.items() if key.rpartition("}")[2] == name), "")
+    for key, text in node.attrib.items():
+        if key.endswith(name) and key.rpartition("}")[2] == name:
+            return str(text)
+    return ""
 
 
 def words(node: Any) -> str:

@@ -116,15 +116,15 @@ class _OpenDocument:
         body = _body(content)
         if not any(element_name(node) == "text" for node in body):
             return self._html(body)
-        head, foot = self._head("header"), self._head("footer")
-        return f"{head}<p>{SEPARATOR}</p>{self._html(body)}<p>{SEPARATOR}</p>{foot}"
-
-    def _head(self, kind: str) -> str:
-        """Return the heads or feet of pages."""
-        self.is_head = True
         used = {"Standard"} | {
             attribute(node, "master-page-name") for tree in self.trees for node in tree.iter() if node.attrib
         }
+        head, foot = self._head("header", used), self._head("footer", used)
+        return f"{head}<p>{SEPARATOR}</p>{self._html(body)}<p>{SEPARATOR}</p>{foot}"
+
+    def _head(self, kind: str, used: set[str]) -> str:
+        """Return the heads or feet of pages of the kinds that are used."""
+        self.is_head = True
         heads = (
             node
             for tree in self.trees
