@@ -65,9 +65,8 @@ def changed(rng, body):
         if change == 0:
             del around[last]
         elif change == 1 and isinstance(around, dict):
-            around[rng.choice(["x", "type", "$ref", "content", "role", "enum", "items", "pattern"])] = rng.choice(
-                VALUES
-            )
+            name = rng.choice(["x", "type", "$ref", "content", "role", "enum", "items", "pattern"])
+            around[name] = copy.deepcopy(rng.choice(VALUES))
         elif change == 2 and isinstance(around, list):
             around += [copy.deepcopy(rng.choice(around or [None])) for _ in range(rng.choice((1, 40)))]
         elif change == 3:
