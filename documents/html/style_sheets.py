@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 #: The properties that are applied, each with the values for which it is.
@@ -111,6 +112,11 @@ def _apply(sheet: str, scope: Any) -> None:
                 for name, value, is_important in found:
                     rank = (is_important, *selector.specificity, number)
                     rules.setdefault(name, []).append(_Rule(value, selector, rank))
+
+    @cache
+    def elements(selector: _Selector) -> list[Any]:  # one may set several properties
+        return selector.elements(scope, by_name)
+
     most = _MOST_MATCHES // (1 + sum(1 for _ in scope.iter()))
     for name, own in rules.items():
         if (name == "opacity" and _FADES.search(sheet)) or not any(
@@ -119,7 +125,7 @@ def _apply(sheet: str, scope: Any) -> None:
             continue
         values: dict[Any, _Rule] = {}
         for rule in sorted(own[:most], key=lambda rule: rule.rank):
-            values.update(dict.fromkeys(rule.selector.elements(scope, by_name), rule))
+            values.update(dict.fromkeys(elements(rule.selector), rule))
         for node, rule in values.items():
             if _APPLIED[name].fullmatch(rule.value):
                 written = node.get("style") or ""

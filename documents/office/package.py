@@ -57,10 +57,15 @@ def links_of(archive: Archive, part: str) -> dict[str, tuple[str, str]]:
     return {
         str(link.get("Id")): (
             str(link.get("Type")).rpartition("/")[2],
-            posixpath.normpath(posixpath.join("/", folder, str(link.get("Target")))).lstrip("/"),
+            _path_of(str(link.get("Target")), folder),
         )
         for link in (archive.xml(path) if path in archive else ())
     }
+
+
+def _path_of(target: str, folder: str) -> str:
+    """Return the path of a part that a link of a part in a folder leads to."""
+    return posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
 
 
 def _is_xml(name: str) -> bool:
@@ -74,7 +79,7 @@ def _is_whole(link: Element, folder: str, known: dict[str, str], parts: dict[str
         return False
     if link.get("TargetMode") == "External":
         return True
-    path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+    path = _path_of(target, folder)
     if path in parts:
         return True
     if path.lower().startswith(_PROPERTIES):

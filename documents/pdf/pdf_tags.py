@@ -24,7 +24,6 @@ _ABOVE, _BELOW, _AROUND = 0.7, 0.2, 1.0
 #: letters of these, as tables without a name may only arrange a page.
 _PLAIN, _ALIGNED, _LONGEST = ("NonStruct", "Div"), 1.0, 400
 
-
 #: Names of headings.
 _HEADING = re.compile(r"H([1-6]?)|Title")
 
