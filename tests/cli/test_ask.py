@@ -121,7 +121,7 @@ def test_ask_for_sources(document, on_tiny):
     result = octavo("ask", document, "Which ship?", "--sources", *on_tiny, *SHORT_ANSWER)
     text = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER).stdout
     assert result.stdout == f"{text}\nNot from the document: the answer attended nothing of it in particular.\n"
-    assert result.stderr.startswith("Finding the heads that retrieve, once for this model.\n")
+    assert result.stderr.startswith("Preparing this model for sources, once.\n")
     as_json = octavo("ask", document, "Which ship?", "--sources", *on_tiny, *SHORT_ANSWER, "-o", "json")
     assert json.loads(as_json.stdout)["sources"] == []
     assert as_json.stderr == ""
