@@ -62,7 +62,7 @@ reading_options = options.gathered(
         type=click.Choice(READS),
         default=BY_QUESTION,
         show_default=True,
-        help="What answers come from: a whole document, or excerpts, which search finds, so that nothing is read first. "
+        help="What answers come from: a whole document, or excerpts, found by search, so that nothing is read first. "
         "auto: one document is used whole; of several, excerpts, or the best document if the question asks for a "
         "summary. Until indexing is done (see --first-answer), passages found by words are used.",
     ),
