@@ -183,17 +183,26 @@ def _write_panel(builder: Any, of: BlockType, job: Any, first_row: Any) -> None:
 
     def rows_of(block: Any) -> list[Any]:
         at = builder.mul(block, constant(of.n_bytes))
-        ahead = builder.add(next_panel, builder.mul(block, constant(LANES * of.n_bytes)))
-        Emit(builder).prefetch(ahead, LANES * of.n_bytes)  # eight streams are more than the CPU foresees
         return [builder.add(row, at) for row in rows]
+
+    def prefetch_next(block: Any) -> None:  # eight streams are more than the CPU foresees
+        ahead = builder.add(next_panel, builder.mul(block, constant(LANES * of.n_bytes)))
+        Emit(builder).prefetch(ahead, LANES * of.n_bytes)
 
     def panel_of(block: Any) -> Any:
         return builder.add(read["panel"], builder.mul(block, constant(of.panel_bytes)))
 
     def write(token: Any, n: int, block_sums: Callable[[Any, list[Any]], _Block]) -> None:
+        is_first = builder.icmp_signed("==", token, constant(0))
+
+        def sums_and_prefetch(block: Any, inputs: list[Any]) -> _Block:
+            with builder.if_then(is_first):  # memory works while these tokens are multiplied
+                prefetch_next(block)
+            return block_sums(block, inputs)
+
         inputs = [builder.add(token, constant(t)) for t in range(n)]
         inputs = [builder.add(read["inputs"], builder.mul(each, read["token_bytes"])) for each in inputs]
-        for t, total in enumerate(_tile(builder, of, block_sums, read["n_blocks"], inputs)):
+        for t, total in enumerate(_tile(builder, of, sums_and_prefetch, read["n_blocks"], inputs)):
             record = builder.mul(builder.add(token, constant(t)), constant(TOKEN.itemsize))
             out = field(builder, builder.add(read["tokens"], record), TOKEN, "out")
             _store_rows(builder, total, builder.add(out, row_offset), left, is_row)
