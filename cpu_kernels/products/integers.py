@@ -68,12 +68,13 @@ def halves(builder: Any, lanes: Any, bits: int) -> Any:
 
 
 def shift_right(builder: Any, codes: Any, bits: int | Any, mask: int) -> Any:
-    """Shift codes right, by a constant or an int64, and keep the bits of a mask that are their own then."""
-    if bits == 0:
-        return builder.and_(codes, equal(codes.type, mask))
+    """Shift codes right, by a constant or an int64, or left by a negative one, and keep their own bits."""
     words = ir.VectorType(INT16, codes.type.count // 2)
-    by = equal(words, bits) if isinstance(bits, int) else splat(builder, builder.trunc(bits, INT16), words.count)
-    shifted = builder.bitcast(builder.lshr(builder.bitcast(codes, words), by), codes.type)
+    if isinstance(bits, int):
+        shift, by = builder.lshr if bits > 0 else builder.shl, equal(words, abs(bits))
+    else:
+        shift, by = builder.lshr, splat(builder, builder.trunc(bits, INT16), words.count)
+    shifted = builder.bitcast(shift(builder.bitcast(codes, words), by), codes.type)
     return builder.and_(shifted, equal(codes.type, mask))
 
 
@@ -115,8 +116,8 @@ def multiply_words(builder: Any, left: Any, right: Any) -> Any:
     return builder.call(function, [builder.bitcast(each, WORDS) for each in (left, right)])
 
 
-#: How two vectors are interleaved, by lanes, by pairs and by halves of them, and how much further the lanes lie that are
-#: left out.
+#: How two vectors are interleaved, by lanes, by pairs and by halves of them, and how much further the lanes lie that
+#: are left out.
 _STEPS = (
     ((0, 8, 1, 9, 4, 12, 5, 13), 2),
     ((0, 1, 8, 9, 4, 5, 12, 13), 2),

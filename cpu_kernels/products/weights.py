@@ -50,10 +50,6 @@ _ADDED = 12
 _ADDED_6 = 32
 
 
-def _after(builder: Any, address: Any, offset: int | Any) -> Any:
-    return builder.add(address, constant(offset) if isinstance(offset, int) else offset)
-
-
 def _times(builder: Any, number: Any, factor: int) -> Any:
     return builder.mul(number, constant(factor))
 
@@ -122,10 +118,8 @@ def _read_five_bits(builder: Any, block: Any, pair: Any) -> list[Any]:
 def _five_bits(builder: Any, read: list[Any], pair: Any) -> list[Any]:
     """Return codes of Q5_K: bits 2 p and 2 p + 1 of byte c are the fifth ones of columns c of pair p."""
     high = shift_right(builder, read[1], _times(builder, pair, 2), 3)
-    fifth = builder.shl(builder.and_(high, equal(CODES, 1)), equal(CODES, 4))
-    next_fifth = builder.shl(builder.and_(high, equal(CODES, 2)), equal(CODES, 3))
-    low, upper = _nibbles(builder, read, pair)
-    return [builder.or_(low, fifth), builder.or_(upper, next_fifth)]
+    fifth = [shift_right(builder, high, -left, 16) for left in (4, 3)]
+    return [builder.or_(*each) for each in zip(_nibbles(builder, read, pair), fifth, strict=True)]
 
 
 def _read_six_bits(builder: Any, block: Any, half: Any) -> list[Any]:
@@ -137,8 +131,8 @@ def _read_six_bits(builder: Any, block: Any, half: Any) -> list[Any]:
 def _six_bits(builder: Any, read: list[Any], _half: Any) -> list[Any]:
     *low, high = read
     nibbles = [shift_right(builder, packed, shift, 15) for shift in (0, 4) for packed in low]
-    bits = [shift_right(builder, high, 2 * part, 3) for part in range(4)]
-    return [builder.or_(nibble, builder.shl(two, equal(CODES, 4))) for nibble, two in zip(nibbles, bits, strict=True)]
+    bits = [shift_right(builder, high, 2 * part - 4, 48) for part in range(4)]
+    return [builder.or_(*each) for each in zip(nibbles, bits, strict=True)]
 
 
 def _words_of(builder: Any, low: Any, high: Any) -> Any:
