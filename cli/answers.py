@@ -136,14 +136,14 @@ def say_if_small(session: Session) -> None:
 
     if is_quiet() or not is_default(session.llama.model_path):
         return
-    told = state_folder() / "small_model_told"
+    mark = state_folder() / "small_model_noted"
     try:
-        told.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        told.touch(exist_ok=False)
+        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mark.touch(exist_ok=False)
     except FileExistsError:
         return
     except OSError:
-        pass  # it is said each time
+        pass  # the folder cannot be written: print it each time
     notice(f"(This model is small, to try octavo with. -hf {BETTER} fetches a better one, {BETTER_SIZE}.)")
 
 

@@ -18,7 +18,7 @@ import octavo
 
 from ..errors import OctavoError, naming
 from .option_names import OPTIONS
-from .words_of_others import harmless, told
+from .words_of_others import advice, harmless
 
 #: Each command's one-line help, by purpose. Command NAME is the object NAME of the module octavo.cli.NAME, but
 #: for those in _LIBRARY: they are NAME_indexes of octavo.cli.library.
@@ -89,7 +89,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as problem:
-            raise click.UsageError(f"{problem.message}{told(args[0], COMMANDS)}", ctx) from problem
+            raise click.UsageError(f"{problem.message}{advice(args[0], COMMANDS)}", ctx) from problem
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, commands in SECTIONS.items():

@@ -47,7 +47,7 @@ _HERE = {
 _DELETING = {"remove", "prune", "--remove", "--yes", "--stale", "--unfinished", "--older-than", "--larger-than"}
 
 
-def told(word: str, commands: Iterable[str]) -> str:
+def advice(word: str, commands: Iterable[str]) -> str:
     """Return what does here what a word means elsewhere, or a guess at a command; "" for neither."""
     known = _HERE.get(word.lower())
     guess = f" {known}" if known else guessed(word, commands)

@@ -1,6 +1,6 @@
 """Find where the end of an answer begins that only repeats what came before, so that it can be held back.
 
-The answer shows what it repeats once it goes on with something new, and never if it is stopped as a loop (repeats.py).
+The answer shows its repeats once something new follows them, and never if it is stopped as a loop (repeats.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RepeatedEnd:
     Parameters
     ----------
     question : str
-        What was asked. It may ask for copies of what it contains.
+        It may ask for copies of words that it contains.
 
     Attributes
     ----------
@@ -69,8 +69,8 @@ class RepeatedEnd:
         now, is_item = _plain(rest), rest.strip()[:1].isdigit()
         if now and not any(known.startswith(now) for known in self._known):
             return 0
-        begun = self._border if now or is_item else len(self._text)
-        return len(self._text) - (begun if self._run is None else self._run)
+        first = self._border if now or is_item else len(self._text)
+        return len(self._text) - (first if self._run is None else self._run)
 
     def _n_of_copy(self) -> int:
         """Return the characters at the end that are a copy of earlier ones."""

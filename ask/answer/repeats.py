@@ -32,7 +32,7 @@ FEW = 3
 #: How often a sentence was written before; how many such sentences are a loop, and how many characters.
 _BEFORE, _SENTENCES, _CHARACTERS = 2, 8, 600
 
-#: Fewest characters of a paragraph that is told again, and what is between paragraphs.
+#: Fewest characters of a paragraph that counts as a repeat, and what is between paragraphs.
 _PARAGRAPH, _BLANK_LINE = 80, "\n\n"
 
 #: The number of a list's item, at the beginning of a line.
@@ -66,7 +66,7 @@ class LoopWatch:
         if len(self._text) - self._n_seen < _STEP:
             return False
         self._n_seen = len(self._text)
-        return self._is_copied() or self._is_stale() or self._is_told_again()
+        return self._is_copied() or self._is_stale() or self._repeats_paragraphs()
 
     def _is_copied(self) -> bool:
         near = NUMBER.sub(r"\1#. ", self._text[-_NEAR:])
@@ -98,14 +98,14 @@ class LoopWatch:
         is_long = sum(map(len, self._stale)) >= _CHARACTERS
         return is_long and len(self._stale) >= _SENTENCES and not is_data(self._text)
 
-    def _is_told_again(self) -> bool:
+    def _repeats_paragraphs(self) -> bool:
         """Return whether the last two whole paragraphs, of prose, were written before."""
         *before, one, other, _ = ["", "", *NUMBER.sub(r"\1", self._text).split(_BLANK_LINE)]
-        told = {_same(paragraph) for paragraph in before}
+        earlier = {_same(paragraph) for paragraph in before}
         return all(
             len(paragraph) >= _PARAGRAPH
             and "\n" not in paragraph
-            and same in told
+            and same in earlier
             and not asks_for(self._question, words_of(paragraph))
             for paragraph, same in ((one, _same(one)), (other, _same(other)))
         )

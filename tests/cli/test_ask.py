@@ -321,3 +321,13 @@ def test_files_that_are_left_out_are_told_once_a_change(folder, on_tiny):
     assert told() == ["photo.png"]
     assert " left out of " in octavo("index", folder, *on_tiny).stderr
     assert " left out of " in octavo("index", folder, *on_tiny).stderr
+
+
+def test_the_default_model_says_once_that_it_is_small(document, on_tiny, monkeypatch):
+    arguments = ["ask", document, "Why?", *SHORT_ANSWER, *on_tiny]
+    small = "This model is small, to try octavo with. -hf bartowski/Llama-3.2-1B-Instruct-GGUF fetches a better one"
+    assert small not in octavo(*arguments).stderr  # it is another model
+    monkeypatch.setattr("octavo.runtime.models.find_model.is_default", lambda path: True)
+    assert small not in octavo(*arguments, "-q").stderr
+    assert octavo(*arguments).stderr.count(small) == 1
+    assert small not in octavo(*arguments).stderr
