@@ -22,7 +22,7 @@ _LONGEST = 24
 
 #: Matches of so many tokens or more have odds of their own; and the odds to begin with, which count as so many tokens.
 _LENGTHS = 2, 3, 5, 9, 17
-_FIRST_ODDS, _WEIGHT = (0.2, 0.4, 0.6, 0.75, 0.85), 4.0
+_FIRST_ODDS, _WEIGHT = (0.2, 0.4, 0.6, 0.85, 0.95), 4.0
 
 #: Factor by which an observed token counts less with each later one.
 _FORGETS = 0.95
