@@ -290,13 +290,18 @@ class Context(internals.LlamaContext):
                 recorder.take(arrays)
 
     @property
-    def draft_room(self) -> int:
-        """Return how many tokens `decode_drafted` can compute now; 1 if tokens come one by one in any case.
+    def drafts(self) -> bool:
+        """Return whether a step can compute a draft.
 
-        They do on devices without drafts, in a hybrid model, whose recurrent state cannot be cut, and where each step
-        changes stored rows.
+        It cannot on some devices, in a hybrid model, whose recurrent state cannot be cut, and where each step changes
+        stored rows.
         """
-        if not self._executor.together or self.is_hybrid:
+        return self._executor.together and not self.is_hybrid and not self.cache.table.chooses_rows
+
+    @property
+    def draft_room(self) -> int:
+        """Return how many tokens `decode_drafted` can compute now, the first one included; 1 without drafts."""
+        if not self.drafts:
             return 1
         return min(self.cache.draft_room, self.longest - self.cache.n_tokens, self.params.n_batch)
 

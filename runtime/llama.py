@@ -41,7 +41,6 @@ from .models import model_file
 from .models.gguf_header import weight_types
 from .models.hub import files_of
 from .models.llama_arguments import kv_type_named, original_n_ctx, rope_arguments, wants_extra_buffers
-from .models.own_products import own_products
 from .process.interruption import shielded
 from .sequences.drafter import Drafter
 from .sequences.sequence import TokenSequence, steps_within
@@ -50,9 +49,6 @@ from .store.plan import Plan
 
 #: Tokens at the end of a prompt that may change in the next turn, so that the state before them is kept.
 _MAY_CHANGE = 32
-
-#: Share of a model's weights.
-_NEARLY_ALL = 0.9
 
 
 class Llama(DropIn):
@@ -408,36 +404,6 @@ class Llama(DropIn):
         else:
             predicts_all = self._arguments.get("logits_all") or self.draft_model is not None
             self._evaluate(tokens, len(tokens) if predicts_all else 1, is_step=len(tokens) == 1)
-
-    def new_drafter(self, most: int | None, prediction: Sequence[int] = ()) -> Drafter | None:
-        """Return a drafter for an answer; None where there are no drafts.
-
-        Parameters
-        ----------
-        most : int, optional
-            Length of drafts; 0 for none. By default they are as long as pays, if octavo multiplies the weights: then a
-            longer step takes little more time, and rounds as steps of one token do.
-        prediction : sequence of int
-            Tokens of a text that the answer may resemble.
-        """
-        if most == 0 or self.context.draft_room == 1 or (most is None and not self._drafts_pay):
-            return None
-        return Drafter(most, prediction)
-
-    @contextlib.contextmanager
-    def drafting(self, drafter: Drafter | None) -> Iterator[None]:
-        """Have a drafter draft for the present sequence, while its tokens are drawn."""
-        sequence = self.sequence
-        sequence.drafter = drafter
-        try:
-            yield
-        finally:
-            sequence.drafter = None
-
-    @cached_property
-    def _drafts_pay(self) -> bool:
-        """Return whether octavo multiplies nearly all weights."""
-        return own_products(Path(self._file)).share >= _NEARLY_ALL
 
     def _eval_drafted(self, token: int, drafter: Drafter) -> None:
         """Evaluate a token as `eval` does, and perhaps a draft with it, which the next tokens may turn out to be."""

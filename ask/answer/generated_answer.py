@@ -8,6 +8,7 @@ from contextlib import closing
 from ...prompts.conversation_tokens import ConversationTokens
 from ...prompts.thought_form import Stage, Thinking
 from ...prompts.thought_splitter import Part
+from ...runtime.drafting import drafting, new_drafter
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import Recorder
 from ...runtime.sequences.drafter import Drafter
@@ -71,7 +72,7 @@ class GeneratedAnswer:
             stage=stage,
             question=question,
         )
-        self._drafter = llama.new_drafter(sampling.draft)
+        self._drafter = new_drafter(llama, sampling.draft)
         self.tokens: list[tuple[int, bytes]] = []
         self.start = llama.n_tokens + len(self._prompt)
         self._meter = Meter()
@@ -79,7 +80,7 @@ class GeneratedAnswer:
     def parts(self) -> Generator[Part, None, None]:
         """Generate the answer; yield at least one part for each token, perhaps an empty one."""
         llama, stream, context = self._llama, self.stream, self._llama.context
-        with llama.drafting(self._drafter), closing(self._drawn()) as drawn:
+        with drafting(llama, self._drafter), closing(self._drawn()) as drawn:
             for token in drawn:
                 self._meter.count(context.bytes_read, *context.cache.table.counters)
                 piece = llama.piece(token)

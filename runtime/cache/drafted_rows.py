@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
+from ..methods.budgets import MethodHeads
 from .kv_cache import KVCache
 from .tail import Tail
 
@@ -57,7 +58,7 @@ class DraftedRows:
         for name in _COUNTERS:
             records[name] = 0
         for group in self.cache.table.groups:
-            state = group.heads.state.copy()
+            state = _copied_state(group)
             records["state"][group.heads.numbers] = state.ctypes.data + np.arange(len(state)) * state.itemsize
             self._states.append(state)
         return records
@@ -95,3 +96,14 @@ class DraftedRows:
         cache.finish_step(n_threads)
         cache.ahead = self
         self.n_taken += 1
+
+
+def _copied_state(group: MethodHeads) -> np.ndarray:
+    """Copy the state of a method's heads; of long arrays, which have room for the largest heads, only what is used."""
+    state, kept = group.heads.state, [group.method.kept_state(shape) for shape in dict.fromkeys(group.heads.shapes)]
+    copy = np.empty_like(state)
+    for name in state.dtype.names or ():
+        room = state.dtype[name].shape
+        used = max(of_shape.get(name, room[0]) for of_shape in kept) if room else None
+        copy[name][..., slice(used)] = state[name][..., slice(used)]
+    return copy

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ask.answer.answer_stream import AnswerStream, Meter
 from ...ask.answer.notices import notices_of_budget, notices_of_changed, notices_of_end
+from ...runtime.drafting import new_drafter
 from ...runtime.llama import Llama
 from ...runtime.sequences.drafter import Drafter
 from ...runtime.sequences.sequence import TokenSequence
@@ -75,7 +76,7 @@ class RunningRequest:
         request, asked = self.request, self.request.generation
         self._sampler = TokenSampler(llama, request)
         self.sequence, self.unread, self.steps, self._n_ctx = sequence, unread, steps, llama.n_ctx()
-        sequence.drafter = llama.new_drafter(asked.sampling.draft, asked.prediction)
+        sequence.drafter = new_drafter(llama, asked.sampling.draft, asked.prediction)
         self.n_cached = request.n_prompt - len(unread)
         room, most = longest - request.n_prompt, asked.sampling.max_tokens
         self._stream = AnswerStream(

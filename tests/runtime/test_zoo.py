@@ -12,6 +12,7 @@ from helpers import zoo
 from helpers.given_drafter import GivenDrafter
 
 import octavo
+from octavo.runtime.drafting import drafting
 from octavo.runtime.models.find_model import describe
 
 TOKENS = np.random.default_rng(2).integers(0, 256, 90).tolist()  # more than the models' window of 32
@@ -85,7 +86,7 @@ def test_drafts_change_no_logits(models):
     ours, drafter, results = models[0], GivenDrafter(TOKENS), []
     for each in (None, drafter):
         logits_after(ours, [TOKENS[:30]])
-        with ours.drafting(each):
+        with drafting(ours, each):
             results.append([logits_after_one(ours, token) for token in TOKENS[30:]])
     np.testing.assert_allclose(results[1], results[0], rtol=0, atol=SAME * np.std(results[0]))
     assert (drafter.n_accepted > 0) == (not ours.context.is_hybrid)

@@ -8,6 +8,7 @@ from helpers.index_builds import build, library_of
 
 import octavo
 from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
+from octavo.runtime.drafting import drafting, new_drafter
 from octavo.runtime.query_recorder import QueryHead, Recorder
 from octavo.runtime.sequence_pool import SequencePool
 from octavo.runtime.store.index_files import open_index
@@ -63,7 +64,7 @@ def drawn(llama, tokens, drafter):
     recorder = Recorder(llama.context.nodes, llama.context.shapes, heads)
     llama.context.record(recorder)
     before, logits = np.array(llama.context.cache.table.counters), []
-    with llama.drafting(drafter):
+    with drafting(llama, drafter):
         for token in tokens:
             llama.eval([token])
             logits.append(llama.logits())
@@ -129,7 +130,7 @@ def test_a_hybrid_model_does_not_draft(tmp_path):
     path = zoo.write_model(tmp_path / "hybrid.gguf", "lfm2", **zoo.HYBRID["lfm2/one slides"])
     llama = new_llama(path, "dense", n_ctx=zoo.N_CTX)
     assert llama.context.draft_room == 1
-    assert llama.new_drafter(8) is None
+    assert new_drafter(llama, 8) is None
 
 
 @pytest.mark.parametrize("attention", ["dense", "quest", "sketch", "squeezed", "streaming"])
@@ -143,7 +144,7 @@ def test_a_draft_is_forgotten_if_something_else_happens(gqa, attention, way):
     for is_between in (False, True):
         llama.rewind(590)
         if is_between:
-            with llama.drafting(GivenDrafter([*TOKENS[:590], *[40] * 50])):
+            with drafting(llama, GivenDrafter([*TOKENS[:590], *[40] * 50])):
                 llama.eval([40])
                 assert llama.context.take_ahead(41) is False
             if way == "batch":
@@ -169,7 +170,7 @@ def test_rows_that_find_no_memory_leave_everything_as_it_was(gqa, monkeypatch):
         raise octavo.OctavoError("There is no memory.")
 
     monkeypatch.setattr("octavo.runtime.cache.kv_cache.check_free", refuse)
-    with llama.drafting(GivenDrafter(TOKENS)):
+    with drafting(llama, GivenDrafter(TOKENS)):
         llama.sequence.drafter.draft = lambda tokens, room: [1, 2, 3, 4, 5]
         with pytest.raises(octavo.OctavoError, match="There is no memory"):
             llama.eval([5])
