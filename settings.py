@@ -236,7 +236,7 @@ class Sampling:
     think_budget : int, optional
         Largest number of tokens of a thought, which then ends; None for as many as leave room for the answer.
     draft : int, optional
-        Most tokens of a draft, which one step checks (docs/methods.md); 0 for none. None drafts as many as pay.
+        Most tokens of a draft, which one step checks (docs/methods.md); 0 for none. None drafts the number that pays.
 
     Raises
     ------

@@ -121,7 +121,7 @@ class TokenLimit(click.IntRange):
 
 
 class DraftLength(click.ParamType):  # type: ignore[type-arg]
-    """A number of tokens, off for none, or auto for as many as pay."""
+    """A number of tokens, off for none, or auto for the number that pays."""
 
     name = "length"
 

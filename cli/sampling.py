@@ -93,8 +93,8 @@ draft = option(
     metavar="auto|off|N",
     default="auto",
     show_default=True,
-    help="Most tokens that are drafted from the text so far, and checked in one step; auto is as many as pay, off is "
-    "none. Answers stay the same.",
+    help="Most tokens that are drafted from the text so far, and checked in one step; auto is the number that pays, "
+    "off is none. Answers stay the same.",
 )
 
 

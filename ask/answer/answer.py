@@ -28,7 +28,7 @@ class Timing:
     decode_s : float
         Seconds from the first token to the last.
     drafted_tokens, accepted_tokens : int
-        Tokens that were drafted, and those of them that the model drew.
+        Tokens that were drafted, and the ones among them that the model drew.
     """
 
     prompt_tokens: int

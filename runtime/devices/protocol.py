@@ -82,7 +82,7 @@ class Executor(Protocol):
         """Prepare a step of one token of each of these caches, which have reserved its rows."""
 
     def start_drafted(self, rows: DraftedRows) -> None:
-        """Prepare a step of several tokens of one cache, each of which attends as if it came alone."""
+        """Prepare a step of several tokens of one cache. Each attends as if it came alone."""
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Compute one node's step on given inputs, without llama.cpp, between `start` and `finish`: for the doctor.

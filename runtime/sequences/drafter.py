@@ -24,7 +24,7 @@ _LONGEST = 24
 _LENGTHS = 2, 3, 5, 9, 17
 _FIRST_ODDS, _WEIGHT = (0.2, 0.4, 0.6, 0.85, 0.95), 4.0
 
-#: Factor by which an observed token counts less with each later one.
+#: How much an observed token still counts after each later one.
 _FORGETS = 0.95
 
 #: A draft is worth it if the expected tokens grow by so much more than the time.
@@ -55,7 +55,7 @@ class Drafter:
     n_steps : int
         Steps so far, of one token or more.
     n_drafted, n_accepted : int
-        Tokens that were drafted, and those of them that the model drew.
+        Tokens that were drafted, and the ones among them that the model drew.
     is_paused : bool
         Whether not to draft for now.
     """
@@ -67,7 +67,7 @@ class Drafter:
         self._expected: list[int] = []  # what followed the match, from the next token on
         self._n_matched = 0
         self._hits = [odds * _WEIGHT for odds in _FIRST_ODDS]
-        self._seen = [_WEIGHT] * len(_FIRST_ODDS)
+        self._observed = [_WEIGHT] * len(_FIRST_ODDS)
         self._singles, self._costs = deque[float](maxlen=_SINGLES), deque([_FIRST_COST], maxlen=_DRAFTED)
 
     def note(self, token: int) -> None:
@@ -76,7 +76,7 @@ class Drafter:
             return
         is_hit, number = token == self._expected[0], _kind(self._n_matched)
         self._hits[number] = self._hits[number] * _FORGETS + is_hit
-        self._seen[number] = self._seen[number] * _FORGETS + 1
+        self._observed[number] = self._observed[number] * _FORGETS + 1
         self._n_matched += 1
         self._expected = self._expected[1:] if is_hit else []
 
@@ -111,11 +111,11 @@ class Drafter:
         return self._expected[:most]
 
     def _best_length(self, most: int) -> int:
-        """Return the length up to `most` with which most tokens are expected for their time; 0 if none pays."""
+        """Return the length up to `most` that gives most tokens for their time, as expected; 0 if none pays."""
         best, length, expected, likely, cost = _LEAST_GAIN, 0, 1.0, 1.0, min(self._costs)
         for n_tokens in range(1, most + 1):
             number = _kind(self._n_matched + n_tokens - 1)
-            likely *= self._hits[number] / self._seen[number]
+            likely *= self._hits[number] / self._observed[number]
             expected += likely
             if (gain := expected / (1 + cost * n_tokens)) > best:
                 best, length = gain, n_tokens

@@ -186,7 +186,7 @@ class Usage:
     kv_share : float
         Mean share of the keys and values that a step read.
     drafted_tokens, accepted_tokens : int
-        Tokens that were drafted, and those of them that the model drew.
+        Tokens that were drafted, and the ones among them that the model drew.
     """
 
     prompt_tokens: int
