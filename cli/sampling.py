@@ -116,8 +116,8 @@ def _sampling(
 ) -> Sampling:
     """Gather the options of these names."""
     most, budget = (limit if limit >= 0 else None for limit in (predict, think_budget))
-    how = {"seed": seed if seed >= 0 else None, "think_budget": budget, "draft": draft}
-    return Sampling(most, temp, top_p, top_k, min_p, repeat_penalty, **how)
+    chosen = seed if seed >= 0 else None
+    return Sampling(most, temp, top_p, top_k, min_p, repeat_penalty, chosen, think_budget=budget, draft=draft)
 
 
 #: Add -n, --temp, --top-p, --top-k, --min-p, --repeat-penalty, --seed, --think-budget and --draft, as one `sampling`.
