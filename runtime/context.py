@@ -303,7 +303,7 @@ class Context(internals.LlamaContext):
         """Return how many tokens `decode_drafted` can compute now, the first one included; 1 without drafts."""
         if not self.drafts:
             return 1
-        return min(self.cache.draft_room, self.longest - self.cache.n_tokens, int(self.params.n_batch))
+        return max(min(self.cache.draft_room, self.longest - self.cache.n_tokens, int(self.params.n_batch)), 1)
 
     def decode_drafted(self, batch: internals.LlamaBatch) -> None:
         """Compute a token and its draft in one step, for `take_ahead`. The cache stays as it is.

@@ -126,6 +126,16 @@ def test_drafts_change_nothing_in_a_sequence_longer_than_the_context(gqa):
     assert_drafts_change_nothing(llama, TOKENS[:700], TOKENS[700:900], llama.reset)
 
 
+def test_drafts_end_where_positions_are_counted_anew(gqa):
+    """Thus a sequence may have any length: the origin moves between two steps, not inside one."""
+    llama = new_llama(gqa, "streaming:tokens=60", n_ctx=256)
+    llama.prefill(TOKENS[:300])
+    cache = llama.context.cache
+    for n_left in (5, 1, 0):
+        cache.origin = cache.n_tokens + n_left - 256 - (1 << 16)
+        assert llama.context.draft_room == max(n_left, 1)
+
+
 def test_a_hybrid_model_does_not_draft(tmp_path):
     path = zoo.write_model(tmp_path / "hybrid.gguf", "lfm2", **zoo.HYBRID["lfm2/one slides"])
     llama = new_llama(path, "dense", n_ctx=zoo.N_CTX)
