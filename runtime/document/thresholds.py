@@ -222,14 +222,14 @@ def _thresholds(
 def _selecting(
     heads: Sequence[_Head], shares: np.ndarray, importance_of: Callable[[_Head], _Importance], how: Calibration
 ) -> Iterator[tuple[_Head, _Importance, np.ndarray]]:
-    """Yield each head, its importance, and the thresholds that select shares of its keys, or of those of all heads."""
+    """Yield each head, its importance, and the thresholds that select shares of its keys, or of all keys."""
     together = _AllHeads()
     if how.threshold == "global":
         for head in heads:
             together.add(*importance_of(head).under(how.queries), _token_bytes(head.layer))
     common = together.thresholds(shares)
     if how.queries == "mean":
-        common = common[common > _TINY]  # larger shares than that of all clusters that take part have no threshold
+        common = common[common > _TINY]  # no threshold selects more than all clusters
     for head in heads:
         found = importance_of(head)
         importance, sizes, n_rows = found.under(how.queries)

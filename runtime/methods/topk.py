@@ -14,12 +14,12 @@ class TopK(ScorerMethod):
     """Select the rows with the highest exact scores: the best that a look-up could read; a batch attends to everything.
 
     The budget pays for the rows that are attended alone, and so do the bytes read: the scores, for which a step reads
-    all keys, count nothing. So it is no faster than `dense`, and shows what the look-ups of other methods lose.
+    all keys, count nothing. So it takes as long as `dense`, and shows how much other look-ups lose.
     """
 
     name = "topk"
     hooks = HOOKS
 
     def item_bytes(self, heads: Heads) -> int:
-        """Return 0: an upper bound is shown by what it attends to."""
+        """Return 0: the budget pays for the rows that are attended."""
         return 0
