@@ -99,12 +99,20 @@ def find_tables(lines: Sequence[Line], n_cells: Sequence[int]) -> list[GapTable]
 
 
 def _stretch_end(lines: Sequence[Line], n_cells: Sequence[int], start: int) -> int:
-    """Return the end of the lines from a start on that could be rows: they are close, and few have one cell."""
+    """Return the end of the lines from a start on that could be rows: they are close, and few have one cell.
+
+    A line with one cell that lies over two others is a paragraph.
+    """
     stop = last = start
+    most: list[Span] = []
     while stop < min(len(lines), start + _MOST_ROWS):
         is_close = stop == start or _is_close(lines[stop - 1], lines[stop])
         if not is_close or not n_cells[stop] or stop - last > _MOST_SINGLE:
             break
+        spans = [_span(cell) for cell in cells(lines[stop])]
+        if len(spans) == 1 and sum(left < spans[0][1] and right > spans[0][0] for left, right in most) > 1:
+            break
+        most = max(most, spans, key=len)
         last = stop if n_cells[stop] > 1 else last
         stop += 1
     return stop
@@ -221,10 +229,21 @@ def grouped_lines(placed: Sequence[Placed], columns: Sequence[Span]) -> list[lis
         if all(_is_row(group, columns) for group in grouped):
             return grouped
     begins = [
-        step > _FURTHER * rising[0] or 0 in line or len(line) > 1 or not _continue(placed[:number], line, columns)
-        for number, (step, line) in enumerate(zip(steps, placed[1:], strict=True), start=1)
+        0 in line
+        or len(line) > 1
+        or _is_further(placed[:number], line, placed)
+        or not _continue(placed[:number], line, columns)
+        for number, line in enumerate(placed[1:], start=1)
     ]
     return _parted(placed, begins)
+
+
+def _is_further(above: Sequence[Placed], line: Placed, placed: Sequence[Placed]) -> bool:
+    """Return whether a line of one cell is further below the last one of its column than the nearest there are."""
+    [(column, cell)] = line.items()
+    heights = [line[column][0].y for line in placed if column in line]
+    upper = _last(above, column)
+    return upper is not None and upper[0].y - cell[0].y > _FURTHER * min(a - b for a, b in pairwise(heights))
 
 
 def _parted(placed: Sequence[Placed], begins: Sequence[bool]) -> list[list[Placed]]:
