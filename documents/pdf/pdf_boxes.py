@@ -116,7 +116,7 @@ def _field(pieces: Sequence[Piece], box: Box, size: float) -> Line:
 
 
 def _is_apart(box: Box, inside: Sequence[Piece], pieces: Sequence[Piece], boxes: Sequence[Box]) -> bool:
-    """Return whether a box has several lines, and others beside it that are no rows with them."""
+    """Return whether a box has several lines, and others beside it that make no rows with them."""
     lines = column_lines(inside, (0.0, 0.0))
     level = [piece for piece in pieces if box.bottom < piece.y < box.top and not box.holds(piece)]
     if len(lines) < 2 or not level or any(piece.left < box.right and piece.right > box.left for piece in level):
