@@ -1,6 +1,6 @@
-"""Read what a box holds as one: a note in a frame beside a text, and fields of forms with their labels in them.
+"""Read a box as one: a note in a frame beside a text, and fields of forms with their labels in them.
 
-All coordinates are those of the lines of text: x along them, y above them.
+All coordinates follow the lines of text: x along them, y above them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .pdf_columns import are_rows, column_lines, lines_in_order
 from .pdf_rules import Grid
 from .pdf_tables import runs_on
 
-#: The largest size of a label in a field of a form, in sizes of what it names; and the largest share of a page's text
-#: in a box that stands in it; and most distance of lines of a paragraph, in font sizes.
+#: The largest size of a label in a field of a form, in sizes of its value; and the largest share of a page's text
+#: in a box in it; and most distance of lines of a paragraph, in font sizes.
 _LABEL, _MOST, _NEAR = 0.85, 0.5, 1.6
 
 
 @dataclass(frozen=True)
 class Box:
-    """A frame or an area: its borders, its number, and that of the row of boxes that it is in, 0 without others."""
+    """A frame or an area: its borders, its number, and the number of its row of boxes, 0 without others."""
 
     left: float
     right: float
@@ -37,7 +37,7 @@ class Box:
         return self.left < (piece.left + piece.right) / 2 < self.right and self.bottom < piece.y < self.top
 
     def is_below(self, line: Line) -> bool:
-        """Return whether its width is partly that of a line."""
+        """Return whether a line is above or below a part of it."""
         return line.left < self.right and line.right > self.left
 
     def moved(self, lower: float, *, is_mirrored: bool) -> Box:
@@ -90,7 +90,7 @@ def _continues(above: Line, line: Line) -> bool:
 
 
 def _held(pieces: Sequence[Piece], boxes: Sequence[Box]) -> list[tuple[Box, list[Piece]]]:
-    """Return the boxes that stand beside other text, or are fields, with what they hold, from top to bottom."""
+    """Return the boxes beside other text, and fields, from top to bottom, with the pieces in each."""
     found = [(box, [piece for piece in pieces if box.holds(piece)]) for box in boxes]
     found = [(box, those) for box, those in found if those and not any(each.table for each in those)]
     of_fields = {box.row for box, those in found if box.row and _is_field(those)}
@@ -109,7 +109,7 @@ def _is_field(pieces: Sequence[Piece]) -> bool:
 
 
 def _field(pieces: Sequence[Piece], box: Box, size: float) -> Line:
-    """Return a field's label and what stands below it as one line, of a size."""
+    """Return a field's label and value as one line, of a size."""
     lines, part = column_lines(pieces, (box.left, box.right)), Part(-box.number)
     parts = (replace(piece, size=size, bold=False, fixed=False, part=part) for line in lines for piece in line.pieces)
     return Line(tuple(parts), (box.left, box.right))

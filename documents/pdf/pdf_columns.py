@@ -109,7 +109,8 @@ def _band(band: Sequence[Piece], gutter: float, extent: Span, below: Line | None
         return [*_band(above, gutter, extent, None), *_band(rest, gutter, extent, below)]
     if all(sides) and (rows := _text_rows(*map(_lines, sides))):
         return [line for row in rows for cell in row for line in cell]
-    if min(map(len, sides)) >= _FEWEST_ROWS and are_rows(*map(_lines, sides)):
+    test = are_rows if min(map(len, sides)) >= _FEWEST_ROWS else _are_pairs
+    if all(sides) and test(*map(_lines, sides)):
         return column_lines(band, extent)
     if table := _wide_table(band, gutter, extent) if all(sides) else []:
         inside = {id(piece) for line in table for piece in line.pieces}
@@ -153,7 +154,7 @@ def _is_wide_table(lines: Sequence[Line], gutter: float) -> bool:
 def _text_rows(before: Sequence[Line], after: Sequence[Line]) -> list[tuple[list[Line], list[Line]]]:
     """Return the lines of each row, if both sides are texts whose paragraphs begin at the same heights; else none.
 
-    Paragraphs of other lengths must have such ones after them, as those of two columns may all have as many lines.
+    Some paragraphs must differ in length: in two columns all may have the same number of lines.
     """
     widths = sorted(max(map(_right, side)) - min(map(_left, side)) for side in (before, after))
     if widths[0] < _AS_WIDE * widths[1] or not (_are_full(before) and _are_full(after)):
@@ -171,7 +172,7 @@ def _text_rows(before: Sequence[Line], after: Sequence[Line]) -> list[tuple[list
 
 
 def _are_full(lines: Sequence[Line]) -> bool:
-    """Return whether many of a side's lines go on in the next one, as in paragraphs."""
+    """Return whether many of a side's lines continue in the next one, as in paragraphs."""
     right = max(map(_right, lines))
     return sum(runs_on(a, b, right, any_case=True) for a, b in pairwise(lines)) > _TEXT * (len(lines) - 1)
 
@@ -341,6 +342,13 @@ def are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
         return False
     are_entries = _are_text(before) == _are_text(after) and _are_sorted(first, second)
     return not (are_entries or _are_alike(before, after) or _are_short(before, after))
+
+
+def _are_pairs(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether a few lines at the left are labels, each level with its value, or with a number."""
+    level = [(line, other) for line, other in product(before, after) if _are_level(line, other)]
+    are_level = len(level) == len(before) == len(after)
+    return are_level and all(_LABEL.search(line.text) or is_number(other.text) for line, other in level)
 
 
 def _are_labels(before: Sequence[Line], after: Sequence[Line]) -> bool:

@@ -13,12 +13,12 @@ from itertools import pairwise
 from .pdf_characters import Character
 from .pdf_rules import Rule
 
-#: How far the baseline of a numerator is above its rule at most, and that of a denominator below it, in font sizes; how
-#: far both may reach over its ends; and the longest rule, in points.
+#: Most from a rule up to the baseline of a numerator and down to the baseline of a denominator, and most that both
+#: reach over its ends, in font sizes; and the longest rule, in points.
 _ABOVE, _BELOW, _OVER, _LONGEST = 0.7, 1.3, 0.2, 200.0
 
-#: Most between a fraction and the line that it is in; and how far the line's baseline is from those of the numerator
-#: and the denominator at least, and most between words of either, in font sizes.
+#: Most between a fraction and its line; least from the baseline of this line to the baselines of the numerator and the
+#: denominator; and most between words of either; in font sizes.
 _BESIDE, _APART, _GAP = 1.0, 0.15, 0.9
 
 #: What needs no brackets.

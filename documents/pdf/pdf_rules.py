@@ -1,6 +1,6 @@
 """Find the rules on a PDF's page, and the grids of cells that they make.
 
-All coordinates are those of the lines of text: x along them, y above them.
+All coordinates follow the lines of text: x along them, y above them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def rules(page: Any, cos: float, sin: float) -> tuple[list[Rule], list[Rule], li
 
 
 def grids(level: Sequence[Rule], upright: Sequence[Rule], cos: float, sin: float) -> tuple[list[Grid], list[Grid]]:
-    """Return the grids of cells between rules, the largest first, and those of one row or column: boxes."""
+    """Return the grids of cells between rules, the largest first, and the boxes: one row or one column."""
     level, upright = ([rule for rule in each if rule.end - rule.start > 2 * _CLOSE] for each in (level, upright))
     if not level or not upright:
         return [], []
@@ -115,7 +115,7 @@ def grids(level: Sequence[Rule], upright: Sequence[Rule], cos: float, sin: float
 
 
 def _strokes(page: Any) -> Iterator[tuple[_Point, _Point, bool]]:
-    """Yield the straight parts of what is drawn on a page, with whether they are sides of areas.
+    """Yield the straight parts of a page's drawings, with whether they are sides of areas.
 
     Of narrow areas it is their middle.
     """

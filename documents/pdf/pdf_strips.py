@@ -1,6 +1,6 @@
 """Find tables that have rules between all their rows, and only gaps between their columns.
 
-All coordinates are those of the lines of text: x along them, y above them.
+All coordinates follow the lines of text: x along them, y above them.
 """
 
 from __future__ import annotations

@@ -163,18 +163,27 @@ def _span(cell: Sequence[Piece]) -> Span:
 def _columns(lines: Sequence[Sequence[list[Piece]]]) -> list[Span]:
     """Return the extents of columns, of the lines with the most cells. Heads may stand beside their columns."""
     most = max(map(len, lines))
-    columns: list[tuple[Span, int]] = []
     telling = [(number, line) for number, line in enumerate(lines) if len(line) >= max(2, _TELLING * most)]
-    for (left, right), number in sorted((_span(cell), number) for number, line in telling for cell in line):
+    columns = _merged(telling)
+    below = _merged(telling[1:])
+    if len(telling) > _FEWEST and len(below) > len(columns) and _placed(lines[0], [column for column, _ in below]):
+        columns = below  # a head may lie over two columns
+    with_rows = [column for column, last in columns if last > 0]
+    has_heads = len(telling) > _FEWEST and len(with_rows) > 1 and _placed(lines[0], with_rows) is not None
+    found = with_rows if has_heads else [column for column, _ in columns]
+    return _with_columns_between(found, [_span(line[0]) for line in lines if len(line) == 1])
+
+
+def _merged(lines: Sequence[tuple[int, Sequence[list[Piece]]]]) -> list[tuple[Span, int]]:
+    """Return the extents of the columns of numbered lines, each with the number of the last line that has it."""
+    columns: list[tuple[Span, int]] = []
+    for (left, right), number in sorted((_span(cell), number) for number, line in lines for cell in line):
         if columns and left < columns[-1][0][1]:
             (start, end), last = columns[-1]
             columns[-1] = (start, max(right, end)), max(number, last)
         else:
             columns.append(((left, right), number))
-    with_rows = [column for column, last in columns if last > 0]
-    has_heads = len(telling) > _FEWEST and len(with_rows) > 1 and _placed(lines[0], with_rows) is not None
-    found = with_rows if has_heads else [column for column, _ in columns]
-    return _with_columns_between(found, [_span(line[0]) for line in lines if len(line) == 1])
+    return columns
 
 
 def _with_columns_between(columns: Sequence[Span], alone: Sequence[Span]) -> list[Span]:
