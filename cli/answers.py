@@ -239,6 +239,7 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
             "first_token_s": round(timing.first_token_s, 3),
             "decode_tokens_per_s": round(timing.decode_tokens_per_s, 2),
         },
+        "drafts": {"drafted": timing.drafted_tokens, "accepted": timing.accepted_tokens},
         "read": {
             "share": round(answer.kv_share, 4),
             "covered": None if answer.covered is None else round(answer.covered, 4),

@@ -39,7 +39,7 @@ def test_ask_as_json(document, on_tiny):
     answer = json.loads(result.stdout)
     assert result.stderr == ""
     facts = ["answer", "reasoning", "finish_reason", "document", "model", "open_s", "tokens"]
-    assert list(answer) == [*facts, "attention", "chosen", "budget", "timing", "read", "unfounded"]
+    assert list(answer) == [*facts, "attention", "chosen", "budget", "timing", "drafts", "read", "unfounded"]
     assert list(answer["timing"]) == ["first_token_s", "decode_tokens_per_s"]
     assert (answer["finish_reason"], answer["document"], answer["model"]) == ("length", str(document), on_tiny[1])
     tokens = answer["tokens"]
