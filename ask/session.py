@@ -321,7 +321,8 @@ class Session(AbstractContextManager["Session"]):
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages of the document that the last answer comes from.
 
-        The answer's tokens attended to them more than any token does, by the retrieval heads (docs/sources.md).
+        The answer's tokens attended to them more than any token does, by the retrieval heads. Without such a passage,
+        it is the sentence that has the answer's names, numbers or phrases (docs/sources.md).
 
         Parameters
         ----------
@@ -331,8 +332,8 @@ class Session(AbstractContextManager["Session"]):
         Returns
         -------
         list of Passage
-            Those with the largest shares first; none if the answer does not come from the document. Passages of a
-            collection name their document.
+            Those with the largest shares first; none if no passage stands out. Passages of a collection name their
+            document.
 
         Raises
         ------
@@ -348,7 +349,8 @@ class Session(AbstractContextManager["Session"]):
             context, document = self._context, self.llama.context.cache.document
             if self.answer is None or context is None or document is None:
                 raise OctavoError("There is no answer yet, so it has no sources.")
-            found = context.passages(self._recorder.attended(document), most)
+            asked = "" if self._last is None else self._last.question
+            found = context.sources(self._recorder.attended(document), self.answer.text, asked, most)
         if self.has_one_context:
             return [passage for _, passage in found]
         return [replace(passage, document=str(document.path)) for document, passage in found]

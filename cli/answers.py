@@ -32,8 +32,8 @@ _OPTIONS = {
 #: Documents whose names follow an answer from passages.
 _NAMED = 3
 
-#: Printed for an answer whose tokens attended to no part of the document in particular.
-NONE = "Not from the document: the answer attended nothing of it in particular."
+#: Printed for an answer that has no source, which does not mean that it is wrong.
+NONE = "No passage stands out: check this answer."
 
 #: Columns at which a quote wraps if the terminal is wider, and its indentation.
 _WIDEST, _INDENT = 100, "   "
@@ -167,7 +167,8 @@ def show_sources(session: Session, err: bool) -> None:
     columns = columns_of(sys.stderr if err else sys.stdout)
     width = min(columns or _WIDEST, _WIDEST)
     for number, passage in enumerate(found, 1):
-        header = f"{number}. {_place(passage)} ({passage.share:.0%} of the attention)"
+        how = "by its words" if passage.by == "words" else f"{passage.share:.0%} of the attention"
+        header = f"{number}. {_place(passage)} ({how})"
         click.echo(wrapped(header, columns and width, _INDENT), err=err)
         quote = f"{_INDENT}{' '.join(passage.quote.split())}"
         click.secho(wrapped(quote, width, _INDENT), err=err, fg="yellow")

@@ -450,4 +450,5 @@ class Engine:
         context, sequence = running.request.context, running.sequence
         if context is None or sequence is None or sequence.recorder is None:
             return []
-        return context.passages(sequence.recorder.attended(context.index), _MOST_SOURCES)
+        attended, asked = sequence.recorder.attended(context.index), running.request.asked or ""
+        return context.sources(attended, running.text, asked, _MOST_SOURCES)

@@ -172,6 +172,10 @@ function share(part) {
   return make("span", { class: "share", "aria-hidden": "true" }, fill);
 }
 
+/** How a source was found: by the attention to it, or by its words. */
+const weightOf = ({ by, share: part }) =>
+  by === "words" ? ["by its words"] : [share(part), `${percent(part)} of the attention`];
+
 function showSources(element, answer) {
   const told = JSON.stringify(answer.sources);
   element.hidden = !answer.sources;
@@ -180,8 +184,8 @@ function showSources(element, answer) {
   if (!answer.sources) return element.replaceChildren();
   if (answer.sources.length === 0) {
     return element.replaceChildren(
-      make("h4", {}, answer.asked?.length > 1 ? "Not from the documents" : "Not from the document"),
-      make("p", { class: "soft" }, "The model looked at nothing in particular: it answered from memory, or guessed."),
+      make("h4", {}, "No passage stands out"),
+      make("p", { class: "soft" }, "Check this answer."),
     );
   }
   const items = answer.sources.map((source) => {
@@ -190,7 +194,7 @@ function showSources(element, answer) {
       make("span", { class: "quote" }, source.quote),
       make("span", { class: "file" }, nameOf(source)),
       make("span", { class: "place" }, placeOf(source)),
-      make("span", { class: "weight" }, share(source.share), `${percent(source.share)} of the attention`));
+      make("span", { class: "weight" }, ...weightOf(source)));
     return make("li", {}, button);
   });
   return element.replaceChildren(make("h4", {}, "Sources"), make("ol", { "aria-label": "Sources" }, ...items));

@@ -120,7 +120,7 @@ def test_ask_for_sources(document, on_tiny):
     """A random model attends nothing in particular."""
     result = octavo("ask", document, "Which ship?", "--sources", *on_tiny, *SHORT_ANSWER)
     text = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER).stdout
-    assert result.stdout == f"{text}\nNot from the document: the answer attended nothing of it in particular.\n"
+    assert result.stdout == f"{text}\nNo passage stands out: check this answer.\n"
     assert result.stderr.startswith("Finding the heads that retrieve, once for this model.\n")
     as_json = octavo("ask", document, "Which ship?", "--sources", *on_tiny, *SHORT_ANSWER, "-o", "json")
     assert json.loads(as_json.stdout)["sources"] == []
@@ -270,7 +270,7 @@ def test_ask_for_excerpts_of_a_folder(folder, on_tiny):
     assert (result.exit_code, "Traceback" in result.stderr) == (0, False)
     which = re.search(r"^\(From \d passages of (.*), (.*): [\d.]+% of the text\.\)$", result.stderr, re.M)
     assert {which[1], which[2]} == {str(folder / "ship.txt"), str(folder / "tower.txt")}
-    assert re.search(r"^\d\. (ship|tower)\.txt, line \d+ \(|^Not from the document", result.stdout, re.M)
+    assert re.search(r"^\d\. (ship|tower)\.txt, line \d+ \(|^No passage stands out", result.stdout, re.M)
     settings = [*on_tiny, *SHORT_ANSWER, "--read", "excerpts", "-o", "json"]
     answer = json.loads(octavo("ask", folder, "Which ship?", *settings).stdout)
     assert {answer["document"], *answer["read_from"]} == {str(folder / "ship.txt"), str(folder / "tower.txt")}
