@@ -90,6 +90,10 @@ class Context:
         """Return whether it is all of an index, of a document or of a part of one."""
         return isinstance(self.key, SourceText)
 
+    def using(self, sources: Sequence[tuple[SourceText, Passage]]) -> Self:
+        """Return the context with the documents of an answer's sources before the others."""
+        return replace(self, documents=list(dict.fromkeys([*(document for document, _ in sources), *self.documents])))
+
     def sources(self, attended: np.ndarray, answer: str, question: str, most: int) -> list[tuple[SourceText, Passage]]:
         """Find the passages of the documents with most attention, the largest shares first, or else one by its words.
 

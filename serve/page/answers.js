@@ -108,10 +108,17 @@ function waitOf({ done, text, thought, waiting, reading }) {
 
 // ---- What an answer is given from ---------------------------------------------------------------------------------
 
+/** Return the documents of an answer, those of its sources first. */
+function usedFirst(documents, sources) {
+  const used = sources.map((source) => source.file_id);
+  return [...documents].sort((one, other) => placeIn(used, one) - placeIn(used, other));
+}
+const placeIn = (used, { file_id: id }) => (used.includes(id) ? used.indexOf(id) : used.length);
+
 /** Say what an answer is given from; while one of its documents is still being read, also how far that is. */
-function basisOf({ basis, documents, asked = [] }) {
+function basisOf({ basis, documents, sources, asked = [] }) {
   if (!basis || !documents?.length) return "";
-  const names = namesOf(documents);
+  const names = namesOf(usedFirst(documents, sources ?? []));
   const among = asked.length > 1 ? `, the likeliest of ${plural(asked.length, "document")}` : "";
   if (basis.kind === "document") return `From all of ${names}${among}`;
   const passages = basis.passages ? plural(basis.passages, "passage") : "";
