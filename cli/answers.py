@@ -163,13 +163,14 @@ def _which(session: Session, basis: ContextShare, names: str) -> str:
     """Return what an answer was given from, and how to have the rest read."""
     if basis.n_passages:
         passages = f"{basis.n_passages} passage{'s' if basis.n_passages > 1 else ''}"
-        read = f"the part of {names} that is read, and {passages}" if basis.is_begun else f"{passages} of {names}"
-        read = read if basis.share == 1 else f"{read}, {basis.share:.1%} of the text"
+        read = f"the part that was read and {passages}" if basis.is_begun else passages
+        read += f" of {names}" if basis.share == 1 else f", {basis.share:.1%} of {names}"
     else:
         read = f"the {basis.share:.0%} of {names} that are read" if basis.is_begun else names
     if session.needs_whole:
         is_part = basis.kind == "part" and not basis.is_begun
-        return f"(From {read}; the question may be about all of it{'' if is_part else ': --read document'}.)"
+        how = "the question may be about all of it" if is_part else "about all of it? Use --read document"
+        return f"(From {read}; {how}.)"
     if basis.share < 1 and session.rest != "indexed":
         read += "; the rest is being read" if session.rest == "being read" else "; `octavo index` reads the rest"
     return f"(From {read}.)"

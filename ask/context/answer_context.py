@@ -21,7 +21,7 @@ from ..sources.find_sources import Passage, TokenText, passages
 _Result = TypeVar("_Result")
 
 #: Share of the attention from which on a passage is a source, whatever its words: many a wrong answer looks somewhere.
-_PLAIN = 0.15
+_PLAIN = 0.2
 
 #: A computation in steps: other sequences may be computed between two of them.
 Steps: TypeAlias = Generator[object, None, _Result]

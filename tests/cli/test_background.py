@@ -31,7 +31,7 @@ def book(tmp_path):
 def test_ask_tells_what_an_answer_was_given_from_and_what_is_read_meanwhile(book, on_tiny, started):
     result = octavo("ask", book, "What happened in year 7?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
     assert result.exit_code == 0
-    pattern = r"\(From 1 passage of book\.md, \d+\.\d% of the text; the rest is being read\.\)"
+    pattern = r"\(From 1 passage, \d+\.\d% of book\.md; the rest is being read\.\)"
     assert re.fullmatch(rf"{re.escape(cut(5))}{pattern}\n", result.stderr)
     assert started == [1]
     answer = json.loads(octavo("ask", book, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE, "-o", "json").stdout)
@@ -51,18 +51,18 @@ def test_of_a_half_read_document_the_part_is_told(book, on_tiny, tiny_model, tmp
     with pytest.raises(KeyboardInterrupt):
         index_documents([book], ModelSettings(tiny_model, index_dir=tmp_path / "indexes"), progress=Stop())
     result = octavo("ask", book, "What happened in year 29?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
-    said = r"\(From the part of book\.md that is read, and 1 passage, \d+\.\d% of the text; the rest is being read\.\)"
+    said = r"\(From the part that was read and 1 passage, \d+\.\d% of book\.md; the rest is being read\.\)"
     assert re.search(said, result.stderr)
 
 
 def test_questions_about_a_whole_are_noticed(book, on_tiny):
     result = octavo("ask", book, "How many ships are mentioned?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
-    assert "; the question may be about all of it: --read document.)" in result.stderr
+    assert "; about all of it? Use --read document.)" in result.stderr
 
 
 def test_nothing_is_read_meanwhile_if_the_user_says_so(book, on_tiny, started):
     result = octavo("ask", book, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE, "--no-background")
-    assert "of the text; `octavo index` reads the rest.)" in result.stderr
+    assert "% of book.md; `octavo index` reads the rest.)" in result.stderr
     assert (started, ReadingQueue().documents()) == ([], [])
 
 
@@ -153,5 +153,5 @@ def test_a_conversation_over_passages_is_continued_by_its_texts(book, on_tiny):
 
 def test_standard_input_is_answered_at_once_and_not_read_later(book, on_tiny, started):
     result = octavo("ask", "-", "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE, stdin=book.read_text())
-    assert re.search(r"\(From 1 passage of Standard input, .*; `octavo index` reads the rest\.\)", result.stderr)
+    assert re.search(r"\(From 1 passage, .*% of Standard input; `octavo index` reads the rest\.\)", result.stderr)
     assert started == []
