@@ -129,7 +129,7 @@ class Session(AbstractContextManager["Session"]):
 
     @property
     def read_from(self) -> list[Path]:
-        """Return the files of the last answer, those of its sources first: of a whole document, one."""
+        """Return the files of the last answer, its sources' first: one, if it was a whole document."""
         return [] if self._context is None else [document.path for document in self._context.documents]
 
     @property
@@ -336,8 +336,7 @@ class Session(AbstractContextManager["Session"]):
         Returns
         -------
         list of Passage
-            Those with the largest shares first; none if no passage stands out. Passages of a collection name their
-            document.
+            Those with the largest shares first; none if none is likely. Passages of a collection name their document.
 
         Raises
         ------
@@ -362,8 +361,8 @@ class Session(AbstractContextManager["Session"]):
         context, document = self._context, self.llama.context.cache.document
         if context is None or document is None:
             return []
-        asked = "" if self._last is None else self._last.question
-        return context.sources(recorder.attended(document), answer, asked, most)
+        question = "" if self._last is None else self._last.question
+        return context.sources(recorder.attended(document), answer, question, most)
 
     def _check_document(self) -> None:
         if (document := self.llama.context.cache.document) is not None:

@@ -29,7 +29,7 @@ _ANSWER, _QUESTIONS = 64, 1
 
 
 class Asked(NamedTuple):
-    """A question about a file, and the texts of which a right answer has one."""
+    """A question about a file, and texts: a right answer has one of them."""
 
     file: Path
     question: str

@@ -127,12 +127,12 @@ class Context:
 
 def _by_words(texts: Mapping[SourceText, TokenText], answer: str, question: str) -> list[tuple[SourceText, Passage]]:
     """Return the sentence that an answer was taken from, as its words say, if they say anything."""
-    seen = [(document, number) for document, text in texts.items() for number in np.unique(text.sentence_of).tolist()]
-    bounds = [texts[document].borders[number : number + 2].tolist() for document, number in seen]
-    sentences = [texts[document].text[start:stop] for (document, _), (start, stop) in zip(seen, bounds, strict=True)]
+    places = [(document, number) for document, text in texts.items() for number in np.unique(text.sentence_of).tolist()]
+    bounds = [texts[document].borders[number : number + 2].tolist() for document, number in places]
+    sentences = [texts[document].text[start:stop] for (document, _), (start, stop) in zip(places, bounds, strict=True)]
     if (best := best_sentence(sentences, answer, question)) is None:
         return []
-    document = seen[best][0]
+    document = places[best][0]
     return [(document, texts[document].passage(*bounds[best]))]
 
 

@@ -1,8 +1,8 @@
 """Find the sentence that an answer was taken from by its words: names, numbers and phrases that the question lacks.
 
 It is the source of an answer whose attention names none: a model may know what it read a moment ago by other heads. A
-sentence counts only if it also has much of what the text has of the question, as most wrong answers are made of words
-of their text, too.
+sentence counts only if it also has much of the question, as far as the text has it: most wrong answers are made of
+words of their text, too.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ def best_sentence(sentences: Sequence[str], answer: str, question: str) -> int |
     sentences : sequence of str
         The sentences that the model saw, in order. The last one of a paragraph ends with a blank line.
     """
-    read, given, asked = list(map(_Words, sentences)), _Words(answer), _Words(question)
-    new = _new(given, asked)
+    read, given, wanted = list(map(_Words, sentences)), _Words(answer), _Words(question)
+    new = _new(given, wanted)
     telling = new & _names_and_numbers(given, {word for one in read for word in one.written})
     if not telling and len(new) <= _SHORT:
         telling = new
     of_facts, of_roots = (_Rarities(getattr(one, kind) for one in read) for kind in ("facts", "roots"))
-    least, best, number_of_best = (_LEAST if telling else _OF_PHRASE) * of_roots.sum(asked.roots), 0.0, None
+    least, best, number_of_best = (_LEAST if telling else _OF_PHRASE) * of_roots.sum(wanted.roots), 0.0, None
     for number, one in enumerate(read):
         shared = telling & one.facts if telling else new & set(chain(*given.phrases & one.phrases))
         if not shared:
             continue
         begins = number == 0 or sentences[number - 1].endswith("\n\n")
         before = set() if begins else read[number - 1].roots - one.roots
-        of_question = of_roots.sum(asked.roots & one.roots) + _BEFORE * of_roots.sum(asked.roots & before)
+        of_question = of_roots.sum(wanted.roots & one.roots) + _BEFORE * of_roots.sum(wanted.roots & before)
         if of_question >= least and (score := of_facts.sum(shared) + of_question) > best:
             best, number_of_best = score, number
     return number_of_best
@@ -94,17 +94,17 @@ class _Rarities:
         self._n, self._n_with = len(of_sentences), Counter(word for one in of_sentences for word in one)
 
     def sum(self, words: Iterable[str]) -> float:
-        """Return the sum of the rarities of words; that of a word that no sentence has is 0."""
+        """Return the sum of the rarities of words, 0 for a word that no sentence has."""
         return sum(rarity(self._n_with[word], self._n) for word in words if word in self._n_with)
 
 
-def _new(answer: _Words, asked: _Words) -> set[str]:
+def _new(answer: _Words, wanted: _Words) -> set[str]:
     """Return the words and numbers of an answer that its question lacks, with any ending."""
-    return {fact for fact in answer.facts if fact not in asked.facts and _root(fact) not in asked.roots}
+    return {fact for fact in answer.facts if fact not in wanted.facts and _root(fact) not in wanted.roots}
 
 
 def _names_and_numbers(answer: _Words, in_text: set[str]) -> set[str]:
-    """Return the names and numbers of an answer. A word that the text has in lower case is no name."""
+    """Return the names and numbers of an answer. A word that the text has in lower case is not a name."""
     numbers = {fact for fact in answer.facts if fact[0].isdigit()}
     capitals = {word.casefold() for word in answer.written if word[0].isupper() and len(word) >= _NAME}
     return numbers | (capitals - in_text)

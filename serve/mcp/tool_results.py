@@ -76,6 +76,6 @@ class GivenAnswer(BaseModel):
 
     answer: str
     finish_reason: str = Field(description="stop, or why the answer was cut: length, context or loop.")
-    sources: list[AnswerSource] = Field(description="Empty if no passage stands out: check the answer.")
+    sources: list[AnswerSource] = Field(description="Empty if no passage is likely: check such an answer.")
     basis: AnswerBasis
     notices: _Notices

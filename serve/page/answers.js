@@ -108,7 +108,7 @@ function waitOf({ done, text, thought, waiting, reading }) {
 
 // ---- What an answer is given from ---------------------------------------------------------------------------------
 
-/** Return the documents of an answer, those of its sources first. */
+/** Return the documents of an answer, its sources' first. */
 function usedFirst(documents, sources) {
   const used = sources.map((source) => source.file_id);
   return [...documents].sort((one, other) => placeIn(used, one) - placeIn(used, other));
