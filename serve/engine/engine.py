@@ -453,4 +453,5 @@ class Engine:
         context, sequence = running.request.context, running.sequence
         if context is None or sequence is None or sequence.recorder is None:
             return []
-        return context.passages(sequence.recorder.attended(context.index), _MOST_SOURCES)
+        attended, question = sequence.recorder.attended(context.index), running.request.asked or ""
+        return context.sources(attended, running.text, question, _MOST_SOURCES)

@@ -120,6 +120,11 @@ class RunningRequest:
         self._tell(parts)
         self.ended = stream.ended
 
+    @property
+    def text(self) -> str:
+        """Return the answer so far, without thoughts."""
+        return self._stream.text
+
     def _tell(self, parts: Sequence[Part]) -> None:
         """Send parts; log probabilities go with the answer's last one."""
         logprobs, self._logprobs = self._logprobs, []
