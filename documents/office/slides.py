@@ -45,7 +45,8 @@ def extract_slides(archive: Archive) -> Document:
 
     left_out = LeftOut()
     try:
-        main = Presentation(io.BytesIO(office_package(archive).content)).part
+        package = office_package(archive)
+        main = Presentation(io.BytesIO(package.packed(package.names))).part
         links = main._element.xpath("./p:sldIdLst/p:sldId/@r:id")
         slides = [
             _slide(number, main.related_part(link).slide, left_out)
