@@ -7,7 +7,7 @@ its type of weights needs besides them, and the scale comes last:
 | --- | --- |
 | `round_with_offset` | 32 bytes, their sum times a factor as int32 |
 | `round_with_sum` | 32 bytes, their sum times the scale as f32 |
-| `round_superblocks` | 256 bytes, the sums of each 16 of them as int16 |
+| `round_superblocks` | 256 bytes, the sums of each 16 of them and of each 32 as int16 |
 
 All lie between -127 and 127. A block with NaN or infinity has such a scale, so that its products show it.
 """
@@ -30,8 +30,9 @@ from .integers import FLOATS, INTEGERS, LANES, equal, load, splat, store
 BLOCK, SUPERBLOCK = 32, 256
 SCALE_BYTES = 4
 
-#: Neighbours whose sum a superblock holds.
-SUMMED = 16
+#: Where a superblock holds the sums of so many neighbours, and the bytes of all its sums.
+PLACES_OF_SUMS = {16: SUPERBLOCK, 32: SUPERBLOCK + 32}
+SUMS_BYTES = 32 + 16
 
 _LARGEST = 127
 
@@ -77,8 +78,9 @@ def _scaled_sum(builder: Any, elements: list[Any], scale: Any, factor: Any) -> l
 
 
 def _sums(builder: Any, elements: list[Any], scale: Any, factor: Any) -> list[Any]:
-    n = SUMMED // LANES
-    return [builder.trunc(_sum(builder, elements[i : i + n]), INT16) for i in range(0, len(elements), n)]
+    of_16 = [_sum(builder, elements[i : i + 2]) for i in range(0, len(elements), 2)]
+    of_32 = [builder.add(*pair) for pair in zip(of_16[::2], of_16[1::2], strict=True)]
+    return [builder.trunc(each, INT16) for each in (*of_16, *of_32)]
 
 
 def _sum(builder: Any, vectors: list[Any]) -> Any:
@@ -132,7 +134,7 @@ def _rounding(n: int, sums: Callable[[Any, list[Any], Any, Any], list[Any]], sum
 
 _with_offset = _rounding(BLOCK, _offset_sum, 4)
 _with_sum = _rounding(BLOCK, _scaled_sum, 4)
-_superblocks = _rounding(SUPERBLOCK, _sums, SUPERBLOCK // SUMMED * 2)
+_superblocks = _rounding(SUPERBLOCK, _sums, SUMS_BYTES)
 
 
 @late_stage(*[types.int64] * 4)

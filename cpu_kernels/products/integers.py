@@ -61,19 +61,20 @@ def gather(builder: Any, scalars: list[Any]) -> Any:
     return vector
 
 
-def halves(builder: Any, addresses: list[Any], offset: int | Any = 0) -> Any:
-    """Load an f16 some bytes after each address; return them as a vector of f32."""
-    scalars = [load(builder, HALF, address, offset) for address in addresses]
-    return builder.fpext(gather(builder, scalars), ir.VectorType(FLOAT, len(scalars)))
+def halves(builder: Any, lanes: Any, bits: int) -> Any:
+    """Return the f16 that are so many bits from the right in lanes of int32, as f32."""
+    words = builder.trunc(builder.lshr(lanes, equal(INTEGERS, bits)), ir.VectorType(INT16, LANES))
+    return builder.fpext(builder.bitcast(words, ir.VectorType(HALF, LANES)), FLOATS)
 
 
 def shift_right(builder: Any, codes: Any, bits: int | Any, mask: int) -> Any:
-    """Shift codes right, by a constant or an int64, and keep the bits of a mask that are their own then."""
-    if bits == 0:
-        return builder.and_(codes, equal(codes.type, mask))
+    """Shift codes right, by a constant or an int64, or left by a negative one, and keep their own bits."""
     words = ir.VectorType(INT16, codes.type.count // 2)
-    by = equal(words, bits) if isinstance(bits, int) else splat(builder, builder.trunc(bits, INT16), words.count)
-    shifted = builder.bitcast(builder.lshr(builder.bitcast(codes, words), by), codes.type)
+    if isinstance(bits, int):
+        shift, by = builder.lshr if bits > 0 else builder.shl, equal(words, abs(bits))
+    else:
+        shift, by = builder.lshr, splat(builder, builder.trunc(bits, INT16), words.count)
+    shifted = builder.bitcast(shift(builder.bitcast(codes, words), by), codes.type)
     return builder.and_(shifted, equal(codes.type, mask))
 
 
@@ -115,35 +116,40 @@ def multiply_words(builder: Any, left: Any, right: Any) -> Any:
     return builder.call(function, [builder.bitcast(each, WORDS) for each in (left, right)])
 
 
-#: Steps that transpose eight vectors: how far apart two vectors are, how their lanes are interleaved, and how much
-#: further those lanes lie that the other vector of the result has.
+#: How two vectors are interleaved, by lanes, by pairs and by halves of them, and how much further the lanes lie that
+#: are left out.
 _STEPS = (
-    (1, (0, 8, 1, 9, 4, 12, 5, 13), 2),
-    (2, (0, 1, 8, 9, 4, 5, 12, 13), 2),
-    (4, (0, 1, 2, 3, 8, 9, 10, 11), 4),
+    ((0, 8, 1, 9, 4, 12, 5, 13), 2),
+    ((0, 1, 8, 9, 4, 5, 12, 13), 2),
+    ((0, 1, 2, 3, 8, 9, 10, 11), 4),
 )
 
 
+def _interleaved(builder: Any, vectors: list[Any], step: int) -> tuple[list[Any], list[Any]]:
+    """Interleave each vector with the next one; return the results, and those of the lanes that these leave out."""
+    (lanes, further), emit = _STEPS[step], Emit(builder)
+    pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+    first = [emit.shuffle(*pair, list(lanes)) for pair in pairs]
+    return first, [emit.shuffle(*pair, [lane + further for lane in lanes]) for pair in pairs]
+
+
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Transpose eight vectors of eight int32: vector j of the result holds lane j of each."""
-    emit = Emit(builder)
-    for step, lanes, further in _STEPS:
-        turned = list(rows)
-        for i in range(LANES):
-            if not i & step:
-                pair = rows[i], rows[i + step]
-                turned[i] = emit.shuffle(*pair, list(lanes))
-                turned[i + step] = emit.shuffle(*pair, [lane + further for lane in lanes])
-        rows = turned
-    return [rows[i] for i in (0, 2, 1, 3, 4, 6, 5, 7)]
+    """Transpose eight vectors of codes, each of 16 or 32: vector j of the result holds codes 4 j to 4 j + 3 of each."""
+    count = rows[0].type.count // 4
+    rows = [builder.bitcast(each, ir.VectorType(INT32, count)) for each in rows]
+    columns = []
+    for first in range(0, count, 4):
+        lanes = [*range(first, first + 4), *range(count + first, count + first + 4)]
+        four = [Emit(builder).shuffle(*pair, lanes) for pair in zip(rows[:4], rows[4:], strict=True)]
+        for step in range(2):
+            low, high = _interleaved(builder, four, step)
+            four = low + high
+        columns += [four[i] for i in (0, 2, 1, 3)]
+    return columns
 
 
 def sums_of_lanes(builder: Any, rows: list[Any]) -> Any:
     """Return a vector whose lane r is the sum of the lanes of vector r, of eight vectors of int32."""
-    emit = Emit(builder)
-    for _, lanes, further in _STEPS:
-        pairs = list(zip(rows[::2], rows[1::2], strict=True))
-        first = [emit.shuffle(*pair, list(lanes)) for pair in pairs]
-        second = [emit.shuffle(*pair, [lane + further for lane in lanes]) for pair in pairs]
-        rows = [builder.add(*each) for each in zip(first, second, strict=True)]
+    for step in range(len(_STEPS)):
+        rows = [builder.add(*each) for each in zip(*_interleaved(builder, rows, step), strict=True)]
     return rows[0]

@@ -24,7 +24,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover
-from .activations import BLOCK, SCALE_BYTES, SUMMED, SUPERBLOCK
+from .activations import BLOCK, PLACES_OF_SUMS, SCALE_BYTES, SUMS_BYTES
 from .integers import (
     CODES,
     FLOATS,
@@ -33,7 +33,9 @@ from .integers import (
     WORDS,
     equal,
     field,
+    joined,
     load,
+    look_up,
     magnitudes_of,
     multiply_codes,
     multiply_words,
@@ -89,19 +91,25 @@ class BlockType:
     ----------
     n_bytes : int
         Bytes of a block.
-    codes : callable
-        Takes a builder, the address of a row's block, and which of its columns, LLVM int64. Returns their codes, a list
-        of `parts` vectors of 32 bytes.
+    read : callable
+        Takes a builder, the address of a row's block, and which of its columns, LLVM int64. Returns a list of vectors,
+        all of 16 bytes or all of 32.
     floats : callable
         Takes a builder and the addresses of a block in each of eight rows. Returns f32 vectors: the scales, and if
         codes have a minimum besides them, that.
     largest : int
         The largest code, or its magnitude if codes have a sign.
+    codes : callable, optional
+        Takes a builder, such vectors, and which of the columns they are. Returns the codes that their bytes hold, first
+        those of the first columns: `parts` vectors of 32, or two of 16. A code depends on the bytes in its place alone,
+        so that those of eight rows can be transposed before.
+    table : tuple of int, optional
+        What stands for the 16 codes.
     columns : int
         Columns of a block.
     integers : callable, optional
         For superblocks of codes. Takes what `floats` takes. Returns int32 vectors, two words in each lane: the scales
-        of each `scaled` columns, twice; then, unless codes have a sign, factors for each pair of sums of 16 inputs.
+        of each `scaled` columns, twice; then, unless codes have a sign, factors for pairs of sums of so many inputs.
     scaled : int
         Columns that share such a scale.
     parts : int
@@ -109,9 +117,11 @@ class BlockType:
     """
 
     n_bytes: int
-    codes: Callable[[Any, Any, Any], Any]
+    read: Callable[[Any, Any, Any], list[Any]]
     floats: Callable[[Any, list[Any]], list[Any]]
     largest: int
+    codes: Callable[[Any, list[Any], Any], list[Any]] = lambda _builder, read, _part: read
+    table: tuple[int, ...] | None = None
     columns: int = BLOCK
     integers: Callable[[Any, list[Any]], list[Any]] | None = None
     scaled: int = BLOCK
@@ -137,7 +147,7 @@ class BlockType:
     @property
     def n_integers(self) -> int:
         """Return how many vectors `integers` returns."""
-        n_pairs = self.columns // (2 * SUMMED) if self.integers and not self.has_sign else 0
+        n_pairs = self.columns // (2 * self.scaled) if self.integers and not self.has_sign else 0
         return self.n_scales + n_pairs
 
     @property
@@ -148,7 +158,7 @@ class BlockType:
     @property
     def input_bytes(self) -> int:
         """Return the bytes of a block of rounded inputs (activations.py)."""
-        return self.columns + (self.columns // SUMMED * 2 if self.integers else 4) + SCALE_BYTES
+        return self.columns + (SUMS_BYTES if self.integers else 4) + SCALE_BYTES
 
 
 def multiplier(of: BlockType) -> Any:
@@ -183,17 +193,26 @@ def _write_panel(builder: Any, of: BlockType, job: Any, first_row: Any) -> None:
 
     def rows_of(block: Any) -> list[Any]:
         at = builder.mul(block, constant(of.n_bytes))
-        ahead = builder.add(next_panel, builder.mul(block, constant(LANES * of.n_bytes)))
-        Emit(builder).prefetch(ahead, LANES * of.n_bytes)  # eight streams are more than the CPU foresees
         return [builder.add(row, at) for row in rows]
+
+    def prefetch_next(block: Any) -> None:  # eight streams are more than the CPU foresees
+        ahead = builder.add(next_panel, builder.mul(block, constant(LANES * of.n_bytes)))
+        Emit(builder).prefetch(ahead, LANES * of.n_bytes)
 
     def panel_of(block: Any) -> Any:
         return builder.add(read["panel"], builder.mul(block, constant(of.panel_bytes)))
 
     def write(token: Any, n: int, block_sums: Callable[[Any, list[Any]], _Block]) -> None:
+        is_first = builder.icmp_signed("==", token, constant(0))
+
+        def sums_and_prefetch(block: Any, inputs: list[Any]) -> _Block:
+            with builder.if_then(is_first):  # memory works while these tokens are multiplied
+                prefetch_next(block)
+            return block_sums(block, inputs)
+
         inputs = [builder.add(token, constant(t)) for t in range(n)]
         inputs = [builder.add(read["inputs"], builder.mul(each, read["token_bytes"])) for each in inputs]
-        for t, total in enumerate(_tile(builder, of, block_sums, read["n_blocks"], inputs)):
+        for t, total in enumerate(_tile(builder, of, sums_and_prefetch, read["n_blocks"], inputs)):
             record = builder.mul(builder.add(token, constant(t)), constant(TOKEN.itemsize))
             out = field(builder, builder.add(read["tokens"], record), TOKEN, "out")
             _store_rows(builder, total, builder.add(out, row_offset), left, is_row)
@@ -242,9 +261,25 @@ def _unpack_codes(builder: Any, of: BlockType, rows: list[Any], place: Any) -> N
     """Write code that unpacks the codes of a block of each row."""
     with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
         at = builder.add(place, builder.mul(loop.index, constant(of.parts * BLOCK * LANES)))
-        for part, codes in enumerate(zip(*(of.codes(builder, row, loop.index) for row in rows), strict=True)):
-            for j, vector in enumerate(transposed(builder, [builder.bitcast(each, INTEGERS) for each in codes])):
-                store(builder, vector, at, (part * LANES + j) * _VECTOR)
+        read = zip(*(of.read(builder, row, loop.index) for row in rows), strict=True)
+        columns = [transposed(builder, list(each)) for each in read]
+        for j, own in enumerate(zip(*columns, strict=True)):
+            codes = of.codes(builder, [builder.bitcast(each, CODES) for each in own], loop.index)
+            for part, each in enumerate(codes):
+                store(builder, _looked_up(builder, of, each), at, (part * len(columns[0]) + j) * _VECTOR)
+
+
+def _codes_of_row(builder: Any, of: BlockType, row: Any, part: Any) -> list[Any]:
+    """Return the codes of some columns of a row, vectors of 32."""
+    codes = of.codes(builder, of.read(builder, row, part), part)
+    if codes[0].type.count < BLOCK:
+        codes = [joined(builder, *codes)]
+    return [_looked_up(builder, of, each) for each in codes]
+
+
+def _looked_up(builder: Any, of: BlockType, codes: Any) -> Any:
+    """Return what stands for 32 codes."""
+    return look_up(builder, of.table, codes) if of.table else codes
 
 
 def _unpack_scales(builder: Any, of: BlockType, rows: list[Any], place: Any) -> None:
@@ -298,11 +333,11 @@ def _offsets(builder: Any, of: BlockType, place: Any, inputs: list[Any]) -> list
         return [splat(builder, load(builder, INT32, own, BLOCK)) for own in inputs]
     offsets = [_slot(builder) for _ in inputs]
     pairs = builder.add(place, constant(of.codes_bytes + of.n_scales * _VECTOR))
-    with cgutils.for_range(builder, constant(SUPERBLOCK // BLOCK)) as loop:
+    with cgutils.for_range(builder, constant(of.columns // (2 * of.scaled))) as loop:
         pair = load(builder, WORDS, pairs, builder.mul(loop.index, constant(_VECTOR)))
         for own, slot in zip(inputs, offsets, strict=True):
-            sums = load(builder, INT32, own, builder.add(constant(SUPERBLOCK), builder.mul(loop.index, constant(4))))
-            _add(builder, slot, multiply_words(builder, pair, splat(builder, sums)))
+            place = builder.add(constant(PLACES_OF_SUMS[of.scaled]), builder.mul(loop.index, constant(4)))
+            _add(builder, slot, multiply_words(builder, pair, splat(builder, load(builder, INT32, own, place))))
     return [builder.load(slot) for slot in offsets]
 
 
@@ -319,7 +354,7 @@ def _sums_of_rows(builder: Any, of: BlockType, rows: list[Any], place: Any, inpu
     for first in range(0, LANES, at_once):
         with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
             for r in range(first, first + at_once):
-                for i, codes in enumerate(of.codes(builder, rows[r], loop.index)):
+                for i, codes in enumerate(_codes_of_row(builder, of, rows[r], loop.index)):
                     part = builder.add(builder.mul(loop.index, constant(of.parts)), constant(i))
                     own = [load(builder, CODES, each, builder.mul(part, constant(BLOCK))) for each in inputs]
                     scale = _scale_of_row(builder, of, place, part, r)

@@ -5,15 +5,17 @@ A type needs the function that unpacks columns of a row, and another that reads 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
 
 from ..numba_support.compile import LateStage, late_stage
-from ..numba_support.vector import INT8, INT16, INT32, Emit, constant
+from ..numba_support.vector import INT8, INT32, Emit, constant
 from .activations import (
     BLOCK,
+    SUPERBLOCK,
     round_superblocks,
     round_with_offset,
     round_with_sum,
@@ -29,9 +31,9 @@ from .integers import (
     halves,
     joined,
     load,
-    look_up,
     shift_right,
     splat,
+    transposed,
 )
 from .panels import BlockType, multiplier
 
@@ -48,65 +50,55 @@ _ADDED = 12
 _ADDED_6 = 32
 
 
-def _after(builder: Any, address: Any, offset: int | Any) -> Any:
-    return builder.add(address, constant(offset) if isinstance(offset, int) else offset)
-
-
 def _times(builder: Any, number: Any, factor: int) -> Any:
     return builder.mul(number, constant(factor))
 
 
-def _nibbles(builder: Any, address: Any) -> Any:
-    """Return 32 nibbles of 16 bytes: all low ones, then all high ones."""
-    packed = load(builder, _HALF_CODES, address)
-    return joined(builder, shift_right(builder, packed, 0, 15), shift_right(builder, packed, 4, 15))
+def _bytes_after(offset: int, n: int = BLOCK // 2) -> Any:
+    """Return `read` of blocks with n bytes for some columns, and those for the next ones behind; an offset before."""
+    kind = ir.VectorType(INT8, n)
+    return lambda builder, block, part: [
+        load(builder, kind, block, builder.add(_times(builder, part, n), constant(offset)))
+    ]
 
 
-def _nibbles_after(offset: int) -> Any:
-    """Return `codes` of blocks with 16 bytes of nibbles that far from their start."""
-    return lambda builder, block, _part: [_nibbles(builder, _after(builder, block, offset))]
+def _nibbles(builder: Any, read: list[Any], _part: Any) -> list[Any]:
+    """Return the codes of bytes that hold two: all low ones, then all high ones."""
+    return [shift_right(builder, read[0], shift, 15) for shift in (0, 4)]
 
 
 def _five_bits_after(offset: int) -> Any:
-    """Return `codes` of blocks with a bit for each column, and nibbles behind these."""
+    """Return `read` of blocks with a bit for each column, and nibbles behind these: the codes."""
 
-    def codes(builder: Any, block: Any, _part: Any) -> Any:
+    def read(builder: Any, block: Any, part: Any) -> list[Any]:
         packed = builder.bitcast(splat(builder, load(builder, INT32, block, offset)), CODES)
         spread = Emit(builder).shuffle(packed, packed, [column // 8 for column in range(BLOCK)])
         own = builder.and_(spread, ir.Constant(CODES, [1 << column % 8 for column in range(BLOCK)]))
         is_high = builder.icmp_unsigned("!=", own, equal(CODES, 0))
         high = builder.select(is_high, equal(CODES, 16), equal(CODES, 0))
-        return [builder.or_(_nibbles(builder, _after(builder, block, offset + 4)), high)]
+        packed = _bytes_after(offset + 4)(builder, block, part)
+        return [builder.or_(joined(builder, *_nibbles(builder, packed, part)), high)]
 
-    return codes
+    return read
+
+
+def _lanes(builder: Any, rows: list[Any], offset: int) -> Any:
+    """Return an int32 of each row as a vector."""
+    return gather(builder, [load(builder, INT32, row, offset) for row in rows])
+
+
+def _four_lanes(builder: Any, rows: list[Any], offset: int) -> list[Any]:
+    """Return four int32, side by side in each row, as four vectors."""
+    return transposed(builder, [load(builder, _HALF_CODES, row, offset) for row in rows])
 
 
 def _scale(builder: Any, rows: list[Any]) -> list[Any]:
-    return [halves(builder, rows)]
+    return [halves(builder, _lanes(builder, rows, 0), 0)]
 
 
 def _scale_and_minimum(builder: Any, rows: list[Any]) -> list[Any]:
-    return [halves(builder, rows), halves(builder, rows, 2)]
-
-
-def _bytes(builder: Any, block: Any, _part: Any) -> Any:
-    return [load(builder, CODES, block, 2)]
-
-
-def _uneven_after(offset: int) -> Any:
-    """Return `codes` of blocks with 16 bytes of nibbles of uneven values that far from their start."""
-    return lambda builder, block, _part: [look_up(builder, _UNEVEN, _nibbles(builder, _after(builder, block, offset)))]
-
-
-def _parts_of_uneven(builder: Any, block: Any, part: Any) -> Any:
-    """Return codes of IQ4_XS."""
-    own = _after(builder, block, builder.add(_times(builder, part, BLOCK // 2), constant(8)))
-    return [look_up(builder, _UNEVEN, _nibbles(builder, own))]
-
-
-def _small_floats(builder: Any, block: Any, _part: Any) -> Any:
-    """Return the codes of a block of MXFP4: twice its values, and _ADDED."""
-    return [look_up(builder, tuple(each + _ADDED for each in _DOUBLED), _nibbles(builder, _after(builder, block, 1)))]
+    lanes = _lanes(builder, rows, 0)
+    return [halves(builder, lanes, 0), halves(builder, lanes, 16)]
 
 
 def _half_powers(builder: Any, rows: list[Any]) -> list[Any]:
@@ -118,32 +110,29 @@ def _half_powers(builder: Any, rows: list[Any]) -> list[Any]:
     return [builder.bitcast(builder.select(is_tiny, tiny, normal), FLOATS)]
 
 
-def _pairs_of_nibbles(offset: int) -> Any:
-    """Return `codes` of superblocks whose nibbles lie in 32 bytes for 64 columns: all low ones, then all high ones."""
-
-    def codes(builder: Any, block: Any, pair: Any) -> Any:
-        packed = load(builder, CODES, block, builder.add(_times(builder, pair, BLOCK), constant(offset)))
-        return [shift_right(builder, packed, shift, 15) for shift in (0, 4)]
-
-    return codes
+def _read_five_bits(builder: Any, block: Any, pair: Any) -> list[Any]:
+    """Return nibbles of Q5_K, and the bytes of the fifth bits of all columns."""
+    return [*_bytes_after(48, BLOCK)(builder, block, pair), load(builder, CODES, block, 16)]
 
 
-def _five_bits_of_superblock(builder: Any, block: Any, pair: Any) -> Any:
+def _five_bits(builder: Any, read: list[Any], pair: Any) -> list[Any]:
     """Return codes of Q5_K: bits 2 p and 2 p + 1 of byte c are the fifth ones of columns c of pair p."""
-    high = shift_right(builder, load(builder, CODES, block, 16), _times(builder, pair, 2), 3)
-    fifth = builder.shl(builder.and_(high, equal(CODES, 1)), equal(CODES, 4))
-    next_fifth = builder.shl(builder.and_(high, equal(CODES, 2)), equal(CODES, 3))
-    low, upper = _pairs_of_nibbles(48)(builder, block, pair)
-    return [builder.or_(low, fifth), builder.or_(upper, next_fifth)]
+    high = shift_right(builder, read[1], _times(builder, pair, 2), 3)
+    fifth = [shift_right(builder, high, -left, 16) for left in (4, 3)]
+    return [builder.or_(*each) for each in zip(_nibbles(builder, read, pair), fifth, strict=True)]
 
 
-def _six_bits(builder: Any, block: Any, half: Any) -> Any:
-    """Return codes of Q6_K. Of each half, four parts lie in 64 bytes of nibbles, and 32 of two bits for each part."""
-    low = [load(builder, CODES, block, builder.add(_times(builder, half, 64), constant(at))) for at in (0, BLOCK)]
+def _read_six_bits(builder: Any, block: Any, half: Any) -> list[Any]:
+    """Return 64 bytes of nibbles of a half of Q6_K, and 32 with two bits of each of its four parts."""
+    own = builder.add(block, _times(builder, half, 64))
+    return [*(load(builder, CODES, own, at) for at in (0, BLOCK)), *_bytes_after(128, BLOCK)(builder, block, half)]
+
+
+def _six_bits(builder: Any, read: list[Any], _half: Any) -> list[Any]:
+    *low, high = read
     nibbles = [shift_right(builder, packed, shift, 15) for shift in (0, 4) for packed in low]
-    high = load(builder, CODES, block, builder.add(_times(builder, half, BLOCK), constant(128)))
-    bits = [shift_right(builder, high, 2 * part, 3) for part in range(4)]
-    return [builder.or_(nibble, builder.shl(two, equal(CODES, 4))) for nibble, two in zip(nibbles, bits, strict=True)]
+    bits = [shift_right(builder, high, 2 * part - 4, 48) for part in range(4)]
+    return [builder.or_(*each) for each in zip(nibbles, bits, strict=True)]
 
 
 def _words_of(builder: Any, low: Any, high: Any) -> Any:
@@ -151,21 +140,18 @@ def _words_of(builder: Any, low: Any, high: Any) -> Any:
     return builder.or_(builder.and_(low, equal(INTEGERS, 0xFFFF)), builder.shl(high, equal(INTEGERS, 16)))
 
 
-def _words_of_bytes(builder: Any, four: Any, low: int, high: int) -> Any:
-    """Return int32 lanes with two words, whose upper bytes are two of the four bytes of the lanes of a vector."""
-    places = [at for lane in range(LANES) for at in (4 * LANES, 4 * lane + low, 4 * LANES, 4 * lane + high)]
-    shuffled = Emit(builder).shuffle(builder.bitcast(four, CODES), equal(CODES, 0), places)
-    return builder.bitcast(shuffled, WORDS)
-
-
-def _shifted(builder: Any, words: Any, bits: int) -> Any:
-    """Shift signed words right, and return them as int32 lanes."""
-    return builder.bitcast(builder.ashr(words, equal(WORDS, bits)), INTEGERS)
+def _words_of_bytes(builder: Any, four: Any, low: int, high: int, has_sign: bool = False) -> Any:
+    """Return words that are two of the four bytes of the lanes of a vector."""
+    lanes = [(4 * lane + byte, 4 * LANES) for lane in range(LANES) for byte in (low, high)]
+    places = [at for pair in lanes for at in (reversed(pair) if has_sign else pair)]
+    words = Emit(builder).shuffle(builder.bitcast(four, CODES), equal(CODES, 0), places)
+    words = builder.bitcast(words, WORDS)
+    return builder.ashr(words, equal(WORDS, 8)) if has_sign else words
 
 
 def _scales_and_minima(builder: Any, rows: list[Any]) -> list[Any]:
-    """Return the scales of Q4_K and Q5_K, of six bits each: eight of products, then eight that are subtracted."""
-    first, second, third = (gather(builder, [load(builder, INT32, row, 4 + 4 * i) for row in rows]) for i in range(3))
+    """Return the scales of Q4_K and Q5_K, of six bits each: eight of products, then pairs of eight to subtract."""
+    _floats, first, second, third = _four_lanes(builder, rows, 0)
 
     def bits(lanes: Any, shift: int, mask: int) -> Any:
         return builder.and_(builder.lshr(lanes, equal(INTEGERS, shift)), equal(INTEGERS, mask))
@@ -176,23 +162,22 @@ def _scales_and_minima(builder: Any, rows: list[Any]) -> list[Any]:
 
     scales = bits(first, 0, 0x3F3F3F3F), upper(first, 0)
     minima = bits(second, 0, 0x3F3F3F3F), upper(second, 4)
-    words = [_words_of_bytes(builder, four, i, i) for four in (*scales, *minima) for i in range(4)]
-    return [_shifted(builder, each, 8) for each in words]
+    words = [_words_of_bytes(builder, four, i, i) for four in scales for i in range(4)]
+    return words + [_words_of_bytes(builder, four, i, i + 1) for four in minima for i in (0, 2)]
 
 
 def _scales_of_six_bits(builder: Any, rows: list[Any]) -> list[Any]:
     """Return the scales of Q6_K: sixteen of products, then pairs of them, to subtract 32 from codes."""
-    four = [gather(builder, [load(builder, INT32, row, 192 + 4 * i) for row in rows]) for i in range(4)]
-    scales = [_words_of_bytes(builder, lanes, i, i) for lanes in four for i in range(4)]
-    pairs = [_words_of_bytes(builder, lanes, i, i + 1) for lanes in four for i in (0, 2)]
-    offsets = [builder.mul(builder.ashr(each, equal(WORDS, 8)), equal(WORDS, -_ADDED_6)) for each in pairs]
-    return [_shifted(builder, each, 8) for each in scales] + [builder.bitcast(each, INTEGERS) for each in offsets]
+    four = _four_lanes(builder, rows, 192)
+    scales = [_words_of_bytes(builder, lanes, i, i, has_sign=True) for lanes in four for i in range(4)]
+    pairs = [_words_of_bytes(builder, lanes, i, i + 1, has_sign=True) for lanes in four for i in (0, 2)]
+    return scales + [builder.mul(each, equal(WORDS, -_ADDED_6)) for each in pairs]
 
 
 def _scales_less_32(builder: Any, rows: list[Any]) -> list[Any]:
     """Return the eight scales of IQ4_XS: four bits each, and two higher ones elsewhere, less 32."""
-    low = gather(builder, [load(builder, INT32, row, 4) for row in rows])
-    high = builder.zext(gather(builder, [load(builder, INT16, row, 2) for row in rows]), INTEGERS)
+    low = _lanes(builder, rows, 4)
+    high = builder.lshr(_lanes(builder, rows, 0), equal(INTEGERS, 16))
     scales = []
     for part in range(8):
         own = builder.and_(builder.lshr(low, equal(INTEGERS, 4 * part)), equal(INTEGERS, 15))
@@ -203,28 +188,55 @@ def _scales_less_32(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 def _scale_and_subtracted(builder: Any, rows: list[Any]) -> list[Any]:
-    return [halves(builder, rows), builder.fneg(halves(builder, rows, 2))]
+    lanes = _four_lanes(builder, rows, 0)[0]
+    return [halves(builder, lanes, 0), builder.fneg(halves(builder, lanes, 16))]
 
 
 def _last_scale(builder: Any, rows: list[Any]) -> list[Any]:
-    return [halves(builder, rows, 208)]
+    return [halves(builder, _lanes(builder, rows, 206), 16)]
 
 
-Q4_0 = BlockType(18, _nibbles_after(2), _scale, largest=15)
-Q4_1 = BlockType(20, _nibbles_after(4), _scale_and_minimum, largest=15, has_minimum=True)
-Q5_0 = BlockType(22, _five_bits_after(2), _scale, largest=31)
-Q5_1 = BlockType(24, _five_bits_after(4), _scale_and_minimum, largest=31, has_minimum=True)
-Q8_0 = BlockType(34, _bytes, _scale, largest=128, has_sign=True)
-IQ4_NL = BlockType(18, _uneven_after(2), _scale, largest=127, has_sign=True)
-MXFP4 = BlockType(17, _small_floats, _half_powers, largest=2 * _ADDED)
+Q4_0 = BlockType(18, _bytes_after(2), _scale, 15, _nibbles)
+Q4_1 = BlockType(20, _bytes_after(4), _scale_and_minimum, 15, _nibbles, has_minimum=True)
+Q5_0 = BlockType(22, _five_bits_after(2), _scale, 31)
+Q5_1 = BlockType(24, _five_bits_after(4), _scale_and_minimum, 31, has_minimum=True)
+Q8_0 = BlockType(34, _bytes_after(2, BLOCK), _scale, 128, has_sign=True)
+IQ4_NL = BlockType(18, _bytes_after(2), _scale, 127, _nibbles, _UNEVEN, has_sign=True)
+MXFP4 = BlockType(17, _bytes_after(1), _half_powers, 2 * _ADDED, _nibbles, tuple(each + _ADDED for each in _DOUBLED))
 Q4_K = BlockType(
-    144, _pairs_of_nibbles(16), _scale_and_subtracted, 15, 256, _scales_and_minima, has_minimum=True, parts=2
+    n_bytes=144,
+    read=_bytes_after(16, BLOCK),
+    floats=_scale_and_subtracted,
+    largest=15,
+    codes=_nibbles,
+    columns=SUPERBLOCK,
+    integers=_scales_and_minima,
+    has_minimum=True,
+    parts=2,
 )
-Q5_K = BlockType(
-    176, _five_bits_of_superblock, _scale_and_subtracted, 31, 256, _scales_and_minima, has_minimum=True, parts=2
+Q5_K = replace(Q4_K, n_bytes=176, read=_read_five_bits, largest=31, codes=_five_bits)
+Q6_K = BlockType(
+    n_bytes=210,
+    read=_read_six_bits,
+    floats=_last_scale,
+    largest=63,
+    codes=_six_bits,
+    columns=SUPERBLOCK,
+    integers=_scales_of_six_bits,
+    scaled=16,
+    parts=4,
 )
-Q6_K = BlockType(210, _six_bits, _last_scale, 63, 256, _scales_of_six_bits, scaled=16, parts=4)
-IQ4_XS = BlockType(136, _parts_of_uneven, _scale, 127, 256, _scales_less_32, has_sign=True)
+IQ4_XS = BlockType(
+    n_bytes=136,
+    read=_bytes_after(8),
+    floats=_scale,
+    largest=127,
+    codes=_nibbles,
+    table=_UNEVEN,
+    columns=SUPERBLOCK,
+    integers=_scales_less_32,
+    has_sign=True,
+)
 
 _multiply_q4_0 = multiplier(Q4_0)
 _multiply_q4_1 = multiplier(Q4_1)

@@ -32,9 +32,9 @@ SAMPLING = Sampling(max_tokens=96, temperature=0)
 class Served:
     """A server that runs, and a client of it."""
 
-    def __init__(self, server: Any, url: str) -> None:
-        self.server, self.url = server, url
-        self.client, self._computing = httpx.Client(base_url=url, timeout=60), Computing()
+    def __init__(self, server: Any, url: str, computing: Computing | None = None) -> None:
+        self.server, self.url, self._computing = server, url, computing or Computing()
+        self.client = httpx.Client(base_url=url, timeout=60)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -118,6 +118,7 @@ def serving(
     attention: str = "auto",
     n_ctx: int = 2048,
     sampling: Sampling = SAMPLING,
+    held: bool = False,
     **limits: Any,
 ) -> Iterator[Served]:
     """Serve a model.
@@ -132,6 +133,8 @@ def serving(
         As in `application`.
     attention, n_ctx, sampling
         How the model attends, its context, and how answers are drawn.
+    held : bool
+        Whether the background reader is halted from the start, as by `Served.hold`. After a start, it may already read.
     **limits
         Fields of `Limits`, in place of those of the tests.
     """
@@ -140,6 +143,8 @@ def serving(
         ModelSettings(model, n_ctx, n_threads=2, device="cpu", index_dir=folder), Attention.parse(attention)
     )
     library = Library.of(model, folder)
+    computing = Computing()
+    computing.note(held)
     llama = load(job.settings, library, job.attention, print, most.n_parallel)
     server = open_server(llama, library, job, most, sampling, name="tiny", notice=print)
     access = Access("127.0.0.1", 0, key, ["octavo.test"], ["app://known", "chrome-extension://*"], most_bytes)
@@ -148,7 +153,7 @@ def serving(
     runner = uvicorn.Server(uvicorn.Config(app, http=TimedProtocol, log_level="warning", timeout_graceful_shutdown=2))
     thread = threading.Thread(target=runner.run, args=([listening],))
     thread.start()
-    served = Served(server, f"http://127.0.0.1:{listening.getsockname()[1]}")
+    served = Served(server, f"http://127.0.0.1:{listening.getsockname()[1]}", computing)
     try:
         while not runner.started:
             time.sleep(0.01)

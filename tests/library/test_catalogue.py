@@ -41,7 +41,7 @@ def moving(library):
             folder.rename(partial)
             partial.rename(folder)
             aside = library / "b-000000000000"
-            shutil.copytree(folder, aside)
+            shutil.copytree(folder, aside, ignore=shutil.ignore_patterns("*.tmp"))  # what a reader writes meanwhile
             shutil.rmtree(aside)
 
     thread = threading.Thread(target=move)

@@ -217,8 +217,7 @@ def test_what_is_read_of_a_document_counts(tiny_model, tmp_path):
             if self.n_tokens > 1536:
                 raise KeyboardInterrupt
 
-    with serving(tiny_model, tmp_path, n_ctx=8192) as served:
-        served.hold()
+    with serving(tiny_model, tmp_path, n_ctx=8192, held=True) as served:
         book = f"{BOOK}{FILLER * 60}".encode()
         file = served.upload("book.md", book)
         path, _ = served.server.documents.look_now().file_of(file["id"])
@@ -379,12 +378,10 @@ def test_passages_are_read_no_further_once_the_client_has_gone(held, monkeypatch
 
 
 def test_it_is_asked_and_read_after_a_restart(tiny_model, tmp_path):
-    with serving(tiny_model, tmp_path) as served:
-        served.hold()
+    with serving(tiny_model, tmp_path, held=True) as served:
         file = served.upload("book.md", BOOK.encode())
         assert ask(served, file["id"])["basis"]["kind"] == "excerpts"
-    with serving(tiny_model, tmp_path) as served:
-        served.hold()
+    with serving(tiny_model, tmp_path, held=True) as served:
         assert ask(served, file["id"])["basis"]["kind"] == "excerpts"
         served.let_go()
         assert served.read("book.md", BOOK.encode())["status"] == "processed"

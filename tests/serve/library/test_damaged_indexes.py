@@ -22,8 +22,7 @@ def text_of(number, n=12):
 @pytest.fixture(scope="module")
 def own(tiny_model, tmp_path_factory):
     """A server whose indexes are damaged. The background reader is held."""
-    with serving(tiny_model, tmp_path_factory.mktemp("damaged")) as served:
-        served.hold()
+    with serving(tiny_model, tmp_path_factory.mktemp("damaged"), held=True) as served:
         yield served
 
 
@@ -190,8 +189,7 @@ def test_an_upload_whose_manifest_is_damaged_before_the_start_is_read_again(tiny
             ask(served, name, reads="document")
         damage(folder_of(served, "a") / MANIFEST)
         shutil.rmtree(folder_of(served, "b"))
-    with serving(tiny_model, tmp_path) as served:
-        served.hold()
+    with serving(tiny_model, tmp_path, held=True) as served:
         files = served.client.get("/v1/files").json()["data"]
         assert [(each["id"], each["status"]) for each in files] == [(file["id"], "processing")]
         assert is_told(ask(served, file["id"]))

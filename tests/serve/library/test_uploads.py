@@ -108,8 +108,7 @@ def test_an_upload_is_read_on_without_its_server_which_finds_the_index(tiny_mode
 
 def test_an_upload_is_read_after_a_restart_even_if_the_queue_is_lost(tiny_model, tmp_path, queue):
     """As an older octavo left it, which had no queue of uploads."""
-    with serving(tiny_model, tmp_path) as served:
-        served.hold()
+    with serving(tiny_model, tmp_path, held=True) as served:
         file, _ = upload(served, queue)
         for document in queue.documents():
             queue.end(document)
@@ -169,8 +168,7 @@ def test_octavo_lists_and_stops_uploads(own, queue):
 
 
 def test_a_stopped_upload_stays_stopped_after_a_restart(tiny_model, tmp_path, queue):
-    with serving(tiny_model, tmp_path) as served:
-        served.hold()
+    with serving(tiny_model, tmp_path, held=True) as served:
         file, _ = upload(served, queue)
         octavo("stop")
     with serving(tiny_model, tmp_path) as served:
