@@ -167,9 +167,9 @@ def _lines(frame: Any) -> str:
     lines: list[str] = []
     counts: dict[int, int] = {}
     for paragraph in frame.paragraphs:
-        level, text = paragraph.level, _words(paragraph)
-        about = (node for node in paragraph._p if element_name(node) == "pPr")
-        numbered = [node for each in about for node in each if element_name(node) == "buAutoNum"]
+        about = next((node for node in paragraph._p if element_name(node) == "pPr"), None)
+        level, text = int(0 if about is None else about.get("lvl") or 0), _words(paragraph)
+        numbered = [node for node in (() if about is None else about) if element_name(node) == "buAutoNum"]
         for deeper in [each for each in counts if each > level or (each == level and not numbered)]:
             del counts[deeper]
         if not text:
