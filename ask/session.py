@@ -273,7 +273,7 @@ class Session(AbstractContextManager["Session"]):
             if llama.n_tokens < generated.start:  # stopped while it read the question: undo the question
                 llama.rewind(turn.start)
                 self._unread = turn.unread
-            elif generated.stream.stopped_by is not None:
+            elif generated.stream.was_cut_back:
                 self._unread = []
                 llama.rewind(generated.start + generated.stream.n_shown_tokens)
             else:

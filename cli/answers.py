@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .fitting import columns_of, wrapped
-from .render import ThoughtPrinter, as_json, notice, print_json, signs_of_life, stream
+from .render import ThoughtPrinter, as_json, is_quiet, notice, print_json, signs_of_life, stream
 from .sampling import SHOW
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def show_answer(
     if output == TEXT:
         say_notices(session)
         say_which(session)
+        say_if_small(session)
         if sources:
             click.echo()
             show_sources(session, err=False)
@@ -126,6 +127,24 @@ def say_notices(session: Session) -> None:
     assert session.answer is not None
     for kind, sentence in session.answer.notices.items():
         notice(f"({sentence.removesuffix('.')}{_OPTIONS.get(kind, '.')})")
+
+
+def say_if_small(session: Session) -> None:
+    """Print once, below the first answer of the default model, that it is small, and how to get a better one."""
+    from ..runtime.models.find_model import BETTER, BETTER_SIZE, is_default
+    from ..settings import state_folder
+
+    if is_quiet() or not is_default(session.llama.model_path):
+        return
+    mark = state_folder() / "small_model_noted"
+    try:
+        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return
+    except OSError:
+        pass  # the folder cannot be written: print it each time
+    notice(f"(This model is small, to try octavo with. -hf {BETTER} fetches a better one, {BETTER_SIZE}.)")
 
 
 def say_which(session: Session) -> None:

@@ -15,21 +15,18 @@ from ...cpu_kernels.layout.head import HEAD
 from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support import background_compile
 from ...cpu_kernels.numba_support.compile import native
-from ...cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.attend_batch import attend_tile
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.prefill.strips import load_keys, load_queries, load_values
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
 from ...cpu_kernels.prefill.word_strips import WORD_STAGES
-from ...cpu_kernels.products.product_table import ProductTable
 from ...cpu_kernels.products.weights import KERNELS
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory
 from ..cache.kv_cache import KVCache
 from ..graph import hook
-from ..graph.product_nodes import compiled_product
 from ..methods.method import Assignment
 from . import CPU
 from .protocol import ExecutorArguments
@@ -70,10 +67,7 @@ class CpuExecutor:
             layer["shape"] = shape.packed
             layer["scale"], layer["softcap"] = node.scale, node.softcap
         self._spans = np.empty((self._n_kv_head, 0), SPAN)
-        self._products = ProductTable(arguments.n_threads)
-        if MULTIPLIES_WEIGHTS:
-            self.step["products"], self.step["prepare_product"] = self._products.address, self._products.prepare_address
-            self.step["run_product"] = compiled_product().address
+        self._products = hook.multiply_weights(self.step, arguments.n_threads)
         self.follow(arguments.cache)
 
     def follow(self, cache: KVCache) -> None:

@@ -54,7 +54,7 @@ class Squeezed(Method):
         clusters each step finds it all the same.
     queries : str
         Whether the document's thresholds come from the importance of clusters under each of its last queries, or from
-        its mean over them. One threshold for all heads is the same either way.
+        its mean over them.
     keys : str
         Whether K-means over a document's keys minds their lengths, or runs over their directions.
     centroids : float
@@ -146,8 +146,7 @@ class Squeezed(Method):
     @cached_property
     def calibration(self) -> Calibration:
         """Return how to measure a document's thresholds."""
-        queries = "each" if self.threshold == "global" else self.queries  # the same either way
-        return Calibration(self.threshold, queries, self.select, self.levels)
+        return Calibration(self.threshold, self.queries, self.select, self.levels)
 
     def extras_bytes(self, shape: Shape) -> int:
         if self.tail == "exact":

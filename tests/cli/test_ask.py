@@ -121,7 +121,7 @@ def test_ask_for_sources(document, on_tiny):
     result = octavo("ask", document, "Which ship?", "--sources", *on_tiny, *SHORT_ANSWER)
     text = octavo("ask", document, "Which ship?", *on_tiny, *SHORT_ANSWER).stdout
     assert result.stdout == f"{text}\nNot from the document: the answer attended nothing of it in particular.\n"
-    assert result.stderr.startswith("Finding the heads that retrieve, once for this model.\n")
+    assert result.stderr.startswith("Preparing this model for sources, once.\n")
     as_json = octavo("ask", document, "Which ship?", "--sources", *on_tiny, *SHORT_ANSWER, "-o", "json")
     assert json.loads(as_json.stdout)["sources"] == []
     assert as_json.stderr == ""
@@ -321,3 +321,13 @@ def test_files_that_are_left_out_are_told_once_a_change(folder, on_tiny):
     assert told() == ["photo.png"]
     assert " left out of " in octavo("index", folder, *on_tiny).stderr
     assert " left out of " in octavo("index", folder, *on_tiny).stderr
+
+
+def test_the_default_model_says_once_that_it_is_small(document, on_tiny, monkeypatch):
+    arguments = ["ask", document, "Why?", *SHORT_ANSWER, *on_tiny]
+    small = "This model is small, to try octavo with. -hf bartowski/Llama-3.2-1B-Instruct-GGUF fetches a better one"
+    assert small not in octavo(*arguments).stderr  # it is another model
+    monkeypatch.setattr("octavo.runtime.models.find_model.is_default", lambda path: True)
+    assert small not in octavo(*arguments, "-q").stderr
+    assert octavo(*arguments).stderr.count(small) == 1
+    assert small not in octavo(*arguments).stderr

@@ -204,6 +204,7 @@ class ScriptedSession:
     kept: list[tuple] = field(default_factory=list)
     answer = SimpleNamespace(finish_reason="stop", notices={})
     found = ()
+    llama = SimpleNamespace(model_path="")
 
     def stream_parts(self, question):
         self.asked.append(question)

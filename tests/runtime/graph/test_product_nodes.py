@@ -8,6 +8,7 @@ from helpers import tiny_models, zoo
 import octavo
 from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from octavo.cpu_kernels.products.weights import KERNELS
+from octavo.runtime.embedder import MEAN, Embedder
 
 pytestmark = pytest.mark.skipif(not MULTIPLIES_WEIGHTS, reason="these products are llama.cpp's on this CPU")
 
@@ -26,7 +27,7 @@ CASES = [each if each in SHORT else pytest.param(each, marks=pytest.mark.slow) f
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     path = tmp_path_factory.mktemp("products") / "plain.gguf"
-    return tiny_models.write_model(path, "llama", n_layer=2, n_embd=256)
+    return tiny_models.write_model(path, "llama", n_layer=2, n_embd=256, pooling=MEAN)
 
 
 def quantised(plain, kind):
@@ -46,9 +47,9 @@ def logits_after(model, pieces):
     return np.ctypeslib.as_array(model._ctx.get_logits_ith(-1), (model.n_vocab(),)).copy()
 
 
-def multiplied(llama):
+def multiplied(products):
     """Return ggml's numbers of the types that octavo has multiplied."""
-    records = llama.context._executor._products._records
+    records = products._records
     return {number for number in KERNELS if records["multiply"][number]}
 
 
@@ -66,7 +67,7 @@ def test_logits_are_those_of_llama_cpp(plain, kind):
     expected, other = (logits_after(model, [TOKENS]) for model in theirs)
     llama = octavo.Llama(path, device="cpu", **OPTIONS)
     assert difference(logits_after(llama, [TOKENS]), expected) <= 1.5 * difference(other, expected)
-    assert multiplied(llama) >= FILES[kind]
+    assert multiplied(llama.context._executor._products) >= FILES[kind]
 
 
 def assert_same_in_any_batches(path):
@@ -81,6 +82,21 @@ def assert_same_in_any_batches(path):
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0", "Q4_K_M"])
 def test_the_same_sequence_gives_the_same_logits(plain, kind):
     assert_same_in_any_batches(quantised(plain, kind))
+
+
+def test_embeddings_are_multiplied_by_octavo(plain, monkeypatch):
+    """Compare with those of the weights before quantisation: octavo's are as near as llama.cpp's."""
+    found = {}
+    for path, multiplies in ((plain, False), (quantised(plain, "Q4_0"), False), (quantised(plain, "Q4_0"), True)):
+        monkeypatch.setattr("octavo.runtime.embedder.MULTIPLIES_WEIGHTS", multiplies)
+        embedder = Embedder(octavo.Llama(path, device="cpu", **OPTIONS))
+        embedder.start(len(TOKENS))
+        for piece in (TOKENS[:40], TOKENS[40:-1], TOKENS[-1:]):
+            embedder.read(piece)
+        found[path, multiplies] = embedder.embedding()
+        assert (2 in multiplied(embedder._products)) == multiplies
+    exact, theirs, own = found.values()
+    assert 0 < difference(own, exact) <= 1.1 * difference(theirs, exact)
 
 
 def test_weights_are_in_memory_once(plain):
@@ -109,6 +125,6 @@ def test_experts_are_multiplied_by_octavo(tmp_path, architecture):
     expected, other = (logits_after(model, [TOKENS]) for model in theirs)
     llama = octavo.Llama(path, device="cpu", **OPTIONS)
     assert difference(logits_after(llama, [TOKENS]), expected) <= 1.5 * difference(other, expected)
-    assert multiplied(llama) >= multiplied_types
+    assert multiplied(llama.context._executor._products) >= multiplied_types
     assert not llama.model_params.use_extra_bufts
     assert_same_in_any_batches(path)
