@@ -45,7 +45,7 @@ _DIGITS = {
     "bengali": "০১২৩৪৫৬৭৮৯",
 }
 
-#: Forms that count in tens, hundreds and thousands: the digits, these three, and what is in the place of empty ones.
+#: Forms that count in tens, hundreds and thousands: the digits, these three, and the sign of an empty place.
 _CHINESE = ("一二三四五六七八九", "十百千", "零")
 _COUNTED = dict.fromkeys(
     ("chineseCounting", "chineseCountingThousand", "taiwaneseCounting", "taiwaneseCountingThousand"), _CHINESE
@@ -77,7 +77,7 @@ _SUMS = {
 #: Forms with signs around the number, or an ending.
 _AROUND = {"decimalZero": "{:02}", "numberInDash": "- {} -", "hex": "{:X}"}
 
-#: Numbers in words, as Word writes them in English, and those that stand for a place in a row.
+#: Numbers in words, as Word writes them in English, and as places in a row.
 _WORDS = re.findall(
     r"\w+",
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
