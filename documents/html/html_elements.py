@@ -68,6 +68,9 @@ _GROUND = re.compile(r"(^|;)background")
 #: The numbers of lines of code, and what programs that colour it call them.
 _LINE_NUMBERS, _NUMBERS = re.compile(r"line-?no|line-?num|gutter", re.IGNORECASE), re.compile(r"[\d\s]*")
 
+#: Notes that readers of books show where they are referred to.
+_NOTE = re.compile("(foot|end|rear)note")
+
 #: Elements whose buttons are titles.
 _TITLES = ("dt", "h1", "h2", "h3", "h4", "h5", "h6", "legend", "summary")
 
@@ -215,7 +218,7 @@ class HTMLElements:
 
     def _is_of_site(self, node: Any, tag: str) -> bool:
         """Return whether a header, footer or margin is of the site, not of a part of the page or of its text."""
-        if not self.page.is_site or self._n_articles or "note" in kind_of(node):
+        if not self.page.is_site or self._n_articles or _NOTE.search(kind_of(node)):
             return False
         if tag == "aside":
             return self.page.has_article
@@ -251,7 +254,7 @@ class HTMLElements:
 
     def _can_be_opened(self, node: Any) -> bool:
         """Return whether a hidden element is a panel of tabs or of an accordion, a note, or shown by a search."""
-        if node.get("hidden") == "until-found" or "tabpanel" in kind_of(node) or "note" in kind_of(node):
+        if node.get("hidden") == "until-found" or "tabpanel" in kind_of(node) or _NOTE.search(kind_of(node)):
             return True
         if node.get("id") in self.page.opened or node.get("aria-labelledby") in self.page.opened:
             return True
@@ -293,7 +296,7 @@ class HTMLElements:
         if text.startswith("[") or not text:
             return None
         if node.find(".//a") is not None or next(node.iterancestors("a"), None) is not None:  # to a note
-            return self._begin_note()
+            return None if text.startswith("(") else self._begin_note()
         return self._script(text, raised(text if node.find(".//sup") is None else self._line(node)))
 
     def _sub(self, node: Any) -> _End:

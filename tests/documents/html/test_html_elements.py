@@ -254,6 +254,7 @@ def test_items_have_the_numbers_that_the_page_shows(html, text):
             "a\n**b**\nc\n![d]\ne",
         ),
         ("10<span style='vertical-align:super'>5</span> l, log<i style='vertical-align: sub'>2</i>8", "10^5 l, log_28"),
+        ("late<sup>(<a href=#n>1</a>)</sup>, early<sup><a href=#m>2</a></sup>", "late(1), early[2]"),
         ("<style>.up{vertical-align:super}</style>10<span class=up>-4</span> g", "10^-4 g"),
         (
             "<h3><button id=q aria-expanded=false>Why?</button></h3><div aria-labelledby=q hidden>So.</div>",
