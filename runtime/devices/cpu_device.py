@@ -25,6 +25,7 @@ from ...cpu_kernels.products.weights import KERNELS
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory
+from ..cache.drafted_rows import DraftedRows
 from ..cache.kv_cache import KVCache
 from ..graph import hook
 from ..methods.method import Assignment
@@ -73,12 +74,12 @@ class CpuExecutor:
     def follow(self, cache: KVCache) -> None:
         """Point the layers at another cache's heads."""
         self._cache = cache
-        self._layers["heads"] = self._first_heads(cache)
+        self._layers["heads"] = self._first_heads(cache.table.address)
 
-    def _first_heads(self, cache: KVCache) -> np.ndarray:
-        """Return the addresses of each node's first HEAD record."""
-        first = cache.table.first_heads[[node.kv_layer for node in self._nodes]]
-        addresses: np.ndarray = cache.table.address + first * HEAD.itemsize
+    def _first_heads(self, address: int) -> np.ndarray:
+        """Return the addresses of each node's first HEAD record, of the records at an address."""
+        first = self._cache.table.first_heads[[node.kv_layer for node in self._nodes]]
+        addresses: np.ndarray = address + first * HEAD.itemsize
         return addresses
 
     def start(self, n_tokens: int, attention_share: float = 0.0) -> None:
@@ -101,7 +102,18 @@ class CpuExecutor:
         self.follow(caches[0])  # the step of a single token reads the layers' heads
         for cache in caches:
             self._prepare(cache, 1)
-        self._sequences = np.stack([self._first_heads(cache) for cache in caches], axis=1).astype(np.int64, order="C")
+        self._start_apart([cache.table.address for cache in caches])
+
+    def start_drafted(self, rows: DraftedRows) -> None:
+        """Start a step of a token and its draft at the first node, where its threads compute one after another."""
+        self._prepare(rows.cache, 1)
+        rows.share_memory()
+        self._start_apart([records.ctypes.data for records in rows.records])
+
+    def _start_apart(self, addresses: Sequence[int]) -> None:
+        """Start a step whose tokens each have records of all heads, at these addresses."""
+        firsts = [self._first_heads(address) for address in addresses]
+        self._sequences = np.stack(firsts, axis=1).astype(np.int64, order="C")
         self._layers["sequences"] = (
             self._sequences.ctypes.data + np.arange(len(self._nodes)) * self._sequences.strides[0]
         )
