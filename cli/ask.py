@@ -136,7 +136,7 @@ def split_arguments(arguments: Sequence[str], may_lack_documents: bool = False) 
     Raises
     ------
     click.UsageError
-        The question or the documents are missing, a name of a file stands among the words of the question, or the
+        The question or the documents are missing, a name of a file is among the words of the question, or the
         question is empty or not UTF-8 text.
     """
     last = arguments[-1]

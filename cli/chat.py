@@ -344,6 +344,11 @@ class ChatLoop:
                 f"answer     {timing.answer_tokens:,} tokens, the first after {timing.first_token_s:.2f} s, "
                 f"then {timing.decode_tokens_per_s:.1f} tokens/s"
             )
+            if timing.drafted_tokens:
+                say(
+                    f"drafts     {timing.drafted_tokens:,} tokens, {timing.accepted_tokens:,} of them drawn: "
+                    f"{timing.tokens_per_step:.1f} tokens a step"
+                )
             if timing.answer_tokens > 1:
                 say(f"read       {size(answer.bytes_read)} a token, {answer.kv_share:.1%} of the KV cache")
             if answer.covered is not None:

@@ -89,6 +89,7 @@ INNER_ORDER = {
         "load_model",
         "embedder",
         "sequence_pool",
+        "drafting",
         "llama",
         "llama_cpp_compat",
         "context",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from .pdf_blocks import Line, Piece, Span
-from .pdf_tables import cells, is_number, runs_on
+from .pdf_tables import ROW_GAP, cells, is_number, runs_on
 
 #: Least width of a column as a share of the page's text; a gutter's width in font sizes; and the fewest letters of a
 #: column.
@@ -47,6 +47,10 @@ ORDINAL, _LEAST_ORDINALS = re.compile(r"[(\[]?(\d{1,3}|[A-Za-z])[.)\]]\s+(?=\S)"
 #: Fewest entries of a sorted list; and the least share of them that are in order.
 _LEAST_SORTED, _SORTED = 4, 0.9
 
+#: The least width of one of two texts side by side, as a share of the other's; and most that the baselines of a row
+#: across a gutter differ, in font sizes.
+_AS_WIDE, _EXACT = 0.6, 0.02
+
 #: Most lines of an address and the like, the most distance of its lines, in font sizes, and what a label ends with.
 _SHORT, _SOLID, _LABEL = 5, 1.45, re.compile(r"[:?]$")
 
@@ -56,8 +60,20 @@ def lines_in_order(pieces: Sequence[Piece]) -> list[Line]:
     return _in_order(_with_marks(pieces), _extent(pieces)) if pieces else []
 
 
+def _left(of: Piece | Line) -> float:
+    return of.left
+
+
+def _right(of: Piece | Line) -> float:
+    return of.right
+
+
+def _height(piece: Piece) -> float:
+    return piece.y
+
+
 def _extent(pieces: Sequence[Piece]) -> Span:
-    return min(piece.left for piece in pieces), max(piece.right for piece in pieces)
+    return min(map(_left, pieces)), max(map(_right, pieces))
 
 
 def _in_order(pieces: Sequence[Piece], extent: Span) -> list[Line]:
@@ -91,13 +107,86 @@ def _band(band: Sequence[Piece], gutter: float, extent: Span, below: Line | None
     if cut is not None:
         above, rest = ([piece for piece in band if (piece.y > cut) == is_above] for is_above in (True, False))
         return [*_band(above, gutter, extent, None), *_band(rest, gutter, extent, below)]
-    if min(map(len, sides)) >= _FEWEST_ROWS and _are_rows(*map(_lines, sides)):
+    if all(sides) and (rows := _text_rows(*map(_lines, sides))):
+        return [line for row in rows for cell in row for line in cell]
+    test = are_rows if min(map(len, sides)) >= _FEWEST_ROWS else _are_pairs
+    if all(sides) and test(*map(_lines, sides)):
         return column_lines(band, extent)
+    if table := _wide_table(band, gutter, extent) if all(sides) else []:
+        inside = {id(piece) for line in table for piece in line.pieces}
+        rest = [piece for piece in band if id(piece) not in inside]
+        above, rest = ([piece for piece in rest if (piece.y > table[0].y) == is_above] for is_above in (True, False))
+        return [*_band(above, gutter, extent, None), *table, *_band(rest, gutter, extent, below)]
     if not all(sides):  # such as the last line of a paragraph across the gutter
         return _in_order(band, extent) if band else []
     first, second = (_in_order(side, _extent(side)) for side in sides)
     is_note = len(second) < len(first) and _flows(first[-1], below)
     return second + first if is_note and not _flows(second[-1], below) else first + second
+
+
+def _wide_table(band: Sequence[Piece], gutter: float, extent: Span) -> list[Line]:
+    """Return the lines of the first table that lies across a gutter, with several cells at least on one side."""
+    table: list[Line] = []
+    for line in column_lines(band, extent):
+        is_across = line.left < gutter < line.right
+        is_level = max(map(_height, line.pieces)) - min(map(_height, line.pieces)) < _EXACT * line.size
+        is_wide = is_across and is_level and len(cells(line)) > 2
+        is_near = bool(table) and table[-1].y - line.y < ROW_GAP * line.size
+        if is_near and (is_wide or not is_across):
+            table.append(line)
+        elif _is_wide_table(table, gutter):
+            break
+        else:
+            table = [line] if is_wide else []
+    return table if _is_wide_table(table, gutter) else []
+
+
+def _is_wide_table(lines: Sequence[Line], gutter: float) -> bool:
+    """Return whether enough lines are on both sides of a gutter, most with numbers, and no side is text."""
+    across = [line for line in lines if line.left < gutter < line.right]
+    n_numbers = sum(any(_kinds(line)) for line in across)
+    if len(across) < _FEWEST_ROWS or 2 * n_numbers < len(across):
+        return False
+    before, after = map(_lines, _sides((piece for line in lines for piece in line.pieces), gutter))
+    return not (_are_text(before) or _are_text(after) or _are_alike(before, after))
+
+
+def _text_rows(before: Sequence[Line], after: Sequence[Line]) -> list[tuple[list[Line], list[Line]]]:
+    """Return the lines of each row, if both sides are texts whose paragraphs begin at the same heights; else none.
+
+    Some paragraphs must differ in length: in two columns all may have the same number of lines.
+    """
+    widths = sorted(max(map(_right, side)) - min(map(_left, side)) for side in (before, after))
+    if widths[0] < _AS_WIDE * widths[1] or not (_are_full(before) and _are_full(after)):
+        return []
+    rows: list[tuple[list[Line], list[Line]]] = []
+    for first, second in _rows(*(_spaced_blocks(side) for side in (before, after))):
+        if not first or not second or abs(first[0].top - second[0].top) > _LEVEL * first[0].first.size:
+            return []
+        top, end = max(first[0].top, second[0].top), min(first[-1].end, second[-1].end)
+        here = ([line for line in side if end <= line.y <= top] for side in (before, after))
+        rows.append((next(here), next(here)))
+    n_long = sum(min(map(len, row)) > 1 for row in rows)
+    are_uneven = any(len(row[0]) != len(row[1]) for row in rows[:-1])
+    return rows if len(rows) >= _FEWEST_ROWS and n_long > 1 and are_uneven else []
+
+
+def _are_full(lines: Sequence[Line]) -> bool:
+    """Return whether many of a side's lines continue in the next one, as in paragraphs."""
+    right = max(map(_right, lines))
+    return sum(runs_on(a, b, right, any_case=True) for a, b in pairwise(lines)) > _TEXT * (len(lines) - 1)
+
+
+def _spaced_blocks(lines: Sequence[Line]) -> list[_Stretch]:
+    """Return the stretches of lines with no more than the usual distance."""
+    usual = min((a.y - b.y for a, b in pairwise(lines)), default=0.0)
+    blocks = [_stretch(lines[0])]
+    for above, line in pairwise(lines):
+        if above.y - line.y > _BLOCK_LEADING * usual:
+            blocks.append(_stretch(line))
+        else:
+            blocks[-1] = replace(blocks[-1], end=line.y)
+    return blocks
 
 
 def _end_of_choices(before: Sequence[Line], after: Sequence[Line]) -> float | None:
@@ -213,18 +302,30 @@ class _Stretch:
 def _are_columns(before: Sequence[Line], after: Sequence[Line]) -> bool:
     """Return whether lines on both sides of a gap are read one side after the other."""
     fewer, more = sorted((before, after), key=len)
+    if _are_named(before, after):
+        return True
     n_letters = min(sum(letter.isalpha() for line in side for letter in line.text) for side in (before, after))
     if n_letters < _LEAST_LETTERS or len(more) < _FEWEST_ROWS:
         return False
     n_beside = sum(any(abs(line.y - other.y) < _BESIDE * line.size for other in more) for line in fewer)
-    return 2 * n_beside > len(fewer) and not _are_rows(before, after)
+    are_columns = bool(_text_rows(before, after)) or not are_rows(before, after)
+    return 2 * n_beside > len(fewer) and are_columns
 
 
-def _are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
+def _are_named(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether the file names what is side by side as items, and those at the right as later ones."""
+    level = [(line.part, other.part) for line, other in product(before, after) if _are_level(line, other)]
+    named = [(part, other) for part, other in level if part.number and other.number]
+    if len(named) < 2 or not all(part.is_item and other.is_item for part, other in named):
+        return False
+    return max(part.number for part, _ in named) < min(other.number for _, other in named)
+
+
+def are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
     """Return whether lines on both sides of a gap are cells of rows."""
     if _ordinals_continue_across(before, after):
         return True
-    if _ordinals_continue(before, after):
+    if _ordinals_continue(before, after) or _are_named(before, after):
         return False
     first, second = (_blocks(side) for side in (before, after))
     rows = list(_rows(first, second))
@@ -235,12 +336,19 @@ def _are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
     have_rows = have_rows and (n_level >= _FEWEST_ROWS or not is_text)
     n_pairs = sum(any(_are_level(line, other) for other in after) for line in before)
     are_pairs = n_pairs >= _ROWS * max(len(before), len(after)) and not _are_text(before)
-    if _are_labels(before, after):
+    if _are_labels(before, after) or _are_at_edge(before, after):
         return True
     if not have_rows and not are_pairs:
         return False
     are_entries = _are_text(before) == _are_text(after) and _are_sorted(first, second)
     return not (are_entries or _are_alike(before, after) or _are_short(before, after))
+
+
+def _are_pairs(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether a few lines at the left are labels, each level with its value, or with a number."""
+    level = [(line, other) for line, other in product(before, after) if _are_level(line, other)]
+    are_level = len(level) == len(before) == len(after)
+    return are_level and all(_LABEL.search(line.text) or is_number(other.text) for line, other in level)
 
 
 def _are_labels(before: Sequence[Line], after: Sequence[Line]) -> bool:
@@ -252,6 +360,15 @@ def _are_labels(before: Sequence[Line], after: Sequence[Line]) -> bool:
     is_prose = _are_text(after) and 2 * n_full > len(after)
     are_single = all(len(cells(line)) == 1 for line in (*before, *after))
     return are_level and are_single and widest < widest_after / 2 and not _are_text(before) and not is_prose
+
+
+def _are_at_edge(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether what ends at the right edge is level with a line at the left, as points or dates are."""
+    left, right = _extent([piece for line in after for piece in line.pieces])
+    at_edge = [line for line in after if right - line.right < _LEVEL * line.size < line.left - left]
+    n_level = sum(any(_are_level(line, other) for other in before) for line in after)
+    are_level = all(any(_are_level(line, other) for other in before) for line in at_edge)
+    return are_level and len(at_edge) > 1 and 2 * len(at_edge) > n_level and not _are_text(before)
 
 
 def _are_level(line: Line, other: Line) -> bool:
@@ -361,9 +478,17 @@ def _kinds(line: Line) -> tuple[bool, ...]:
     return tuple(is_number(cell[0].text) for cell in cells(line))
 
 
+def _n_words(line: Line) -> int:
+    """Return the number of a line's cells if all are words, as the heads of columns."""
+    kinds = _kinds(line)
+    return 0 if any(kinds) else len(kinds)
+
+
 def _are_alike(before: Sequence[Line], after: Sequence[Line]) -> bool:
-    """Return whether both sides have rows of their own, of a name and its number."""
+    """Return whether both sides have rows of their own, of a name and its number, and no heads that differ."""
     level = [(a, b) for a, b in product(before, after) if _are_level(a, b)]
+    if level and min(map(_n_words, level[0])) > 1 and level[0][0].text != level[0][1].text:
+        return False
     alike = [_kinds(a) for a, b in level if _kinds(a) == _kinds(b) and not _kinds(a)[0] and any(_kinds(a))]
     return len(alike) > 1 and 2 * len(alike) > len(level)
 

@@ -162,7 +162,7 @@ def _kind_of_row(line: Line, kind: str, body_size: float, made: Sequence[Block],
         if is_long or line.text.endswith(".") or any(n > 1 for n in n_cells_after):
             return "rows"
         return "rows" if is_number(words_of(parts[1])) and not _YEARS.search(words_of(parts[1])) else "heading"
-    if kind == "heading":
+    if kind == "heading" and len(parts) == 2:
         return kind
     return "rows" if is_apart or _has_neighbour(made, n_cells_after) else kind
 
@@ -340,7 +340,7 @@ def _continues(block: Block, line: Line, kind: str, leading: float) -> bool:
         return False
     if block.kind == "item":
         is_indented = line.left > block.lines[0].left + _ITEM_INDENT * line.size
-        return is_indented or len(block.lines) > 1 or runs_on(last, line, line.column[1])
+        return is_indented or len(block.lines) > 1 or runs_on(last, line, line.column[1], any_case=True)
     is_beside = max(last.left, line.left) > sum(line.column) / 2  # such as the number and the date of a letter
     if is_beside and not line.text[:1].islower():
         return False

@@ -13,15 +13,19 @@ from itertools import zip_longest
 from typing import Any
 
 from .pdf_blocks import Line, Piece
+from .pdf_boxes import boxes_of, lines_by_box
 from .pdf_cells import Cell, cell_at, mirrored, parts_by_cell, table_pieces, tables
 from .pdf_characters import NO_PART, Character, lines_of_characters
 from .pdf_columns import lines_in_order
 from .pdf_covered import without_covered
 from .pdf_forms import form_pieces, remarks
+from .pdf_fractions import with_fractions
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
 from .pdf_line_numbers import without_line_numbers
 from .pdf_losses import letters_of
 from .pdf_rules import grids as grids_of_rules
+from .pdf_rules import rules
+from .pdf_strips import strip_grids
 from .pdf_symbols import UNKNOWN
 from .pdf_tables import NUMBER_GAP
 from .pdf_tags import Tags
@@ -49,6 +53,10 @@ _DROPPED, _CAPITAL, _ONE_LETTER_WORDS, _CAP_HEIGHT = 1.8, re.compile(r"[\"'\u201
 #: much above its foot at least, and how far from the height of its top at most, of a word of its own and of the rest of
 #: a word.
 _BESIDE, _ABOVE_FOOT, _OFF_TOP, _OFF_TOP_OF_REST = (-0.5, 1.5), 0.25, 0.6, 1.0
+
+#: Fewest words of a line that is justified by wide blanks; the widest of these; and most that they differ, in font
+#: sizes.
+_FEWEST_WORDS, _WIDEST_BLANK, _EVEN = 4, 2.0, 0.02
 
 #: Most from a line to the next one, in font sizes.
 _NEXT_LINE = 1.8
@@ -129,13 +137,16 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     from_right = 2 * n_from_right > n_letters
     angles = Counter(character.style.angle for line in lines for character in line) or {page.get_rotation(): 1}
     main = max(angles, key=lambda angle: (abs(angle - 90 * round(angle / 90)) <= _LEANS, angles[angle], -angle))
-    ruled = grids_of_rules(page, _cos(main), _sin(main)) if main % 90 == 0 else []
-    grids = tables(tags.grids(lines, main), ruled, lines)
+    level, upright, bars = rules(page, _cos(main), _sin(main)) if main % 90 == 0 else ([], [], [])
+    ruled, boxed = grids_of_rules(level, upright, _cos(main), _sin(main))
+    grids = tables(tags.grids(lines, main), [*ruled, *strip_grids(bars, lines, main)], lines)
+    lines = with_fractions(lines, bars, main)
     turned: dict[int, list[Piece]] = {}
     in_cells: dict[Cell, dict[int, list[Piece]]] = {}
     for cell, part in (each for line in lines for each in parts_by_cell(line, grids)):
         is_mixed = n_from_right and any(is_right_to_left(character.text) for character in part)
-        for angle, piece in _mixed_pieces(part, from_right) if is_mixed else _pieces(part):
+        pieces = _mixed_pieces(part, from_right) if is_mixed else _with_justified(list(_pieces(part)))
+        for angle, piece in pieces:
             (in_cells.setdefault(cell, {}) if cell else turned).setdefault(angle, []).append(piece)
     usual = _usual_size([piece for at in (turned, *in_cells.values()) for pieces in at.values() for piece in pieces])
     for place, piece in form_pieces(page):
@@ -151,11 +162,12 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     parts[0] = [replace(piece, y=piece.y - lowest) for piece in parts[0]]
     parts[0], line_numbers = without_line_numbers(parts[0])
     fonts, missing_fonts = fonts_of_objects(page, styles)
+    boxes = [box.moved(lowest, is_mirrored=from_right) for box in boxes_of(boxed)]
     if from_right:
         parts = [mirrored(part) for part in parts]
     return PageText(
         height=highest - lowest,
-        lines=[line for part in parts for line in lines_in_order(part)],
+        lines=lines_by_box(parts[0], boxes) + [line for part in parts[1:] for line in lines_in_order(part)],
         over=[line for part in over for line in lines_in_order(part)],
         is_unclear=bool(unclear),
         has_unknown=any(UNKNOWN in piece.text for part in [*parts, *over] for piece in part),
@@ -336,6 +348,35 @@ def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
         if words or character.text != " ":
             words.append(character)
     yield from _piece(words, _with_exponents(words))
+
+
+def _with_justified(pieces: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
+    """Join the words of a line that is justified by wide blanks: they are equal, though the words are not."""
+    joined: list[tuple[int, Piece]] = []
+    start = 0
+    while start < len(pieces):
+        stop = start + 1
+        while stop < len(pieces) and _is_justified(pieces[start:stop], pieces[stop]):
+            stop += 1
+        words = [piece for _, piece in pieces[start:stop]]
+        widths = [piece.right - piece.left for piece in words]
+        if stop - start >= _FEWEST_WORDS and max(widths) - min(widths) > words[0].size:
+            whole = replace(words[0], text=" ".join(piece.text for piece in words), right=words[-1].right)
+            joined.append((pieces[start][0], whole))
+        else:
+            stop = start + 1
+            joined.append(pieces[start])
+        start = stop
+    return joined
+
+
+def _is_justified(before: Sequence[tuple[int, Piece]], after: tuple[int, Piece]) -> bool:
+    """Return whether the next word follows by the same blank as those before it."""
+    (_, first), (angle, last), (next_angle, word) = before[0], before[-1], after
+    gap = word.left - last.right
+    is_even = len(before) < 2 or abs(gap - (before[1][1].left - first.right)) < _EVEN * word.size
+    is_alike = angle == next_angle and abs(word.size - last.size) < _EVEN and word.y == last.y
+    return is_even and is_alike and gap < _WIDEST_BLANK * word.size and not {" "} & {*last.text, *word.text}
 
 
 def _continues(words: Sequence[Character], character: Character, gap: float = _GAP) -> bool:

@@ -1,6 +1,6 @@
 """Find the rules on a PDF's page, and the grids of cells that they make.
 
-All coordinates are those of the lines of text: x along them, y above them.
+All coordinates follow the lines of text: x along them, y above them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _COVERS, _CLOSED = 0.6, 0.7
 #: How deep drawings within drawings are read.
 _DEEPEST = 4
 
+_Point = tuple[float, float]
 _Matrix = tuple[float, float, float, float, float, float]
 
 #: A field of a grid: its row and its column.
@@ -79,31 +80,45 @@ class Grid:
         return self.xs[0] < x < self.xs[-1] and self.ys[-1] < y < self.ys[0]
 
 
-def grids(page: Any, cos: float, sin: float) -> list[Grid]:
-    """Return the grids on a page, the largest first.
+def rules(page: Any, cos: float, sin: float) -> tuple[list[Rule], list[Rule], list[Rule]]:
+    """Return the rules on a page along its lines of text, those across them, and the former without sides of areas.
+
+    All are empty if the page has very many.
 
     Parameters
     ----------
     cos, sin : float
         Of the angle of the page's text: one of 0, 90, 180 and 270 degrees.
     """
-    level, upright = list[Rule](), list[Rule]()
-    for (x0, y0), (x1, y1) in _strokes(page):
+    level, upright, lines = list[Rule](), list[Rule](), list[Rule]()
+    for (x0, y0), (x1, y1), is_side in _strokes(page):
         along = sorted((x0 * cos + y0 * sin, x1 * cos + y1 * sin))
         above = sorted((y0 * cos - x0 * sin, y1 * cos - x1 * sin))
         if above[1] - above[0] <= min(1.0, along[1] - along[0]):
             level.append(Rule(sum(above) / 2, *along))
+            lines += [] if is_side else level[-1:]
         elif along[1] - along[0] <= 1.0:
             upright.append(Rule(sum(along) / 2, *above))
-    level, upright = _joined(level), _joined(upright)
-    if not level or not upright or len(level) + len(upright) > _MOST_RULES:
-        return []
+    level, upright, lines = map(_joined, (level, upright, lines))
+    return (level, upright, lines) if len(level) + len(upright) <= _MOST_RULES else ([], [], [])
+
+
+def grids(level: Sequence[Rule], upright: Sequence[Rule], cos: float, sin: float) -> tuple[list[Grid], list[Grid]]:
+    """Return the grids of cells between rules, the largest first, and the boxes: one row or one column."""
+    level, upright = ([rule for rule in each if rule.end - rule.start > 2 * _CLOSE] for each in (level, upright))
+    if not level or not upright:
+        return [], []
     found = [grid for part in _connected(level, upright) if (grid := _grid(*part, cos, sin))]
-    return sorted(found, key=lambda grid: (grid.xs[0] - grid.xs[-1]) * (grid.ys[0] - grid.ys[-1]))
+    found.sort(key=lambda grid: (grid.xs[0] - grid.xs[-1]) * (grid.ys[0] - grid.ys[-1]))
+    tables = [grid for grid in found if min(len(grid.xs), len(grid.ys)) > 2]
+    return tables, [grid for grid in found if min(len(grid.xs), len(grid.ys)) == 2]
 
 
-def _strokes(page: Any) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-    """Yield the straight parts of what is drawn on a page: sides of areas, and the middle of narrow areas."""
+def _strokes(page: Any) -> Iterator[tuple[_Point, _Point, bool]]:
+    """Yield the straight parts of a page's drawings, with whether they are sides of areas.
+
+    Of narrow areas it is their middle.
+    """
     import pypdfium2.raw as pdfium
 
     n_left = _MOST_SEGMENTS
@@ -117,11 +132,12 @@ def _strokes(page: Any) -> Iterator[tuple[tuple[float, float], tuple[float, floa
             xs, ys = zip(*points, strict=True)
             box = min(xs), min(ys), max(xs), max(ys)
             if min(box[2] - box[0], box[3] - box[1]) > _CLOSE or not filled.value:
-                yield from pairwise([*points, points[0]] if filled.value else points)
+                is_area = bool(filled.value)
+                yield from ((*ends, is_area) for ends in pairwise([*points, points[0]] if is_area else points))
             elif box[2] - box[0] > box[3] - box[1]:
-                yield (box[0], (box[1] + box[3]) / 2), (box[2], (box[1] + box[3]) / 2)
+                yield (box[0], (box[1] + box[3]) / 2), (box[2], (box[1] + box[3]) / 2), False
             else:
-                yield ((box[0] + box[2]) / 2, box[1]), ((box[0] + box[2]) / 2, box[3])
+                yield ((box[0] + box[2]) / 2, box[1]), ((box[0] + box[2]) / 2, box[3]), False
 
 
 def _paths(
@@ -154,13 +170,13 @@ def _times(first: _Matrix, second: _Matrix) -> _Matrix:
     return (*rows[0], *rows[1], rows[2][0] + e, rows[2][1] + f)
 
 
-def _outlines(path: Any, matrix: _Matrix) -> Iterator[list[tuple[float, float]]]:
+def _outlines(path: Any, matrix: _Matrix) -> Iterator[list[_Point]]:
     """Yield the corners of each part of a path that has straight sides only."""
     import pypdfium2.raw as pdfium
 
     a, b, c, d, e, f = matrix
     x, y = ctypes.c_float(), ctypes.c_float()
-    points: list[tuple[float, float]] = []
+    points: list[_Point] = []
     is_straight = True
     for number in range(pdfium.FPDFPath_CountSegments(path)):
         segment = pdfium.FPDFPath_GetPathSegment(path, number)
@@ -193,7 +209,7 @@ def _joined(rules: Iterable[Rule]) -> list[Rule]:
                 ends[-1][1] = max(ends[-1][1], rule.end)
             else:
                 ends.append([rule.start, rule.end])
-        joined += [Rule(place, start, end) for start, end in ends if end - start > 2 * _CLOSE]
+        joined += [Rule(place, start, end) for start, end in ends]
     return joined
 
 
@@ -219,7 +235,7 @@ def _connected(level: Sequence[Rule], upright: Sequence[Rule]) -> Iterator[tuple
 
 
 def _grid(level: list[Rule], upright: list[Rule], cos: float, sin: float) -> Grid | None:
-    """Return the grid of rules that meet; None if it has fewer than two rows or columns, or is not closed.
+    """Return the grid of rules that meet; None if it is not closed.
 
     Where several rules end at one place, the grid ends, even if there is no rule across their ends.
     """
@@ -231,7 +247,7 @@ def _grid(level: list[Rule], upright: list[Rule], cos: float, sin: float) -> Gri
                 place = next((rule.place for rule in others if abs(rule.place - border) <= _CLOSE), border)
                 others.append(Rule(place, min(r.place for r in reaching), max(r.place for r in reaching)))
     xs, ys = sorted({rule.place for rule in upright}), sorted({rule.place for rule in level}, reverse=True)
-    if len(xs) < 3 or len(ys) < 3:
+    if len(xs) < 2 or len(ys) < 2:
         return None
     beside = [_sides(upright, x, [(low, high) for high, low in pairwise(ys)]) for x in xs]
     above = [_sides(level, y, list(pairwise(xs))) for y in ys]

@@ -99,12 +99,20 @@ def find_tables(lines: Sequence[Line], n_cells: Sequence[int]) -> list[GapTable]
 
 
 def _stretch_end(lines: Sequence[Line], n_cells: Sequence[int], start: int) -> int:
-    """Return the end of the lines from a start on that could be rows: they are close, and few have one cell."""
+    """Return the end of the lines from a start on that could be rows: they are close, and few have one cell.
+
+    A line with one cell that lies over two others is a paragraph.
+    """
     stop = last = start
+    most: list[Span] = []
     while stop < min(len(lines), start + _MOST_ROWS):
         is_close = stop == start or _is_close(lines[stop - 1], lines[stop])
         if not is_close or not n_cells[stop] or stop - last > _MOST_SINGLE:
             break
+        spans = [_span(cell) for cell in cells(lines[stop])]
+        if len(spans) == 1 and sum(left < spans[0][1] and right > spans[0][0] for left, right in most) > 1:
+            break
+        most = max(most, spans, key=len)
         last = stop if n_cells[stop] > 1 else last
         stop += 1
     return stop
@@ -155,18 +163,27 @@ def _span(cell: Sequence[Piece]) -> Span:
 def _columns(lines: Sequence[Sequence[list[Piece]]]) -> list[Span]:
     """Return the extents of columns, of the lines with the most cells. Heads may stand beside their columns."""
     most = max(map(len, lines))
-    columns: list[tuple[Span, int]] = []
     telling = [(number, line) for number, line in enumerate(lines) if len(line) >= max(2, _TELLING * most)]
-    for (left, right), number in sorted((_span(cell), number) for number, line in telling for cell in line):
+    columns = _merged(telling)
+    below = _merged(telling[1:])
+    if len(telling) > _FEWEST and len(below) > len(columns) and _placed(lines[0], [column for column, _ in below]):
+        columns = below  # a head may lie over two columns
+    with_rows = [column for column, last in columns if last > 0]
+    has_heads = len(telling) > _FEWEST and len(with_rows) > 1 and _placed(lines[0], with_rows) is not None
+    found = with_rows if has_heads else [column for column, _ in columns]
+    return _with_columns_between(found, [_span(line[0]) for line in lines if len(line) == 1])
+
+
+def _merged(lines: Sequence[tuple[int, Sequence[list[Piece]]]]) -> list[tuple[Span, int]]:
+    """Return the extents of the columns of numbered lines, each with the number of the last line that has it."""
+    columns: list[tuple[Span, int]] = []
+    for (left, right), number in sorted((_span(cell), number) for number, line in lines for cell in line):
         if columns and left < columns[-1][0][1]:
             (start, end), last = columns[-1]
             columns[-1] = (start, max(right, end)), max(number, last)
         else:
             columns.append(((left, right), number))
-    with_rows = [column for column, last in columns if last > 0]
-    has_heads = len(telling) > _FEWEST and len(with_rows) > 1 and _placed(lines[0], with_rows) is not None
-    found = with_rows if has_heads else [column for column, _ in columns]
-    return _with_columns_between(found, [_span(line[0]) for line in lines if len(line) == 1])
+    return columns
 
 
 def _with_columns_between(columns: Sequence[Span], alone: Sequence[Span]) -> list[Span]:
@@ -221,10 +238,21 @@ def grouped_lines(placed: Sequence[Placed], columns: Sequence[Span]) -> list[lis
         if all(_is_row(group, columns) for group in grouped):
             return grouped
     begins = [
-        step > _FURTHER * rising[0] or 0 in line or len(line) > 1 or not _continue(placed[:number], line, columns)
-        for number, (step, line) in enumerate(zip(steps, placed[1:], strict=True), start=1)
+        0 in line
+        or len(line) > 1
+        or _is_further(placed[:number], line, placed)
+        or not _continue(placed[:number], line, columns)
+        for number, line in enumerate(placed[1:], start=1)
     ]
     return _parted(placed, begins)
+
+
+def _is_further(above: Sequence[Placed], line: Placed, placed: Sequence[Placed]) -> bool:
+    """Return whether a line of one cell is further below the last one of its column than the nearest there are."""
+    [(column, cell)] = line.items()
+    heights = [line[column][0].y for line in placed if column in line]
+    upper = _last(above, column)
+    return upper is not None and upper[0].y - cell[0].y > _FURTHER * min(a - b for a, b in pairwise(heights))
 
 
 def _parted(placed: Sequence[Placed], begins: Sequence[bool]) -> list[list[Placed]]:

@@ -24,7 +24,8 @@ _ABOVE, _BELOW, _AROUND = 0.7, 0.2, 1.0
 #: letters of these, as tables without a name may only arrange a page.
 _PLAIN, _ALIGNED, _LONGEST = ("NonStruct", "Div"), 1.0, 400
 
-#: Names of headings.
+#: What is a part of its own, wherever it is, such as the note to a heading; and names of headings.
+_APART = ("LI", "Note", "FENote")
 _HEADING = re.compile(r"H([1-6]?)|Title")
 
 
@@ -36,6 +37,24 @@ class _Box(NamedTuple):
     bottom: float
     top: float
     n_letters: int
+
+
+class _Element(NamedTuple):
+    """An element of a tree: its name, its own marks, the columns that it covers, and its parts in their places."""
+
+    kind: str
+    own_marks: set[int]
+    span: int
+    children: list[_Element | None]
+
+    @property
+    def elements(self) -> Iterator[_Element]:
+        """Return its parts that are on the page."""
+        return filter(None, self.children)
+
+    def marks(self) -> set[int]:
+        """Return the marks of all that is in it."""
+        return self.own_marks.union(*(child.marks() for child in self.elements))
 
 
 class _Row(NamedTuple):
@@ -69,22 +88,23 @@ class Tags:
         self.parts: dict[int, Part] = {}
         tree = pdfium.FPDF_StructTree_GetForPage(page.raw)
         if tree:
+            n_left = [_MOST_ELEMENTS]
             for number in range(pdfium.FPDF_StructTree_CountChildren(tree)):
-                top = pdfium.FPDF_StructTree_GetChildAtIndex(tree, number)
-                self._tables += _tables(top, [_MOST_ELEMENTS])
-                self._add_parts(top, NO_PART)
+                top = _element(pdfium.FPDF_StructTree_GetChildAtIndex(tree, number), n_left)
+                if top:
+                    self._tables += _tables(top)
+                    self._add_parts(top, NO_PART)
             pdfium.FPDF_StructTree_Close(tree)
 
-    def _add_parts(self, element: Any, within: Part, depth: int = 0) -> None:
-        if depth > _DEEPEST or len(self.parts) > _MOST_ELEMENTS:
-            return
-        kind = _kind(element)
-        heading = _HEADING.fullmatch(kind)
-        if heading or kind == "LI" or (kind == "P" and not within.is_item):
-            within = Part(len(self.parts) + 1, int(heading[1] or 1) if heading else 0, is_item=kind == "LI")
-        self.parts |= dict.fromkeys(_own_marks(element), within)
-        for child in filter(None, _children(element)):
-            self._add_parts(child, within, depth + 1)
+    def _add_parts(self, element: _Element, within: Part) -> None:
+        heading = _HEADING.fullmatch(element.kind)
+        is_own = heading or element.kind in _APART or (element.kind == "P" and not within.is_item)
+        if is_own:
+            level = int(heading[1] or 1) if heading else 0
+            within = Part(len(self.parts) + 1, level, is_item=element.kind == "LI")
+        self.parts |= dict.fromkeys(element.own_marks, within)
+        for child in element.elements:
+            self._add_parts(child, within)
 
     def grids(self, lines: Sequence[Sequence[Character]], angle: int) -> list[Grid]:
         """Return the grids of the tables that the page names, if rows and columns are apart there, too.
@@ -113,77 +133,63 @@ def _box(sign: Character, cos: float, sin: float) -> _Box:
     return _Box(left, right, bottom, top, 1)
 
 
-def _children(element: Any) -> Iterator[Any]:
-    """Yield the parts of an element that are on the page, and None for others."""
+def _element(raw: Any, n_left: list[int], depth: int = 0) -> _Element | None:
+    """Read an element and its parts; None for one on another page, too deep, or beyond the most."""
     import pypdfium2.raw as pdfium
 
-    for number in range(pdfium.FPDF_StructElement_CountChildren(element)):
-        yield pdfium.FPDF_StructElement_GetChildAtIndex(element, number) or None
-
-
-def _kind(element: Any) -> str:
-    import pypdfium2.raw as pdfium
-
-    name = ctypes.create_string_buffer(32)
-    pdfium.FPDF_StructElement_GetType(element, name, len(name))
-    return name.raw.decode("utf-16-le", "replace").partition("\0")[0]
-
-
-def _tables(element: Any, n_left: list[int], depth: int = 0) -> list[_Table]:
-    """Return the rows of each table in an element, but for tables that only arrange others in their cells."""
     n_left[0] -= 1
-    if n_left[0] < 0 or depth > _DEEPEST:
-        return []
-    inner = [table for child in _children(element) if child for table in _tables(child, n_left, depth + 1)]
-    kind = _kind(element)
-    if inner or kind not in ("Table", *_PLAIN):
-        return inner
-    is_named = kind == "Table"
-    found = _rows(element) if is_named else (child for child in _children(element) if child and _kind(child) in _PLAIN)
-    rows = [row for row in map(_row, found) if row.cells]
-    return [_Table(rows, is_named)] if sum(row.n_cells > 1 for row in rows) > 1 else []
+    if not raw or n_left[0] < 0 or depth > _DEEPEST:
+        return None
+    name = ctypes.create_string_buffer(32)
+    pdfium.FPDF_StructElement_GetType(raw, name, len(name))
+    n_own = max(pdfium.FPDF_StructElement_GetMarkedContentIdCount(raw), 0)
+    parts = range(pdfium.FPDF_StructElement_CountChildren(raw))
+    return _Element(
+        name.raw.decode("utf-16-le", "replace").partition("\0")[0],
+        {pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(raw, number) for number in range(n_own)} - {-1},
+        _span(raw),
+        [_element(pdfium.FPDF_StructElement_GetChildAtIndex(raw, number), n_left, depth + 1) for number in parts],
+    )
 
 
-def _rows(element: Any) -> Iterator[Any]:
-    """Yield the rows of a table, which may be in groups."""
-    for child in filter(None, _children(element)):
-        if _kind(child) == "TR":
-            yield child
-        else:
-            yield from _rows(child)
-
-
-def _row(element: Any) -> _Row:
-    children = list(_children(element))
-    marked = {number: marks for number, child in enumerate(children) if child and (marks := _marks(child))}
-    spans = {number: span for number in marked if (span := _span(children[number])) > 1}
-    return _Row(marked, spans, len(children))
-
-
-def _span(element: Any) -> int:
+def _span(raw: Any) -> int:
     """Return the number of columns that a cell covers."""
     import pypdfium2.raw as pdfium
 
     number = ctypes.c_float(1.0)
-    for index in range(pdfium.FPDF_StructElement_GetAttributeCount(element)):
+    for index in range(pdfium.FPDF_StructElement_GetAttributeCount(raw)):
         value = pdfium.FPDF_StructElement_Attr_GetValue(
-            pdfium.FPDF_StructElement_GetAttributeAtIndex(element, index), b"ColSpan"
+            pdfium.FPDF_StructElement_GetAttributeAtIndex(raw, index), b"ColSpan"
         )
         if value and pdfium.FPDF_StructElement_Attr_GetNumberValue(value, number):
             break
     return int(number.value)
 
 
-def _marks(element: Any) -> set[int]:
-    """Return the marks of all that is in an element."""
-    return _own_marks(element).union(*(_marks(child) for child in _children(element) if child))
+def _tables(element: _Element) -> list[_Table]:
+    """Return the rows of each table in an element, but for tables that only arrange others in their cells."""
+    inner = [table for child in element.elements for table in _tables(child)]
+    if inner or element.kind not in ("Table", *_PLAIN):
+        return inner
+    is_named = element.kind == "Table"
+    found = _rows(element) if is_named else (child for child in element.elements if child.kind in _PLAIN)
+    rows = [row for row in map(_row, found) if row.cells]
+    return [_Table(rows, is_named)] if sum(row.n_cells > 1 for row in rows) > 1 else []
 
 
-def _own_marks(element: Any) -> set[int]:
-    import pypdfium2.raw as pdfium
+def _rows(element: _Element) -> Iterator[_Element]:
+    """Yield the rows of a table, which may be in groups."""
+    for child in element.elements:
+        if child.kind == "TR":
+            yield child
+        else:
+            yield from _rows(child)
 
-    n_own = max(pdfium.FPDF_StructElement_GetMarkedContentIdCount(element), 0)
-    return {pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(element, number) for number in range(n_own)} - {-1}
+
+def _row(element: _Element) -> _Row:
+    marked = {number: marks for number, child in enumerate(element.children) if child and (marks := child.marks())}
+    spans = {number: child.span for number in marked if (child := element.children[number]) and child.span > 1}
+    return _Row(marked, spans, len(element.children))
 
 
 def _around(boxes: Sequence[_Box]) -> _Box:

@@ -255,6 +255,11 @@ class Squeezed(Method):
         """Return the original place of each row of a clustered chunk."""
         return order_of(shape, extras) if number < state["n_clustered_chunks"] else None
 
+    def rows_to_act(self, n_rows: np.ndarray) -> np.ndarray:
+        """Return after how many more rows the next chunk is clustered."""
+        n_more: np.ndarray = CHUNK_ROWS - (n_rows - RECENT) % CHUNK_ROWS
+        return n_more
+
     def chunks_kept(self, n_rows: int) -> int:
         return max(n_rows - RECENT, 0) // CHUNK_ROWS  # the others were not clustered when the tail had so many rows
 

@@ -80,7 +80,7 @@ def test_each_shared_option_names_its_environment_variable():
     text = octavo("ask", "--help-all").stdout
     found = set(re.findall(r"OCTAVO_\w+", text))
     names = "MODEL HF_REPO THREADS CTX_SIZE CACHE_TYPE DEVICE INDEX_DIR ATTENTION BUDGET QUALITY PLAN "
-    names += "RETRIEVAL_HEADS PREFILL PREDICT TEMP TOP_P TOP_K MIN_P REPEAT_PENALTY SEED SYSTEM_PROMPT PASSWORD "
+    names += "RETRIEVAL_HEADS PREFILL PREDICT TEMP TOP_P TOP_K MIN_P REPEAT_PENALTY SEED DRAFT SYSTEM_PROMPT PASSWORD "
     names += "ROPE_SCALING ROPE_SCALE STATE_EVERY THINK THINK_BUDGET READ FIRST_ANSWER BACKGROUND JOBS ENCODING OCR"
     names += " OCR_LANGUAGES QUIET"
     assert found == {f"OCTAVO_{name}" for name in names.split()}

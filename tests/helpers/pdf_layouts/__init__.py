@@ -1,6 +1,6 @@
 """Layouts of PDFs as bills, forms, tables, books and résumés have them, each with what a good reading has."""
 
-from . import bills, books, forms, lives, tables
+from . import bills, books, forms, lives, sheets, tables
 from .layout import Layout
 
-LAYOUTS: list[Layout] = [*bills.LAYOUTS, *forms.LAYOUTS, *tables.LAYOUTS, *books.LAYOUTS, *lives.LAYOUTS]
+LAYOUTS: list[Layout] = [layout for kind in (bills, forms, tables, books, lives, sheets) for layout in kind.LAYOUTS]

@@ -312,8 +312,7 @@ LAYOUTS = [
     Layout(
         "fraction",
         _fractions,
-        order=["heir is", "17", "48", "of the whole estate, and no more."],
-        fails="numerator and denominator fall apart",
+        whole=["heir is 17/48 of the whole estate, and no more."],
     ),
     Layout(
         "two addresses",

@@ -1,0 +1,215 @@
+"""Sheets on which gaps, rules and boxes tell the order: invoices, contracts in two languages, exams, slides."""
+
+from __future__ import annotations
+
+import textwrap
+
+from .layout import Drawing, Layout
+
+#: Ends of the columns of an invoice, negative where they are right ends; and its rows.
+_PLACES = (60, 105, -300, 306, -445, -535)
+_ITEMS = [
+    ("Pos.", "Concepto", "Cant.", "Ud.", "Precio", "Importe"),
+    ("2", "Montaje en casa", "3,5", "h", "58,00 €", "203,00 €"),
+    ("3", "Viaje", "1", "vez", "35,00 €", "35,00 €"),
+]
+_SUMS = [("Base", "1 718,00 €"), ("IVA 21 %", "360,78 €"), ("A pagar", "2 078,78 €")]
+
+
+def _invoice(page: Drawing) -> None:
+    """Draw addresses at both sides of an invoice above its items, of which one has two lines that the others centre."""
+    page.lines(400, 800, ["Carpintería Vega", "Calle del Puerto 3", "33201 Gijón"])
+    page.lines(60, 740, ["Señora", "Ana Ruiz", "Calle del Molino 17", "33203 Gijón"])
+    for i, (label, value) in enumerate((("Factura", "2026/417"), ("Cliente", "10233"), ("Fecha", "2.04.2026"))):
+        page.row(690 - 17 * i, (400, -535), (label, value))
+    page.text(60, 610, "Factura", 15)
+    page.row(580, _PLACES, _ITEMS[0], font="Helvetica-Bold")
+    page.lines(105, 562, ["Mesa de roble,", "tablero 40 mm"], step=11)
+    page.row(556.5, _PLACES, ("1", "", "1", "pza.", "1 480,00 €", "1 480,00 €"))
+    for i, row in enumerate(_ITEMS[1:]):
+        page.row(533 - 17 * i, _PLACES, row)
+    for i, sums in enumerate(_SUMS):
+        page.row(499 - 17 * i, (-445, -535), sums)
+    page.text(60, 440, "Plazo: 14 días.")
+
+
+_VALUES = [
+    ("Parámetro", "Condición", "Min", "Typ", "Max", ""),
+    ("de salida", "U = 5 V", "-2", "0", "2", "%"),
+    ("Caída", "I = 150 mA", "", "120", "200", "mV"),
+    ("Corte", "", "", "160", "", "°C"),
+]
+
+
+def _data_sheet(page: Drawing) -> None:
+    """Draw a table with rules between its rows alone, and cells of two lines beside centred ones."""
+    page.text(60, 800, "Datos eléctricos", 14, "Helvetica-Bold")
+    for i, row in enumerate(_VALUES):
+        y = 760 - 30 * i
+        for j, (x, cell) in enumerate(zip((60, 180, 330, 380, 430, 480), row, strict=True)):
+            over = cell if i != 1 or j > 1 else ("Tensión", "con T = 25 C")[j]
+            page.text(x, y + 5 * (i == 1 and j < 2), over, 9) if over else None
+            page.text(x, y - 6, cell, 9) if i == 1 and j < 2 else None
+        page.rule(60, y - 15, 510, y - 15)
+
+
+_BLOOD = [
+    ("Leucocitos", "11,2", "+", "/nl", "3,9 - 10,2"),
+    ("Eritrocitos", "4,51", "", "/pl", "4,30 - 5,75"),
+    ("Sodio", "140", "", "mmol/l", "136 - 145"),
+    ("Potasio", "4,1", "", "mmol/l", "3,5 - 5,1"),
+]
+
+
+def _laboratory(page: Drawing) -> None:
+    """Draw a report of values with names of groups between the rows: each half has words and numbers."""
+    places = (60, -300, 304, 380, 470)
+    page.row(780, (60, -300, 380, 470), ("Prueba", "Valor", "Unidad", "Normal"), font="Helvetica-Bold")
+    for i, (y, row) in enumerate(zip((748, 734, 700, 686), _BLOOD, strict=True)):
+        if i % 2 == 0:
+            page.text(60, y + 16, ("Sangre", "Suero")[i // 2], font="Helvetica-Bold")
+        page.row(y, places, row)
+
+
+_CLAUSES = [
+    ("§ 1 Objeto", "Section 1 Subject"),
+    (
+        "(1) El arrendador cede al arrendatario el uso del piso bajo de la casa del molino, que tiene tres cuartos y "
+        "una cocina con salida al patio.",
+        "(1) The landlord lets to the tenant the ground floor of the mill house, which has three rooms.",
+    ),
+    ("(2) Las llaves se entregan el primer día.", "(2) The keys are handed over on the first day of the lease."),
+    ("§ 2 Renta", "Section 2 Rent"),
+    (
+        "(1) La renta es de 740 euros y se paga el tercer día de cada mes. El agua se cobra aparte.",
+        "(1) The rent is 740 euros and is due on the third day of each month. Water is billed apart from it.",
+    ),
+]
+
+
+def _contract(page: Drawing) -> None:
+    """Draw a contract in two languages side by side, whose clauses begin at the same heights."""
+    y = 780.0
+    for sides in _CLAUSES:
+        y = (
+            min(page.lines(x, y, textwrap.wrap(side, 40), size=11) for x, side in zip((60, 310), sides, strict=True))
+            - 9
+        )
+
+
+def _exam(page: Drawing) -> None:
+    """Draw tasks with points at the right edge, and centred formulas with fractions between them."""
+    page.text(60, 790, "Examen", 16, "Helvetica-Bold")
+    for y, left, right in (
+        (765, "Nombre:", "Fecha:          "),
+        (740, "Tarea 1", "(4 p.)"),
+        (640, "Tarea 2", "(6 p.)"),
+    ):
+        page.row(y, (60, -535), (left, right), font="Helvetica-Bold")
+    page.text(60, 726, "Calcula:")
+    for y, parts in ((700, ("3", "4", "5 + x", "6")), (660, ("a", "b", "2", "3"))):
+        for x, over, under in ((275, *parts[:2]), (315, *parts[2:])):
+            page.rule(x - 14, y + 3, x + 14, y + 3)
+            page.text(x, y + 6, over, at="middle")
+            page.text(x, y - 7, under, at="middle")
+        page.text(292, y, "+")
+        page.text(334, y, "=")
+    page.text(60, 680, "y también:")
+    page.text(60, 626, "Un tren va a 120 km por hora. ¿Hasta dónde llega?")
+
+
+def _fields_in_boxes(page: Drawing) -> None:
+    """Draw rows of boxes, each with a small label above its value."""
+    for y, fields in ((750, ("Nombre", "Ana", "Apellido", "Ruiz")), (700, ("Calle", "Molino 17", "CP", "33203"))):
+        for x, label, value in ((60, *fields[:2]), (260, *fields[2:])):
+            page.canvas.rect(x, y - 8, 200, 34)
+            page.text(x + 3, y + 18, label, 6)
+            page.text(x + 5, y, value, 11)
+
+
+def _box_close_to_text(page: Drawing) -> None:
+    """Draw a framed note of three lines hardly a letter from the lines at its left, which are not level with it."""
+    page.text(60, 800, "Factura de la luz", 18, "Helvetica-Bold")
+    text = ["Del 1 de junio de 2025 al 31 de mayo hemos", "medido lo que usted ha gastado. El mes es de 31.", "días."]
+    width = page.canvas.stringWidth(text[1], "Helvetica", 10)
+    page.lines(60, 770, text)
+    page.canvas.rect(60 + width + 2, 736, 120, 42)
+    page.lines(60 + width + 7, 766, ["A pagar", "412,87 €", "hasta el 30.06.2026"], step=12)
+    page.lines(
+        60,
+        700,
+        ["Si tiene preguntas, llame a la oficina, que está abierta todo el año de ocho a cinco."],
+    )
+
+
+def _spread_words(page: Drawing) -> None:
+    """Draw two justified lines whose blanks are wider than the gaps between cells."""
+    for y, words in (
+        (780, ["Las", "llaves", "se", "entregan", "al"]),
+        (767, ["entrar", "por", "todo", "el", "tiempo"]),
+    ):
+        widths = [page.canvas.stringWidth(word, "Helvetica", 10) for word in words]
+        blank, x = (165 - sum(widths)) / (len(words) - 1), 60.0
+        for word, width in zip(words, widths, strict=True):
+            page.text(x, y, word)
+            x += width + blank
+    page.lines(60, 754, ["que dure el contrato, y al", "fin se devuelven."])
+
+
+_SLIDE = (
+    "<style>@page{size:254mm 143mm;margin:12mm} body{font:20pt sans-serif} div{display:flex} ul{flex:1}</style>"
+    "<h1>¿Por qué?</h1><div><ul><li>Los barcos son largos<li>Los pilotes se pudren</ul>"
+    "<ul><li>Coste: 4,1 M<li>Dos inviernos</ul></div>"
+)
+
+LAYOUTS = [
+    Layout(
+        "invoice with addresses at both sides",
+        _invoice,
+        rows=[*_ITEMS[1:], *_SUMS],
+        pairs=[("1", "Mesa de roble, tablero 40 mm", "1", "pza.", "1 480,00 €"), ("Cliente", "10233")],
+        order=["Ana Ruiz", "Factura", "Pos.", "Plazo"],
+    ),
+    Layout(
+        "rules between rows alone",
+        _data_sheet,
+        table=[_VALUES[0], ("Tensión de salida", "con T = 25 C U = 5 V", "-2", "0", "2", "%"), *_VALUES[2:]],
+    ),
+    Layout("laboratory", _laboratory, rows=_BLOOD),
+    Layout(
+        "contract in two languages",
+        _contract,
+        order=[side for sides in _CLAUSES for side in sides],
+    ),
+    Layout(
+        "exam",
+        _exam,
+        pairs=[("Nombre:", "Fecha:"), ("Tarea 1", "(4 p.)"), ("Tarea 2", "(6 p.)")],
+        order=["Calcula:", "3/4 + (5 + x)/6 =", "y también:", "a/b + 2/3 =", "Tarea 2", "Un tren"],
+    ),
+    Layout(
+        "boxes with labels",
+        _fields_in_boxes,
+        rows=[("Nombre", "Ana"), ("Apellido", "Ruiz"), ("Calle", "Molino 17"), ("CP", "33203")],
+        texts=["Ana", "Ruiz"],
+    ),
+    Layout(
+        "a box close to a text",
+        _box_close_to_text,
+        whole=["de mayo hemos medido lo que usted ha gastado. El mes es de 31. días."],
+        order=["Factura de", "A pagar", "412,87 €", "hasta el 30.06.2026", "Del 1 de junio"],
+        texts=["412,87"],
+    ),
+    Layout(
+        "words far apart",
+        _spread_words,
+        whole=["Las llaves se entregan al entrar por todo el tiempo que dure el contrato"],
+    ),
+    Layout(
+        "lists side by side on a slide",
+        _SLIDE,
+        headings=["¿Por qué?"],
+        order=["Los barcos", "Los pilotes se pudren", "Coste", "Dos inviernos"],
+        rows=[("Los pilotes se pudren",), ("Coste: 4,1 M",)],
+    ),
+]
