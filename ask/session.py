@@ -352,9 +352,7 @@ class Session(AbstractContextManager["Session"]):
             if self.answer is None:
                 raise OctavoError("There is no answer yet, so it has no sources.")
             found = self._sources_of(self.answer.text, self._recorder, most)
-        if self.has_one_context:
-            return [passage for _, passage in found]
-        return [replace(passage, document=str(document.path)) for document, passage in found]
+        return self._named(found)
 
     def _sources_of(self, answer: str, recorder: Recorder, most: int = 3) -> list[tuple[SourceText, Passage]]:
         """Return the passages that the last answer comes from, with their documents."""
@@ -363,6 +361,16 @@ class Session(AbstractContextManager["Session"]):
             return []
         question = "" if self._last is None else self._last.question
         return context.sources(recorder.attended(document), answer, question, most)
+
+    def passages_for_question(self, most: int = 3) -> list[Passage]:
+        """Find passages of the last answer's text that share words with its question; none without a document."""
+        if self._context is None or self._last is None:
+            return []
+        return self._named(self._context.passages_for(self._last.question, most))
+
+    def _named(self, found: Sequence[tuple[SourceText, Passage]]) -> list[Passage]:
+        named = not self.has_one_context
+        return [replace(passage, document=str(source.path)) if named else passage for source, passage in found]
 
     def _check_document(self) -> None:
         if (document := self.llama.context.cache.document) is not None:

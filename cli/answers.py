@@ -86,6 +86,8 @@ def show_answer(
         if sources:
             click.echo()
             show_sources(session, err=False)
+        else:
+            _show_passages_for_question(session)
         return
     facts = {**facts, **documents_as_json(session)}
     if sources:
@@ -200,6 +202,19 @@ def show_sources(session: Session, err: bool) -> None:
     found = session.sources()
     if not found:
         click.echo(NONE, err=err)
+    _show_passages(found, err)
+
+
+def _show_passages_for_question(session: Session) -> None:
+    """Print the passages that share words with the question below an answer that was stopped: these may answer it."""
+    assert session.answer is not None
+    if session.answer.finish_reason != "loop" or is_quiet() or not (found := session.passages_for_question()):
+        return
+    notice("These passages have words of the question:")
+    _show_passages(found, err=True)
+
+
+def _show_passages(found: Sequence[Passage], err: bool) -> None:
     columns = columns_of(sys.stderr if err else sys.stdout)
     width = min(columns or _WIDEST, _WIDEST)
     for number, passage in enumerate(found, 1):

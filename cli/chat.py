@@ -272,8 +272,13 @@ class ChatLoop:
             say(f"Error: {problem}")
 
     def save(self, name: str) -> None:
-        """Do /save: keep the conversation under a name."""
-        say(f"Saved as {self.session.save(name)}")
+        """Do /save: keep the conversation under a name, and no more under the one that octavo gave it."""
+        saved = self.session.save(name)
+        if self.keeps and self.kept is not None and saved.stem != self.kept:
+            saved.with_stem(self.kept).unlink(missing_ok=True)
+        if self.keeps and not Path(name).suffix and Path(name).name == name:
+            self.kept = name
+        say(f"Saved as {saved}")
 
     def load(self, name: str) -> None:
         """Do /load: continue a saved conversation."""

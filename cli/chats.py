@@ -31,7 +31,8 @@ def chats(
     """List, show or remove conversations that are kept.
 
     NAME is a conversation's name, or its number in the list: its questions and answers are shown. `octavo chat --resume
-    NAME` continues it. octavo keeps each chat on a terminal, and the last question that was asked about a document.
+    NAME` continues it. octavo keeps each chat on a terminal. The last question that was asked about a document is kept,
+    too, for `octavo ask --continue`, and not listed.
     """
     found = chats_of(model, index_dir)
     chosen = [named_chat(name, found) for name in names]
@@ -44,30 +45,31 @@ def chats(
     elif chosen:
         text = "\n\n".join(map(_as_text, chosen))
         click.echo(text if columns_of(sys.stdout) is None else plain(text))
-    elif found:
+    elif any(chat.origin.kind != "question" for chat in found):
         _show(found)
     else:
         notice("There are no conversations yet: `octavo chat` begins one.")
 
 
 def _show(found: list[SavedChat]) -> None:
-    """Print conversations as a table, with numbers."""
+    """Print conversations as a table, with their numbers among all; single questions are left out."""
     rows = [
         [
             str(number),
             chat.name,
             _documents(chat),
             str(len(chat.questions)),
-            "damaged" if chat.problem else " ".join((chat.questions or [""])[-1].split()),
+            "damaged" if chat.problem else " ".join((chat.questions or [""])[0].split()),
             f"{chat.saved.astimezone():%Y-%m-%d %H:%M}",
             Path(chat.origin.model_path).name,
             size(chat.n_bytes),
         ]
         for number, chat in enumerate(found, 1)
+        if chat.origin.kind != "question"
     ]
-    columns = ["", "name", "about", "questions", "last question", "saved", "model", "size"]
+    columns = ["", "name", "about", "questions", "first question", "saved", "model", "size"]
     optional = ["size", "model", "about", "questions", "saved"]
-    table(columns, rows, {"", "questions", "size"}, optional, {"about", "last question", "model"})
+    table(columns, rows, {"", "questions", "size"}, optional, {"about", "first question", "model"})
 
 
 def _documents(chat: SavedChat) -> str:
@@ -102,7 +104,8 @@ def _remove(chosen: list[SavedChat], yes: bool) -> None:
     from ..system.files import disk_errors
 
     if not yes:
-        _show(chosen)
+        for chat in chosen:
+            notice(f"{chat.name}: {' '.join((chat.questions or [''])[0].split())}")
         click.confirm(f"Remove {len(chosen):,} of the conversations?", abort=True, err=True)
     for chat in chosen:
         with disk_errors(chat.path):

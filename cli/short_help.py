@@ -78,8 +78,8 @@ def _brief_record(option: click.Parameter, ctx: click.Context) -> tuple[str, str
     return brief.get_help_record(ctx)
 
 
-def _show_all(ctx: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
-    if is_asked and not ctx.resilient_parsing:
+def _show_all(ctx: click.Context, _parameter: click.Parameter, shows_all: bool) -> None:
+    if shows_all and not ctx.resilient_parsing:
         ctx.meta[_ALL] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()

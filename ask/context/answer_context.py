@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ..answer.answer import ContextShare
 from ..search.ranking import Candidate, Span
-from ..sources.answer_words import best_sentence, has_answer
+from ..sources.answer_words import best_sentence, has_answer, likeliest_sentences
 from ..sources.find_sources import Passage, TokenText, passages
 
 _Result = TypeVar("_Result")
@@ -94,6 +94,11 @@ class Context:
         """Return the context with the documents of an answer's sources before the others."""
         return replace(self, documents=list(dict.fromkeys([*(document for document, _ in sources), *self.documents])))
 
+    def passages_for(self, question: str, most: int) -> list[tuple[SourceText, Passage]]:
+        """Find the sentences that share most rare words with a question, the likeliest first."""
+        makers, sentences = _sentences({document: self.text_of(document) for document in self.documents})
+        return [makers[number]() for number in likeliest_sentences(sentences, question, most)]
+
     def sources(self, attended: np.ndarray, answer: str, question: str, most: int) -> list[tuple[SourceText, Passage]]:
         """Find the passages of the documents with most attention, the largest shares first, or else one by its words.
 
@@ -127,13 +132,26 @@ class Context:
 
 def _by_words(texts: Mapping[SourceText, TokenText], answer: str, question: str) -> list[tuple[SourceText, Passage]]:
     """Return the sentence that an answer was taken from, as its words say, if they say anything."""
-    places = [(document, number) for document, text in texts.items() for number in np.unique(text.sentence_of).tolist()]
-    bounds = [texts[document].borders[number : number + 2].tolist() for document, number in places]
-    sentences = [texts[document].text[start:stop] for (document, _), (start, stop) in zip(places, bounds, strict=True)]
-    if (best := best_sentence(sentences, answer, question)) is None:
-        return []
-    document = places[best][0]
-    return [(document, texts[document].passage(*bounds[best]))]
+    makers, sentences = _sentences(texts)
+    best = best_sentence(sentences, answer, question)
+    return [] if best is None else [makers[best]()]
+
+
+def _sentences(
+    texts: Mapping[SourceText, TokenText],
+) -> tuple[list[Callable[[], tuple[SourceText, Passage]]], list[str]]:
+    """Return what makes the passage of each sentence that the model saw, and the sentences."""
+    makers, sentences = list[Callable[[], tuple[SourceText, Passage]]](), []
+    for document, text in texts.items():
+        for number in np.unique(text.sentence_of).tolist():
+            start, stop = text.borders[number : number + 2].tolist()
+            sentences.append(text.text[start:stop])
+            makers.append(partial(_passage, document, text, start, stop))
+    return makers, sentences
+
+
+def _passage(document: SourceText, text: TokenText, start: int, stop: int) -> tuple[SourceText, Passage]:
+    return document, text.passage(start, stop)
 
 
 def at_once(steps: Steps[_Result]) -> _Result:

@@ -80,6 +80,15 @@ def best_sentence(sentences: Sequence[str], answer: str, question: str) -> int |
     return number_of_best
 
 
+def likeliest_sentences(sentences: Sequence[str], question: str, most: int) -> list[int]:
+    """Return the numbers of the sentences that share most with a question, by rare words; the best one first."""
+    read, wanted = list(map(_Words, sentences)), _Words(question).roots
+    rarities = _Rarities(one.roots for one in read)
+    scores = [rarities.sum(wanted & one.roots) for one in read]
+    found = [number for number, score in enumerate(scores) if score > 0]
+    return sorted(found, key=lambda number: -scores[number])[:most]
+
+
 def has_answer(quote: str, answer: str, question: str) -> bool:
     """Return whether a quote has a word or a number of an answer that its question lacks."""
     quoted, new = _Words(quote), _new(_Words(answer), _Words(question))

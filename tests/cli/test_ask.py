@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from helpers import tiny_models
+from helpers import talking_model, tiny_models
 from helpers.command_line import SENTENCES, SHORT_ANSWER, cut, interrupt_when, octavo, start
 from helpers.pdf_files import PdfWriter
 
@@ -327,3 +327,15 @@ def test_the_default_model_says_once_that_it_is_small(document, on_tiny, monkeyp
     assert small not in octavo(*arguments, "-q").stderr
     assert octavo(*arguments).stderr.count(small) == 1
     assert small not in octavo(*arguments).stderr
+
+
+def test_an_answer_that_loops_is_followed_by_passages(document, tmp_path):
+    model = talking_model.write_model(tmp_path / "looping.gguf", loops=True)
+    document.write_text(f"{document.read_text()}\n\nThe lighthouse of Skerry was painted by Tobias Quill.\n")
+    arguments = ["ask", document, "Who painted the lighthouse?", "-m", model, "--index-dir", tmp_path / "x", "-t", 2]
+    result = octavo(*arguments, "--temp", "0")
+    assert len(result.stdout) < 60  # without its repeats
+    said = result.stderr.partition("These passages have words of the question:\n")[2]
+    assert "The lighthouse of Skerry was painted by Tobias Quill." in said.splitlines()[1]
+    assert said.startswith("1. line ")
+    assert "These passages" not in octavo(*arguments, "--temp", "0", "-q").stderr

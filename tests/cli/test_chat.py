@@ -227,6 +227,16 @@ def test_each_answer_is_kept_at_once_by_its_texts():
     assert session.kept == []
 
 
+def test_a_chat_that_gets_a_name_is_kept_once(tmp_path):
+    session, kept = ScriptedSession(), tmp_path / "island.safetensors"
+    kept.touch()
+    session.save = lambda name: tmp_path / f"{name}.safetensors"
+    ChatLoop(session, interactive=True).run(iter(["first", "/save talk", "second"]))
+    assert not kept.exists()
+    assert session.kept[0] == (None, False, 1)
+    assert session.kept[1][0] == "talk"
+
+
 def test_ctrl_c_stops_an_answer_and_returns_to_the_prompt(capsys):
     session = ScriptedSession({"first": ["It was the ", KeyboardInterrupt()]})
     ChatLoop(session, interactive=True).run(iter(["first", "second"]))

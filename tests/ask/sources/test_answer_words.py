@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from octavo.ask.sources.answer_words import best_sentence, has_answer
+from octavo.ask.sources.answer_words import best_sentence, has_answer, likeliest_sentences
 from octavo.documents.document import sentences
 
 TEXT = """# The beacon of Grey Skerry
@@ -75,3 +75,22 @@ def test_a_quote_has_the_answer_if_it_has_a_word_that_the_question_lacks():
     quote = "The lamp cost 1,340 pounds."
     assert has_answer(quote, "It was 1340.", "How much did the lamp cost?")
     assert not has_answer(quote, "The lamps cost 90.", "How much did the lamp cost?")
+
+
+@pytest.mark.parametrize(
+    ("question", "part"),
+    [
+        ("Who is the keeper of the beacon?", "Oskar Nyberg"),
+        ("Which yard did the lamp come from?", "a yard in Trondheim"),
+        ("When may visitors climb the stairs?", "on Saturdays"),
+        ("Wer hat den Turm gezeichnet?", "Jürgen Großmann"),
+        ("Как зовут смотрителя маяка?", "Иван Петров"),
+    ],
+)
+def test_the_likeliest_sentences_share_rare_words_with_the_question(question, part):
+    parts = [TEXT[start:stop] for start, stop in pairwise(sentences(TEXT))]
+    assert part in parts[likeliest_sentences(parts, question, 3)[0]]
+
+
+def test_a_question_without_a_word_of_the_text_has_no_sentences():
+    assert likeliest_sentences(["The beacon is blue.", "It is tall."], "Warum?", 3) == []
