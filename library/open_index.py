@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..convert.pipeline import PrefillSettings, TooLongError, document_tokens, p
 from ..cpu_kernels.numba_support import background_compile
 from ..documents.document import Document
 from ..errors import OctavoError
-from ..progress import Progress
+from ..progress import AsOne, Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods.auto import SHORT
@@ -29,7 +29,7 @@ from ..settings import ReadSettings
 from ..system.files import PARTIAL, DamagedError, FileVersion
 from ..system.locks import Busy, do_not_wait, locked
 from .background.reading_queue import ReadingQueue
-from .document_parts import n_parts_of, parts_of
+from .document_parts import n_parts_of, parts_of, without_part
 from .reading_speed import ReadingSpeed
 from .source_text import SAME, SourceFile, SourceText, state_of_file
 
@@ -181,6 +181,17 @@ class Indexer:
                 "(`model`) reads it whole."
             )
             return [SourceText.of(part) for part in parts]
+
+    def with_progress(self, parts: Sequence[SourceText], progress: Progress) -> Iterator[tuple[SourceText, Progress]]:
+        """Yield the parts of a document, each with a receiver of its progress. All report as one task."""
+        if len(parts) == 1:
+            yield parts[0], progress
+            return
+        texts = [part.extracted()[1] for part in parts]
+        lengths = [len(document_tokens(self.llama, text.name, text.text)) for text in texts]
+        whole = AsOne(progress, without_part(parts[0].name), lengths)
+        for number, part in enumerate(parts):
+            yield part, whole.part(number)
 
     def cost(self, lengths: Sequence[float]) -> str:
         """Describe how much it is to read documents of so many tokens: parts, bytes, and the time, if that is known."""
