@@ -61,7 +61,7 @@ _WHOLE = re.compile(
     r"|(list|name|find|give me|enumerate|what are) (all|every|each)\b"
     rf"|(entire|whole) {_TEXTS}\b|what(.?s| is| are) (it|this|that|(this|the|these|that) \w+) (all )?about\b"
     rf"|(tell me about|explain|describe|review|translate|simplify|shorten|condense) (this|the|my|these) {_TEXTS}\b"
-    rf"|what happens in (this|the) {_TEXTS}\b|(plot|moral) of (it|(this|the) {_TEXTS})\b|(describe|what is) the plot\b"
+    rf"|what happens in (this|the) {_TEXTS}\b|(plot|moral) of (it|(this|the) {_TEXTS})\b|(describe|what.{1,3}) the plot\b"
     rf"|what do(es)? (this|the|these) {_TEXTS} (say|tell|cover|discuss|contain|argue)( overall| in short)?\W*$"
     r"|(what|which) (topics|themes)\b"
     r"|zusammenfass|überblick|(nenne|liste) alle\b|worum geht|wovon handel|was steht in d"
