@@ -6,6 +6,7 @@ Heads are labels at one angle whose lower ends are level, above a row of cells. 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -17,8 +18,9 @@ from .pdf_columns import column_lines
 #: side, in font sizes; the fewest labels; and the least share of the heads above cells.
 _LEVEL, _ABOVE, _BESIDE, _FEWEST, _OVER_CELLS = 0.6, 3.5, 2.0, 2, 0.66
 
-#: Most from the middle of a name to the middle of its rows, in rows; and degrees by which an angle may be off.
-_OFF, _LEANS = 1.0, 10
+#: Most from a name to its place beside its rows, in rows; height of letters, in font sizes; and degrees by which an
+#: angle may be off.
+_OFF, _ASCENT, _LEANS = 1.0, 0.7, 10
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ def _heads(labels: Sequence[_Label], lines: Sequence[Line]) -> dict[int, Piece]:
             for each in row
             if below
         )
-        are_apart = all(b.x - a.x > size for a, b in pairwise(row)) and len({each.piece.text for each in row}) == len(row)
+        are_apart = all(b.x - a.x > size for a, b in pairwise(row)) and len({each.piece.text for each in row}) == len(
+            row
+        )
         if len(row) < _FEWEST or n_over < max(_FEWEST, _OVER_CELLS * len(row)) or not are_apart:
             continue
         ends = [each.x - size for each in row[1:]] + [math.inf]
@@ -97,16 +101,40 @@ def _names(labels: Sequence[_Label], lines: Sequence[Line]) -> dict[int, Piece]:
     rows = [line for line in lines if len(line.pieces) > 1 and line.left > x]
     if any(abs(label.x - x) > size for label in labels) or len({label.piece.text for label in labels}) < len(labels):
         return {}
+    off, groups = min(_by_middle(rows, labels), _by_top(rows, labels), key=lambda way: way[0])
+    if off > _OFF:
+        return {}
+    return {
+        id(label.piece): replace(label.piece, left=x - size, right=x, y=group[0].y)
+        for label, group in zip(labels, groups, strict=True)
+    }
+
+
+#: The largest distance of a name from its place in its group, in rows; and the rows of each name.
+_Groups = tuple[float, list[list[Line]]]
+
+
+def _by_middle(rows: Sequence[Line], labels: Sequence[_Label]) -> _Groups:
+    """Return the rows nearest to the middle of each name, which is the middle of its rows."""
     groups: list[list[Line]] = [[] for _ in labels]
     for row in rows:
-        nearest = min(range(len(labels)), key=lambda number: abs(labels[number].middle - row.y))
-        groups[nearest].append(row)
-    found: dict[int, Piece] = {}
-    for label, group in zip(labels, groups, strict=True):
-        if len(group) < _FEWEST:
-            return {}
-        step = (group[0].y - group[-1].y) / (len(group) - 1)
-        if abs((group[0].y + group[-1].y) / 2 - label.middle) > _OFF * step:
-            return {}
-        found[id(label.piece)] = replace(label.piece, left=x - size, right=x, y=group[0].y)
-    return found
+        groups[min(range(len(labels)), key=lambda number: abs(labels[number].middle - row.y))].append(row)
+    return _off([label.middle for label in labels], [[group[0].y, group[-1].y] for group in groups if group], groups)
+
+
+def _by_top(rows: Sequence[Line], labels: Sequence[_Label]) -> _Groups:
+    """Return the rows from the top of each name on, which is the top of its first row."""
+    groups: list[list[Line]] = [[] for _ in labels]
+    for row in rows:
+        above = [number for number, label in enumerate(labels) if row.y < label.high]
+        groups[min(above or range(len(labels)), key=lambda number: labels[number].high)].append(row)
+    tops = [[group[0].y + _ASCENT * group[0].size] for group in groups if group]
+    return _off([label.high for label in labels], tops, groups)
+
+
+def _off(places: Sequence[float], ends: Sequence[Sequence[float]], groups: list[list[Line]]) -> _Groups:
+    if min(map(len, groups)) < _FEWEST:
+        return math.inf, groups
+    steps = [(group[0].y - group[-1].y) / (len(group) - 1) for group in groups]
+    offs = (abs(statistics.mean(end) - at) / step for at, end, step in zip(places, ends, steps, strict=True))
+    return max(offs), groups
