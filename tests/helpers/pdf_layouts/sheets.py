@@ -125,9 +125,7 @@ def _letter(page: Drawing) -> None:
         page.text(535, 790 - 13 * i, line, at="right")
     page.text(535, 700, "Lastres, 4 de mayo de 2026", at="right")
     page.lines(60, 675, ["Asunto: solicitud 4471", "Estimada señora:"], step=26)
-    page.lines(
-        60, 622, ["Su solicitud se ha admitido. Las obras empiezan el 18 de mayo y duran un mes."]
-    )
+    page.lines(60, 622, ["Su solicitud se ha admitido. Las obras empiezan el 18 de mayo y duran un mes."])
 
 
 def _fields_in_boxes(page: Drawing) -> None:
