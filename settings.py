@@ -235,6 +235,8 @@ class Sampling:
         Whether the model thinks before it answers, if it can; None leaves that to its chat template.
     think_budget : int, optional
         Largest number of tokens of a thought, which then ends; None for as many as leave room for the answer.
+    draft : int, optional
+        Most tokens of a draft, which one step checks (docs/methods.md); 0 for none. None drafts the number that pays.
 
     Raises
     ------
@@ -251,6 +253,7 @@ class Sampling:
     seed: int | None = None
     think: bool | None = None
     think_budget: int | None = THINK_BUDGET
+    draft: int | None = None
 
     def __post_init__(self) -> None:
         check_number("temperature", self.temperature, optional=True)
@@ -273,6 +276,7 @@ class Sampling:
             raise OctavoError(f"A repeat penalty is above 0, and finite: {self.repeat_penalty} is not.")
         if self.think_budget is not None and self.think_budget < 0:
             raise OctavoError(f"A thought has 0 tokens or more: think_budget cannot be {self.think_budget}.")
+        check_whole("draft", self.draft, 0, optional=True)
         if self.seed is not None and not 0 <= self.seed < 2**32 - 1:
             raise OctavoError(f"A seed is a number from 0 to {2**32 - 2}: {self.seed} is not.")
 

@@ -12,7 +12,8 @@ from typing import cast
 
 from ..documents.document import STANDARD_INPUT
 from ..errors import OctavoError, PromptError
-from ..library.question_words import asks_about_whole
+from ..library.question_words import needs_whole
+from ..library.source_text import SourceText
 from ..prompts.thought_form import Thinking, Thoughts
 from ..prompts.thought_splitter import Part
 from ..runtime.llama import Llama
@@ -128,7 +129,7 @@ class Session(AbstractContextManager["Session"]):
 
     @property
     def read_from(self) -> list[Path]:
-        """Return the files of the last answer, the likeliest first: of a whole document, one."""
+        """Return the files of the last answer, its sources' first: one, if it was a whole document."""
         return [] if self._context is None else [document.path for document in self._context.documents]
 
     @property
@@ -144,7 +145,7 @@ class Session(AbstractContextManager["Session"]):
     @property
     def needs_whole(self) -> bool:
         """Return whether the last question was about a whole, and answered from less."""
-        asked = self._last is not None and asks_about_whole(self._last.question)
+        asked = self._last is not None and needs_whole(self._last.question)
         return asked and self._context is not None and self._context.share.share < 1
 
     @property
@@ -273,7 +274,7 @@ class Session(AbstractContextManager["Session"]):
             if llama.n_tokens < generated.start:  # stopped while it read the question: undo the question
                 llama.rewind(turn.start)
                 self._unread = turn.unread
-            elif generated.stream.stopped_by is not None:
+            elif generated.stream.was_cut_back:
                 self._unread = []
                 llama.rewind(generated.start + generated.stream.n_shown_tokens)
             else:
@@ -291,6 +292,9 @@ class Session(AbstractContextManager["Session"]):
         said |= notices_of_unfounded(found)
         said |= notices_of_changed(() if self._context is None else self._context.documents)
         share = None if self._context is None else self._context.share
+        if self._recorder is not None and self._context is not None and len(self._context.documents) > 1:
+            with suppress(OctavoError):  # no head may see the whole context
+                self._context = self._context.using(self._sources_of(answer.text, self._recorder))
         self.answer = replace(answer, read=share, unfounded=found, notices=said)
         if history is not None:
             history.answer(answer.text, answer.reasoning, generated.tokens)
@@ -321,7 +325,8 @@ class Session(AbstractContextManager["Session"]):
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages of the document that the last answer comes from.
 
-        The answer's tokens attended to them more than any token does, by the retrieval heads (docs/sources.md).
+        The answer's tokens attended to them more than any token does, by the retrieval heads. Without such a passage,
+        it is the sentence that has the answer's names, numbers or phrases (docs/sources.md).
 
         Parameters
         ----------
@@ -331,8 +336,7 @@ class Session(AbstractContextManager["Session"]):
         Returns
         -------
         list of Passage
-            Those with the largest shares first; none if the answer does not come from the document. Passages of a
-            collection name their document.
+            Those with the largest shares first; none if none is likely. Passages of a collection name their document.
 
         Raises
         ------
@@ -345,13 +349,20 @@ class Session(AbstractContextManager["Session"]):
         if self._recorder is None:
             raise OctavoError("Sources are not recorded: open the document with sources=True.")
         with self._thread.held(ends_answer=False):
-            context, document = self._context, self.llama.context.cache.document
-            if self.answer is None or context is None or document is None:
+            if self.answer is None:
                 raise OctavoError("There is no answer yet, so it has no sources.")
-            found = context.passages(self._recorder.attended(document), most)
+            found = self._sources_of(self.answer.text, self._recorder, most)
         if self.has_one_context:
             return [passage for _, passage in found]
         return [replace(passage, document=str(document.path)) for document, passage in found]
+
+    def _sources_of(self, answer: str, recorder: Recorder, most: int = 3) -> list[tuple[SourceText, Passage]]:
+        """Return the passages that the last answer comes from, with their documents."""
+        context, document = self._context, self.llama.context.cache.document
+        if context is None or document is None:
+            return []
+        question = "" if self._last is None else self._last.question
+        return context.sources(recorder.attended(document), answer, question, most)
 
     def _check_document(self) -> None:
         if (document := self.llama.context.cache.document) is not None:

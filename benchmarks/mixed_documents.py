@@ -12,7 +12,7 @@ Each question is asked about the whole folder, in a conversation of its own:
 - `document`, `excerpts`, `auto`: as with `--read`, once all are indexed.
 
 "right document first" counts questions whose likeliest document is the right one, "passage read" those whose passage
-stands in the text that the model read. An answer is right if it has one of the accepted texts. All seeds count.
+is in the text that the model read. An answer is right if it has one of the accepted texts. All seeds count.
 """
 
 from __future__ import annotations

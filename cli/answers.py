@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .fitting import columns_of, wrapped
-from .render import ThoughtPrinter, as_json, notice, print_json, signs_of_life, stream
+from .fitting import columns_of, shortened, wrapped
+from .render import ThoughtPrinter, as_json, is_quiet, notice, print_json, signs_of_life, stream
 from .sampling import SHOW
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ _OPTIONS = {
     "context": ". -c gives a larger one.",
 }
 
-#: Documents whose names follow an answer from passages.
-_NAMED = 3
+#: Most documents that are named below an answer, and fewest columns of a name.
+_NAMED, _LEAST_OF_NAME = 3, 12
 
-#: Printed for an answer whose tokens attended to no part of the document in particular.
-NONE = "Not from the document: the answer attended nothing of it in particular."
+#: Printed for an answer that has no source, which does not mean that it is wrong.
+NONE = "No passage stands out: check this answer."
 
 #: Columns at which a quote wraps if the terminal is wider, and its indentation.
 _WIDEST, _INDENT = 100, "   "
@@ -82,6 +82,7 @@ def show_answer(
     if output == TEXT:
         say_notices(session)
         say_which(session)
+        say_if_small(session)
         if sources:
             click.echo()
             show_sources(session, err=False)
@@ -128,35 +129,70 @@ def say_notices(session: Session) -> None:
         notice(f"({sentence.removesuffix('.')}{_OPTIONS.get(kind, '.')})")
 
 
+def say_if_small(session: Session) -> None:
+    """Print once, below the first answer of the default model, that it is small, and how to get a better one."""
+    from ..runtime.models.find_model import BETTER, BETTER_SIZE, is_default
+    from ..settings import state_folder
+
+    if is_quiet() or not is_default(session.llama.model_path):
+        return
+    mark = state_folder() / "small_model_noted"
+    try:
+        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return
+    except OSError:
+        pass  # the folder cannot be written: print it each time
+    notice(f"(This model is small, to try octavo with. -hf {BETTER} fetches a better one, {BETTER_SIZE}.)")
+
+
 def say_which(session: Session) -> None:
-    """Print what the last answer was given from, unless that is the only document, whole."""
+    """Print in a line what the last answer was given from, unless that is the only document, whole."""
     if not session.found:
         return
     basis = session.answer.read if session.answer else None
     assert basis is not None
-    names = ["standard input" if name == "-" else name for name in map(str, session.read_from)]
-    more = len(names) - _NAMED
-    which = ", ".join([*names[:_NAMED], *([f"{more:,} more"] if more > 0 else [])])
-    if not basis.n_passages:
-        read = f"the {basis.share:.0%} of {which} that are read" if basis.is_begun else which
-    else:
+    columns, names = columns_of(sys.stderr), _names_of(session, basis)
+    lines = [_which(session, basis, _listed(names, n)) for n in range(min(_NAMED, len(names)), 0, -1)]
+    line = next((line for line in lines if columns is None or len(line) <= columns), lines[-1])
+    if columns and len(line) > columns:  # the names are long
+        first = shortened(names[0], max(columns - len(line) + len(names[0]), _LEAST_OF_NAME))
+        line = _which(session, basis, _listed([first, *names[1:]], 1))
+    notice(line)
+
+
+def _names_of(session: Session, basis: ContextShare) -> list[str]:
+    """Return the documents of an answer as `octavo list` shows them, of excerpts without the parts, each once."""
+    from ..documents.document import document_name
+    from ..library.document_parts import without_part
+
+    names = map(document_name, session.read_from)
+    return list(dict.fromkeys(map(without_part, names) if basis.n_passages else names))
+
+
+def _listed(names: Sequence[str], n: int) -> str:
+    """Return the first n names, and how many more there are."""
+    more = [f"{len(names) - n:,} more"] if len(names) > n else []
+    *first, last = [*names[:n], *more]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _which(session: Session, basis: ContextShare, names: str) -> str:
+    """Return what an answer was given from, and how to have the rest read."""
+    if basis.n_passages:
         passages = f"{basis.n_passages} passage{'s' if basis.n_passages > 1 else ''}"
-        from_all = f"the part of {which} that is read, and {passages}" if basis.is_begun else f"{passages} of {which}"
-        read = f"{from_all}: {basis.share:.1%} of the text"
-    notice(f"(From {read}.{_what_next(session, basis)})")
-
-
-def _what_next(session: Session, basis: ContextShare) -> str:
-    """Return how to have the rest of a text read, as a sentence."""
+        read = f"the part that was read and {passages}" if basis.is_begun else passages
+        read += f" of {names}" if basis.share == 1 else f", {basis.share:.1%} of {names}"
+    else:
+        read = f"the {basis.share:.0%} of {names} that are read" if basis.is_begun else names
     if session.needs_whole:
         is_part = basis.kind == "part" and not basis.is_begun
-        how = "of which this is a part" if is_part else "which --read document reads first"
-        return f" The question seems to be about all of it, {how}."
-    if basis.share == 1 or session.rest == "indexed":
-        return ""
-    if session.rest == "being read":
-        return " The rest is being read: ask again, or `octavo index` waits for it."
-    return " `octavo index` reads the rest."
+        how = "the question may be about all of it" if is_part else "about all of it? Use --read document"
+        return f"(From {read}; {how}.)"
+    if basis.share < 1 and session.rest != "indexed":
+        read += "; the rest is being read" if session.rest == "being read" else "; `octavo index` reads the rest"
+    return f"(From {read}.)"
 
 
 def show_sources(session: Session, err: bool) -> None:
@@ -167,7 +203,8 @@ def show_sources(session: Session, err: bool) -> None:
     columns = columns_of(sys.stderr if err else sys.stdout)
     width = min(columns or _WIDEST, _WIDEST)
     for number, passage in enumerate(found, 1):
-        header = f"{number}. {_place(passage)} ({passage.share:.0%} of the attention)"
+        how = "by its words" if passage.by == "words" else f"{passage.share:.0%} of the attention"
+        header = f"{number}. {_place(passage)} ({how})"
         click.echo(wrapped(header, columns and width, _INDENT), err=err)
         quote = f"{_INDENT}{' '.join(passage.quote.split())}"
         click.secho(wrapped(quote, width, _INDENT), err=err, fg="yellow")
@@ -220,6 +257,7 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
             "first_token_s": round(timing.first_token_s, 3),
             "decode_tokens_per_s": round(timing.decode_tokens_per_s, 2),
         },
+        "drafts": {"drafted": timing.drafted_tokens, "accepted": timing.accepted_tokens},
         "read": {
             "share": round(answer.kv_share, 4),
             "covered": None if answer.covered is None else round(answer.covered, 4),

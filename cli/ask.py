@@ -26,6 +26,7 @@ from .open_conversation import (
     with_model_of,
 )
 from .sampling import sampling_options, system_prompt, think_option, thinks
+from .short_help import ShortHelp
 
 if TYPE_CHECKING:
     from ..runtime.methods.attention import Attention
@@ -40,7 +41,19 @@ _STANDARD_INPUT = "-"
 _ROOTS = ("/", "./", "../", "~/")
 
 
-@click.command()
+@click.command(
+    cls=ShortHelp,
+    groups={
+        "Answer": ("--sources", "--continue", "-n", "--temp"),
+        "Documents": ("--read", "--first-answer", "--ocr"),
+        "Model": ("-m", "-hf", "-c"),
+        "Output": ("-o", "-q"),
+    },
+    examples=(
+        'octavo ask report.pdf "Who wrote it?" --sources',
+        'octavo ask papers/ "Which paper measures noise?" -o json',
+    ),
+)
 @click.argument("arguments", metavar="DOCUMENT... QUESTION", nargs=-1, required=True)
 @click.option(
     "--continue",
@@ -71,11 +84,12 @@ def ask(
 ) -> None:
     """Answer a question about documents.
 
-    DOCUMENT is a text, a PDF, a file of Office or any other that octavo reads (docs/documents.md), or - for standard
-    input. octavo indexes it on first use (not with --read excerpts); if that takes longer than --first-answer, this
-    answer comes from passages. Of several documents, or a folder, octavo finds those that the question is about.
-    QUESTION is the question, in quotes or not, or - to read it from standard input. The answer goes to standard
-    output, everything else to standard error. Question and answer are kept for --continue: `octavo chats` lists them.
+    DOCUMENT is a text, a PDF, a file of Office or any other that octavo reads (docs/documents.md), a folder, or - for
+    standard input. QUESTION comes last, in quotes or not; - reads it from standard input.
+
+    octavo indexes DOCUMENT on first use (not with --read excerpts); if that takes longer than --first-answer, this
+    answer comes from passages. Of several documents, or a folder, octavo finds those that the question is about. The
+    answer goes to standard output, everything else to standard error. Question and answer are kept for --continue.
     """
     documents, question = split_arguments(arguments, may_lack_documents=continues)
     chat = last_chat(documents, settings) if continues else None
@@ -122,7 +136,7 @@ def split_arguments(arguments: Sequence[str], may_lack_documents: bool = False) 
     Raises
     ------
     click.UsageError
-        The question or the documents are missing, a name of a file stands among the words of the question, or the
+        The question or the documents are missing, a name of a file is among the words of the question, or the
         question is empty or not UTF-8 text.
     """
     last = arguments[-1]

@@ -27,6 +27,7 @@ from .open_conversation import (
 )
 from .render import notice, say, size
 from .sampling import HIDE, OFF, SHOW, THINKS, sampling_options, system_prompt, think_option, thinks
+from .short_help import ShortHelp
 
 if TYPE_CHECKING:
     from ..ask.session import Session
@@ -34,7 +35,16 @@ if TYPE_CHECKING:
     from ..runtime.methods.attention import Attention
 
 
-@click.command()
+@click.command(
+    cls=ShortHelp,
+    groups={
+        "Conversation": ("--continue", "--resume", "--sources", "--think", "-n"),
+        "Documents": ("--read", "--first-answer", "--ocr"),
+        "Model": ("-m", "-hf", "-c"),
+        "Output": ("-q",),
+    },
+    examples=("octavo chat report.pdf --sources", "octavo chat -hf bartowski/Llama-3.2-3B-Instruct-GGUF"),
+)
 @click.argument("documents", metavar="[DOCUMENT]...", nargs=-1)
 @click.option(
     "--continue",
@@ -67,11 +77,12 @@ def chat(
 ) -> None:
     """Talk about documents, or about anything.
 
-    DOCUMENT is a text, a PDF, a file of Office or any other that octavo reads (docs/documents.md). octavo indexes it on
-    first use; if that takes longer than --first-answer, answers come from passages until then. Of several documents, or
-    a folder, octavo finds those that each question is about. Without any, the model talks from memory. Without a
-    terminal, each line of standard input is a question. Answers go to standard output, everything else to standard
-    error.
+    DOCUMENT is a text, a PDF, a file of Office or any other that octavo reads (docs/documents.md), or a folder. Without
+    any, the model talks from memory. /help lists what you can do in the conversation.
+
+    octavo indexes DOCUMENT on first use; if that takes longer than --first-answer, answers come from passages until
+    then. Of several documents, or a folder, octavo finds those that each question is about. Without a terminal, each
+    line of standard input is a question. Answers go to standard output, everything else to standard error.
     """
     if "-" in documents:
         raise click.UsageError("Standard input is where questions come from: give the document as a file.")
@@ -162,7 +173,7 @@ class ChatLoop:
             "/regenerate": ("answer the last question anew", self.regenerate),
             "/sources": ("list the passages that the last answer comes from", self.sources),
             "/clear": ("forget all questions and answers; the document stays", self.clear),
-            "/document": ("talk about the documents of the beginning again", self.back),
+            "/document": ("go back to the first documents", self.back),
             "/stats": ("say what the context holds and how fast the last answer was", self.stats),
             "/exit": ("leave; /quit, /bye and Ctrl-D do too", self.exit),
         }
@@ -333,6 +344,11 @@ class ChatLoop:
                 f"answer     {timing.answer_tokens:,} tokens, the first after {timing.first_token_s:.2f} s, "
                 f"then {timing.decode_tokens_per_s:.1f} tokens/s"
             )
+            if timing.drafted_tokens:
+                say(
+                    f"drafts     {timing.drafted_tokens:,} tokens, {timing.accepted_tokens:,} of them drawn: "
+                    f"{timing.tokens_per_step:.1f} tokens a step"
+                )
             if timing.answer_tokens > 1:
                 say(f"read       {size(answer.bytes_read)} a token, {answer.kv_share:.1%} of the KV cache")
             if answer.covered is not None:

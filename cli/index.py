@@ -12,6 +12,7 @@ from ..settings import ModelSettings, ReadSettings
 from . import options
 from .batch_progress import ManyProgress
 from .render import notice, print_json, resumable, spinning
+from .short_help import ShortHelp
 
 if TYPE_CHECKING:
     from ..library.batch.index_result import IndexResult
@@ -19,7 +20,16 @@ if TYPE_CHECKING:
     from ..runtime.methods.attention import Attention
 
 
-@click.command()
+@click.command(
+    cls=ShortHelp,
+    groups={
+        "Documents": ("--watch", "-j", "--password", "--encoding", "--ocr"),
+        "Index": ("--index-dir", "--cache-type"),
+        "Model": ("-m", "-hf", "-c"),
+        "Output": ("-o", "-q"),
+    },
+    examples=("octavo index report.pdf book.epub", "octavo index papers/ --watch"),
+)
 @click.argument("documents", metavar="DOCUMENT...", nargs=-1, required=True)
 @options.output_option("text", "json")
 @options.quiet
@@ -44,9 +54,11 @@ def index(
     """Read documents once, so that later questions start at once.
 
     Each DOCUMENT is a text, a PDF, a file of Office or any other that octavo reads (docs/documents.md), or - for
-    standard input. A folder means all documents in it and in its folders. One that is longer than the model's context
-    is split into parts. One that cannot be read does not stop the others. Interrupted, the same command resumes where
-    it stopped. Most values of --attention take the same index; give the one that you will ask with.
+    standard input. A folder means all documents in it and in its folders.
+
+    A document that is longer than the model's context is split into parts. One that cannot be read does not stop the
+    others. Interrupted, the same command resumes where it stopped. Most values of --attention take the same index; give
+    the one that you will ask with.
     """
     if watch and (output == "json" or scheduler is not None):
         raise click.UsageError("--watch tells what it does in lines, and on this machine: no -o json, no --scheduler.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -18,25 +19,52 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("path", metavar="MODEL|INDEX", type=click.Path(path_type=Path))
+@click.argument("path", metavar="MODEL|DOCUMENT|INDEX", type=click.Path(path_type=Path))
 @options.output_option("text", "json")
 def inspect(path: Path, output: str) -> None:
     """Say what a model or an index holds.
 
-    MODEL is a GGUF file, or a name as -m takes it. INDEX is the folder of an index; all its files are compared with
-    their checksums.
+    MODEL is a GGUF file, or a name as -m takes it. DOCUMENT is a file that is indexed, INDEX the folder of an index.
+    All files of an index are compared with their checksums. A document has an index for each model, and for each of its
+    parts.
     """
     from ..errors import OctavoError
 
-    found = inspect_index(path) if path.is_dir() else inspect_model(options.model_path(path))
+    folders = [path] if path.is_dir() else _indexes_of(path)
+    found = [inspect_index(folder) for folder in folders] or [inspect_model(options.model_path(path))]
     if output == "json":
-        print_json(found)
+        print_json(found[0] if len(found) == 1 else found)
     else:
-        for name, value in found.items():
-            click.echo(plain(f"{name.replace('_', ' '):<20}{in_words(name, value)}"))
-    damage = [file["damage"] for file in found.get("files", []) if file["damage"]]
+        texts = ("\n".join(_line(name, value) for name, value in one.items()) for one in found)
+        click.echo("\n\n".join(texts))
+    damage = [file["damage"] for one in found for file in one.get("files", []) if file["damage"]]
     if damage:
         raise OctavoError(damage[0])
+
+
+def _line(name: str, value: Any) -> str:
+    return plain(f"{name.replace('_', ' '):<20}{in_words(name, value)}")
+
+
+def _indexes_of(document: Path) -> list[Path]:
+    """Return the folders of a document's indexes, with all models; none for a model.
+
+    Raise OctavoError if the document is not indexed.
+    """
+    from ..errors import OctavoError
+    from ..library.catalogue import entries
+    from ..runtime.models.gguf_header import MAGIC
+
+    if not document.is_file() or document.suffix == ".gguf":
+        return []
+    with document.open("rb") as file:
+        if file.read(len(MAGIC)) == MAGIC:
+            return []
+    path = os.path.realpath(document)
+    found = [entry.folder for entry in entries(options.library_folders(None, None)) if entry.path == path]
+    if not found:
+        raise OctavoError(f"{document} is not indexed: `octavo index` reads it, and `octavo read` prints its text.")
+    return sorted(found)
 
 
 def inspect_index(folder: Path) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def prune_indexes(
     larger_than: int | None,
     yes: bool,
 ) -> None:
-    """Remove indexes that are of no more use.
+    """Remove indexes that are out of date.
 
     Without options these are the stale and the unfinished ones, but no measurements of interrupted profiles. With
     several options, each of them chooses more. Indexes and profiles that a process is making stay. With the stale ones,

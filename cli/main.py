@@ -18,7 +18,7 @@ import octavo
 
 from ..errors import OctavoError, naming
 from .option_names import OPTIONS
-from .option_types import guessed
+from .words_of_others import advice, harmless
 
 #: Each command's one-line help, by purpose. Command NAME is the object NAME of the module octavo.cli.NAME, but
 #: for those in _LIBRARY: they are NAME_indexes of octavo.cli.library.
@@ -32,14 +32,14 @@ SECTIONS = {
         "list": "List the documents that are indexed, and those that are being read.",
         "stop": "Stop reading documents in the background.",
         "remove": "Remove the indexes of documents; the documents stay.",
-        "prune": "Remove indexes that are of no more use.",
+        "prune": "Remove indexes that are out of date.",
         "verify": "Compare indexes with their checksums.",
         "serve": "Serve OpenAI's API over documents, and a page for the browser.",
         "mcp": "Give documents to Claude and other programs, as tools.",
         "models": "List the models on this disk.",
     },
     "Measuring": {
-        "profile": "Measure which layers and heads of a model matter, once.",
+        "profile": "Measure which layers of a model matter, and which heads, once.",
         "inspect": "Say what a model or an index holds.",
         "eval": "Measure what each method and budget costs in quality.",
         "bench": "Time octavo against llama.cpp on a real text.",
@@ -81,12 +81,15 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == "help":
+            args = [*args[1:2], "--help"]
+        if args == ["--help"]:
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as problem:
-            if not (guess := guessed(args[0], COMMANDS)):
-                raise
-            raise click.UsageError(f"{problem.message}{guess}", ctx) from problem
+            raise click.UsageError(f"{problem.message}{advice(args[0], COMMANDS)}", ctx) from problem
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, commands in SECTIONS.items():
@@ -103,6 +106,8 @@ class LazyGroup(click.Group):
         except click.UsageError as problem:  # click prints arguments as they are
             from .fitting import plain
 
+            if isinstance(problem, click.NoSuchOption):
+                problem.possibilities = harmless(problem.possibilities or ())
             raise click.UsageError(plain(problem.format_message()), problem.ctx) from problem
         except OctavoError as problem:
             raise Failure(str(problem)) from problem

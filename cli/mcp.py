@@ -13,6 +13,7 @@ from .access_options import access_options
 from .open_conversation import reading_options
 from .render import notice
 from .sampling import sampling_options
+from .short_help import ShortHelp
 
 if TYPE_CHECKING:
     from ..runtime.methods.attention import Attention
@@ -22,7 +23,17 @@ if TYPE_CHECKING:
 _DEFAULTS = {"first_answer": "20s"}
 
 
-@click.command(context_settings={"default_map": _DEFAULTS})
+@click.command(
+    cls=ShortHelp,
+    groups={
+        "Answers": ("--read", "--first-answer", "-n", "--temp"),
+        "Documents": ("--ocr", "--password"),
+        "Model": ("-m", "-hf", "-c"),
+        "Address": ("--http", "--port", "--api-key"),
+    },
+    examples=("octavo mcp ~/Documents", "octavo mcp ~/Documents --http --port 8090"),
+    context_settings={"default_map": _DEFAULTS},
+)
 @click.argument("paths", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--http", "over_http", is_flag=True, help="Serve at an address, in place of standard input and output.")
 @access_options(port=8090)
@@ -41,9 +52,11 @@ def mcp(
 ) -> None:
     """Give documents to Claude and other programs, as tools.
 
-    FOLDER is a folder or a document. The tools list the documents in it, answer questions from them with sources, find
-    passages, and read parts of a text; they use nothing else of this disk. Programs start this command themselves
-    (docs/mcp.md); with --http they ask it at an address. The model is loaded for the first question.
+    FOLDER is a folder or a document. Programs start this command themselves (docs/mcp.md); with --http they ask it at
+    an address.
+
+    The tools list the documents in FOLDER, answer questions from them with sources, find passages, and read parts of a
+    text; they use nothing else of this disk. The model is loaded for the first question.
     """
     from ..serve.mcp.run_tools import serve_tools
 

@@ -62,9 +62,9 @@ reading_options = options.gathered(
         type=click.Choice(READS),
         default=BY_QUESTION,
         show_default=True,
-        help="Context of an answer: the best document, whole, or excerpts of all, which need no index. auto: one "
-        "document is used whole; of several, excerpts, or the best document if the question asks for a summary. Until "
-        "indexing is done (see --first-answer), passages found by words are used.",
+        help="What answers come from: a whole document, or excerpts, found by search, so that nothing is read first. "
+        "auto: one document is used whole; of several, excerpts, or the best document if the question asks for a "
+        "summary. Until indexing is done (see --first-answer), passages found by words are used.",
     ),
     options.option(
         "--first-answer",

@@ -32,4 +32,5 @@ OPTIONS = {
     "repeat_penalty": "--repeat-penalty",
     "seed": "--seed",
     "think_budget": "--think-budget",
+    "draft": "--draft",
 }

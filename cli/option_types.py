@@ -120,6 +120,19 @@ class TokenLimit(click.IntRange):
         return number
 
 
+class DraftLength(click.ParamType):  # type: ignore[type-arg]
+    """A number of tokens, off for none, or auto for the number that pays."""
+
+    name = "length"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if value in (None, "auto"):
+            return None
+        if value != "off" and not str(value).isdigit():
+            self.fail(f"'{value}' is not the length of a draft: give auto, off, or a number of tokens.", param, ctx)
+        return 0 if value == "off" else int(value)
+
+
 class Age(click.ParamType):  # type: ignore[type-arg]
     """A span of time: 30d, 12h or 8w."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..settings import OVER_DOCUMENTS, TEMPERATURE, THINK_BUDGET, Sampling
-from .option_types import Number, TokenLimit
+from .option_types import DraftLength, Number, TokenLimit
 from .options import gathered, option
 
 #: The values of --think.
@@ -86,6 +86,18 @@ think_budget = option(
 )
 
 
+draft = option(
+    "--draft",
+    env="DRAFT",
+    type=DraftLength(),
+    metavar="auto|off|N",
+    default="auto",
+    show_default=True,
+    help="Most tokens that are drafted from the text so far, and checked in one step; auto is the number that pays, "
+    "off is none. Answers stay the same.",
+)
+
+
 def thinks(think: str | None) -> bool | None:
     """Return whether a model should think, by a value of --think."""
     return None if think is None else think != OFF
@@ -100,13 +112,15 @@ def _sampling(
     repeat_penalty: float,
     seed: int,
     think_budget: int,
+    draft: int | None,
 ) -> Sampling:
     """Gather the options of these names."""
     most, budget = (limit if limit >= 0 else None for limit in (predict, think_budget))
-    return Sampling(most, temp, top_p, top_k, min_p, repeat_penalty, seed if seed >= 0 else None, think_budget=budget)
+    chosen = seed if seed >= 0 else None
+    return Sampling(most, temp, top_p, top_k, min_p, repeat_penalty, chosen, think_budget=budget, draft=draft)
 
 
-#: Add -n, --temp, --top-p, --top-k, --min-p, --repeat-penalty, --seed and --think-budget, as one `sampling`.
+#: Add -n, --temp, --top-p, --top-k, --min-p, --repeat-penalty, --seed, --think-budget and --draft, as one `sampling`.
 sampling_options = gathered(
-    "sampling", _sampling, predict, temp, top_p, top_k, min_p, repeat_penalty, seed, think_budget
+    "sampling", _sampling, predict, temp, top_p, top_k, min_p, repeat_penalty, seed, think_budget, draft
 )

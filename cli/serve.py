@@ -14,13 +14,23 @@ from .access_options import access_options
 from .option_types import Number
 from .render import notice
 from .sampling import sampling_options
+from .short_help import ShortHelp
 
 if TYPE_CHECKING:
     from ..runtime.methods.attention import Attention
     from ..serve.http.access import Access
 
 
-@click.command()
+@click.command(
+    cls=ShortHelp,
+    groups={
+        "Address": ("--host", "--port", "--api-key"),
+        "Model": ("-m", "-hf", "--models", "-c"),
+        "Answers": ("-n", "--temp"),
+        "Limits": ("--parallel", "--max-upload", "--prompt-cache"),
+    },
+    examples=("octavo serve", "octavo serve --host 0.0.0.0 --api-key SECRET"),
+)
 @options.option(
     "-m",
     "--model",
@@ -94,8 +104,10 @@ def serve(
 ) -> None:
     """Serve OpenAI's API over documents, and a page for the browser.
 
-    Any program that speaks OpenAI's API (or Anthropic's, or Ollama's) can ask. A document that was uploaded to
-    /v1/files, or indexed before, is named in a request and need not be sent or read again. Requests say how answers are
+    Any program that speaks OpenAI's API (or Anthropic's, or Ollama's) can ask; the page is at the same address.
+
+    A document that was uploaded to /v1/files, or indexed before, is named in a request and need not be sent or read
+    again. Requests say how answers are
     drawn; the options here hold where they do not. Of several models, the field `model` of a request names one; those
     that were unused for longest leave memory when another one needs it, and documents are read for each of them.
     """

@@ -40,6 +40,8 @@ class ClusterSettings:
     keys : str
         "raw": run K-means over keys as they are, segment by segment; "normalised": over keys of length 1, all of them
         at once, as in the paper. Centroids are always means of the keys as they are.
+    coarse_of : str
+        Whether coarse centroids are means of "keys", or of "centroids", as in the paper.
     exact_last : int
         Number of last tokens that are always attended; thresholds are measured on their queries.
     exact_first : int
@@ -61,6 +63,7 @@ class ClusterSettings:
     max_iterations: int = 30
     seed: int = 0
     keys: str = "raw"
+    coarse_of: str = "keys"
 
     def n_clustered(self, n_tokens: int) -> int:
         """Return how many keys are clustered; 0 for a short document, which stays exact."""
@@ -85,11 +88,9 @@ class ClusterSettings:
         return max(1, -(-n_keys // _SEGMENT)) if self.keys == "raw" else 1
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as a JSON object, without the default of `keys`, so that earlier indexes are found."""
-        settings = asdict(self)
-        if self.keys == "raw":
-            del settings["keys"]
-        return settings
+        """Return the settings as a JSON object, without defaults that came later, so that earlier indexes are found."""
+        later = {"keys": "raw", "coarse_of": "keys"}
+        return {name: value for name, value in asdict(self).items() if later.get(name) != value}
 
 
 #: Settings of an index without clusters.
@@ -307,12 +308,17 @@ def sort_head(
     exact = np.concatenate([np.arange(settings.exact_first), np.arange(n_tokens - settings.exact_last, n_tokens)])
     order = np.concatenate([clusters.order + settings.exact_first, exact]).astype(np.int32)
     keys, values = keys[order], values[order]
+    centroids = mean_keys(keys, clusters.starts, split)
+    if settings.coarse_of == "centroids":
+        coarse_centroids = mean_keys(centroids, clusters.coarse_starts)
+    else:
+        coarse_centroids = mean_keys(keys, clusters.starts[clusters.coarse_starts], split)
     return SortedHead(
         keys,
         values,
-        mean_keys(keys, clusters.starts, split),
+        centroids,
         clusters.starts,
-        mean_keys(keys, clusters.starts[clusters.coarse_starts], split),
+        coarse_centroids,
         clusters.coarse_starts,
         order,
     )

@@ -46,6 +46,11 @@ def n_parts_of(name: str) -> int:
     return int(found[2]) if found else 1
 
 
+def without_part(name: str) -> str:
+    """Return the name of the document that a part of this name belongs to."""
+    return _PART.sub("", name)
+
+
 def heading_offsets(places: Sequence[Place]) -> list[int]:
     """Return where headings begin."""
     before = ((None, None, None), *places)

@@ -47,15 +47,29 @@ _FUNCTION_WORDS = frozenset(_TEXT.split())
 
 _WORD = re.compile(r"\w+")
 
+#: What a question calls all of a text.
+_TEXTS = (
+    "(text|book|document|novel|report|story|paper|article|essay|file|pdf|play|poem|speech|manual|contract|letter)s?"
+)
+
 #: Words of questions about the whole of a text, which passages cannot answer: in English, German, French, Spanish,
 #: Italian and Portuguese.
 _WHOLE = re.compile(
-    r"\b(summar(y|ies|i[sz])|tl;?dr\b|overview\b|outline\b|(main|key|central) (point|idea|theme|argument|finding)"
+    r"\b(summari[sz](e|ing)\b|sum (it |this )?up\b|gist\b|tl;?dr\b"
+    r"|(?<!the )(summar(y|ies)|overview|outline)\b"
+    r"|(main|key|central|most important) (point|idea|theme|argument|finding|message|topic|character)"
     r"|(list|name|find|give me|enumerate|what are) (all|every|each)\b"
-    r"|(entire|whole) (text|book|document|novel|report|story)|what is (it|this|the \w+) about\b"
-    r"|zusammenfass|überblick|(nenne|liste) alle\b|worum geht"
-    r"|résum|(tous|toutes) les\b|de quoi (parle|traite)"
-    r"|resum|todos los\b|todas las\b|de qué trata|tutt[ie] (i|gli|le)\b|riassum|riassunt|todos os\b|todas as\b)",
+    rf"|(entire|whole) {_TEXTS}\b|what(.?s| is| are) (it|this|that|(this|the|these|that) \w+) (all )?about\b"
+    rf"|(tell me about|explain|describe|review|translate|simplify|shorten|condense) (this|the|my|these) {_TEXTS}\b"
+    rf"|what happens in (this|the) {_TEXTS}\b|(plot|moral) of (it|(this|the) {_TEXTS})\b|(describe|what is) the plot\b"
+    rf"|what do(es)? (this|the|these) {_TEXTS} (say|tell|cover|discuss|contain|argue)( overall| in short)?\W*$"
+    r"|(what|which) (topics|themes)\b"
+    r"|zusammenfass|überblick|(nenne|liste) alle\b|worum geht|wovon handel|was steht in d"
+    r"|(wichtigsten|zentralen|wesentlichen) (punkt|aussag|ergebnis|them|gedank)|haupt(punkt|aussag|them|gedank)"
+    r"|résum|(tous|toutes) les\b|de quoi (parle|traite)|(points|idées) (principa|clés|essentiel)"
+    r"|resum|todos los\b|todas las\b|de qué trata|(puntos|ideas) (principales|clave)"
+    r"|tutt[ie] (i|gli|le)\b|riassum|riassunt|di (che )?cosa (parla|tratta)|(punti|idee) principali"
+    r"|todos os\b|todas as\b|do que (trata|fala)|(pontos|ideias) principais)",
     re.IGNORECASE,
 )
 
@@ -65,14 +79,8 @@ _FOLLOWED = (
         r"\bhow (many|often)\b",
         r"\b(mention|named?\b|listed|described|occur|appear|(text|book|document|novel|report)\b)",
     ),
+    (r"\b(who|what|which)\b", rf"\b(mention|appear|occur)\w* in (this|the) {_TEXTS}\b"),
     (r"\bfasse?\b", r"\bzusammen\b"),
-)
-
-#: Words of questions for a number, which may stand in one place, or have to be counted.
-_NUMBER = re.compile(
-    r"\b(how (many|often)\b|number of\b|count (the|all|how)\b|in (total|all)\b|wie (viele?|oft)\b|combien\b|cuánt"
-    r"|quant[io]\b|quant[ao]s\b)",
-    re.IGNORECASE,
 )
 
 
@@ -110,11 +118,6 @@ def saturated(counts: np.ndarray, longer: np.ndarray) -> np.ndarray:
     """Return what a word counts that pieces of some `relative_lengths` have so many times."""
     counted: np.ndarray = counts * (_K1 + 1) / (counts + _K1 * longer)
     return counted
-
-
-def asks_about_whole(question: str) -> bool:
-    """Return whether a question may be about the whole of a text, such as "How many ships are there?"."""
-    return needs_whole(question) or _NUMBER.search(question) is not None
 
 
 def needs_whole(question: str) -> bool:

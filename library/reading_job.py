@@ -26,7 +26,7 @@ class ReadingJob:
     reading : ReadSettings
         How texts are taken from files, and how the model reads them.
     library : str, optional
-        Folder of the library, in place of that of the settings.
+        Folder of the library, in place of the settings' own.
     known : tuple of str
         Names of indexes that exist elsewhere, and are not made.
     nice : int

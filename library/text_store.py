@@ -195,7 +195,7 @@ class TextStore(SqliteFile):
             text = self._load(kept[0]).text
             for number, start, stop in blocks:
                 delete = "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"
-                self._db.execute(delete, (number, _split_characters(text[start:stop])))
+                self._db.execute(delete, (number, split_characters(text[start:stop])))
         except DamagedError:
             is_whole = False
         self._db.execute("DELETE FROM blocks WHERE text = ?", kept)
@@ -205,7 +205,7 @@ class TextStore(SqliteFile):
 
     def _add_words(self, block: int, text: str) -> None:
         """Index the words of a block."""
-        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (block, _split_characters(text)))
+        self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (block, split_characters(text)))
 
     def _index_words_anew(self) -> None:
         """Index the words of all texts, inside a transaction: SQLite forgets only words that it is given."""
@@ -353,7 +353,7 @@ class TextStore(SqliteFile):
     def _fill(self, texts: Sequence[str]) -> None:
         """Put texts in place of the pieces, numbered from 0."""
         self._db.execute("DELETE FROM temp.pieces")
-        rows = enumerate(map(_split_characters, texts))
+        rows = enumerate(map(split_characters, texts))
         self._db.executemany("INSERT INTO temp.pieces (rowid, text) VALUES (?, ?)", rows)
 
     def _score_pieces(self, weights: dict[str, float], blocks: np.ndarray) -> list[Piece]:
@@ -420,6 +420,6 @@ def _of_sentences(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]
     yield first, stop
 
 
-def _split_characters(text: str) -> str:
+def split_characters(text: str) -> str:
     """Put blanks around characters that are words of their own."""
     return _CHARACTER_WORDS.sub(r" \1 ", text)

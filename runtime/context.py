@@ -7,7 +7,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import llama_cpp
@@ -17,6 +17,7 @@ from llama_cpp import _internals as internals
 from ..errors import OctavoError
 from ..settings import LONGEST
 from ..system.threads import waiting
+from .cache.drafted_rows import DraftedRows
 from .cache.kv_cache import KVCache
 from .devices.protocol import Device, ExecutorArguments
 from .document.cache_layer import Rows
@@ -31,6 +32,25 @@ from .process.sigbus import n_lost_pages
 from .query_recorder import Recorder
 from .sequences.recurrent import RecurrentState, StateSlots
 from .sequences.sequence import TokenSequence
+
+
+@dataclass(frozen=True, eq=False)
+class DraftedStep:
+    """A token and its draft, which one step computed: llama.cpp has the logits after each of them.
+
+    Parameters
+    ----------
+    tokens : list of int
+        The token, and the draft.
+    rows : DraftedRows
+        Their rows.
+    queries : list of arrays, optional
+        What a recorder takes queries from.
+    """
+
+    tokens: Sequence[int]
+    rows: DraftedRows
+    queries: Sequence[np.ndarray | None] | None
 
 
 class Context(internals.LlamaContext):
@@ -97,6 +117,7 @@ class Context(internals.LlamaContext):
         self._states = StateSlots(self.ctx, self._n_together) if self.is_hybrid else None
         if self.is_hybrid:
             sequence.recurrent = RecurrentState()
+        self._ahead: DraftedStep | None = None
         self._n_lost_pages = n_lost_pages()
         # llama.cpp calls this between the nodes of a graph, so that Python handles signals; True abandons the graph. It
         # holds no reference to this context, which would otherwise outlive its last user.
@@ -111,7 +132,7 @@ class Context(internals.LlamaContext):
     def new_sequence(self) -> TokenSequence:
         """Return an empty sequence that attends as the current one does."""
         current, cache = self.sequence, self.cache
-        sequence = replace(current, input_ids=np.zeros_like(current.input_ids), n_tokens=0, recorder=None, steps=[])
+        sequence = TokenSequence(current.attention, current.resolved_attention, np.zeros_like(current.input_ids))
         sequence.recurrent = None if current.recurrent is None else RecurrentState()
         sequence.cache = KVCache(cache.layers, self._n_ctx, cache.table.assignments, self.device.new_memory())
         return sequence
@@ -242,6 +263,7 @@ class Context(internals.LlamaContext):
             if batch.batch.pos[0] != n_past or batch.batch.pos[n_tokens - 1] != n_past + n_tokens - 1:
                 raise OctavoError(f"octavo keeps one sequence: a batch must continue at position {n_past}.")
             self.check_room(n_tokens)
+            self._ahead = None
             is_step = predicts and n_tokens == 1
             recorder = self.sequence.recorder
             arrays = None if recorder is None else recorder.arrays(n_tokens)
@@ -268,6 +290,75 @@ class Context(internals.LlamaContext):
                 recorder.take(arrays)
 
     @property
+    def drafts(self) -> bool:
+        """Return whether a step can compute a draft.
+
+        It cannot on some devices, in a hybrid model, whose recurrent state cannot be cut, and where each step changes
+        stored rows.
+        """
+        return self._executor.together and not self.is_hybrid and not self.cache.table.chooses_rows
+
+    @property
+    def draft_room(self) -> int:
+        """Return how many tokens `decode_drafted` can compute now, the first one included; 1 without drafts."""
+        if not self.drafts:
+            return 1
+        return max(min(self.cache.draft_room, self.longest - self.cache.n_tokens, int(self.params.n_batch)), 1)
+
+    def decode_drafted(self, batch: internals.LlamaBatch) -> None:
+        """Compute a token and its draft in one step, for `take_ahead`. The cache stays as it is.
+
+        Parameters
+        ----------
+        batch : LlamaBatch
+            The tokens, at most `draft_room`, all of them with logits.
+
+        Raises
+        ------
+        OctavoError
+            They do not fit into memory, or llama.cpp cannot compute them.
+        """
+        with self.shielded(), ExitStack() as undone:
+            n_tokens, recorder = batch.n_tokens(), self.sequence.recorder
+            queries = None if recorder is None else recorder.arrays(n_tokens)
+            self._ahead = None
+            rows = DraftedRows(self.cache, n_tokens)
+            undone.callback(rows.step_back)
+            np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
+            computing = self._place(batch, [self.sequence])
+            undone.callback(self._executor.capture, None)
+            self._executor.capture(queries)
+            self._executor.start_drafted(rows)
+            n_threads, n_others = self.params.n_threads, self.params.n_threads_batch
+            if n_others != n_threads:  # which would round the sums of threads in another way than a step does
+                undone.callback(llama_cpp.llama_set_n_threads, self.ctx, n_threads, n_others)
+                llama_cpp.llama_set_n_threads(self.ctx, n_threads, n_threads)
+            with computing:
+                self._compute(batch)
+            self._ahead = DraftedStep(batch.batch.token[:n_tokens], rows, queries)
+
+    def take_ahead(self, token: int) -> bool:
+        """Add a token to the cache that was computed ahead as the next one. Return whether it was.
+
+        Everything is then as after a step of it, and its logits are at `place_of_logits`.
+        """
+        ahead = self._ahead
+        if ahead is None or not ahead.rows.is_next_of(self.cache) or ahead.tokens[ahead.rows.n_taken] != token:
+            return False
+        with self.shielded():
+            number, n_past = ahead.rows.n_taken, self.cache.n_tokens
+            ahead.rows.take(self.params.n_threads)
+            self.sequence.forget_steps(n_past)
+            self.sequence.steps.append(n_past)
+            if self.sequence.recorder is not None and ahead.queries is not None:
+                self.sequence.recorder.take(ahead.queries, number)
+        return True
+
+    def place_of_logits(self, number: int) -> int:
+        """Return where llama.cpp has the logits of token `number` of the last step: a draft's are in one batch."""
+        return number if self._ahead is None else self._ahead.rows.n_taken - 1
+
+    @property
     def most_together(self) -> int:
         """Return the largest number of sequences of a step."""
         return self._n_together if self._executor.together else 1
@@ -289,6 +380,7 @@ class Context(internals.LlamaContext):
         """
         with self.shielded():
             current, caches = self.sequence, [sequence.cache for sequence in sequences]
+            self._ahead = None
             before = [cache.n_tokens for cache in caches]
             recorder = next((sequence.recorder for sequence in sequences if sequence.recorder is not None), None)
             arrays = None if recorder is None else recorder.arrays(len(caches))
@@ -350,6 +442,9 @@ class Context(internals.LlamaContext):
             )
         if code:
             raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
+
+    def get_logits_ith(self, i: int) -> Any:
+        return super().get_logits_ith(self.place_of_logits(i))
 
     def n_ctx(self) -> int:
         """Return the largest number of tokens that a token may see."""

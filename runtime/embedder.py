@@ -1,5 +1,7 @@
 """Compute embeddings with a model that pools: by llama.cpp's own attention, over the weights of octavo's context.
 
+Products of weights are octavo's where its kernels are for this CPU.
+
 A text is read in batches, so that requests can use the model in between, and the outputs of its tokens are pooled here:
 a pooling context of llama.cpp would need the whole text in one batch.
 """
@@ -12,10 +14,11 @@ import llama_cpp
 import numpy as np
 from llama_cpp import _internals as internals
 
+from ..cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from ..cpu_kernels.numba_support.shape import F16
 from ..errors import OctavoError
 from ..system.free_memory import check_free
-from .graph import ggml
+from .graph import ggml, hook
 from .graph.attention_nodes import silent_llama_cpp
 from .llama import Llama
 
@@ -52,6 +55,7 @@ class Embedder:
         self._context: internals.LlamaContext | None = None
         self._batch = internals.LlamaBatch(n_tokens=self.n_batch, embd=0, n_seq_max=1, verbose=False)
         self._n_read, self._sum = 0, np.zeros(0)
+        self._step = hook.new_step(0)  # without attention
 
     @property
     def works(self) -> bool:
@@ -76,6 +80,7 @@ class Embedder:
         if self._n_read == 0:
             context.kv_cache_clear()
         self._batch.set_batch(tokens, self._n_read, logits_all=True)
+        self._products.start()
         if code := llama_cpp.llama_decode(context.ctx, self._batch.batch):
             raise OctavoError(f"llama.cpp could not compute a batch (llama_decode returned {code}).")
         address = llama_cpp.llama_get_embeddings(context.ctx)
@@ -110,6 +115,10 @@ class Embedder:
         params.n_batch = params.n_ubatch = self.n_batch
         params.n_threads, params.n_threads_batch = ours.params.n_threads, ours.params.n_threads_batch
         params.type_k = params.type_v = ggml.TYPE_F16
+        self._products = hook.multiply_weights(self._step, max(params.n_threads, params.n_threads_batch))
+        if MULTIPLIES_WEIGHTS:
+            params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(hook.replace_attention.address)
+            params.cb_eval_user_data = self._step.ctypes.data
         params.embeddings, params.pooling_type = True, llama_cpp.LLAMA_POOLING_TYPE_NONE
         for name in _ROPE:
             setattr(params, name, getattr(ours.params, name))

@@ -24,6 +24,7 @@ from ..errors import OctavoError
 from ..prompts.chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from ..prompts.conversation_tokens import ConversationTokens
 from ..settings import LONGEST, MOST_THREADS, ModelSettings, check_number, check_whole
+from ..system.working_time import working_time
 from .context import Context
 from .devices import AUTO, CPU, METAL
 from .devices.choose import choose
@@ -41,6 +42,7 @@ from .models.gguf_header import weight_types
 from .models.hub import files_of
 from .models.llama_arguments import kv_type_named, original_n_ctx, rope_arguments, wants_extra_buffers
 from .process.interruption import shielded
+from .sequences.drafter import Drafter
 from .sequences.sequence import TokenSequence, steps_within
 from .store.index_check import check_fits
 from .store.plan import Plan
@@ -397,9 +399,33 @@ class Llama(DropIn):
         in_prompt, self._in_prompt = self._in_prompt, False
         if in_prompt:
             self.eval_prompt(tokens)
+        elif len(tokens) == 1 and self.sequence.drafter is not None and not self._logits_all:
+            self._eval_drafted(tokens[0], self.sequence.drafter)
         else:
             predicts_all = self._arguments.get("logits_all") or self.draft_model is not None
             self._evaluate(tokens, len(tokens) if predicts_all else 1, is_step=len(tokens) == 1)
+
+    def _eval_drafted(self, token: int, drafter: Drafter) -> None:
+        """Evaluate a token as `eval` does, and perhaps a draft with it, which the next tokens may turn out to be."""
+        drafter.note(token)
+        self._make_room(1)
+        n_past = self.n_tokens
+        if self.context.take_ahead(token):
+            drafter.n_accepted += 1
+            self.input_ids[n_past], self.n_tokens = token, n_past + 1
+            return
+        self.input_ids[n_past] = token
+        draft = drafter.draft(self.input_ids[: n_past + 1], self.context.draft_room - 1)
+        began = working_time()
+        if draft:
+            with self.context.shielded():
+                self._batch.set_batch(batch=[token, *draft], n_past=n_past, logits_all=True)
+                self.context.decode_drafted(self._batch)
+                self.context.take_ahead(token)
+                self.n_tokens, self._requires_eval = n_past + 1, False
+        else:
+            self._evaluate([token], 1, is_step=True)
+        drafter.note_step(1 + len(draft), working_time() - began)
 
     def eval_prompt(self, tokens: Sequence[int]) -> None:
         """Evaluate the end of a prompt as `eval` does. A single token, too, continues the batches before it.

@@ -221,6 +221,8 @@ class DropIn(llama_cpp.Llama):
     def sample(self, *args: Any, **options: Any) -> int:
         """Draw a token as `llama_cpp.Llama.sample` does."""
         with self._lock:
+            if isinstance(self._ctx, Context) and (place := self._ctx.place_of_logits(-1)) >= 0:
+                options["idx"] = self.n_tokens + place
             return int(super().sample(*args, **options))
 
     def _create_completion(self, *args: Any, **options: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from ..ask.answer.notices import notices_of_damaged, notices_of_unfounded, notices_of_whole, unfounded
 from ..ask.context.answer_context import Context
 from ..library.catalogue import DAMAGED
-from ..library.question_words import asks_about_whole
+from ..library.question_words import needs_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
 from ..prompts.message_forms import Message
 from ..prompts.thought_form import Stage, Thinking
@@ -215,7 +215,7 @@ def _notices_of_text(
     if not turn.messages:
         others = [b"".join(map(piece, request.tokens)).decode(errors="replace")]
     missing = unfounded(written, others, map(piece, context.index.tokens.tolist()))
-    about_whole = asks_about_whole(others[-1] if others else "")
+    about_whole = needs_whole(others[-1] if others else "")
     damaged = [document.name for document in map(with_id, context.documents) if document.state == DAMAGED]
     of_whole = notices_of_whole(about_whole, context.share.share)
     return {**notices_of_unfounded(missing), **notices_of_damaged(damaged), **of_whole}

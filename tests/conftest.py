@@ -21,6 +21,7 @@ def _clean_state(tmp_path_factory):
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "data"))
         patch.setenv("OCTAVO_FIRST_ANSWER", "1h")  # documents are read, however slow the machine is
         yield
 

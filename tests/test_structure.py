@@ -89,6 +89,7 @@ INNER_ORDER = {
         "load_model",
         "embedder",
         "sequence_pool",
+        "drafting",
         "llama",
         "llama_cpp_compat",
         "context",
@@ -110,6 +111,8 @@ MAX_LINES, MIN_LINES = 600, 40
 SHORT = {
     "cpu_kernels/methods/dense.py": "one method, one file",
     "runtime/methods/dense.py": "one method, one file",
+    "cpu_kernels/methods/topk.py": "one method, one file",
+    "runtime/methods/topk.py": "one method, one file",
     "cpu_kernels/numba_support/machine_features.py": "a table of the CPU's features, below all kernels",
     "cli/option_names.py": "a table",
     "runtime/compile_kernels.py": "a command of its own",

@@ -27,6 +27,8 @@ class Timing:
         compiled meanwhile, once, do not count.
     decode_s : float
         Seconds from the first token to the last.
+    drafted_tokens, accepted_tokens : int
+        Tokens that were drafted, and the ones among them that the model drew.
     """
 
     prompt_tokens: int
@@ -34,6 +36,14 @@ class Timing:
     first_token_s: float
     decode_s: float
     thought_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens for each step after the first token; 0 if there was only one."""
+        n_after = self.thought_tokens + self.answer_tokens - 1
+        return n_after / (n_after - self.accepted_tokens) if n_after > 0 else 0.0
 
     @property
     def decode_tokens_per_s(self) -> float:

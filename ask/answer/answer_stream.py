@@ -13,6 +13,7 @@ from ...prompts.thought_form import Stage, Thoughts
 from ...prompts.thought_splitter import Part, ThoughtSplitter, n_begun
 from ...system.working_time import working_time
 from .answer import FinishReason
+from .repeated_end import RepeatedEnd
 from .repeats import LoopWatch
 
 
@@ -79,6 +80,7 @@ class AnswerStream:
         self._characters, self._texts = (thoughts.characters, thoughts.texts) if thoughts else ({}, {})
         self._closing = thoughts.closing if thoughts else ()
         self._watch = None if question is None else LoopWatch(question)
+        self._repeated = None if question is None else RepeatedEnd(question)
         self._written = ""  # the answer, its held end included
         self._starts: list[int] = []  # of the tokens in it
         self._n_shown = self._n_unclear = 0
@@ -105,6 +107,11 @@ class AnswerStream:
         return self._splitter.stage is Stage.THOUGHT
 
     @property
+    def was_cut_back(self) -> bool:
+        """Whether the model wrote more than the answer: a stop text, or what it repeats without end."""
+        return self.stopped_by is not None or self.reason == "loop"
+
+    @property
     def n_shown_tokens(self) -> int:
         """Number of tokens that begin before the end of the shown text."""
         return sum(start < self._n_shown for start in self._starts)
@@ -128,11 +135,10 @@ class AnswerStream:
         if is_end and not (self.is_thinking and token in self._characters):
             self.reason, self.ended_by_model = "stop", True
             return self._rest()
-        was_in_answer = self.in_answer
+        was_in_answer, n_before = self.in_answer, len(self._written)
         parts = self._add(token, piece)
         self.turned = self.in_answer != was_in_answer
-        shown = "".join(part.text for part in parts if not part.is_thought)
-        loops = self._watch is not None and self._watch.add(shown)
+        loops = self._watch is not None and self._watch.add(self._written[n_before:])
         n_counted = self.n_tokens if self._counts_thoughts else self.n_answer
         if self.stopped_by is not None:
             self.reason = "stop"
@@ -166,11 +172,11 @@ class AnswerStream:
         return parts
 
     def _rest(self) -> list[Part]:
-        """Return the text that was held back, unless a stop text ended the answer."""
-        if self.stopped_by is not None:
+        """Return the text that was held back, unless a stop text ended the answer, or it repeats itself without end."""
+        if self.was_cut_back:
             return []
         parts = self._collect([*self._splitter.add(self._decoder.decode(b"", final=True)), *self._splitter.rest()])
-        held = "" if self.stopped_by is not None else self._show(is_rest=True)
+        held = "" if self.was_cut_back else self._show(is_rest=True)
         return [*parts, Part(held)] if held else parts
 
     def _collect(self, parts: Sequence[Part]) -> list[Part]:
@@ -183,18 +189,24 @@ class AnswerStream:
                 shown.append(Part(text, True))
             elif self.stopped_by is None:
                 self._written += text
+                if self._repeated is not None:
+                    self._repeated.add(text)
                 if answer := self._show():
                     shown.append(Part(answer))
         return shown
 
     def _show(self, is_rest: bool = False) -> str:
-        """Return new text of the answer, up to a stop text. Unless it is the rest, what may begin one is held back."""
+        """Return new text of the answer, up to a stop text.
+
+        Unless it is the rest, what may begin one is held back, and what only repeats the text before.
+        """
         found = [(place, stop) for stop in self._stops if (place := self._written.find(stop, self._n_shown)) >= 0]
         end = len(self._written)
         if found:
             end, self.stopped_by = min(found)
         elif not is_rest:
             end -= n_begun(self._written[self._n_shown :], self._stops)
+            end = end if self._repeated is None else max(min(end, self._repeated.start), self._n_shown)
         shown = self._written[self._n_shown : end]
         if self._n_shown == 0 and self._strips:
             shown = shown.lstrip()  # the blank after "Answer:"

@@ -8,8 +8,10 @@ from contextlib import closing
 from ...prompts.conversation_tokens import ConversationTokens
 from ...prompts.thought_form import Stage, Thinking
 from ...prompts.thought_splitter import Part
+from ...runtime.drafting import drafting, new_drafter
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import Recorder
+from ...runtime.sequences.drafter import Drafter
 from ...settings import Sampling
 from .answer import Answer, Timing
 from .answer_stream import AnswerStream, Meter
@@ -70,6 +72,7 @@ class GeneratedAnswer:
             stage=stage,
             question=question,
         )
+        self._drafter = new_drafter(llama, sampling.draft)
         self.tokens: list[tuple[int, bytes]] = []
         self.start = llama.n_tokens + len(self._prompt)
         self._meter = Meter()
@@ -77,7 +80,7 @@ class GeneratedAnswer:
     def parts(self) -> Generator[Part, None, None]:
         """Generate the answer; yield at least one part for each token, perhaps an empty one."""
         llama, stream, context = self._llama, self.stream, self._llama.context
-        with closing(self._drawn()) as drawn:
+        with drafting(llama, self._drafter), closing(self._drawn()) as drawn:
             for token in drawn:
                 self._meter.count(context.bytes_read, *context.cache.table.counters)
                 piece = llama.piece(token)
@@ -120,12 +123,15 @@ class GeneratedAnswer:
             return None
         n_read, n_counted, n_covered, covered = meter.grown
         n_steps = max(stream.n_tokens - 1, 1)
+        drafter = self._drafter or Drafter()
         timing = Timing(
             prompt_tokens=len(self._prompt),
             answer_tokens=stream.n_tokens - stream.n_thought,
             first_token_s=meter.first - self._asked,
             decode_s=meter.last - meter.first,
             thought_tokens=stream.n_thought,
+            drafted_tokens=drafter.n_drafted,
+            accepted_tokens=drafter.n_accepted,
         )
         return Answer(
             stream.text,

@@ -18,10 +18,10 @@ from ...runtime.cache.kv_cache import KVCache
 from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.methods.attention import Attention
 from .answer_stream import AnswerStream
-from .number_words import numbers_in_words
+from .number_words import NUMBER, numbers_in_words, plain_number
 
-#: A number, with its separators.
-_NUMBER, _SEPARATOR = re.compile(r"\d+(?:[.,:]\d+)*"), re.compile(r"[.,:]")
+#: What separates the parts of a number.
+_SEPARATOR = re.compile(r"[.,:]")
 
 #: The number of a list's item.
 _ITEM = re.compile(r"^\s*\d+[.)]\s", re.MULTILINE)
@@ -117,23 +117,15 @@ def unfounded(answer: str, known: Sequence[str], document: Iterable[bytes] = ())
     """
     text = "\n".join([b"".join(document).decode(errors="replace"), *known])
     words = {word.casefold() for word in _WORD.findall(text)}
-    numbers = {_plain(part) for number in _NUMBER.findall(text) for part in (number, *_SEPARATOR.split(number))}
+    numbers = {plain_number(part) for number in NUMBER.findall(text) for part in (number, *_SEPARATOR.split(number))}
     numbers |= numbers_in_words(text)
     following, found = _FOLLOWING.findall(text), list[str]()
     answer = _ITEM.sub("", answer)
     if sum(map(str.isupper, following)) < _CAPITALS * max(len(following), 1):
         names = (name for name in _NAME.findall(answer) if len(name) >= _LETTERS and name[0].isupper())
         found += [name for name in names if not _has(words, name)]
-    found += [match for match in _NUMBER.findall(answer) if len(match) > 1 and _plain(match) not in numbers]
+    found += [match for match in NUMBER.findall(answer) if len(match) > 1 and plain_number(match) not in numbers]
     return list(dict.fromkeys(found))
-
-
-def _plain(number: str) -> str:
-    """Return a number without separators of thousands, and without zeros that mean nothing."""
-    plain = re.sub(r"[,.](?=\d{3}\b)", "", number).replace(",", ".")
-    if "." in plain and plain.count(".") == 1:
-        plain = plain.rstrip("0").rstrip(".")
-    return plain.lstrip("0") or "0"
 
 
 def _has(words: set[str], name: str) -> bool:

@@ -1,10 +1,13 @@
-"""Find the numbers that an English text writes in words: ninety, two hundred and five, nineteen eighty-five."""
+"""Compare numbers: with separators, with zeros that mean nothing, and in English words, as in nineteen eighty-five."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+
+#: A number, with its separators.
+NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 
 _ONES = [
     "zero",
@@ -62,6 +65,14 @@ _SCALES |= {f"{word}th": value for word, value in _SCALES.items()}
 _WORD = f"(?:{'|'.join(sorted({*_VALUES, *_SCALES}, key=len, reverse=True))})"
 _RUN = re.compile(rf"\b{_WORD}(?:(?:[\s-]+|\s+and\s+){_WORD})*s?\b", re.IGNORECASE)
 _SCALED = re.compile(rf"\b(\d+(?:[.,]\d+)*)[\s-]+({'|'.join(_SCALES)})s?\b", re.IGNORECASE)
+
+
+def plain_number(number: str) -> str:
+    """Return a number without separators of thousands, and without zeros that mean nothing."""
+    plain = re.sub(r"[,.](?=\d{3}\b)", "", number).replace(",", ".")
+    if "." in plain and plain.count(".") == 1:
+        plain = plain.rstrip("0").rstrip(".")
+    return plain.lstrip("0") or "0"
 
 
 def numbers_in_words(text: str) -> set[str]:

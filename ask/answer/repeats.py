@@ -1,7 +1,8 @@
 """Notice that a model repeats itself without end, as small ones do, and leave other repetition alone.
 
-Two signs are a loop. Either the text ends with many copies of the same words, one after another. Or sentence after
-sentence was written twice before. Numbers of list items do not count: small models count on while they repeat an item.
+Three signs are a loop. The text ends with many copies of the same words, one after another. Sentence after sentence was
+written twice before. Or two paragraphs of prose, one after another, were written before. Numbers of list items do not
+count: small models count on while they repeat an item.
 
 Poems have refrains, and tables, code and data repeat what they must: tables, code and JSON need far more copies; copies
 without letters, and those that the question contains, do not count.
@@ -26,13 +27,16 @@ _COPIES_OF_DATA = ((20, 2000),)
 _TAIL, _FEWEST = 20, 4
 
 #: Fewest different words that are more than a few.
-_FEW = 3
+FEW = 3
 
 #: How often a sentence was written before; how many such sentences are a loop, and how many characters.
 _BEFORE, _SENTENCES, _CHARACTERS = 2, 8, 600
 
+#: Fewest characters of a paragraph that counts as a repeat, and what is between paragraphs.
+_PARAGRAPH, _BLANK_LINE = 80, "\n\n"
+
 #: The number of a list's item, at the beginning of a line.
-_NUMBER = re.compile(r"^([ \t]*)(?:\d+|[A-Za-z])[.)][ \t]", re.MULTILINE)
+NUMBER = re.compile(r"^([ \t]*)(?:\d+|[A-Za-z])[.)][ \t]", re.MULTILINE)
 
 #: The end of a sentence, and lines of tables, code and JSON.
 _END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -51,7 +55,7 @@ class LoopWatch:
     """
 
     def __init__(self, question: str) -> None:
-        self._question = _words(question)
+        self._question = words_of(question)
         self._text, self._n_seen, self._n_split = "", 0, 0
         self._counts: Counter[str] = Counter()
         self._stale: list[str] = []
@@ -62,56 +66,69 @@ class LoopWatch:
         if len(self._text) - self._n_seen < _STEP:
             return False
         self._n_seen = len(self._text)
-        return self._is_copied() or self._is_stale()
+        return self._is_copied() or self._is_stale() or self._repeats_paragraphs()
 
     def _is_copied(self) -> bool:
-        near = _NUMBER.sub(r"\1#. ", self._text[-_NEAR:])
+        near = NUMBER.sub(r"\1#. ", self._text[-_NEAR:])
         if near.count(near[-_TAIL:]) < _FEWEST:
             return False  # to look for periods takes a millisecond
-        is_data = self._is_data
-        few, many = (_COPIES_OF_DATA,) * 2 if is_data else (_COPIES_OF_FEW, _COPIES)
+        of_data = is_data(self._text)
+        few, many = (_COPIES_OF_DATA,) * 2 if of_data else (_COPIES_OF_FEW, _COPIES)
         words: dict[int, list[str]] = {}
         for length, period in _periods(near[::-1]):
             if any(length >= least and length >= copies * period for copies, least in (*few, *many)):
-                unit = words.setdefault(period, _words(_from_border(near[-period:])))
-                limits = many if len(set(unit)) >= _FEW else few
+                unit = words.setdefault(period, words_of(_from_border(near[-period:])))
+                limits = many if len(set(unit)) >= FEW else few
                 if unit and any(length >= least and length >= copies * period for copies, least in limits):
-                    return not self._asks_for(unit)
+                    return not asks_for(self._question, unit)
         return False
 
     def _is_stale(self) -> bool:
         """Return whether one sentence after another was written before."""
-        *ended, rest = _END.split(_NUMBER.sub(r"\1", self._text[self._n_split :]))
+        *ended, rest = _END.split(NUMBER.sub(r"\1", self._text[self._n_split :]))
         self._n_split = len(self._text) - len(rest)
         for sentence in ended:
-            same = " ".join(sentence.casefold().split())
+            same = _same(sentence)
             self._counts[same] += 1
-            words = _words(sentence)
+            words = words_of(sentence)
             if self._counts[same] <= _BEFORE or _DATA.match(sentence):
                 self._stale.clear()
-            elif len(set(words)) >= _FEW and not self._asks_for(words):
+            elif len(set(words)) >= FEW and not asks_for(self._question, words):
                 self._stale.append(sentence)
         is_long = sum(map(len, self._stale)) >= _CHARACTERS
-        return is_long and len(self._stale) >= _SENTENCES and not self._is_data
+        return is_long and len(self._stale) >= _SENTENCES and not is_data(self._text)
 
-    @property
-    def _is_data(self) -> bool:
-        """Return whether the text ends in code, in a table or in JSON."""
-        last = self._text.rstrip("\n").rpartition("\n")[2]
-        is_json = self._text.lstrip()[:1] in ("{", "[")
-        return is_json or self._text.count("```") % 2 == 1 or _DATA.match(last) is not None
-
-    def _asks_for(self, unit: list[str]) -> bool:
-        """Return whether the question contains these words among others."""
-        n_words, asked = len(unit), self._question
-        if n_words >= len(asked):
-            return False
-        turned = unit + unit  # the copies may begin anywhere
-        return any(
-            asked[at : at + n_words] == turned[first : first + n_words]
-            for at in range(len(asked) - n_words + 1)
-            for first in range(n_words)
+    def _repeats_paragraphs(self) -> bool:
+        """Return whether the last two whole paragraphs, of prose, were written before."""
+        *before, one, other, _ = ["", "", *NUMBER.sub(r"\1", self._text).split(_BLANK_LINE)]
+        earlier = {_same(paragraph) for paragraph in before}
+        return all(
+            len(paragraph) >= _PARAGRAPH
+            and "\n" not in paragraph
+            and same in earlier
+            and not asks_for(self._question, words_of(paragraph))
+            for paragraph, same in ((one, _same(one)), (other, _same(other)))
         )
+
+
+def asks_for(question: list[str], unit: list[str]) -> bool:
+    """Return whether the words of a question contain these words among others."""
+    n_words = len(unit)
+    if n_words >= len(question):
+        return False
+    turned = unit + unit  # the copies may begin anywhere
+    return any(
+        question[at : at + n_words] == turned[first : first + n_words]
+        for at in range(len(question) - n_words + 1)
+        for first in range(n_words)
+    )
+
+
+def is_data(text: str) -> bool:
+    """Return whether a text ends in code, in a table or in JSON."""
+    last = text.rstrip("\n").rpartition("\n")[2]
+    is_json = text.lstrip()[:1] in ("{", "[")
+    return is_json or text.count("```") % 2 == 1 or _DATA.match(last) is not None
 
 
 def _from_border(unit: str) -> str:
@@ -120,7 +137,13 @@ def _from_border(unit: str) -> str:
     return unit[border.end() :] + unit[: border.end()] if border else unit
 
 
-def _words(text: str) -> list[str]:
+def _same(text: str) -> str:
+    """Return a text as texts are compared."""
+    return " ".join(text.casefold().split())
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, in small letters."""
     return _WORDS.findall(text.casefold())
 
 

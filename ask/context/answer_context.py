@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -15,9 +15,13 @@ from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ..answer.answer import ContextShare
 from ..search.ranking import Candidate, Span
+from ..sources.answer_words import best_sentence, has_answer
 from ..sources.find_sources import Passage, TokenText, passages
 
 _Result = TypeVar("_Result")
+
+#: Share of the attention from which on a passage is a source, whatever its words: many a wrong answer looks somewhere.
+_PLAIN = 0.2
 
 #: A computation in steps: other sequences may be computed between two of them.
 Steps: TypeAlias = Generator[object, None, _Result]
@@ -86,8 +90,12 @@ class Context:
         """Return whether it is all of an index, of a document or of a part of one."""
         return isinstance(self.key, SourceText)
 
-    def passages(self, attended: np.ndarray, most: int) -> list[tuple[SourceText, Passage]]:
-        """Find the passages of the documents with most attention, the largest shares first.
+    def using(self, sources: Sequence[tuple[SourceText, Passage]]) -> Self:
+        """Return the context with the documents of an answer's sources before the others."""
+        return replace(self, documents=list(dict.fromkeys([*(document for document, _ in sources), *self.documents])))
+
+    def sources(self, attended: np.ndarray, answer: str, question: str, most: int) -> list[tuple[SourceText, Passage]]:
+        """Find the passages of the documents with most attention, the largest shares first, or else one by its words.
 
         Parameters
         ----------
@@ -108,8 +116,24 @@ class Context:
             (document, passage)
             for document, text in texts.items()
             for passage in passages(text, of_documents[document], most)
+            if passage.share >= _PLAIN or has_answer(passage.quote, answer, question)
         ]
-        return sorted(found, key=lambda found: -found[1].share)[:most]
+        if not found:
+            return _by_words(texts, answer, question)
+        chosen = sorted(found, key=lambda found: -found[1].share)[:most]
+        total = max(sum(passage.share for _, passage in chosen), 1.0)
+        return [(document, replace(passage, share=passage.share / total)) for document, passage in chosen]
+
+
+def _by_words(texts: Mapping[SourceText, TokenText], answer: str, question: str) -> list[tuple[SourceText, Passage]]:
+    """Return the sentence that an answer was taken from, as its words say, if they say anything."""
+    places = [(document, number) for document, text in texts.items() for number in np.unique(text.sentence_of).tolist()]
+    bounds = [texts[document].borders[number : number + 2].tolist() for document, number in places]
+    sentences = [texts[document].text[start:stop] for (document, _), (start, stop) in zip(places, bounds, strict=True)]
+    if (best := best_sentence(sentences, answer, question)) is None:
+        return []
+    document = places[best][0]
+    return [(document, texts[document].passage(*bounds[best]))]
 
 
 def at_once(steps: Steps[_Result]) -> _Result:

@@ -24,10 +24,15 @@ from .answer_context import Context, Rest, Steps
 from .document_set import DocumentSet, check_problems, open_document_set
 from .excerpts import CannotLayOut, lay_out, n_excerpt_tokens
 from .growing_indexes import GrowingIndexes, TimeToRead
+from .in_time import InTime, TakesLonger
 from .passages import PASSAGE_TOKENS, PassageFinder
 
-#: Share of the seconds to a first answer in which passages are evaluated.
+#: Share of the seconds to a first answer in which passages are evaluated; documents are read in what these leave.
 _FOR_PASSAGES = 0.7
+
+#: Seconds, and share of those to a first answer if that is more, within which documents are read rather than passages:
+#: who waits for an answer does not know that it will be one from the whole text.
+_SOON, _SHARE = 10.0, 1 / 6
 
 
 @dataclass
@@ -196,22 +201,49 @@ def open_chooser(
         No document can be used, or disk or memory do not suffice.
     """
     llama, library = indexer.llama, indexer.library
-    sources: Sequence[SourceFile | SourceText] = files
     if reading.read == EXCERPTS and not all(map(indexer.has, files)):
         kept = texts.keep(texts.of(files))
         check_problems(kept, texts.problems, progress.notice)
         return ContextChooser(llama, PassageFinder(llama, texts.store, kept), reading.read)
     if reading.read != EXCERPTS and reading.first_answer is not None:
-        time_to_read = TimeToRead(indexer, texts, files, reading.first_answer)
-        if not time_to_read.suffices():
-            kept = time_to_read.kept()
-            check_problems(kept, texts.problems, progress.notice)
-            n_tokens = min(PASSAGE_TOKENS, int(reading.first_answer * _FOR_PASSAGES * time_to_read.tokens_per_s))
-            finder = PassageFinder(llama, texts.store, kept, n_tokens, time_to_read.speed.note)
-            return ContextChooser(llama, finder, reading.read, GrowingIndexes(indexer, texts, reading, progress))
-        sources = time_to_read.usable()
-        check_problems(sources, texts.problems, progress.notice)
+        return _open_in_time(indexer, files, texts, reading, reading.first_answer, progress)
     heads = source_heads(llama, library, progress.notice) if reading.read == EXCERPTS else None
     if reading.read == EXCERPTS and llama.context.is_hybrid:
         progress.notice("This model keeps a recurrent state, so it reads excerpts as text, anew for each question.")
-    return ContextChooser(llama, open_document_set(indexer, sources, texts, progress, heads), reading.read)
+    return ContextChooser(llama, open_document_set(indexer, files, texts, progress, heads), reading.read)
+
+
+def _open_in_time(
+    indexer: Indexer,
+    files: Sequence[SourceFile],
+    texts: FileTexts,
+    reading: ReadSettings,
+    seconds: float,
+    progress: ProgressOfMany,
+) -> ContextChooser:
+    """Open documents: index those that lack an index if that takes not long, or else answer from passages of all.
+
+    Parameters
+    ----------
+    seconds : float
+        Seconds to the first answer.
+    """
+    llama, to_read = indexer.llama, seconds * (1 - _FOR_PASSAGES)
+    time_to_read = TimeToRead(indexer, texts, files, min(max(_SOON, seconds * _SHARE), to_read))
+    speed = None
+    if time_to_read.suffices():
+        sources = time_to_read.usable()
+        check_problems(sources, texts.problems, progress.notice)
+        watch = InTime(progress, time_to_read.n_left, to_read)
+        try:
+            with watch.watched():
+                return ContextChooser(llama, open_document_set(indexer, sources, texts, watch), reading.read)
+        except TakesLonger:
+            llama.reset()
+            speed = watch.speed
+            progress.notice("Reading takes longer than an answer may wait, so the answer comes from passages.")
+    kept = time_to_read.kept()
+    check_problems(kept, texts.problems, progress.notice)
+    n_tokens = min(PASSAGE_TOKENS, int(seconds * _FOR_PASSAGES * (speed or time_to_read.tokens_per_s)))
+    finder = PassageFinder(llama, texts.store, kept, n_tokens, time_to_read.speed.note)
+    return ContextChooser(llama, finder, reading.read, GrowingIndexes(indexer, texts, reading, progress))

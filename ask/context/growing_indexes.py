@@ -46,6 +46,8 @@ class TimeToRead:
     ----------
     indexed : list of SourceFile
         The documents that have an index.
+    n_left : float
+        Tokens of the others, about, without those that are in an unfinished index.
     tokens_per_s : float
         Speed of the model; 0 if it was not needed.
     """
@@ -53,14 +55,14 @@ class TimeToRead:
     def __init__(self, indexer: Indexer, texts: FileTexts, files: Sequence[SourceFile], seconds: float) -> None:
         self._indexer, self._texts, self._files, self._seconds = indexer, texts, files, seconds
         self.speed = ReadingSpeed(indexer.llama, indexer.library)
-        self.tokens_per_s = 0.0
+        self.tokens_per_s = self.n_left = 0.0
         self.indexed = [file for file in files if indexer.has(file)]
         self._new = texts.of([file for file in files if file not in set(self.indexed)])
         self._extracted: list[SourceText] = []
 
     def suffices(self) -> bool:
         """Return whether the documents without an index can be indexed in time."""
-        n_left, per_token = 0.0, 1.0
+        self.n_left, per_token = 0.0, 1.0
         for text in self._new:
             self._extracted.append(text)
             if self._indexer.is_read(text):
@@ -70,8 +72,8 @@ class TimeToRead:
                 self.tokens_per_s = self.speed.tokens_per_s(sample)
                 per_token = characters_per_token(self._indexer.llama, sample)
             unfinished = unfinished_index(self._indexer, text)
-            n_left += text.length / per_token - (n_tokens_read(unfinished) if unfinished else 0)
-            if n_left > self._seconds * self.tokens_per_s:
+            self.n_left += text.length / per_token - (n_tokens_read(unfinished) if unfinished else 0)
+            if self.n_left > self._seconds * self.tokens_per_s:
                 return False
         return True
 
@@ -163,7 +165,7 @@ class GrowingIndexes:
         return None if kept is None else kept[1]
 
     def read_on(self, likeliest: Sequence[SourceText], missing: Sequence[SourceText]) -> None:
-        """Have the missing indexes made in the background, those of the likeliest documents first."""
+        """Have the missing indexes made in the background, the likeliest documents' first."""
         if self._job is None:
             return
         queue, waiting = ReadingQueue(), []

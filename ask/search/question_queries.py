@@ -93,7 +93,7 @@ def read_question(
     Parameters
     ----------
     heads : sequence of QueryHead
-        The heads; those of sliding layers are left out.
+        The heads, without sliding layers'.
     before : str
         The question before, which is read first: the question may refer to it.
     n_batch : callable, optional

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,7 +31,8 @@ class Passage:
         The one or two sentences with most attention.
     share : float
         Its share of the attention to the document, beyond the attention of any text, in the part of the answer with
-        most attention to it: the mean over the retrieval heads.
+        most attention to it: the mean over the retrieval heads. If an answer's parts come from several passages, the
+        shares are divided by their sum. 0 of a passage that was found by its words.
     start, stop : int
         Characters of the document's text where the quote starts and stops.
     line : int
@@ -42,6 +43,8 @@ class Passage:
         Headings above the passage, from the outermost one on: "Methods > Data".
     document : str or None
         The document's file, if there are several.
+    by : {"attention", "words"}
+        How it was found: where the model looked, or by names, numbers or phrases that the answer has of it.
     """
 
     quote: str
@@ -52,6 +55,7 @@ class Passage:
     page: str | None
     heading: str | None
     document: str | None = None
+    by: Literal["attention", "words"] = "attention"
 
     def as_json(self) -> dict[str, Any]:
         known = {**asdict(self), "share": round(self.share, 4)}
@@ -110,6 +114,22 @@ class TokenText:
         """Return the beginnings of the text's sentences, and its end."""
         return np.array(sentences(self.text))
 
+    @cached_property
+    def sentence_of(self) -> np.ndarray:
+        """Return the number of the sentence in which each token begins."""
+        found = np.searchsorted(self.borders, self.starts, side="right") - 1
+        return np.clip(found, 0, len(self.borders) - 2)
+
+    def passage(self, start: int, stop: int, share: float = 0.0) -> Passage:
+        """Return the passage between two characters; by its words without a share."""
+        quote = self.text[start:stop]
+        start += len(quote) - len(quote.lstrip())
+        place = place_at(self.places, start)
+        page, heading = (place.page, place.heading) if place else (None, None)
+        line = self.text.count("\n", 0, start) + self.first_line
+        how: Literal["attention", "words"] = "attention" if share else "words"
+        return Passage(" ".join(quote.split()), share, start, stop, line, page, heading, by=how)
+
 
 def passages(text: TokenText, attended: np.ndarray, most: int) -> list[Passage]:
     """Find the passages with most attention. Neighbouring sentences with attention form one passage.
@@ -126,24 +146,14 @@ def passages(text: TokenText, attended: np.ndarray, most: int) -> list[Passage]:
     """
     check_whole("most", most, 1)
     borders, n_sentences = text.borders, len(text.borders) - 1
-    sentence_of = np.clip(np.searchsorted(borders, text.starts, side="right") - 1, 0, n_sentences - 1)
-    shares = np.stack([np.bincount(sentence_of, part, n_sentences) for part in attended])
+    shares = np.stack([np.bincount(text.sentence_of, part, n_sentences) for part in attended])
     best = shares.max(axis=0)
     least = max(_LEAST, min(_TIMES / n_sentences, _MOST))
     marked = np.flatnonzero(best >= least / 2)
     runs = np.split(marked, np.flatnonzero(np.diff(marked) > 1) + 1)
     found = [(float(shares[:, run].sum(axis=1).max()), run) for run in runs if len(run)]
     found = sorted((candidate for candidate in found if candidate[0] >= least), key=lambda candidate: -candidate[0])
-    made = []
-    for share, run in found[:most]:
-        start, stop = _quoted(run, best, borders)
-        quote = text.text[start:stop]
-        start += len(quote) - len(quote.lstrip())
-        place = place_at(text.places, start)
-        page, heading = (place.page, place.heading) if place else (None, None)
-        line = text.text.count("\n", 0, start) + text.first_line
-        made.append(Passage(" ".join(quote.split()), share, start, stop, line, page, heading))
-    return made
+    return [text.passage(*_quoted(run, best, borders), share) for share, run in found[:most]]
 
 
 def _quoted(run: np.ndarray, best: np.ndarray, borders: np.ndarray) -> tuple[int, int]:

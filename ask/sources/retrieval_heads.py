@@ -46,7 +46,7 @@ def source_heads(llama: Llama, library: Library, notice: Callable[[str], None]) 
         kept = read_json(path)
         if (kept["format_version"], kept["model"]) == (_VERSION, library.model_hash):
             return [QueryHead(*map(int, head)) for head in kept["heads"]]
-    notice("Finding the heads that retrieve, once for this model.")
+    notice("Preparing this model for sources, once.")
     heads = find_heads(llama)
     content = {"format_version": _VERSION, "model": library.model_hash, "heads": [list(head) for head in heads]}
     with suppress(OctavoError):  # a full disk: they are measured again next time

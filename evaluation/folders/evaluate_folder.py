@@ -162,7 +162,7 @@ class FolderEvaluation:
 
 
 def _by_half(records: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    """Return the mean scores of questions whose passage stands in the first half of its document, and of the others."""
+    """Return the mean scores of questions whose passage is in the first half of its document, and of the others."""
     halves: tuple[list[float], list[float]] = [], []
     for record in records:
         halves[record["place"] >= 0.5].append(record["score"])

@@ -30,7 +30,7 @@ class Asked:
     passage : str
         The passage of the document that has the answer.
     place : float, optional
-        Where the passage stands in the document, from 0 to 1, if scores are reported by half of the document.
+        Where the passage is in the document, from 0 to 1, if scores are reported by half of the document.
     """
 
     question: str

@@ -96,7 +96,7 @@ class _Answers:
         if options.sources and documents:
             found = session.sources()
             response.response_json["sources"] = [passage.as_json() for passage in found]
-            yield _SOURCES + "".join(map(_source, found)) if found else f"{_SOURCES}None."
+            yield (_SOURCES + "".join(map(_source, found)) if found else f"{_SOURCES}None: check this answer.")
 
     def _open(self, how: Any, options: Options) -> Any:
         """Return the conversation for documents, a system message and options; the one before, if it is the same."""

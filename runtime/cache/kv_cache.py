@@ -83,6 +83,8 @@ class KVCache:
         with other caches.
     shared : dict of int to IndexLayer
         Layers of the document in memory that the device reads.
+    ahead : DraftedRows or None
+        Rows of a draft in memory after the cache's own, until anything else changes the cache.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class KVCache:
         self.n_chunks = self.dropped = self.n_shared = np.zeros(0, np.int64)
         self._n_unfinished = 0  # tokens of the current step
         self.shared: dict[int, IndexLayer] = {}
+        self.ahead: object = None
         self.arrange(assignments)
 
     def arrange(self, assignments: Sequence[Assignment]) -> None:
@@ -170,6 +173,7 @@ class KVCache:
             Whether a single token is predicted from, and so may see less; by default it is.
         """
         is_step = n_new == 1 if is_step is None else is_step
+        self.ahead = None
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
         self.table.connect(n_new)
@@ -205,6 +209,27 @@ class KVCache:
             if group.method.storage is Storage.SELECTED:
                 for number in group.heads.numbers.tolist():
                     self._shrink(number)
+
+    @property
+    def draft_room(self) -> int:
+        """Return how many tokens one step may compute as steps of their own: 1 where each step changes stored rows.
+
+        Only after the last of them may a method summarise rows, or the cache move its origin or the rows.
+        """
+        heads = self.table.heads
+        room = self.n_ctx + _FARTHEST - (self.n_tokens - self.origin)
+        if self.evicts:
+            room = min(room, self.table.tables.shape[1] * CHUNK_ROWS - int(heads["n_tail"].max()))
+        for group in self.table.groups:
+            if group.method.hooks.after_step is not None:
+                room = min(room, int(group.method.rows_to_act(heads["n_tail"][group.heads.numbers]).min()))
+        return room
+
+    def step_back(self, n_tokens: int) -> None:
+        """Count no longer the newest tokens, which were reserved as steps that have not ended. Their memory stays."""
+        self.table.heads["n_tail"] -= n_tokens
+        self.n_tail -= n_tokens
+        self._n_unfinished = 0
 
     def _update(self, n_new: int, n_threads: int) -> None:
         """Call the heads' `after_step` hooks, on several threads if rows fill blocks that the methods may summarise."""
@@ -278,6 +303,7 @@ class KVCache:
         bool
             False if that would cut into the document, or if rows that it needs are gone.
         """
+        self.ahead = None
         if n_tokens == 0:
             self.attach(None)
             return True
@@ -310,6 +336,7 @@ class KVCache:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Return to a checkpoint that was taken with the same assignments and document."""
+        self.ahead = None
         self.table.copy_records(checkpoint.heads)
         for group, state in zip(self.table.groups, checkpoint.states, strict=True):
             group.heads.state[...] = state
@@ -387,6 +414,7 @@ class KVCache:
                 n_bytes = copied * -(-len(document.tokens) // CHUNK_ROWS)
                 check_free("A copy of the document's rows, which `--attention squeezed` reads where they are,", n_bytes)
         self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
+        self.ahead = None
         self.table.clear_rows()
         self.dropped, self.n_shared = np.zeros((2, len(self.tails)), np.int64)
         for tail in self.tails:

@@ -15,21 +15,19 @@ from ...cpu_kernels.layout.head import HEAD
 from ...cpu_kernels.layout.spans import SPAN
 from ...cpu_kernels.numba_support import background_compile
 from ...cpu_kernels.numba_support.compile import native
-from ...cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.attend_batch import attend_tile
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.prefill.strips import load_keys, load_queries, load_values
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
 from ...cpu_kernels.prefill.word_strips import WORD_STAGES
-from ...cpu_kernels.products.product_table import ProductTable
 from ...cpu_kernels.products.weights import KERNELS
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select import kmeans
 from ..cache.cache_memory import CpuMemory
+from ..cache.drafted_rows import DraftedRows
 from ..cache.kv_cache import KVCache
 from ..graph import hook
-from ..graph.product_nodes import compiled_product
 from ..methods.method import Assignment
 from . import CPU
 from .protocol import ExecutorArguments
@@ -70,21 +68,18 @@ class CpuExecutor:
             layer["shape"] = shape.packed
             layer["scale"], layer["softcap"] = node.scale, node.softcap
         self._spans = np.empty((self._n_kv_head, 0), SPAN)
-        self._products = ProductTable(arguments.n_threads)
-        if MULTIPLIES_WEIGHTS:
-            self.step["products"], self.step["prepare_product"] = self._products.address, self._products.prepare_address
-            self.step["run_product"] = compiled_product().address
+        self._products = hook.multiply_weights(self.step, arguments.n_threads)
         self.follow(arguments.cache)
 
     def follow(self, cache: KVCache) -> None:
         """Point the layers at another cache's heads."""
         self._cache = cache
-        self._layers["heads"] = self._first_heads(cache)
+        self._layers["heads"] = self._first_heads(cache.table.address)
 
-    def _first_heads(self, cache: KVCache) -> np.ndarray:
-        """Return the addresses of each node's first HEAD record."""
-        first = cache.table.first_heads[[node.kv_layer for node in self._nodes]]
-        addresses: np.ndarray = cache.table.address + first * HEAD.itemsize
+    def _first_heads(self, address: int) -> np.ndarray:
+        """Return the addresses of each node's first HEAD record, of the records at an address."""
+        first = self._cache.table.first_heads[[node.kv_layer for node in self._nodes]]
+        addresses: np.ndarray = address + first * HEAD.itemsize
         return addresses
 
     def start(self, n_tokens: int, attention_share: float = 0.0) -> None:
@@ -107,7 +102,18 @@ class CpuExecutor:
         self.follow(caches[0])  # the step of a single token reads the layers' heads
         for cache in caches:
             self._prepare(cache, 1)
-        self._sequences = np.stack([self._first_heads(cache) for cache in caches], axis=1).astype(np.int64, order="C")
+        self._start_apart([cache.table.address for cache in caches])
+
+    def start_drafted(self, rows: DraftedRows) -> None:
+        """Start a step of a token and its draft at the first node, where its threads compute one after another."""
+        self._prepare(rows.cache, 1)
+        rows.share_memory()
+        self._start_apart([records.ctypes.data for records in rows.records])
+
+    def _start_apart(self, addresses: Sequence[int]) -> None:
+        """Start a step whose tokens each have records of all heads, at these addresses."""
+        firsts = [self._first_heads(address) for address in addresses]
+        self._sequences = np.stack(firsts, axis=1).astype(np.int64, order="C")
         self._layers["sequences"] = (
             self._sequences.ctypes.data + np.arange(len(self._nodes)) * self._sequences.strides[0]
         )

@@ -24,6 +24,7 @@ from ...metal.gpu import Gpu, open_gpu
 from ...metal.records import GpuHeads, State
 from ...metal.shader_library import LONGEST_HEAD, defines, has_method, library, method_names
 from ...metal.shared_memory import SharedMemory
+from ..cache.drafted_rows import DraftedRows
 from ..cache.kv_cache import KVCache
 from ..graph import ggml, hook
 from ..methods.method import Assignment
@@ -122,6 +123,10 @@ class MetalExecutor:
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
         """Refuse: on Metal, sequences take turns."""
+        raise NotImplementedError
+
+    def start_drafted(self, rows: DraftedRows) -> None:
+        """Refuse: on Metal, a token that is predicted from is a step of its own."""
         raise NotImplementedError
 
     def capture(self, arrays: Sequence[np.ndarray | None] | None) -> None:

@@ -19,6 +19,7 @@ from ..process.interruption import Interruption
 
 if TYPE_CHECKING:
     from ...cpu_kernels.numba_support.shape import Shape
+    from ..cache.drafted_rows import DraftedRows
     from ..cache.kv_cache import KVCache
     from ..graph.attention_nodes import AttentionNode
     from ..methods.method import Assignment
@@ -65,7 +66,7 @@ class Executor(Protocol):
 
     @property
     def together(self) -> bool:
-        """Return whether a step can serve several sequences."""
+        """Return whether a step can serve several sequences, or a draft."""
 
     @property
     def interruptible(self) -> int:
@@ -79,6 +80,9 @@ class Executor(Protocol):
 
     def start_together(self, caches: Sequence[KVCache]) -> None:
         """Prepare a step of one token of each of these caches, which have reserved its rows."""
+
+    def start_drafted(self, rows: DraftedRows) -> None:
+        """Prepare a step of several tokens of one cache. Each attends as if it came alone."""
 
     def attend_alone(self, number: int, queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Compute one node's step on given inputs, without llama.cpp, between `start` and `finish`: for the doctor.

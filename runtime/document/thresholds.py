@@ -86,19 +86,25 @@ class _Importance(NamedTuple):
     sizes: np.ndarray  # (n_clusters,), or (n_queries, n_clusters): keys; a cluster of size 0 takes no part
     n_rows: int  # keys of all queries, the whole that shares refer to
 
+    def under(self, queries: str) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return importance and sizes, both (n, n_clusters), and the whole: under each query, or under their mean."""
+        sizes = np.broadcast_to(self.sizes, self.each.shape)
+        if queries == "each":
+            return self.each, sizes, self.n_rows
+        return self.mean[None], sizes.mean(axis=0)[None], self.n_rows / len(self.each)
+
 
 class _AllHeads:
     """Keys of all heads by the logarithm of their clusters' importance."""
 
     def __init__(self) -> None:
-        self._bytes, self._total = np.zeros(_BINS), 0
+        self._bytes, self._total = np.zeros(_BINS), 0.0
 
-    def add(self, importance: _Importance, row_bytes: int) -> None:
-        """Add the keys of one head, under all queries."""
-        logarithms = np.log(np.maximum(importance.each, _TINY)).ravel()
-        sizes = np.broadcast_to(importance.sizes, importance.each.shape).ravel()
-        self._bytes += row_bytes * np.histogram(logarithms, _BINS, _RANGE, weights=sizes)[0]
-        self._total += row_bytes * importance.n_rows
+    def add(self, importance: np.ndarray, sizes: np.ndarray, n_rows: float, row_bytes: int) -> None:
+        """Add the keys of one head: what `_Importance.under` returns."""
+        logarithms = np.log(np.maximum(importance, _TINY)).ravel()
+        self._bytes += row_bytes * np.histogram(logarithms, _BINS, _RANGE, weights=sizes.ravel())[0]
+        self._total += row_bytes * n_rows
 
     def thresholds(self, shares: np.ndarray) -> np.ndarray:
         """Return the thresholds that select these shares of the bytes; falling."""
@@ -196,31 +202,38 @@ def _thresholds(
     single queries: then they are shares measured at each threshold, and thresholds extend proportionally beyond those
     of `shares`.
     """
-    if how.threshold == "global":
-        thresholds, together = np.ones((n_heads, len(shares))), _AllHeads()
-        for head in heads:
-            together.add(importance_of(head), _token_bytes(head.layer))
-        thresholds[[head.in_cache for head in heads]] = together.thresholds(shares)
-        return shares, thresholds
     if how.queries == "each":
         thresholds = np.ones((n_heads, len(shares)))
-        for head in heads:
-            found = importance_of(head)
-            thresholds[head.in_cache] = _quantiles(found.each, found.sizes, shares * found.n_rows)
+        for head, _, selecting in _selecting(heads, shares, importance_of, how):
+            thresholds[head.in_cache] = selecting
         return shares, thresholds
     thresholds, selected, total = np.ones((0, 0)), np.zeros(1), 0
-    for head in heads:
-        found, row_bytes = importance_of(head), _token_bytes(head.layer)
-        sizes = np.broadcast_to(found.sizes, found.each.shape)
-        of_head = _quantiles(found.mean[None], sizes.mean(axis=0), shares[shares > 0] * found.n_rows / len(found.each))
-        of_head = np.concatenate(
-            [[1.0], np.minimum(of_head[0] * _ABOVE, 1.0), of_head, of_head[-1] / _ABOVE[::-1], [_TINY]]
-        )
+    for head, found, selecting in _selecting(heads, shares[shares > 0], importance_of, how):
+        row_bytes, sizes = _token_bytes(head.layer), np.broadcast_to(found.sizes, found.each.shape)
+        beyond = [[1.0], np.minimum(selecting[0] * _ABOVE, 1.0), selecting, selecting[-1] / _ABOVE[::-1], [_TINY]]
+        of_head = np.concatenate(beyond)
         thresholds = np.ones((n_heads, len(of_head))) if not thresholds.size else thresholds
         thresholds[head.in_cache] = of_head
         selected = selected + row_bytes * _n_above(found.each, sizes, of_head)
         total += row_bytes * found.n_rows
     return selected / total, thresholds
+
+
+def _selecting(
+    heads: Sequence[_Head], shares: np.ndarray, importance_of: Callable[[_Head], _Importance], how: Calibration
+) -> Iterator[tuple[_Head, _Importance, np.ndarray]]:
+    """Yield each head, its importance, and the thresholds that select shares of its keys, or of all keys."""
+    together = _AllHeads()
+    if how.threshold == "global":
+        for head in heads:
+            together.add(*importance_of(head).under(how.queries), _token_bytes(head.layer))
+    common = together.thresholds(shares)
+    if how.queries == "mean":
+        common = common[common > _TINY]  # no threshold selects more than all clusters
+    for head in heads:
+        found = importance_of(head)
+        importance, sizes, n_rows = found.under(how.queries)
+        yield head, found, common if how.threshold == "global" else _quantiles(importance, sizes, shares * n_rows)
 
 
 def _token_bytes(layer: IndexLayer) -> int:

@@ -32,12 +32,14 @@ from numba import int64, types
 from ...cpu_kernels.layer import WORK, append_rows, attend_batch, attend_token, threads_for
 from ...cpu_kernels.layout.head import HEAD
 from ...cpu_kernels.numba_support.compile import kernel, native_callback
+from ...cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from ...cpu_kernels.numba_support.memory import address_of, barrier, call_native, copy_bytes, read_int64
 from ...cpu_kernels.numba_support.shape import unpacked_shape
 from ...cpu_kernels.numba_support.views import array_at, record_at
+from ...cpu_kernels.products.product_table import ProductTable
 from . import ggml
 from .ggml import ALL_THREADS, TENSOR
-from .product_nodes import replace_product
+from .product_nodes import compiled_product, replace_product
 
 #: The callback's record of a step, which is one computation of the graph. `replace_attention` gets its address.
 STEP = np.dtype(
@@ -106,6 +108,21 @@ def new_step(n_layers: int) -> np.ndarray:
     for name, number in ggml.check_layout()._asdict().items():
         step[name] = number
     return step
+
+
+def multiply_weights(step: np.ndarray, n_threads: int) -> ProductTable:
+    """Let octavo compute the products of a step, on a CPU that its kernels are for.
+
+    Returns
+    -------
+    ProductTable
+        Their memory, which the step refers to, and which has to start before each step.
+    """
+    products = ProductTable(n_threads)
+    if MULTIPLIES_WEIGHTS:
+        step["products"], step["prepare_product"] = products.address, products.prepare_address
+        step["run_product"] = compiled_product().address
+    return products
 
 
 @native_callback(types.boolean(types.voidptr, types.boolean, types.voidptr))

@@ -37,6 +37,7 @@ METHODS = {
     "squeezed2": "Squeezed2",
     "window": "Window",
     "sketch": "Sketch",
+    "topk": "TopK",
 }
 
 #: Words for heads and layers in a composition.

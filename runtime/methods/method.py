@@ -278,6 +278,16 @@ class Method(Parameters):
         """
         return np.zeros_like(n_rows) if self.hooks.after_step else n_rows // CHUNK_ROWS
 
+    def rows_to_act(self, n_rows: np.ndarray) -> np.ndarray:
+        """Return after how many more rows of each tail the `after_step` hook may change something; by default 1.
+
+        Parameters
+        ----------
+        n_rows : int64 array, shape (n_heads,)
+            Rows of each tail.
+        """
+        return np.ones_like(n_rows)
+
     def chunks_kept(self, n_rows: int) -> int:
         """Return how many first chunks of a tail stay as they are if it is truncated to n_rows rows."""
         return n_rows // CHUNK_ROWS

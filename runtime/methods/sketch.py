@@ -108,6 +108,11 @@ class Sketch(Method):
         fixed: np.ndarray = np.where(_trained_rows(n_ready) == state["trained"], coded, 0)
         return fixed
 
+    def rows_to_act(self, n_rows: np.ndarray) -> np.ndarray:
+        """Return after how many more rows the next block gets codes."""
+        n_more: np.ndarray = BLOCK_ROWS - (n_rows - RECENT) % BLOCK_ROWS
+        return n_more
+
     def before_step(self, heads: Heads, index: Index | None, n_tokens: int) -> None:
         """Turn the budget that the codes leave into rows."""
         state = heads.state

@@ -54,7 +54,7 @@ class Squeezed(Method):
         clusters each step finds it all the same.
     queries : str
         Whether the document's thresholds come from the importance of clusters under each of its last queries, or from
-        its mean over them. One threshold for all heads is the same either way.
+        its mean over them.
     keys : str
         Whether K-means over a document's keys minds their lengths, or runs over their directions.
     centroids : float
@@ -146,8 +146,7 @@ class Squeezed(Method):
     @cached_property
     def calibration(self) -> Calibration:
         """Return how to measure a document's thresholds."""
-        queries = "each" if self.threshold == "global" else self.queries  # the same either way
-        return Calibration(self.threshold, queries, self.select, self.levels)
+        return Calibration(self.threshold, self.queries, self.select, self.levels)
 
     def extras_bytes(self, shape: Shape) -> int:
         if self.tail == "exact":
@@ -255,6 +254,11 @@ class Squeezed(Method):
     def chunk_order(self, state: np.void, shape: Shape, number: int, extras: np.ndarray) -> np.ndarray | None:
         """Return the original place of each row of a clustered chunk."""
         return order_of(shape, extras) if number < state["n_clustered_chunks"] else None
+
+    def rows_to_act(self, n_rows: np.ndarray) -> np.ndarray:
+        """Return after how many more rows the next chunk is clustered."""
+        n_more: np.ndarray = CHUNK_ROWS - (n_rows - RECENT) % CHUNK_ROWS
+        return n_more
 
     def chunks_kept(self, n_rows: int) -> int:
         return max(n_rows - RECENT, 0) // CHUNK_ROWS  # the others were not clustered when the tail had so many rows

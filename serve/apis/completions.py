@@ -21,7 +21,7 @@ from ..raw_prompt import raw_request
 from ..request_error import RequestError
 from ..services import Server, server_of
 from .api_body import ApiBody, DrawnBody, LogitBias, Stop, StreamOptions, bias_of
-from .shared_json import extensions_of
+from .shared_json import drafts_of, extensions_of
 
 #: Largest number of prompts of one request, and of answers to each.
 _MOST_PROMPTS, _MOST_ANSWERS = 256, 8
@@ -156,6 +156,7 @@ def _usage(ends: list[End]) -> dict[str, Any]:
         "completion_tokens": n_answer,
         "total_tokens": n_prompt + n_answer,
         "prompt_tokens_details": {"cached_tokens": sum(end.usage.cached_tokens for end in ends)},
+        "completion_tokens_details": drafts_of(ends),
     }
 
 

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -83,10 +84,30 @@ class ResponseFormat(ApiObject):
     schema_: dict[str, Any] | bool | None = Field(None, alias="schema")
 
 
+class TextPart(ApiObject):
+    """A part of a prediction."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class Prediction(ApiObject):
+    """A text that the answer may resemble."""
+
+    type: Literal["content"] = "content"
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        """Return the whole text."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
 class ChatBody(AskingBody):
     """A client's request."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
+    prediction: Prediction | None = None
     max_tokens: Limit = None
     max_completion_tokens: Limit = None
     logit_bias: LogitBias = None
@@ -158,6 +179,8 @@ async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> 
         think=think,
         think_budget=body.reasoning_budget_tokens,
     )
+    if body.prediction is not None:
+        generation = replace(generation, prediction=server.tokens_of(body.prediction.text))
     return ChatTurn(
         messages=messages,
         generation=generation,

@@ -44,8 +44,18 @@ def usage_of(ends: Sequence[End]) -> dict[str, Any]:
         "completion_tokens": n_answer,
         "total_tokens": first.prompt_tokens + n_answer,
         "prompt_tokens_details": {"cached_tokens": first.cached_tokens, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": sum(end.usage.thought_tokens for end in ends)},
+        "completion_tokens_details": {
+            "reasoning_tokens": sum(end.usage.thought_tokens for end in ends),
+            **drafts_of(ends),
+        },
     }
+
+
+def drafts_of(ends: Sequence[End]) -> dict[str, int]:
+    """Return how many drafted tokens became part of answers, and how many did not."""
+    n_accepted = sum(end.usage.accepted_tokens for end in ends)
+    n_drafted = sum(end.usage.drafted_tokens for end in ends)
+    return {"accepted_prediction_tokens": n_accepted, "rejected_prediction_tokens": n_drafted - n_accepted}
 
 
 def progress_as_json(progress: PromptProgress) -> dict[str, Any]:
@@ -80,6 +90,7 @@ def extensions_of(request: Request, *ends: End) -> dict[str, Any]:
 def _timings(usage: Usage) -> dict[str, Any]:
     """Return timings as llama.cpp's server reports them, with the share of the keys and values that was read."""
     n_read, n_steps = usage.prompt_tokens - usage.cached_tokens, max(usage.answer_tokens - 1, 0)
+    drafted = {"draft_n": usage.drafted_tokens, "draft_n_accepted": usage.accepted_tokens}
     return {
         "prompt_n": n_read,
         "prompt_ms": round(1000 * usage.prompt_s, 2),
@@ -91,4 +102,5 @@ def _timings(usage: Usage) -> dict[str, Any]:
         "waited_ms": round(1000 * usage.waited_s, 2),
         "attention": usage.attention,
         "kv_share": round(usage.kv_share, 4),
+        **(drafted if usage.drafted_tokens else {}),
     }

@@ -359,7 +359,7 @@ class Engine:
     def _put_back(self, running: RunningRequest) -> None:
         """Return a request's sequence to the pool. An error there is none of the request's, or of others."""
         assert running.sequence is not None
-        running.sequence.recorder = None
+        running.sequence.recorder = running.sequence.drafter = None
         try:
             self.sequences.end(running.sequence)
         except Exception:
@@ -407,7 +407,10 @@ class Engine:
             running.last_logits = logits[-1]
 
     def _answer(self, answering: list[RunningRequest]) -> None:
-        """Read the last token of each answer, and draw the next one."""
+        """Read the last token of each answer, and draw the next one. Only an answer that runs alone drafts."""
+        for running in answering:
+            if running.sequence is not None and running.sequence.drafter is not None:
+                running.sequence.drafter.is_paused = len(self._running) > 1
         most = self.sequences.most_together
         for start in range(0, len(answering), most):
             group = answering[start : start + most]
@@ -450,4 +453,5 @@ class Engine:
         context, sequence = running.request.context, running.sequence
         if context is None or sequence is None or sequence.recorder is None:
             return []
-        return context.passages(sequence.recorder.attended(context.index), _MOST_SOURCES)
+        attended, question = sequence.recorder.attended(context.index), running.request.asked or ""
+        return context.sources(attended, running.text, question, _MOST_SOURCES)

@@ -46,6 +46,8 @@ class Generation:
         Identity of the client: a client with many requests waits behind those with few.
     reports_progress : bool
         Whether to report how far the prompt is read.
+    prediction : sequence of int
+        Tokens of a text that the answer may resemble, for drafts.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -61,6 +63,7 @@ class Generation:
     limits_thoughts: bool = False
     client: str = ""
     reports_progress: bool = False
+    prediction: Sequence[int] = ()
 
     def settled(self, has_documents: bool) -> Self:
         """Return these settings with a temperature, for an answer over documents or without."""
@@ -182,6 +185,8 @@ class Usage:
         Words of the attention.
     kv_share : float
         Mean share of the keys and values that a step read.
+    drafted_tokens, accepted_tokens : int
+        Tokens that were drafted, and the ones among them that the model drew.
     """
 
     prompt_tokens: int
@@ -193,6 +198,8 @@ class Usage:
     waited_s: float
     attention: str
     kv_share: float
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass

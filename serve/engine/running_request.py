@@ -9,7 +9,9 @@ import numpy as np
 
 from ...ask.answer.answer_stream import AnswerStream, Meter
 from ...ask.answer.notices import notices_of_budget, notices_of_changed, notices_of_end
+from ...runtime.drafting import new_drafter
 from ...runtime.llama import Llama
+from ...runtime.sequences.drafter import Drafter
 from ...runtime.sequences.sequence import TokenSequence
 from ...system.working_time import working_time
 from .request import AnswerPart, End, PromptProgress, Request, TokenLogprob, Usage
@@ -74,6 +76,7 @@ class RunningRequest:
         request, asked = self.request, self.request.generation
         self._sampler = TokenSampler(llama, request)
         self.sequence, self.unread, self.steps, self._n_ctx = sequence, unread, steps, llama.n_ctx()
+        sequence.drafter = new_drafter(llama, asked.sampling.draft, asked.prediction)
         self.n_cached = request.n_prompt - len(unread)
         room, most = longest - request.n_prompt, asked.sampling.max_tokens
         self._stream = AnswerStream(
@@ -116,6 +119,11 @@ class RunningRequest:
             self._logprobs.append(logprob)  # lm-eval expects them all
         self._tell(parts)
         self.ended = stream.ended
+
+    @property
+    def text(self) -> str:
+        """Return the answer so far, without thoughts."""
+        return self._stream.text
 
     def _tell(self, parts: Sequence[Part]) -> None:
         """Send parts; log probabilities go with the answer's last one."""
@@ -171,6 +179,7 @@ class RunningRequest:
     def _usage(self) -> Usage:
         assert self.sequence is not None
         cache, stream, meter = self.sequence.cache, self._stream, self._meter
+        drafter = self.sequence.drafter or Drafter()
         stored = max(stream.n_tokens - 1, 1) * cache.n_tokens * cache.table.counted_row_bytes
         return Usage(
             prompt_tokens=self.request.n_prompt,
@@ -182,4 +191,6 @@ class RunningRequest:
             waited_s=self.started - self.put,
             attention=str(self.sequence.attention),
             kv_share=meter.grown[0] / stored,
+            drafted_tokens=drafter.n_drafted,
+            accepted_tokens=drafter.n_accepted,
         )

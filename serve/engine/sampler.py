@@ -74,7 +74,7 @@ class TokenSampler:
         RequestError
             The grammar is too complex at this place.
         """
-        token = -1 if self._free is None else int(self._free.sample(self._llama._ctx, number))
+        token = -1 if self._free is None else self._sampled(self._free, number)
         if self._free is None or not may_think(token):
             token = self._draw_by_grammar(self._grammar, number) if self._grammar is not None else self._draw(number)
         if self._n_top is None:
@@ -82,7 +82,11 @@ class TokenSampler:
         return token, token_logprob(self._llama, self._logits(number), token, self._n_top)
 
     def _draw(self, number: int) -> int:
-        return int(self._chain.sample(self._llama._ctx, number))
+        return self._sampled(self._chain, number)
+
+    def _sampled(self, chain: internals.LlamaSampler, number: int) -> int:
+        context = self._llama.context
+        return int(chain.sample(context, context.place_of_logits(number)))
 
     def _draw_by_grammar(self, grammar: Grammar, number: int) -> int:
         """Draw a token that the grammar allows; the logits stay as they are."""

@@ -57,7 +57,7 @@ class DocumentAnswers:
             The model or the documents cannot be used, or the question is empty.
         """
         from ...ask.answer.notices import notices_of_budget, notices_of_whole
-        from ...library.question_words import asks_about_whole
+        from ...library.question_words import needs_whole
 
         if not question.strip():
             raise OctavoError("The question is empty.")
@@ -72,7 +72,7 @@ class DocumentAnswers:
         assert answer is not None
         basis = answer.read
         assert basis is not None
-        of_whole = notices_of_whole(asks_about_whole(question), basis.share)
+        of_whole = notices_of_whole(needs_whole(question), basis.share)
         notices = {**answer.notices, **of_whole, **notices_of_budget(self._attention, session.llama.context.cache)}
         return GivenAnswer(
             answer=answer.text,

@@ -55,7 +55,10 @@ class AnswerSource(BaseModel):
     start: int = Field(description="First character of the quote in the document's text.")
     stop: int
     quote: str
-    share: float = Field(description="Its share of the attention of the answer.")
+    share: float = Field(description="Its share of the attention of the answer; 0 if its words found it.")
+    by: Literal["attention", "words"] = Field(
+        description="How it was found: where the model looked, or by words that the answer has of it."
+    )
 
 
 class AnswerBasis(BaseModel):
@@ -73,6 +76,6 @@ class GivenAnswer(BaseModel):
 
     answer: str
     finish_reason: str = Field(description="stop, or why the answer was cut: length, context or loop.")
-    sources: list[AnswerSource] = Field(description="Empty if the answer does not come from the documents.")
+    sources: list[AnswerSource] = Field(description="Empty if no passage is likely: check such an answer.")
     basis: AnswerBasis
     notices: _Notices

@@ -108,10 +108,17 @@ function waitOf({ done, text, thought, waiting, reading }) {
 
 // ---- What an answer is given from ---------------------------------------------------------------------------------
 
+/** Return the documents of an answer, its sources' first. */
+function usedFirst(documents, sources) {
+  const used = sources.map((source) => source.file_id);
+  return [...documents].sort((one, other) => placeIn(used, one) - placeIn(used, other));
+}
+const placeIn = (used, { file_id: id }) => (used.includes(id) ? used.indexOf(id) : used.length);
+
 /** Say what an answer is given from; while one of its documents is still being read, also how far that is. */
-function basisOf({ basis, documents, asked = [] }) {
+function basisOf({ basis, documents, sources, asked = [] }) {
   if (!basis || !documents?.length) return "";
-  const names = namesOf(documents);
+  const names = namesOf(usedFirst(documents, sources ?? []));
   const among = asked.length > 1 ? `, the likeliest of ${plural(asked.length, "document")}` : "";
   if (basis.kind === "document") return `From all of ${names}${among}`;
   const passages = basis.passages ? plural(basis.passages, "passage") : "";
@@ -172,6 +179,10 @@ function share(part) {
   return make("span", { class: "share", "aria-hidden": "true" }, fill);
 }
 
+/** How a source was found: by the attention to it, or by its words. */
+const weightOf = ({ by, share: part }) =>
+  by === "words" ? ["by its words"] : [share(part), `${percent(part)} of the attention`];
+
 function showSources(element, answer) {
   const told = JSON.stringify(answer.sources);
   element.hidden = !answer.sources;
@@ -180,8 +191,8 @@ function showSources(element, answer) {
   if (!answer.sources) return element.replaceChildren();
   if (answer.sources.length === 0) {
     return element.replaceChildren(
-      make("h4", {}, answer.asked?.length > 1 ? "Not from the documents" : "Not from the document"),
-      make("p", { class: "soft" }, "The model looked at nothing in particular: it answered from memory, or guessed."),
+      make("h4", {}, "No passage stands out"),
+      make("p", { class: "soft" }, "Check this answer."),
     );
   }
   const items = answer.sources.map((source) => {
@@ -190,7 +201,7 @@ function showSources(element, answer) {
       make("span", { class: "quote" }, source.quote),
       make("span", { class: "file" }, nameOf(source)),
       make("span", { class: "place" }, placeOf(source)),
-      make("span", { class: "weight" }, share(source.share), `${percent(source.share)} of the attention`));
+      make("span", { class: "weight" }, ...weightOf(source)));
     return make("li", {}, button);
   });
   return element.replaceChildren(make("h4", {}, "Sources"), make("ol", { "aria-label": "Sources" }, ...items));

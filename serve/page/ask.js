@@ -48,7 +48,7 @@ async function answerAll(current, turn, answers) {
 /** What a screen reader says of an answer once it is there. */
 function spoken({ attention, text, sources, notices, error, stopped }) {
   const said = [error, stopped ? "Stopped." : "", ...notices].filter(Boolean).map((one) => ` ${one}`).join("");
-  const found = sources ? (sources.length ? ` ${plural(sources.length, "source")}.` : " Not from the document.") : "";
+  const found = sources ? (sources.length ? ` ${plural(sources.length, "source")}.` : " No source: check this answer.") : "";
   return `${attention ? `Answer, ${attention}` : "Answer"}: ${text}${found}${said}`;
 }
 

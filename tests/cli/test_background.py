@@ -31,10 +31,8 @@ def book(tmp_path):
 def test_ask_tells_what_an_answer_was_given_from_and_what_is_read_meanwhile(book, on_tiny, started):
     result = octavo("ask", book, "What happened in year 7?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
     assert result.exit_code == 0
-    pattern = (
-        rf"\(From 1 passage of {book}: \d+\.\d% of the text\. The rest is being read: ask again, or `octavo index`"
-    )
-    assert re.fullmatch(rf"{re.escape(cut(5))}{pattern} waits for it\.\)\n", result.stderr)
+    pattern = r"\(From 1 passage, \d+\.\d% of book\.md; the rest is being read\.\)"
+    assert re.fullmatch(rf"{re.escape(cut(5))}{pattern}\n", result.stderr)
     assert started == [1]
     answer = json.loads(octavo("ask", book, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE, "-o", "json").stdout)
     assert {"kind": "excerpts", "passages": 1, "rest": "being read"}.items() <= answer["basis"].items()
@@ -53,18 +51,18 @@ def test_of_a_half_read_document_the_part_is_told(book, on_tiny, tiny_model, tmp
     with pytest.raises(KeyboardInterrupt):
         index_documents([book], ModelSettings(tiny_model, index_dir=tmp_path / "indexes"), progress=Stop())
     result = octavo("ask", book, "What happened in year 29?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
-    said = rf"\(From the part of {book} that is read, and 1 passage: \d+\.\d% of the text\. The rest is being read"
+    said = r"\(From the part that was read and 1 passage, \d+\.\d% of book\.md; the rest is being read\.\)"
     assert re.search(said, result.stderr)
 
 
 def test_questions_about_a_whole_are_noticed(book, on_tiny):
-    result = octavo("ask", book, "How many ships passed in all?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
-    assert "The question seems to be about all of it, which --read document reads first.)" in result.stderr
+    result = octavo("ask", book, "How many ships are mentioned?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
+    assert "; about all of it? Use --read document.)" in result.stderr
 
 
 def test_nothing_is_read_meanwhile_if_the_user_says_so(book, on_tiny, started):
     result = octavo("ask", book, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE, "--no-background")
-    assert "of the text. `octavo index` reads the rest.)" in result.stderr
+    assert "% of book.md; `octavo index` reads the rest.)" in result.stderr
     assert (started, ReadingQueue().documents()) == ([], [])
 
 
@@ -94,7 +92,7 @@ def test_a_chat_moves_over_when_the_document_is_read(book, on_tiny, tiny_model, 
     monkeypatch.setattr("octavo.cli.input_lines.piped_lines", lines)
     result = octavo("chat", book, *on_tiny, *SHORT_ANSWER, *AT_ONCE)
     assert result.exit_code == 0
-    assert result.stderr.index("The rest is being read") < result.stderr.index("book.md is read now: answers come from")
+    assert result.stderr.index("the rest is being read") < result.stderr.index("book.md is read now: answers come from")
     assert result.stderr.count("(From ") == 1
 
 
@@ -131,7 +129,7 @@ def test_a_first_answer_leaves_a_reader_that_makes_the_index(book, on_tiny):
     command = start("ask", book, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
     _, errors = command.communicate(timeout=120)
     assert command.returncode == 0
-    assert b"The rest is being read" in errors
+    assert b"the rest is being read" in errors
     queue = ReadingQueue()
     for _ in range(1200):
         if not queue.documents() and not queue.has_reader:
@@ -155,5 +153,5 @@ def test_a_conversation_over_passages_is_continued_by_its_texts(book, on_tiny):
 
 def test_standard_input_is_answered_at_once_and_not_read_later(book, on_tiny, started):
     result = octavo("ask", "-", "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE, stdin=book.read_text())
-    assert re.search(r"\(From 1 passage of standard input: .* `octavo index` reads the rest\.\)", result.stderr)
+    assert re.search(r"\(From 1 passage, .*% of Standard input; `octavo index` reads the rest\.\)", result.stderr)
     assert started == []

@@ -184,7 +184,7 @@ def test_sources_in_a_chat(chat):
     result = CliRunner().invoke(cli, [*chat, "--sources", "-o", "jsonl"], input="Which ship?\n/sources\n")
     sources = json.loads(result.stdout.splitlines()[-1])["sources"]
     assert len(re.findall(r"^\d\. line \d+ \(\d+% of the attention\)$", result.stderr, re.MULTILINE)) == len(sources)
-    assert ("Not from the document" in result.stderr) == (not sources)
+    assert ("No passage stands out" in result.stderr) == (not sources)
     without = CliRunner().invoke(cli, chat, input="/sources\n")
     assert without.stderr == "Sources are not recorded: open the document with sources=True.\n"
     assert "There is no document" in CliRunner().invoke(cli, ["chat", *chat[2:]], input="/sources\n").stderr
@@ -204,6 +204,7 @@ class ScriptedSession:
     kept: list[tuple] = field(default_factory=list)
     answer = SimpleNamespace(finish_reason="stop", notices={})
     found = ()
+    llama = SimpleNamespace(model_path="")
 
     def stream_parts(self, question):
         self.asked.append(question)

@@ -77,10 +77,10 @@ def test_version():
 
 
 def test_each_shared_option_names_its_environment_variable():
-    text = octavo("ask", "--help").stdout
+    text = octavo("ask", "--help-all").stdout
     found = set(re.findall(r"OCTAVO_\w+", text))
     names = "MODEL HF_REPO THREADS CTX_SIZE CACHE_TYPE DEVICE INDEX_DIR ATTENTION BUDGET QUALITY PLAN "
-    names += "RETRIEVAL_HEADS PREFILL PREDICT TEMP TOP_P TOP_K MIN_P REPEAT_PENALTY SEED SYSTEM_PROMPT PASSWORD "
+    names += "RETRIEVAL_HEADS PREFILL PREDICT TEMP TOP_P TOP_K MIN_P REPEAT_PENALTY SEED DRAFT SYSTEM_PROMPT PASSWORD "
     names += "ROPE_SCALING ROPE_SCALE STATE_EVERY THINK THINK_BUDGET READ FIRST_ANSWER BACKGROUND JOBS ENCODING OCR"
     names += " OCR_LANGUAGES QUIET"
     assert found == {f"OCTAVO_{name}" for name in names.split()}
@@ -88,7 +88,7 @@ def test_each_shared_option_names_its_environment_variable():
 
 @pytest.mark.parametrize("command", ["ask", "chat", "index", "bench"])
 def test_each_command_that_runs_a_model_has_the_type_of_its_cache(command):
-    text = " ".join(octavo(command, "--help").stdout.split())
+    text = _all_help(command)
     assert (
         "--cache-type [f16|q8_0|q4_0] How keys and values are stored: q8_0 takes half the memory, q4_0 a little over a"
         in text
@@ -98,9 +98,15 @@ def test_each_command_that_runs_a_model_has_the_type_of_its_cache(command):
 
 @pytest.mark.parametrize("command", ["ask", "chat", "index", "bench", "profile", "eval"])
 def test_each_command_that_runs_a_model_has_its_device(command):
-    text = " ".join(octavo(command, "--help").stdout.split())
+    text = _all_help(command)
     assert "--device [auto|cpu|metal] Where attention runs" in text
     assert "[env var: OCTAVO_DEVICE; default: auto]" in text
+
+
+def _all_help(command):
+    """Return the help about all options, in one line."""
+    has_short_help = "--help-all" in octavo(command, "--help").stdout
+    return " ".join(octavo(command, "--help-all" if has_short_help else "--help").stdout.split())
 
 
 # Bad use: exit code 2

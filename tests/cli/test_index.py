@@ -299,6 +299,19 @@ def test_inspect_an_index(folder):
     assert "files               4, all intact" in lines
 
 
+def test_inspect_describes_the_index_of_a_document(folder, document, on_tiny, tmp_path):
+    assert octavo("inspect", document).stdout == octavo("inspect", folder).stdout
+    octavo("index", document, *on_tiny, "--cache-type", "q8_0")
+    both = json.loads(octavo("inspect", document, "-o", "json").stdout)
+    assert sorted(one["cache_type"] for one in both) == ["f16", "q8_0"]
+    text = octavo("inspect", document).stdout
+    assert text.count("document            island.txt") == 2
+    other = tmp_path / "other.pdf"
+    other.write_text("Not indexed.")
+    fails(octavo("inspect", other), 1, f"{other} is not indexed: `octavo index` reads it")
+    fails(octavo("inspect", tmp_path / "none"), 1, "cannot be opened")
+
+
 def test_inspect_finds_damage_that_left_size_and_time(folder):
     change_a_byte(folder / "layer-002.safetensors", keep_time=True)
     result = octavo("inspect", folder)

@@ -21,5 +21,5 @@ def test_without_the_sdk_the_error_says_what_to_install(document, on_tiny, monke
 
 def test_a_first_answer_comes_before_programs_give_up(monkeypatch):
     monkeypatch.delenv("OCTAVO_FIRST_ANSWER")
-    text = " ".join(octavo("mcp", "--help").stdout.split())
+    text = " ".join(octavo("mcp", "--help-all").stdout.split())
     assert "OCTAVO_FIRST_ANSWER; default: 20s" in text

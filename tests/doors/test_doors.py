@@ -22,7 +22,7 @@ def stopped_for_repeating(door: Door) -> None:
     ship = door.house.write("ship.txt", WITH)
     said = door.ask("Hello?", [ship], How(model="looping", limit=1000))
     assert said.text == (LOOP * 200)[: len(said.text)]
-    assert 300 <= len(said.text) < 400
+    assert len(LOOP) <= len(said.text) < 5 * len(LOOP)  # without its repeats
     assert said.ended == "loop"
 
 
@@ -105,6 +105,15 @@ def sources(door: Door) -> None:
     assert fact in said.sources
 
 
+def source_by_its_words(door: Door) -> None:
+    """The tiny model's attention names nothing, and still no door says that a right answer is not from the document."""
+    filler = "Nobody came to the harbour that day, and the sea was calm. "
+    log = door.house.write("voyage.md", f"{filler * 12}\n\nThe vessel sailed for 90 days.\n\n{filler * 12}")
+    said = door.ask("For how many days did the vessel sail?", [log], How(sources=True))
+    assert said.text == ANSWER
+    assert "sailed for 90 days." in said.sources
+
+
 def refused_question(door: Door) -> None:
     """A question that is refused leaves no trace in what the next answer is given from."""
     ship = door.house.write("ship.txt", WITH)
@@ -127,6 +136,7 @@ ROWS: tuple[Callable[[Door], None], ...] = (
     changed_document,
     changed_after_it_was_indexed,
     sources,
+    source_by_its_words,
     refused_question,
 )
 

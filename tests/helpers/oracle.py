@@ -151,6 +151,7 @@ def partial_scores(queries, keys, n_components, spread, components="spread", tem
 #: What each method that only scores gives the items of a head, by the method's name: a function of the queries,
 #: (n_heads, head_dim), of the keys, (n_rows, head_dim), and of the head's state, that gives (n_heads, n_items).
 ITEM_SCORES = {
+    "topk": lambda queries, keys, state: queries @ keys.astype(np.float64).T,
     "quest": lambda queries, keys, state: page_scores(queries, page_bounds(keys, 16).astype(np.float16)),
     "sparq": lambda queries, keys, state: partial_scores(queries, keys, state["n_components"], spread(keys, 256, 8)),
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import numpy as np
 from gguf import GGUFWriter, TokenType
 
@@ -384,6 +385,16 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return Path(path)
+
+
+def quantised(plain: Path, kind: str) -> Path:
+    """Have llama.cpp quantise a model: Q8_0, Q4_K_M and so on."""
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype, params.nthread = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}"), 1
+    written = plain.with_name(f"{kind}.gguf")
+    if not written.exists():
+        assert llama_cpp.llama_model_quantize(str(plain).encode(), str(written).encode(), params) == 0
+    return written
 
 
 def all_tensors(recipe: Recipe, n_layer: int) -> Tensors:

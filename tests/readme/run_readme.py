@@ -27,6 +27,16 @@ LASTING = {"octavo serve": "http://127.0.0.1", "--watch": "Watching"}
 #: What a user types into a conversation.
 TYPED = "What is the name of the latest epoch?\n/quit\n"
 
+#: A word of the answer to each question of README, which every door is to give.
+ANSWERS = {
+    "latest epoch": "Holocene",
+    "sang the national anthem": "Gaga",
+    "farm of Robert Martin": "Abbey-Mill",
+}
+
+#: What octavo says of an answer that it stopped.
+STOPPED = "the model repeated itself"
+
 #: Documents that the library has before README's own.
 EARLIER = {
     "harbour.md": "# Harbour\n\n" + "The harbour master notes each ship in a ledger. " * 60,
@@ -76,6 +86,13 @@ def fits(shown: Sequence[str], printed: str) -> bool:
     wanted = "".join(lines) + r"\n*"
     stripped = "".join(f"\n{line.rstrip()}" for line in printed.splitlines())
     return not shown or re.fullmatch(wanted, stripped, re.DOTALL) is not None
+
+
+def misses_answer(line: str, outcome: Outcome) -> bool:
+    """Return whether a command asks a question of README, and its answer is another one or was stopped."""
+    asked = f"{line}\n{TYPED}" if line.startswith("octavo chat") else line
+    wanted = [answer for question, answer in ANSWERS.items() if question in asked]
+    return any(answer not in outcome.out for answer in wanted) or STOPPED in outcome.out + outcome.err
 
 
 class Shell:
@@ -158,6 +175,8 @@ def run_page(page: str, shell: Shell, prepare: Sequence[Command] = ()) -> list[s
         problem = f"exit code {outcome.code}" if outcome.code else ""
         if not problem and not fits(command.shown, outcome.out):
             problem = "prints something else than README shows"
+        if not problem and misses_answer(command.line, outcome):
+            problem = "does not give the answer"
         print(f"{time.monotonic() - begin:7.1f} s  {title}{f': {problem}' if problem else ''}", flush=True)
         if problem:
             problems.append(f"{title}: {problem}")

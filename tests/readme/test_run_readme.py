@@ -1,7 +1,9 @@
 """What runs README.md notices a command that fails, and one that prints something else than README shows."""
 
+import re
+
 from helpers.product import ROOT
-from readme.run_readme import OWN, Command, Shell, commands, fits, run_page
+from readme.run_readme import ANSWERS, OWN, Command, Outcome, Shell, commands, fits, misses_answer, run_page
 
 PAGE = """
 ```
@@ -42,6 +44,24 @@ def test_what_fails_or_prints_something_else_is_named(tmp_path):
         'echo "$NAME": prints something else than README shows',
         "test -d nothing && \\: exit code 1",
     ]
+
+
+def test_an_answer_that_is_wrong_or_was_stopped_is_named():
+    line = 'octavo ask examples/ "Who sang the national anthem?"'
+    assert not misses_answer(line, Outcome(0, "It was Lady Gaga.", ""))
+    assert misses_answer(line, Outcome(0, "It was Beyonce.", ""))
+    assert misses_answer(line, Outcome(0, "It was Lady Gaga.", "(The answer was stopped: the model repeated itself.)"))
+    assert misses_answer("octavo chat examples/encyclopedia.pdf", Outcome(0, "It is the Pleistocene.", ""))
+    assert not misses_answer("octavo --help", Outcome(0, "", ""))
+
+
+def test_each_question_of_readme_has_an_answer():
+    page = (ROOT / "README.md").read_text("utf-8")
+    asking = [
+        command.line for command in commands(page) if re.search(r"octavo ask|\.ask\(|chat/completions", command.line)
+    ]
+    assert len(asking) >= 5
+    assert all(any(question in line for question in ANSWERS) for line in asking)
 
 
 def test_dots_stand_for_any_lines():

@@ -9,8 +9,10 @@ import llama_cpp
 import numpy as np
 import pytest
 from helpers import zoo
+from helpers.given_drafter import GivenDrafter
 
 import octavo
+from octavo.runtime.drafting import drafting
 from octavo.runtime.models.find_model import describe
 
 TOKENS = np.random.default_rng(2).integers(0, 256, 90).tolist()  # more than the models' window of 32
@@ -77,6 +79,22 @@ def test_logits_are_those_of_llama_cpp_after_a_rewind(models, expected):
     ours.rewind(50)
     ours.eval(TOKENS[50:])
     assert_same(last_logits(ours), expected)
+
+
+def test_drafts_change_no_logits(models):
+    """Hybrid models draft nothing."""
+    ours, drafter, results = models[0], GivenDrafter(TOKENS), []
+    for each in (None, drafter):
+        logits_after(ours, [TOKENS[:30]])
+        with drafting(ours, each):
+            results.append([logits_after_one(ours, token) for token in TOKENS[30:]])
+    np.testing.assert_allclose(results[1], results[0], rtol=0, atol=SAME * np.std(results[0]))
+    assert (drafter.n_accepted > 0) == (not ours.context.is_hybrid)
+
+
+def logits_after_one(model, token):
+    model.eval([token])
+    return last_logits(model)
 
 
 def test_attention_matters_to_these_logits(models, expected):

@@ -1,54 +1,12 @@
 """What a model writes without end is noticed, and what repeats itself for a reason is not."""
 
-import json
-
 import pytest
 from helpers.product import ROOT
+from helpers.repeating_texts import LEGITIMATE, LOOPS
 from helpers.talking_model import LOOP, write_model
 
 import octavo
 from octavo.ask.answer.repeats import LoopWatch
-
-#: Loops that small models wrote: the text before, and what comes again and again.
-LOOPS = [
-    ("The Colosseum is the largest amphitheatre. ", "It was built to hold 500 spectators. "),
-    ("", "terrestrial planet that is a "),
-    ("Autumn\n\n", "A harvest moon's light,\n"),
-    ("Some synonyms are:\n", "* Pleasureful\n"),
-    ("", "ha "),
-    ("In other languages: ", '"Good Morning" in Hebrew, '),
-]
-
-GIFTS = ["partridge in a pear tree", "two turtle doves", "three French hens", "four calling birds", "five gold rings"]
-GIFTS += ["six geese a-laying", "seven swans a-swimming", "eight maids a-milking", "nine ladies dancing"]
-JACK = ["the house that Jack built", "the malt that lay in", "the rat that ate", "the cat that killed"]
-JACK += ["the dog that worried", "the cow with the crumpled horn that tossed", "the maiden all forlorn that milked"]
-
-LEGITIMATE = {
-    "cumulative song": "".join(f"On day {n}:\n" + ",\n".join(GIFTS[n::-1]) + ".\n\n" for n in range(len(GIFTS))),
-    "nursery rhyme": "".join("This is " + "\n".join(JACK[n::-1]) + ".\n\n" for n in range(len(JACK))),
-    "counting song": "".join(
-        f"{n} bottles of beer on the wall, {n} bottles of beer.\nTake one down, {n - 1} bottles on the wall.\n\n"
-        for n in range(99, 1, -1)
-    ),
-    "chorus": "".join(
-        f"Verse {n} is about {about}, in words of its own.\n\nAnd it's no, nay, never,\nNo, nay, never, no more,\n"
-        "Will I play the wild rover,\nNo, never, no more.\n\n"
-        for n, about in enumerate(("sea", "land", "wine", "gold", "home", "roads"))
-    ),
-    "round": "Row, row, row your boat\nGently down the stream.\nMerrily, merrily, merrily,\nLife is but a dream.\n" * 3,
-    "litany": "".join(f"Saint {name}, pray for us.\n" for name in (*JACK, *GIFTS, *JACK, *GIFTS)),
-    "integers": ", ".join(map(str, range(800))),
-    "zeros": ("0, " * 28 + "\n") * 28,
-    "table": "| n | square |\n| --- | --- |\n" + "".join(f"| {n} | {n * n} |\n" for n in range(200)),
-    "equal rows": "| day | weather | sold |\n| --- | --- | --- |\n" + "| Monday | sunny | 0 |\n" * 18,
-    "log": "".join(f"2024-05-01 10:{m:02}:00 INFO request served in {m * 7 % 50} ms\n" for m in range(60)),
-    "JSON": json.dumps([{"name": "sensor", "unit": "kelvin", "value": 0}] * 30),
-    "code": "```python\n" + "".join(f"def test_{n}():\n    assert f({n}) == 0\n\n" for n in range(60)) + "```",
-    "equal lines of code": "```\n" + "    x = block(x)\n" * 15 + "```",
-    "form": "Name: ______________________________\nStreet: ____________________________\n" * 6,
-    "lines": "Contents " + "." * 300 + " 5\n" + "-" * 300 + "\n",
-}
 
 
 def stopped(text, question="What is there?", piece=4):
@@ -95,6 +53,18 @@ def test_texts_and_code_are_left_alone():
     assert [path.name for path in paths if stopped(path.read_text("utf-8")[:20_000], piece=48) is not None] == []
 
 
+def test_paragraphs_that_are_told_again_are_a_loop():
+    told = [
+        f"{name} was a harbour master for many years. The ledger of {name} names each ship, and its captain.\n\n"
+        for name in ("Pedro", "Juan", "Luis")
+    ]
+    assert stopped("".join(told)) is None
+    assert len("".join(told)) < stopped("".join(told) * 4) <= len("".join(told * 2))
+    assert stopped(told[0] * 9) <= 4 * len(told[0])
+    assert stopped("".join(f"{n}. {told[n % 3]}" for n in range(30))) <= 6 * len(told[0])
+    assert stopped("".join([*told, "The end.\n\n", *told[:1], "It was told.\n\n"])) is None
+
+
 def test_copies_that_the_question_asks_for_are_left_alone():
     line = "I will not talk in class. "
     assert stopped(line * 40, "Write 'I will not talk in class' 40 times.") is None
@@ -107,6 +77,8 @@ def test_an_answer_that_loops_is_stopped(tmp_path):
     write_model(path, loops=True)
     with octavo.open_session(path, sampling=octavo.Sampling(max_tokens=1000, temperature=0)) as session:
         answer = session.ask("Hello?")
+        again = session.ask("And then?")
     assert answer.finish_reason == "loop"
     assert answer.text == (LOOP * 100)[: len(answer.text)]
-    assert 300 <= len(answer.text) < 400
+    assert len(answer.text) <= 24 + len(LOOP)
+    assert again.text == answer.text  # the conversation holds no copies

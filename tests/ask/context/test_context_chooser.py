@@ -1,5 +1,7 @@
 """Answers come at once from passages, from more as more is read, and from the whole once all is read."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from octavo.runtime.store.model_library import Library
 QUESTION = "Who painted the lighthouse of Skerry?"
 FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
 
-#: Tokens that a model reads in a second: a minute is enough for 600, of which 420 are passages.
+#: Tokens that a model reads in a second: ten seconds are enough for 100, and a minute for passages of 420.
 SPEED = 10.0
 
 
@@ -85,7 +87,8 @@ def interrupted(how, path, n_pieces):
         octavo.index_documents([path], how["model"], progress=Stop())
 
 
-def test_what_can_be_read_in_time_is_read_and_no_text_is_kept(tmp_path, how, library, started):
+def test_what_can_be_read_in_time_is_read_and_no_text_is_kept(tmp_path, how, library, started, monkeypatch):
+    monkeypatch.setattr(ReadingSpeed, "tokens_per_s", lambda self, text: 10 * SPEED)
     path = tmp_path / "short.txt"
     path.write_text(FACT * 5)
     with octavo.open_document(path, **how) as session:
@@ -292,6 +295,37 @@ def test_what_failed_in_the_background_is_told_once_and_not_tried_again(book, ho
     assert notices.sentences.count("book.md could not be read in the background: The disk is full.") == 1
     assert ReadingQueue().next() is None
     assert started == [1]
+
+
+def clock(monkeypatch, seconds):
+    """Let each look at the clock of a reading take some seconds."""
+    times = itertools.count(step=seconds)
+    monkeypatch.setattr("octavo.ask.context.in_time.working_time", lambda: float(next(times)))
+
+
+@pytest.mark.parametrize("n_documents", [1, 2])
+def test_a_reading_that_is_slower_than_expected_is_left_to_the_background(book, how, started, monkeypatch, n_documents):
+    """What was read until then is not read again: the answer comes from it, and from passages."""
+    monkeypatch.setattr(ReadingSpeed, "tokens_per_s", lambda self, text: 10_000.0)
+    other = book.with_name("other.md")
+    other.write_text(filler(200, 203))
+    clock(monkeypatch, 1)
+    notices = Notices()
+    with octavo.open_documents([book, other][:n_documents], progress=notices, **how) as session:
+        answer = session.ask(QUESTION)
+        assert (answer.read.kind, answer.read.share < 1, session.rest) == ("part", True, "being read")
+        assert "Tobias Quill" in text_before(session)
+    assert "Reading takes longer than an answer may wait, so the answer comes from passages." in notices.sentences
+    assert [document.name for document in ReadingQueue().documents()][:1] == ["book.md"]
+    assert started == [1]
+
+
+def test_a_reading_that_is_fast_enough_is_finished(book, how, started, monkeypatch):
+    monkeypatch.setattr(ReadingSpeed, "tokens_per_s", lambda self, text: 10_000.0)
+    clock(monkeypatch, 0.1)
+    with octavo.open_document(book, **how) as session:
+        assert session.ask(QUESTION).read.kind == "document"
+    assert started == []
 
 
 @pytest.mark.parametrize("reading", [{"background": False}, {"password": "secret"}, {"encoding": "utf-8"}], ids=str)

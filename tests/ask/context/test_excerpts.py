@@ -101,9 +101,9 @@ def test_what_is_attended_in_excerpts_is_a_passage_of_its_document(opened):
     at = laid_out.index.n_prefix + 110 + 200  # token 217 of a
     attended[0, at : at + 3] = 0.1
     attended[0, laid_out.index.n_prefix + 110 + 383 + 20] = 0.2  # token 20 of b
-    found = laid_out.passages(attended, 5)
+    found = laid_out.sources(attended, "", "", 5)
     assert [(document.name, round(passage.share, 1)) for document, passage in found] == [("a.txt", 0.3), ("b.txt", 0.2)]
     for (document, passage), token in zip(found, (217, 20), strict=True):
         assert passage.start <= texts[document].starts[token] < passage.stop
         assert passage.quote == TEXTS[document.name][passage.start : passage.stop].strip()
-    assert laid_out.passages(attended, 1) == found[:1]
+    assert laid_out.sources(attended, "", "", 1) == found[:1]

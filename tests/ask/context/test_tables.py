@@ -186,7 +186,7 @@ def test_excerpts_of_indexes_come_below_the_names_of_their_columns(llama, opened
     assert texts[1].startswith("KX-1006-A,nut 6")
     attended = np.zeros((1, len(context.index.tokens)), np.float32)
     attended[0, -60:] = 0.01
-    for document, passage in context.passages(attended, 3):
+    for document, passage in context.sources(attended, "", "", 3):
         text = document_set.whole(document).text_of(document).text
         assert " ".join(text[passage.start : passage.stop].split()) == passage.quote
         assert text.count("\n", 0, passage.start) + 1 == passage.line

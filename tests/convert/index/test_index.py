@@ -210,6 +210,19 @@ def test_fewer_directions_than_clusters_leave_some_empty():
     np.testing.assert_array_equal(head.coarse_centroids, np.where(coarse_sizes[:, None] > 0, 1, 0) * np.ones(64))
 
 
+def test_coarse_centroids_are_means_of_keys_or_of_centroids():
+    keys = np.random.default_rng(0).standard_normal((300, 64)).astype(np.float16)
+    clusters = cluster_keys(keys, 30, 5, SETTINGS)
+    for kind in ("keys", "centroids"):
+        head = sort_head(keys, keys, clusters, ClusterSettings(exact_first=0, exact_last=0, coarse_of=kind))
+        fine = [head.keys[a:b].astype(float) for a, b in pairwise(clusters.starts)]
+        coarse = [fine[a:b] for a, b in pairwise(clusters.coarse_starts)]
+        if kind == "centroids":
+            coarse = [[rows.mean(axis=0, keepdims=True) for rows in members] for members in coarse]
+        means = [np.concatenate(members).mean(axis=0) for members in coarse]
+        np.testing.assert_allclose(head.coarse_centroids, means, atol=2e-3)
+
+
 @pytest.mark.parametrize(
     ("n_keys", "n_clusters", "n_coarse"), [(331, 33, 33), (331, 34, 33), (331, 9, 8), (330, 329, 328), (331, 330, 326)]
 )

@@ -148,7 +148,7 @@ def test_heads_are_found_once_for_a_model(llama, tmp_path):
     library, notices = library_of(llama, tmp_path), []
     llama.eval([1, 2, 3])
     found = source_heads(llama, library, notices.append)
-    assert notices == ["Finding the heads that retrieve, once for this model."]
+    assert notices == ["Preparing this model for sources, once."]
     assert (llama.n_tokens, str(llama.attention)) == (0, "dense")
     assert found == source_heads(llama, library, notices.append) == find_heads(llama)
     assert len(notices) == 1

@@ -27,6 +27,8 @@ OTHER_CALIBRATIONS = (
     Calibration(select="head"),
     Calibration(queries="mean", select="head"),
     Calibration(threshold="global", select="head"),
+    Calibration(threshold="global", queries="mean"),
+    Calibration(threshold="global", queries="mean", select="head"),
 )
 
 
@@ -74,6 +76,16 @@ def test_one_threshold_of_all_heads_is_the_papers_quantile(share):
     budget = (share * clustered + N_TOKENS - clustered) / N_TOKENS + LOOKUP
     thresholds = thresholds_of(curve, budget)
     assert thresholds == pytest.approx(np.full(N_HEADS, expected), rel=0.05)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.7])
+def test_one_threshold_of_mean_importance_is_the_papers_quantile_over_100_queries(document, share):
+    """It is one of the curve's, whose budgets are what single queries read with it."""
+    curve = one_level_curve(document.nodes, N_HEADS, Calibration(threshold="global", queries="mean"))
+    parts = [(each, layer.centroids[h], np.diff(layer.cluster_starts[h])) for layer, h, each, _ in document.heads()]
+    expected = papers.squeezed_threshold(*zip(*parts, strict=True), share)
+    nearest = np.abs(np.log(curve.thresholds[0] / expected)).argmin()
+    assert curve.thresholds[:, nearest] == pytest.approx(np.full(N_HEADS, expected), rel=0.05)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.7])

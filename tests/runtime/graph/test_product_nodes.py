@@ -8,6 +8,7 @@ from helpers import tiny_models, zoo
 import octavo
 from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from octavo.cpu_kernels.products.weights import KERNELS
+from octavo.runtime.embedder import MEAN, Embedder
 
 pytestmark = pytest.mark.skipif(not MULTIPLIES_WEIGHTS, reason="these products are llama.cpp's on this CPU")
 
@@ -26,17 +27,7 @@ CASES = [each if each in SHORT else pytest.param(each, marks=pytest.mark.slow) f
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     path = tmp_path_factory.mktemp("products") / "plain.gguf"
-    return tiny_models.write_model(path, "llama", n_layer=2, n_embd=256)
-
-
-def quantised(plain, kind):
-    """Let llama.cpp quantise a model."""
-    params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype, params.nthread = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}"), 1
-    written = plain.with_name(f"{kind}.gguf")
-    if not written.exists():
-        assert llama_cpp.llama_model_quantize(str(plain).encode(), str(written).encode(), params) == 0
-    return written
+    return tiny_models.write_model(path, "llama", n_layer=2, n_embd=256, pooling=MEAN)
 
 
 def logits_after(model, pieces):
@@ -46,9 +37,9 @@ def logits_after(model, pieces):
     return np.ctypeslib.as_array(model._ctx.get_logits_ith(-1), (model.n_vocab(),)).copy()
 
 
-def multiplied(llama):
+def multiplied(products):
     """Return ggml's numbers of the types that octavo has multiplied."""
-    records = llama.context._executor._products._records
+    records = products._records
     return {number for number in KERNELS if records["multiply"][number]}
 
 
@@ -61,12 +52,12 @@ def difference(a, b):
 )
 def test_logits_are_those_of_llama_cpp(plain, kind):
     """Compare with llama.cpp's two modes: sums in another order round inputs to another of 255 numbers."""
-    path = quantised(plain, kind)
+    path = tiny_models.quantised(plain, kind)
     theirs = [llama_cpp.Llama(str(path), flash_attn=on, **OPTIONS) for on in (True, False)]
     expected, other = (logits_after(model, [TOKENS]) for model in theirs)
     llama = octavo.Llama(path, device="cpu", **OPTIONS)
     assert difference(logits_after(llama, [TOKENS]), expected) <= 1.5 * difference(other, expected)
-    assert multiplied(llama) >= FILES[kind]
+    assert multiplied(llama.context._executor._products) >= FILES[kind]
 
 
 def assert_same_in_any_batches(path):
@@ -80,17 +71,32 @@ def assert_same_in_any_batches(path):
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0", "Q4_K_M"])
 def test_the_same_sequence_gives_the_same_logits(plain, kind):
-    assert_same_in_any_batches(quantised(plain, kind))
+    assert_same_in_any_batches(tiny_models.quantised(plain, kind))
+
+
+def test_embeddings_are_multiplied_by_octavo(plain, monkeypatch):
+    """Compare with those of the weights before quantisation: octavo's are as near as llama.cpp's."""
+    found, rounded = {}, tiny_models.quantised(plain, "Q4_0")
+    for path, multiplies in ((plain, False), (rounded, False), (rounded, True)):
+        monkeypatch.setattr("octavo.runtime.embedder.MULTIPLIES_WEIGHTS", multiplies)
+        embedder = Embedder(octavo.Llama(path, device="cpu", **OPTIONS))
+        embedder.start(len(TOKENS))
+        for piece in (TOKENS[:40], TOKENS[40:-1], TOKENS[-1:]):
+            embedder.read(piece)
+        found[path, multiplies] = embedder.embedding()
+        assert (2 in multiplied(embedder._products)) == multiplies
+    exact, theirs, own = found.values()
+    assert 0 < difference(own, exact) <= 1.1 * difference(theirs, exact)
 
 
 def test_weights_are_in_memory_once(plain):
-    llama = octavo.Llama(quantised(plain, "Q4_0"), device="cpu", **OPTIONS)
+    llama = octavo.Llama(tiny_models.quantised(plain, "Q4_0"), device="cpu", **OPTIONS)
     assert not llama.model_params.use_extra_bufts
 
 
 def test_llama_cpp_may_lay_out_what_it_multiplies(plain):
     """With its own attention, all products are llama.cpp's."""
-    llama = octavo.Llama(quantised(plain, "Q4_0"), device="cpu", attention="llama.cpp", **OPTIONS)
+    llama = octavo.Llama(tiny_models.quantised(plain, "Q4_0"), device="cpu", attention="llama.cpp", **OPTIONS)
     assert llama.model_params.use_extra_bufts
     llama.eval(TOKENS)
 
@@ -104,11 +110,11 @@ EXPERTS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_lengt
 def test_experts_are_multiplied_by_octavo(tmp_path, architecture):
     kind, multiplied_types = MIXTURES[architecture]
     shape = {"n_head": 4, "n_kv_head": 4, "head_dim": 64, "experts": True, **EXPERTS}
-    path = quantised(zoo.write_model(tmp_path / "plain.gguf", architecture, **shape), kind)
+    path = tiny_models.quantised(zoo.write_model(tmp_path / "plain.gguf", architecture, **shape), kind)
     theirs = [llama_cpp.Llama(str(path), flash_attn=on, **OPTIONS) for on in (True, False)]
     expected, other = (logits_after(model, [TOKENS]) for model in theirs)
     llama = octavo.Llama(path, device="cpu", **OPTIONS)
     assert difference(logits_after(llama, [TOKENS]), expected) <= 1.5 * difference(other, expected)
-    assert multiplied(llama) >= multiplied_types
+    assert multiplied(llama.context._executor._products) >= multiplied_types
     assert not llama.model_params.use_extra_bufts
     assert_same_in_any_batches(path)

@@ -16,7 +16,7 @@ from octavo.runtime.store.plan import Plan
 pytestmark = pytest.mark.sampled
 
 SAME = 0.02  # the same numbers, added up in another order; logits have a standard deviation of about three
-METHODS = ["streaming", "window", "h2o", "quest", "sparq", "squeezed", "squeezed2", "sketch"]
+METHODS = ["streaming", "window", "h2o", "quest", "sparq", "squeezed", "squeezed2", "sketch", "topk"]
 COMPOSED = ["duo", "duo+quest", "duo+squeezed", "plan+h2o", "plan+duo+sparq", "plan"]
 MODELS = {
     "gqa": ("llama", {"n_layer": 4}),

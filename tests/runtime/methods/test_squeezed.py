@@ -165,7 +165,7 @@ def test_a_plan_scales_tokens_without_the_lookup(method):
 
 def test_two_levels_select_for_the_group():
     assert Attention.parse("squeezed2:paper", budget=0.2).new_method().calibration == Calibration(
-        "global", "each", "group", 2
+        "global", "mean", "group", 2
     )
     with pytest.raises(OctavoError, match="select"):
         Attention.parse("squeezed2:select=head")
@@ -212,7 +212,7 @@ def test_parameters_become_other_thresholds(method):
         ("threshold=head", Calibration()),
         ("threshold=global", Calibration(threshold="global")),
         ("threshold=head,queries=mean", Calibration(queries="mean")),
-        ("threshold=global,queries=mean", Calibration(threshold="global")),
+        ("threshold=global,queries=mean", Calibration(threshold="global", queries="mean")),
     ]:
         if method == "squeezed2":
             how = how._replace(levels=2)
@@ -246,8 +246,10 @@ def test_what_an_index_holds_follows_from_the_parameters():
     }
     assert Attention.parse("squeezed2:coarse=0.02").new_method().clustering == {"coarse_share": 0.02}
     assert Attention.parse("squeezed2").new_method().clustering == {}
+    paper = {"keys": "normalised", "coarse_of": "centroids"}
+    assert Attention.parse("squeezed2:paper").new_method().clustering == paper
     raw, normalised = ClusterSettings(), ClusterSettings(keys="normalised")
-    assert "keys" not in raw.as_json(), "indexes from before are still found"
+    assert not {"keys", "coarse_of"} & set(raw.as_json()), "indexes from before are still found"
     assert normalised.as_json() == raw.as_json() | {"keys": "normalised"}
 
 

@@ -12,7 +12,8 @@ from helpers.hub import playing
 
 from octavo import OctavoError
 from octavo.runtime.models import hub as hub_module
-from octavo.runtime.models.find_model import describe, find_local, find_model, local_models
+from octavo.runtime.models.faster_file import faster_file
+from octavo.runtime.models.find_model import default_model, describe, find_local, find_model, local_models
 from octavo.runtime.store.model_library import Library
 
 REPO = "somebody/Tiny-GGUF"
@@ -47,6 +48,14 @@ def hub(home, monkeypatch, tiny_model):
 def fetch(name=REPO):
     notices = []
     return hub_module.fetch(name, notices.append), notices
+
+
+def test_a_download_names_a_file_that_is_read_faster(hub, monkeypatch):
+    monkeypatch.setattr("octavo.cpu_kernels.numba_support.machine_features.MULTIPLIES_WEIGHTS", True)
+    _, notices = fetch(f"{REPO}:Q8_0")
+    assert notices[0] == f"Fetching tiny-Q8_0.gguf of {REPO}, once."
+    assert notices[1:] == [faster_file(hub.repos[REPO], "tiny-Q8_0.gguf")] != [""]
+    assert fetch(f"{REPO}:Q8_0")[1] == []
 
 
 def test_a_model_is_fetched_once(hub):
@@ -230,6 +239,60 @@ def test_a_model_of_ollama_has_a_library_of_its_own_elsewhere(kept):
 def test_a_name_that_is_not_there_says_what_is(kept):
     with pytest.raises(OctavoError, match=r"There is no model ollama:other\. There are ollama:"):
         find_local("ollama:other")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tiny", "There is no model tiny. On this disk there are "),
+        ("llama3", "hf:OWNER/REPO fetches one of the Hugging Face hub, once, such as hf:bartowski/"),
+        ("llama3.2:1b", "There is no model llama3.2:1b. On this disk there are "),
+        ("me/tiny-GGUF", "There is no file me/tiny-GGUF: a model of the Hugging Face hub is named hf:me/tiny-GGUF."),
+        ("me/tiny-GGUF:Q8_0", "is named hf:me/tiny-GGUF:Q8_0."),
+    ],
+)
+def test_a_name_that_no_program_has_says_what_there_is_and_how_to_fetch(kept, name, said):
+    with pytest.raises(OctavoError) as refusal:
+        find_model(name, print)
+    assert said in str(refusal.value)
+
+
+def test_models_with_the_name_in_theirs_come_first(kept):
+    with pytest.raises(OctavoError, match=r"On this disk there are ollama:tiny:3b"):
+        find_model("tiny:3b", print)
+
+
+def test_a_path_that_does_not_exist_stays_a_path(kept, tmp_path):
+    for path in (Path("missing.gguf"), tmp_path / "missing"):
+        assert find_model(path, print) == path
+
+
+def test_the_model_in_use_is_listed_first(kept, tmp_path, monkeypatch):
+    model = tiny_models.write_model(tmp_path / "mine.gguf", "llama")
+    monkeypatch.setenv("OCTAVO_MODEL", str(model))
+    listed = json.loads(octavo("models", "-o", "json").stdout)
+    assert [one["in_use"] for one in listed] == [True] + [False] * (len(listed) - 1)
+    assert listed[0]["path"] == str(model)
+    assert octavo("models").stdout.splitlines()[2].startswith(f"{model} (in use)")
+    monkeypatch.setenv("OCTAVO_MODEL", "ollama:tiny:3b")
+    names = [one["name"] for one in json.loads(octavo("models", "-o", "json").stdout)]
+    assert names[0] == "ollama:tiny:3b"
+    assert names.count("ollama:tiny:3b") == 1
+
+
+def test_without_a_setting_the_default_model_is_in_use(kept, monkeypatch):
+    monkeypatch.delenv("OCTAVO_MODEL", raising=False)
+    first = json.loads(octavo("models", "-o", "json").stdout)[0]
+    assert (first["in_use"], first["path"]) == (True, str(default_model()))
+    assert first["context"] > 0
+
+
+def test_a_model_that_is_not_there_is_told_and_the_others_listed(kept, monkeypatch):
+    monkeypatch.setenv("OCTAVO_MODEL", "llama3")
+    result = octavo("models")
+    assert "There is no model llama3." in result.stderr
+    assert "ollama:tiny:3b" in result.stdout
+    assert "(in use)" not in result.stdout
 
 
 def test_models_are_listed_with_what_their_headers_say(kept):

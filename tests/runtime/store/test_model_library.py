@@ -34,6 +34,23 @@ def test_indexes_of_a_model_in_a_read_only_folder_live_in_the_users_cache(model,
     assert not (model.parent / "small.octavo").exists()
 
 
+def test_indexes_of_a_model_in_an_environment_live_in_the_users_data(tmp_path, monkeypatch):
+    monkeypatch.setattr("platformdirs.user_data_dir", lambda name: str(tmp_path / "data" / name))
+    installed = tmp_path / "env" / "lib" / "site-packages" / "models" / "small.gguf"
+    installed.parent.mkdir(parents=True)
+    installed.write_bytes(b"GGUF and more")
+    library = Library.of(installed)
+    assert library.folder.is_relative_to(tmp_path / "data" / "octavo" / "indexes")
+    assert Library.of(installed, tmp_path / "mine").folder == tmp_path / "mine" / "small.octavo"
+    older = installed.with_name("small.octavo")
+    older.mkdir()
+    (older / "model.json").write_text("{}")
+    assert Library.of(installed) == library
+    (older / "novel-0123456789ab").mkdir()
+    (older / "novel-0123456789ab" / "manifest.json").write_text("{}")
+    assert Library.of(installed).folder == older  # indexes of an older octavo still open
+
+
 def test_models_of_one_name_in_two_folders_have_a_cache_each(model, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     other = tmp_path / "others" / model.name

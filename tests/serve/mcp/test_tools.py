@@ -134,6 +134,7 @@ def test_sources_name_the_document_and_the_page(tools, monkeypatch):
         "stop": 54,
         "quote": "Its keeper was Agnes Moir.",
         "share": 0.5,
+        "by": "attention",
     }
 
 

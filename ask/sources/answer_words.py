@@ -1,0 +1,115 @@
+"""Find the sentence that an answer was taken from by its words: names, numbers and phrases that the question lacks.
+
+It is the source of an answer whose attention names none: a model may know what it read a moment ago by other heads. A
+sentence counts only if it also has much of the question, as far as the text has it: most wrong answers are made of
+words of their text, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
+
+from ...library.question_words import rarity, says_something
+from ...library.text_store import split_characters
+from ..answer.number_words import NUMBER, numbers_in_words, plain_number
+
+#: A number, or a word.
+_WORD = re.compile(rf"{NUMBER.pattern}|[^\W\d_]+")
+
+#: Letters by which words of different endings are the same, and fewest letters of a name.
+_ROOT, _NAME = 5, 3
+
+#: Most new words of an answer that is a phrase by itself.
+_SHORT = 3
+
+#: Weight of the question's words in the sentence before; the share of them all that a sentence needs, and that
+#: one needs with a phrase of an answer without names and numbers.
+_BEFORE, _LEAST, _OF_PHRASE = 0.5, 0.5, 0.75
+
+
+class _Words:
+    """The words of a sentence, an answer or a question that say something.
+
+    Attributes
+    ----------
+    written, plain : list of str
+        As they are written, and as they compare.
+    facts, roots : set of str
+        The words and the numbers in words; and the words without their endings.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.written = [word for word in _WORD.findall(split_characters(text)) if says_something(word)]
+        self.plain = [plain_number(word) if word[0].isdigit() else word.casefold() for word in self.written]
+        in_words = {number for number in numbers_in_words(text) if len(number) > 1}  # "one" and "first" say little
+        self.facts, self.roots = {*self.plain, *in_words}, set(map(_root, self.plain))
+
+    @property
+    def phrases(self) -> set[tuple[str, str]]:
+        """Return the pairs of words that follow one another."""
+        return set(pairwise(self.plain))
+
+
+def best_sentence(sentences: Sequence[str], answer: str, question: str) -> int | None:
+    """Return the number of the sentence that an answer was taken from, as its words say; None if they do not.
+
+    Parameters
+    ----------
+    sentences : sequence of str
+        The sentences that the model saw, in order. The last one of a paragraph ends with a blank line.
+    """
+    read, given, wanted = list(map(_Words, sentences)), _Words(answer), _Words(question)
+    new = _new(given, wanted)
+    telling = new & _names_and_numbers(given, {word for one in read for word in one.written})
+    if not telling and len(new) <= _SHORT:
+        telling = new
+    of_facts, of_roots = (_Rarities(getattr(one, kind) for one in read) for kind in ("facts", "roots"))
+    least, best, number_of_best = (_LEAST if telling else _OF_PHRASE) * of_roots.sum(wanted.roots), 0.0, None
+    for number, one in enumerate(read):
+        shared = telling & one.facts if telling else new & set(chain(*given.phrases & one.phrases))
+        if not shared:
+            continue
+        begins = number == 0 or sentences[number - 1].endswith("\n\n")
+        before = set() if begins else read[number - 1].roots - one.roots
+        of_question = of_roots.sum(wanted.roots & one.roots) + _BEFORE * of_roots.sum(wanted.roots & before)
+        if of_question >= least and (score := of_facts.sum(shared) + of_question) > best:
+            best, number_of_best = score, number
+    return number_of_best
+
+
+def has_answer(quote: str, answer: str, question: str) -> bool:
+    """Return whether a quote has a word or a number of an answer that its question lacks."""
+    quoted, new = _Words(quote), _new(_Words(answer), _Words(question))
+    return not new.isdisjoint(quoted.facts) or not quoted.roots.isdisjoint(map(_root, new))
+
+
+class _Rarities:
+    """How rare words are among sentences."""
+
+    def __init__(self, sentences: Iterable[set[str]]) -> None:
+        of_sentences = list(sentences)
+        self._n, self._n_with = len(of_sentences), Counter(word for one in of_sentences for word in one)
+
+    def sum(self, words: Iterable[str]) -> float:
+        """Return the sum of the rarities of words, 0 for a word that no sentence has."""
+        return sum(rarity(self._n_with[word], self._n) for word in words if word in self._n_with)
+
+
+def _new(answer: _Words, wanted: _Words) -> set[str]:
+    """Return the words and numbers of an answer that its question lacks, with any ending."""
+    return {fact for fact in answer.facts if fact not in wanted.facts and _root(fact) not in wanted.roots}
+
+
+def _names_and_numbers(answer: _Words, in_text: set[str]) -> set[str]:
+    """Return the names and numbers of an answer. A word that the text has in lower case is not a name."""
+    numbers = {fact for fact in answer.facts if fact[0].isdigit()}
+    capitals = {word.casefold() for word in answer.written if word[0].isupper() and len(word) >= _NAME}
+    return numbers | (capitals - in_text)
+
+
+def _root(word: str) -> str:
+    """Return a word without its ending."""
+    return word[:_ROOT] if len(word) > _ROOT else word.removesuffix("s")

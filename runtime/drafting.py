@@ -1,0 +1,48 @@
+"""Decide whether an answer drafts tokens, and have a drafter draft them while the answer is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from .llama import Llama
+from .models.own_products import own_products
+from .sequences.drafter import Drafter
+
+#: Share of a model's weights.
+_NEARLY_ALL = 0.9
+
+
+def new_drafter(llama: Llama, most: int | None, prediction: Sequence[int] = ()) -> Drafter | None:
+    """Return a drafter for an answer; None where there are no drafts.
+
+    Parameters
+    ----------
+    most : int, optional
+        Length of drafts; 0 for none. By default they are as long as pays, if octavo multiplies the weights: then a
+        longer step takes little more time, and rounds as steps of one token do.
+    prediction : sequence of int
+        Tokens of a text that the answer may resemble.
+    """
+    if most == 0 or not llama.context.drafts or (most is None and not _multiplies_most(llama.model_path)):
+        return None
+    return Drafter(most, prediction)
+
+
+@cache
+def _multiplies_most(path: str) -> bool:
+    """Return whether octavo multiplies nearly all weights of a model."""
+    return own_products(Path(path)).share >= _NEARLY_ALL
+
+
+@contextmanager
+def drafting(llama: Llama, drafter: Drafter | None) -> Iterator[None]:
+    """Have a drafter draft for the model's present sequence, while its tokens are drawn."""
+    sequence = llama.sequence
+    sequence.drafter = drafter
+    try:
+        yield
+    finally:
+        sequence.drafter = None

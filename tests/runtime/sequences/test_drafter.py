@@ -1,0 +1,116 @@
+"""Drafts: what followed the longest match, as long as it pays."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.runtime.sequences.drafter import Drafter, longest_match
+
+TEXT = [5, 6, 7, 8, 9, 10, 11, 12]
+
+
+def drafted(drafter, tokens, room=64):
+    return drafter.draft(np.array(tokens, np.intc), room)
+
+
+def longest_match_naively(tokens):
+    """Compare every place with the end of the text, token by token."""
+    best = 0, 0
+    for end in range(1, len(tokens)):
+        n = 0
+        while n < min(end, 32) and tokens[end - 1 - n] == tokens[len(tokens) - 1 - n]:
+            n += 1
+        if n >= max(best[1], 2):
+            best = end, n
+    return best
+
+
+@given(st.lists(st.integers(0, 3), max_size=80))
+def test_the_longest_match_is_found(tokens):
+    assert longest_match(np.array(tokens, np.intc)) == longest_match_naively(tokens)
+
+
+def test_what_followed_the_last_tokens_is_drafted():
+    assert drafted(Drafter(4), [*TEXT, 1, 6, 7]) == [8, 9, 10, 11]
+    assert drafted(Drafter(4), [*TEXT, 1, 6, 7], room=2) == [8, 9]
+    assert drafted(Drafter(4), [*TEXT, 1, 7]) == []  # one token is no match
+    assert drafted(Drafter(4), [*TEXT, 1, 6, 7], room=0) == []
+
+
+def test_the_longer_match_wins_and_of_equals_the_later():
+    assert drafted(Drafter(2), [4, 5, 6, 1, 1, 9, 5, 6, 2, 2, 4, 5, 6]) == [1, 1]
+    assert drafted(Drafter(2), [3, 5, 6, 1, 1, 9, 5, 6, 2, 2, 4, 5, 6]) == [2, 2]
+
+
+def test_a_prediction_is_a_text_of_its_own():
+    drafter = Drafter(9, prediction=TEXT)
+    assert drafted(drafter, [1, 2, 6, 7]) == TEXT[3:]
+    assert drafted(drafter, [11, 12]) == []  # nothing follows, not even the beginning of the prompt
+
+
+def test_a_draft_is_as_long_as_pays():
+    """A long match is worth a long draft, a short one is worth none, until it has proved right."""
+    copied = list(range(100, 160))
+    assert len(drafted(Drafter(), [*copied, 1, *copied[:20]])) >= 4
+    short = [*copied, 1, *copied[:2]]
+    drafter = Drafter()
+    assert drafted(drafter, short) == []
+    for _ in range(30):
+        drafted(drafter, short)
+        drafter.note(copied[2])
+    assert len(drafted(drafter, short)) > 0
+
+
+def test_drafts_pause_after_misfires_and_go_on_once_they_would_hit():
+    copied = list(range(100, 160))
+    text = [*copied, 1, *copied[:20]]
+    drafter = Drafter()
+    n_drafts = 0
+    while drafted(drafter, text):
+        drafter.note(3)
+        n_drafts += 1
+        assert n_drafts < 40
+    for _ in range(60):
+        drafted(drafter, text)
+        drafter.note(copied[20])
+    assert drafted(drafter, text)
+
+
+@pytest.mark.parametrize("cost", [0.05, 0.3, 0.9, 3.0])
+def test_what_a_longer_step_takes_counts(cost):
+    drafter = Drafter()
+    drafter.note_step(1, 0.1)
+    for _ in range(4):
+        drafter.note_step(5, 0.1 * (1 + 4 * cost))
+    least, most = {0.05: (12, 24), 0.3: (3, 12), 0.9: (0, 0), 3.0: (0, 0)}[cost]
+    assert least <= len(drafted(drafter, [*range(100, 160), 1, *range(100, 120)])) <= most
+    assert (drafter.n_steps, drafter.n_drafted) == (5, 16)
+
+
+def test_a_slow_step_alone_ends_no_drafts():
+    drafter = Drafter()
+    drafter.note_step(1, 0.1)
+    drafter.note_step(5, 9.0)
+    assert drafted(drafter, [*range(100, 160), 1, *range(100, 120)])
+
+
+def test_drafts_that_took_too_long_are_tried_again():
+    drafter, text = Drafter(), [*range(100, 160), 1, *range(100, 120)]
+    for _ in range(5):
+        drafter.note_step(1, 0.1)
+        drafter.note_step(5, 9.0)
+    n_steps = 0
+    while not drafted(drafter, text):
+        drafter.note_step(1, 0.1)
+        n_steps += 1
+        assert n_steps < 1000
+    assert n_steps > 30
+
+
+def test_a_paused_drafter_learns_but_drafts_nothing():
+    drafter = Drafter(4)
+    drafter.is_paused = True
+    assert drafted(drafter, [*TEXT, 1, 6, 7]) == []
+    drafter.is_paused = False
+    assert drafted(drafter, [*TEXT, 1, 6, 7]) == [8, 9, 10, 11]
