@@ -46,6 +46,8 @@ def with_labels(turned: dict[int, list[Piece]], main: int) -> dict[int, list[Pie
     main : int
         Angle of the text.
     """
+    if not turned.keys() - {main}:
+        return turned
     placed = {main: list(turned.get(main, []))}
     lines = column_lines(placed[main], (0.0, 0.0))
     for angle, pieces in turned.items():
