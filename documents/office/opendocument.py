@@ -113,20 +113,19 @@ class _OpenDocument:
         body = _body(content)
         if not any(element_name(node) == "text" for node in body):
             return self._html(body)
-        used = {"Standard"} | {
-            attribute(node, "master-page-name") for tree in self.trees for node in tree.iter() if node.attrib
-        }
-        head, foot = self._head("header", used), self._head("footer", used)
+        head, foot = self._head("header"), self._head("footer")
         return f"{head}<p>{SEPARATOR}</p>{self._html(body)}<p>{SEPARATOR}</p>{foot}"
 
-    def _head(self, kind: str, used: set[str]) -> str:
-        """Return the heads or feet of pages of the kinds that are used."""
+    def _head(self, kind: str) -> str:
+        """Return the heads or feet of pages of the kinds that are used, and of those that follow them."""
         self.is_head = True
+        pages = [page for tree in self.trees for page in tree.iter() if element_name(page) == "master-page"]
+        begun = self.styles.pages
+        used = begun | {attribute(page, "next-style-name") for page in pages if attribute(page, "name") in begun}
         heads = (
             node
-            for tree in self.trees
-            for page in tree.iter()
-            if element_name(page) == "master-page" and attribute(page, "name") in used
+            for page in pages
+            if attribute(page, "name") in used
             for node in page
             if element_name(node).startswith(kind) and attribute(node, "display") != "false"
         )
