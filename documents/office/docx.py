@@ -70,9 +70,13 @@ def extract_docx(archive: Archive) -> Document:
     OctavoError
         The document is damaged.
     """
+    left_out = LeftOut()
+    return document_of(_text_of(archive, left_out), notices=left_out.notices(archive.name))
+
+
+def _text_of(archive: Archive, left_out: LeftOut) -> str:
     import mammoth
 
-    left_out = LeftOut()
     packed, chunks = _simplified(office_package(archive), left_out)
     try:
         html = mammoth.convert_to_html(
@@ -85,8 +89,7 @@ def extract_docx(archive: Archive) -> Document:
     except Exception as problem:  # mammoth trusts its input: it may raise anything
         raise archive.damaged() from problem
     text, _ = to_markdown(parse(html, archive.name), is_site=False)
-    text = place_chunks(with_letterheads(place_labels(text)), chunks, archive, lambda inner: extract_docx(inner).text)
-    return document_of(text, notices=left_out.notices(archive.name))
+    return place_chunks(with_letterheads(place_labels(text)), chunks, archive, left_out, _text_of)
 
 
 def _simplified(archive: Archive, left_out: LeftOut) -> tuple[bytes, list[str]]:
