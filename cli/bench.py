@@ -12,7 +12,7 @@ from ..library.background.computing import computing
 from ..runtime.methods import LLAMA_CPP
 from ..settings import ModelSettings
 from . import options
-from .option_types import AttentionListType, DepthListType
+from .option_types import AttentionListType, DepthListType, DraftLength
 from .render import TaskProgress, markdown_table, notice
 
 #: Columns of the tables: a key of the rows, and its heading.
@@ -22,6 +22,7 @@ _COLUMNS = {
     "prefill_tokens_per_s": "prefill tokens/s",
     "decode_ms": "decode ms",
     "decode_tokens_per_s": "decode tokens/s",
+    "tokens_per_step": "tokens a step",
     "bytes_read_per_token": "MB read a token",
     "kv_bytes": "KV MB",
     "kl_divergence": "KL to dense",
@@ -90,6 +91,14 @@ _FILLS = {
     show_default=True,
     help="Tokens decoded at each depth.",
 )
+@click.option(
+    "--draft",
+    type=DraftLength(),
+    metavar="auto|off|N",
+    default="off",
+    show_default=True,
+    help="Drafts of octavo's engines; the text decides what they are worth.",
+)
 @click.option("--kernels", is_flag=True, help="Time the attention kernels alone, without a model.")
 @options.output_option("md", "json")
 @options.as_settings
@@ -104,6 +113,7 @@ def bench(
     plan: Path | None,
     retrieval_heads: float | None,
     n_decode: int,
+    draft: int | None,
     kernels: bool,
     output: str,
 ) -> None:
@@ -129,7 +139,7 @@ def bench(
     attentions = [Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads) for words in attention]
     model_plan = plan_for(attentions, library, plan)
     attentions = [one.with_plan(model_plan) for one in attentions]
-    measured = BenchSettings(depths, attentions, n_decode, fill)
+    measured = BenchSettings(depths, attentions, n_decode, fill, draft)
     with TaskProgress() as progress:
         result = Bench(located, text, measured, progress).run()
     click.echo(json.dumps(result, indent=1) if output == "json" else as_markdown(result))

@@ -58,12 +58,15 @@ class BenchSettings:
         Tokens to decode at each depth.
     fill : str
         How the caches are filled: "prefill", "copy" or "random".
+    draft : int, optional
+        Drafts of octavo's engines, as in `Sampling`.
     """
 
     depths: list[int]
     attentions: list[Attention]
     n_decode: int
     fill: str = "prefill"
+    draft: int | None = 0
 
 
 class Bench:
@@ -254,12 +257,12 @@ class Bench:
         for i, token in enumerate(self.tokens[depth : depth + n]):
             if i == _WARM_UP:
                 for engine in engines:
-                    engine.decode_s, engine.logits = [], []
-                    if isinstance(engine.llama, Llama):
-                        engine.llama.context.bytes_read = 0
+                    engine.measure_anew(self.settings.draft)
             for engine in engines:
                 engine.decode(token)
             self.progress.advance(1)
+        for engine in (self.dense, *self.octavo):
+            engine.llama.sequence.drafter = None
 
     def _rows(self, depth: int, engines: list[Engine]) -> list[dict[str, Any]]:
         layers = self.dense.llama.context.cache.layers
@@ -270,7 +273,7 @@ class Bench:
         rows = []
         for attention in self.settings.attentions:
             if attention.is_llama_cpp:
-                best = min(self.llama_cpp, key=lambda engine: np.median(engine.decode_s))
+                best = min(self.llama_cpp, key=lambda engine: engine.token_s)
                 prefill_s = min(engine.prefill_s for engine in self.llama_cpp)
                 kv_bytes, bytes_read = best.llama.n_ctx() * row_bytes, round(mean_length * row_bytes)
             else:
@@ -278,7 +281,7 @@ class Bench:
                 context = best.llama.context
                 prefill_s = best.prefill_s
                 kv_bytes, bytes_read = context.cache.kv_bytes, context.bytes_read // self.settings.n_decode
-            decode_s = float(np.median(best.decode_s))
+            decode_s = best.token_s
             divergence, agreement = compare(self.dense.logits, best.logits)
             rows.append(
                 {
@@ -288,6 +291,7 @@ class Bench:
                     "prefill_tokens_per_s": round(depth / prefill_s, 1) if prefill_s else None,
                     "decode_ms": round(decode_s * 1e3, 2),
                     "decode_tokens_per_s": round(1 / decode_s, 1),
+                    "tokens_per_step": round(best.tokens_per_step, 2),
                     "kv_bytes": kv_bytes,
                     "bytes_read_per_token": bytes_read,
                     "kl_divergence": round(divergence, 5),

@@ -10,9 +10,11 @@ import numpy as np
 
 from ..cpu_kernels.numba_support.shape import F16
 from ..errors import OctavoError
+from ..runtime.drafting import new_drafter
 from ..runtime.graph.attention_nodes import silent_llama_cpp
 from ..runtime.llama import Llama
 from ..runtime.methods import LLAMA_CPP
+from ..runtime.sequences.drafter import Drafter
 from ..runtime.sequences.recurrent import put_recurrent_state, recurrent_state
 from ..system.working_time import working_time
 
@@ -33,6 +35,8 @@ class Engine:
         Seconds of each decoded token.
     logits : list of float64 arrays, shape (n_vocab,)
         Logits after each decoded token.
+    drafter : Drafter, optional
+        Drafts the text that is decoded.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Engine:
     prefill_s: float = 0.0
     decode_s: list[float] = field(default_factory=list)
     logits: list[np.ndarray] = field(default_factory=list)
+    drafter: Drafter | None = None
     _state: np.ndarray | None = field(default=None, init=False)
 
     def prefill(self, tokens: list[int]) -> None:
@@ -54,8 +59,25 @@ class Engine:
         start = working_time()
         self.llama.eval([token])
         self.decode_s.append(working_time() - start)
-        row = llama_cpp.llama_get_logits_ith(self.llama.ctx, -1)
+        row = self.llama._ctx.get_logits_ith(-1)
         self.logits.append(np.ctypeslib.as_array(row, (self.llama.n_vocab(),)).astype(np.float64))
+
+    def measure_anew(self, draft: int | None) -> None:
+        """Forget what was measured, and draft from here on as an answer does (see `new_drafter`)."""
+        self.decode_s, self.logits = [], []
+        if isinstance(self.llama, Llama):
+            self.llama.context.bytes_read = 0
+            self.drafter = self.llama.sequence.drafter = new_drafter(self.llama, draft)
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a step has computed and the text has, on average."""
+        return len(self.decode_s) / self.drafter.n_steps if self.drafter is not None else 1.0
+
+    @property
+    def token_s(self) -> float:
+        """Seconds of a token: their mean if steps draft, as tokens that are known take no time; else their median."""
+        return float(np.median(self.decode_s) if self.drafter is None else np.mean(self.decode_s))
 
     def start_over(self) -> None:
         """Forget everything."""

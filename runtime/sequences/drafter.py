@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from statistics import median_low
 
 import numpy as np
 
@@ -33,8 +34,11 @@ _LEAST_GAIN = 1.05
 #: By how much of a step of one token each further token prolongs it: before it is measured.
 _FIRST_COST = 0.4
 
-#: Steps of one token, and of drafts, whose shortest time counts: other programs only add to it.
-_SINGLES, _DRAFTED = 8, 4
+#: Last steps of one token, and of drafts, whose median counts: other programs interrupt some of them.
+_SINGLES, _DRAFTED = 15, 5
+
+#: Steps of one token after which drafts are tried again that took too long.
+_TRIED_AGAIN = 64
 
 #: A token between texts: it matches none.
 _NO_TOKEN = -1
@@ -68,6 +72,7 @@ class Drafter:
         self._n_matched = 0
         self._hits = [odds * _WEIGHT for odds in _FIRST_ODDS]
         self._observed = [_WEIGHT] * len(_FIRST_ODDS)
+        self._n_alone = 0  # steps of one token since the last draft
         self._singles, self._costs = deque[float](maxlen=_SINGLES), deque([_FIRST_COST], maxlen=_DRAFTED)
 
     def note(self, token: int) -> None:
@@ -84,10 +89,13 @@ class Drafter:
         """Note what a step of a token and its draft took, n_tokens in all."""
         self.n_steps += 1
         self.n_drafted += n_tokens - 1
+        self._n_alone = self._n_alone + 1 if n_tokens == 1 else 0
         if n_tokens == 1:
             self._singles.append(seconds)
+            if self._n_alone % _TRIED_AGAIN == 0:
+                self._costs.append(_FIRST_COST)
         elif self._singles:
-            self._costs.append(max(seconds / min(self._singles) - 1, 0.0) / (n_tokens - 1))
+            self._costs.append(max(seconds / median_low(self._singles) - 1, 0.0) / (n_tokens - 1))
 
     def draft(self, tokens: np.ndarray, room: int) -> list[int]:
         """Return what may follow some tokens: at most `room` tokens, perhaps none.
@@ -112,7 +120,7 @@ class Drafter:
 
     def _best_length(self, most: int) -> int:
         """Return the length up to `most` that gives most tokens for their time, as expected; 0 if none pays."""
-        best, length, expected, likely, cost = _LEAST_GAIN, 0, 1.0, 1.0, min(self._costs)
+        best, length, expected, likely, cost = _LEAST_GAIN, 0, 1.0, 1.0, median_low(self._costs)
         for n_tokens in range(1, most + 1):
             number = _kind(self._n_matched + n_tokens - 1)
             likely *= self._hits[number] / self._observed[number]

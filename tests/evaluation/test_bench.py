@@ -20,6 +20,7 @@ RESULT = {
     "prefill_tokens_per_s",
     "decode_ms",
     "decode_tokens_per_s",
+    "tokens_per_step",
     "kv_bytes",
     "bytes_read_per_token",
     "kl_divergence",
@@ -55,6 +56,16 @@ def quantised(tiny_model):
 def filled(request, tiny_model):
     """Results from an empty cache on, for each way to fill it."""
     return measure(tiny_model, "--depths", "0,64,1500", "--fill", request.param)
+
+
+def test_drafts_are_counted_where_the_text_repeats_itself(tiny_model, tmp_path):
+    (tmp_path / "text.txt").write_text("The sky is blue, and the sea is green. " * 60)
+    told = ["--doc", str(tmp_path / "text.txt"), "--depths", "300", "--attention", "llama.cpp,dense"]
+    for draft, least in (("off", 1.0), ("4", 1.5)):
+        row, dense = measure(tiny_model, *told, "--draft", draft, "-n", "12")["results"]
+        assert row["tokens_per_step"] == 1
+        assert dense["tokens_per_step"] >= least
+        assert dense["kl_divergence"] == 0
 
 
 def test_reports_every_method_at_every_depth(result):

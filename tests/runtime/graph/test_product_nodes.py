@@ -76,8 +76,8 @@ def test_the_same_sequence_gives_the_same_logits(plain, kind):
 
 def test_embeddings_are_multiplied_by_octavo(plain, monkeypatch):
     """Compare with those of the weights before quantisation: octavo's are as near as llama.cpp's."""
-    found = {}
-    for path, multiplies in ((plain, False), (quantised(plain, "Q4_0"), False), (quantised(plain, "Q4_0"), True)):
+    found, rounded = {}, tiny_models.quantised(plain, "Q4_0")
+    for path, multiplies in ((plain, False), (rounded, False), (rounded, True)):
         monkeypatch.setattr("octavo.runtime.embedder.MULTIPLIES_WEIGHTS", multiplies)
         embedder = Embedder(octavo.Llama(path, device="cpu", **OPTIONS))
         embedder.start(len(TOKENS))

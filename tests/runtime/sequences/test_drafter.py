@@ -95,6 +95,19 @@ def test_a_slow_step_alone_ends_no_drafts():
     assert drafted(drafter, [*range(100, 160), 1, *range(100, 120)])
 
 
+def test_drafts_that_took_too_long_are_tried_again():
+    drafter, text = Drafter(), [*range(100, 160), 1, *range(100, 120)]
+    for _ in range(5):
+        drafter.note_step(1, 0.1)
+        drafter.note_step(5, 9.0)
+    n_steps = 0
+    while not drafted(drafter, text):
+        drafter.note_step(1, 0.1)
+        n_steps += 1
+        assert n_steps < 1000
+    assert n_steps > 30
+
+
 def test_a_paused_drafter_learns_but_drafts_nothing():
     drafter = Drafter(4)
     drafter.is_paused = True
