@@ -120,8 +120,8 @@ class _OpenDocument:
         """Return the heads or feet of pages of the kinds that are used, and of those that follow them."""
         self.is_head = True
         pages = [page for tree in self.trees for page in tree.iter() if element_name(page) == "master-page"]
-        begun = self.styles.pages
-        used = begun | {attribute(page, "next-style-name") for page in pages if attribute(page, "name") in begun}
+        first = self.styles.pages
+        used = first | {attribute(page, "next-style-name") for page in pages if attribute(page, "name") in first}
         heads = (
             node
             for page in pages
@@ -357,8 +357,9 @@ def _value(cell: Element) -> str:
         sign = {"percentage": "%", "currency": f" {attribute(cell, 'currency')}"}.get(kind, "")
         return f"{number}{sign}".strip()
     if kind == "time" and (found := _TIME.fullmatch(attribute(cell, "time-value"))):
-        seconds = float((found[5] or "0").replace(",", "."))
-        shown = f"{found[1]}{int(found[2] or 0) * 24 + int(found[3] or 0):02}:{int(found[4] or 0):02}"
+        days, hours, minutes, rest = (float((part or "0").replace(",", ".")) for part in found.groups()[1:])
+        whole_minutes, seconds = divmod(((days * 24 + hours) * 60 + minutes) * 60 + rest, 60)
+        shown = f"{found[1]}{whole_minutes // 60:02.0f}:{whole_minutes % 60:02.0f}"
         return f"{shown}:{seconds:02.0f}" if seconds else shown
     if kind == "date":
         return attribute(cell, "date-value").removesuffix("T00:00:00").replace("T", " ")

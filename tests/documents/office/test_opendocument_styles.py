@@ -209,7 +209,7 @@ def sheet(*rows, columns="", more=""):
         ('o:value-type="date" o:date-value="2026-06-09"', "2026-06-09"),
         ('o:value-type="time" o:time-value="PT36H30M00S"', "36:30"),
         ('o:value-type="time" o:time-value="P1DT2H"', "26:00"),
-        ('o:value-type="time" o:time-value="PT90S"', "00:00:90"),
+        ('o:value-type="time" o:time-value="PT90S"', "00:01:30"),
         ('o:value-type="boolean" o:boolean-value="true"', "TRUE"),
         ('o:value-type="string" o:string-value="Cod"', "Cod"),
     ],
