@@ -172,24 +172,25 @@ class GrowingIndexes:
         """
         if self._job is None:
             return
-        queue, waiting = ReadingQueue(), list[SourceText]()
-        failed = {document.path: document.problem for document in queue.documents() if document.problem}
+        queue, waiting, new = ReadingQueue(), list[SourceText](), list[SourceText]()
+        problems = {document.path: document.problem for document in queue.documents()}
         for document in used:
             file, version = document.file, document.version
             if document not in missing or file is None or version is None:
                 continue
             if not is_only and _NOT_READ.fullmatch(document.path.suffix):
                 continue
-            if (problem := failed.get(version.path)) is None:
-                waiting += [document] if file.extraction.password is None else []
+            if not (problem := problems.get(version.path)):
+                if file.extraction.password is None:
+                    waiting.append(document)
+                    new += [document] if version.path not in problems else []
             elif document not in self._reported:
                 self._progress.notice(f"{document.name} could not be read in the background: {problem}")
                 self._reported.add(document)
         queue.add([document.path for document in waiting], self._indexer.library.folder, self._job.as_json())
         self.is_queued = bool(waiting)
-        if new := [document for document in waiting if document not in self._reported]:
+        if new:
             self._progress.notice(f"{self._cost_of(new)} `octavo stop` ends this.")
-            self._reported.update(new)
         if waiting:
             start_reader()
 

@@ -38,6 +38,8 @@ def test_ask_tells_what_an_answer_was_given_from_and_what_is_read_meanwhile(book
     answer = json.loads(octavo("ask", book, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE, "-o", "json").stdout)
     assert {"kind": "excerpts", "passages": 1, "rest": "being read"}.items() <= answer["basis"].items()
     assert answer["document"] == str(book)
+    again = octavo("ask", book, "What happened in year 8?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
+    assert "in the background" not in again.stderr  # it is being read already
 
 
 def test_of_a_half_read_document_the_part_is_told(book, on_tiny, tiny_model, tmp_path):
