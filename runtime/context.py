@@ -511,7 +511,7 @@ class Context(internals.LlamaContext):
 
     def record(self, recorder: Recorder | None) -> None:
         """Have a recorder keep queries from the next step on; None stops the recording."""
-        self.sequence.recorder = recorder
+        self.sequence.recorder, self._ahead = recorder, None
         self._executor.capture(None)
 
     @contextmanager
