@@ -3,9 +3,9 @@
     python benchmarks/evaluation.py FOLDER [--gemma FILE.gguf] [--long FILE.gguf] [--pages PAGE,...]
                                     [--jobs N --threads N [--split]]
 
-FOLDER keeps the samples, and has the plans (`octavo profile --index-dir FOLDER`). Samples that are there are not
-measured again: interrupted, the same command continues. Pages of models that are not named stay as they are. Each table
-stands below the command that makes it.
+FOLDER keeps the samples, and has the plans (`octavo profile --heads --index-dir FOLDER`). Samples that are there are
+not measured again: interrupted, the same command continues. Pages of models that are not named stay as they are. Each
+table stands below the command that makes it.
 
 A page's tables are those of `octavo eval`, with a column for each depth and without repetitions.
 

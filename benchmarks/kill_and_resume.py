@@ -136,7 +136,7 @@ class Profile(Index):
     """`octavo profile`."""
 
     def command(self, library: Library) -> list[str]:
-        return ["profile", *self.settings(library), "--texts", "1", "--tokens", "2048", "--rounds", "4"]
+        return ["profile", *self.settings(library), "--heads", "--texts", "1", "--tokens", "2048", "--rounds", "4"]
 
     def check(self) -> None:
         path = self.killed.plan_path

@@ -3,11 +3,11 @@
     python benchmarks/retrieval_heads.py -m MODEL --novel NOVEL.txt [--texts 4] [--tokens 8192]
         [--orders elimination,mass,random] [--prefill exact|chunk|full]
 
-Run `octavo profile -m MODEL` first. Retrieval heads are chosen in three orders: the plan's, by the attention that heads
-pay to a passkey while the model recalls it, and at random. The table shows the share of passkeys of which the model
-predicts every token, given the right tokens before it, and the share of all their tokens. Heads stream from the first
-token on, as in use; --prefill chunk has batches see all of themselves. With --prefill full a text is read once with
-full attention, and heads stream while the model recalls.
+Run `octavo profile --heads -m MODEL` first. Retrieval heads are chosen in three orders: the plan's, by the attention
+that heads pay to a passkey while the model recalls it, and at random. The table shows the share of passkeys of which
+the model predicts every token, given the right tokens before it, and the share of all their tokens. Heads stream from
+the first token on, as in use; --prefill chunk has batches see all of themselves. With --prefill full a text is read
+once with full attention, and heads stream while the model recalls.
 """
 
 from __future__ import annotations

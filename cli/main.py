@@ -39,7 +39,7 @@ SECTIONS = {
         "models": "List the models on this disk.",
     },
     "Measuring": {
-        "profile": "Measure which layers and heads of a model matter, once.",
+        "profile": "Measure which layers of a model matter, and which heads, once.",
         "inspect": "Say what a model or an index holds.",
         "eval": "Measure what each method and budget costs in quality.",
         "bench": "Time octavo against llama.cpp on a real text.",

@@ -31,12 +31,18 @@ _CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by
     "them.",
 )
 @options.option(
+    "--heads",
+    env="HEADS",
+    is_flag=True,
+    help="Measure the heads too, for duo: hundreds of readings, hours for larger models.",
+)
+@options.option(
     "--texts",
     env="TEXTS",
     type=click.IntRange(1, 100),
     default=2,
     show_default=True,
-    help="Texts to measure with.",
+    help="Texts to measure heads with.",
 )
 @options.option(
     "--tokens",
@@ -81,6 +87,7 @@ def profile(
     output: str,
     plot: Path | None,
     write_gates: Path | None,
+    heads: bool,
     texts: int,
     tokens: int,
     rounds: int,
@@ -89,7 +96,7 @@ def profile(
     settings: ModelSettings,
     scheduler: str | None,
 ) -> None:
-    """Measure which layers and heads of a model matter, once.
+    """Measure which layers of a model matter, once, in minutes; and with --heads which heads.
 
     The plan is written beside the model; --attention plan and duo use it. Interrupted, the same command resumes where
     it stopped.
@@ -104,8 +111,10 @@ def profile(
         from ..evaluation.pictures import check_plot
 
         check_plot(plot)
-    measured = ProfileSettings(texts, tokens, rounds, sinks, recent)
+    measured = ProfileSettings(texts, tokens, rounds, sinks, recent, heads=heads)
     if write_gates is not None:
+        if not heads:
+            raise click.UsageError("--write-gates writes the order of the heads: add --heads.")
         check_gates(write_gates, measured.sinks, measured.recent_in_use)
     located, library = locate_model(settings, notice)
     with resumable(), TaskProgress() as progress:
@@ -156,12 +165,14 @@ def show(plan: dict[str, Any]) -> None:
         table(["layers", *_FIGURES, "which"], rows, _FIGURES, folded={"which"})
         click.echo()
     show_budgets(layers)
-    n_heads = len(heads["elimination"])
-    n_retrieval = math.ceil(plan["retrieval_heads"] * n_heads)
-    click.echo(
-        f"{n_retrieval} of {n_heads} KV heads are retrieval heads; the others see {heads['n_sinks']} sinks and "
-        f"{heads['n_recent']} recent tokens."
-    )
+    if n_heads := len(heads["elimination"]):
+        n_retrieval = math.ceil(plan["retrieval_heads"] * n_heads)
+        click.echo(
+            f"{n_retrieval} of {n_heads} KV heads are retrieval heads; the others see {heads['n_sinks']} sinks and "
+            f"{heads['n_recent']} recent tokens."
+        )
+    else:
+        click.echo("Heads were not measured: --heads measures them, for duo.")
     click.echo(
         f"Measured on {plan['task']}: with full attention the model recalls {plan['accuracy']:.1%} of the tokens."
     )

@@ -8,7 +8,7 @@ Each part divides the work anew, behind a barrier at which all threads wait. For
     -- barrier --
     pick, or select   each thread picks from its share; or one thread selects for a whole head
     -- barrier --
-    decode, estimate  the threads take equal shares of all heads' rows (decode.py), and estimate what was not selected
+    decode, estimate  the threads take equal shares of all heads' rows (decode.py), and estimate the rest
     -- barrier --
     merge             one thread merges the partial results of a whole head, and finishes its output
 

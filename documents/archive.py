@@ -6,6 +6,8 @@ import io
 import xml.etree.ElementTree as ElementTree
 import zipfile
 import zlib
+from collections.abc import Collection, Iterable
+from copy import copy
 
 from ..errors import OctavoError
 
@@ -27,7 +29,7 @@ class Archive:
     """
 
     def __init__(self, content: bytes, name: str) -> None:
-        self.name, self.content = name, content
+        self.name = name
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(content))
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError, EOFError) as problem:
@@ -47,14 +49,30 @@ class Archive:
                 f"{_MOST_XML >> 20}: split it, or save it as plain text."
             )
         self._files = {path_in_archive(file.filename): file for file in files}
+        self._parts: dict[str, bytes] = {}  # in place of files
 
     @property
     def names(self) -> list[str]:
         """Return the paths of its files, sorted."""
-        return sorted(self._files)
+        return sorted({*self._files, *self._parts})
 
     def __contains__(self, path: str) -> bool:
-        return path_in_archive(path) in self._files
+        return (path := path_in_archive(path)) in self._parts or path in self._files
+
+    def with_parts(self, parts: dict[str, bytes], without: Collection[str] = ()) -> Archive:
+        """Return the archive with other files in place of its own, and without some of them."""
+        changed = copy(self)
+        changed._files = {path: file for path, file in self._files.items() if path not in without}
+        changed._parts = self._parts | parts
+        return changed
+
+    def packed(self, names: Iterable[str]) -> bytes:
+        """Return some of its files as an archive."""
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for name in names:
+                archive.writestr(zipfile.ZipInfo(name), self.read(name))
+        return out.getvalue()
 
     def read(self, path: str) -> bytes:
         """Return a file of the archive.
@@ -64,7 +82,10 @@ class Archive:
         OctavoError
             The file is missing, encrypted, or damaged.
         """
-        file = self._files.get(path_in_archive(path))
+        path = path_in_archive(path)
+        if path in self._parts:
+            return self._parts[path]
+        file = self._files.get(path)
         if file is None:
             raise self.damaged()
         try:

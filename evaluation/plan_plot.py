@@ -17,12 +17,16 @@ _SLIDING = "#bbbbbb"
 def write_plot(plan: dict[str, Any], path: Path) -> None:
     """Draw a plan as a PNG file (check first with `pictures.check_plot`). Raise OctavoError if writing fails."""
     layers, heads = plan["layers"], plan["heads"]
-    figure = new_figure(max(7.0, 0.28 * len(layers["slides"]) + 2), 6.5)
-    above, below = figure.subplots(2, 1, sharex=True)
+    has_heads = bool(heads["elimination"])
+    figure = new_figure(max(7.0, 0.28 * len(layers["slides"]) + 2), 6.5 if has_heads else 3.5)
+    above, *below = figure.subplots(1 + has_heads, 1, sharex=True, squeeze=False).ravel()
     _draw_layers(above, layers)
-    image = _draw_heads(below, heads, len(layers["slides"]))
-    bar = figure.colorbar(image, ax=below, location="bottom", aspect=50, label="order of elimination")
-    bar.set_ticks([1, len(heads["elimination"])], labels=["first", "last"])
+    if has_heads:
+        image = _draw_heads(below[0], heads, len(layers["slides"]))
+        bar = figure.colorbar(image, ax=below[0], location="bottom", aspect=50, label="order of elimination")
+        bar.set_ticks([1, len(heads["elimination"])], labels=["first", "last"])
+    else:
+        above.set_xlabel("layer")
     figure.suptitle(f"{plan['model']['name']}: what was measured ({plan['task']})")
     save(figure, path)
 

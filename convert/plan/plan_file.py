@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ...runtime.methods import AUTO
 from ...runtime.store.model_library import Library
 from ...runtime.store.plan import ATTENTION, PLAN_VERSION, RETRIEVAL_HEADS
 from ...system.files import write_bytes
@@ -33,7 +34,7 @@ class Measurements:
     budgets : dict
         The layers' sensitivity and budgets (see `allocation.layer_budgets`).
     eliminated : sequence of Elimination
-        All heads that see everything, in the order of their elimination.
+        All heads that see everything, in the order of their elimination; none if heads were not measured.
     task : str
         Task that the heads were measured on: PASSKEYS or REPETITION.
     accuracy : float
@@ -66,7 +67,7 @@ def plan_content(library: Library, measured: Measurements) -> dict[str, Any]:
         "octavo": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": {"name": library.model_path.name, "sha256": library.model_hash},
-        "attention": ATTENTION,
+        "attention": ATTENTION if measured.eliminated else AUTO,
         "retrieval_heads": RETRIEVAL_HEADS,
         "layers": importance | measured.budgets,
         "heads": {
@@ -85,11 +86,12 @@ def plan_content(library: Library, measured: Measurements) -> dict[str, Any]:
 
 
 def finished_plan(library: Library, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Read the existing plan, if this model was measured with these settings."""
+    """Read the existing plan, if this model was measured with these settings. It may have the heads, too."""
     try:
         plan: dict[str, Any] = json.loads(library.plan_path.read_text("utf-8"))
         same = plan["model"]["sha256"] == library.model_hash and plan["format_version"] == PLAN_VERSION
-        return plan if same and plan["measured_with"] == settings else None
+        with_heads = {"heads": True} | plan["measured_with"]  # an older octavo always measured them
+        return plan if same and with_heads in (settings, settings | {"heads": True}) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

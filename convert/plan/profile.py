@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -70,6 +71,8 @@ class ProfileSettings:
         Rounds of elimination, each on the next of the texts. More rounds take longer and are more exact.
     sinks, recent : int
         First and newest rows that a streaming head sees.
+    heads : bool
+        Whether heads are measured, too, which takes hundreds of readings; else the layers alone, on the first text.
     """
 
     texts: int = 2
@@ -78,6 +81,7 @@ class ProfileSettings:
     sinks: int = N_SINKS
     recent: int = N_RECENT // RECENT
     seed: int = 0
+    heads: bool = False
 
     @property
     def recent_in_use(self) -> int:
@@ -94,7 +98,7 @@ class ProfileSettings:
         """
         fitted = replace(self, tokens=min(self.tokens, n_ctx))
         least = 2 * (self.sinks + self.recent)
-        if fitted.tokens < least:
+        if self.heads and fitted.tokens < least:
             raise OctavoError(
                 f"Heads that see {self.sinks} sinks and {self.recent} recent rows miss too little of a text of "
                 f"{fitted.tokens:,} tokens: give {least:,} or more (--tokens), or fewer rows (--sinks, --recent)."
@@ -134,6 +138,7 @@ class Profiler:
                 f"and not {settings.tokens:,}."
             )
         self.novel = Haystack(llama, SHIPPED_NOVEL.read_text("utf-8"))
+        self._seconds = 0.0  # that the last text took to read
 
     @cached_property
     def measured_with(self) -> dict[str, Any]:
@@ -177,7 +182,7 @@ class Profiler:
         """Complete the measurements, and write the plan, while the lock is held."""
         self.llama.context.cache.check_memory(self.settings.tokens)
         task, readings, passkey_accuracy = self._read()
-        eliminated = self._eliminate(readings, workers)
+        eliminated = self._eliminate(readings, workers) if self.settings.heads else []
         sensitivity = self._weigh_layers(readings, workers)
         checks = self._check_budgets(task, sensitivity, eliminated, workers)
         measured = self._measurements(task, readings, passkey_accuracy, eliminated, sensitivity, checks)
@@ -192,10 +197,11 @@ class Profiler:
         task = PASSKEYS if accuracy >= LEAST_ACCURACY else REPETITION
         if task == REPETITION:
             self.notice(
-                f"The model recalls {accuracy:.0%} of the passkeys' tokens: heads are measured on repeated text."
+                f"The model recalls {accuracy:.0%} of the passkeys' tokens: it is measured on repeated text instead."
             )
         readings = [first] if task == PASSKEYS else []
-        readings += [self._reading(task, i) for i in range(len(readings), self.settings.texts)]
+        n_texts = self.settings.texts if self.settings.heads else 1
+        readings += [self._reading(task, i) for i in range(len(readings), n_texts)]
         return task, readings, accuracy
 
     def _reading(self, task: str, number: int, text: RecallText | None = None) -> Reading:
@@ -205,7 +211,9 @@ class Profiler:
         try:
             arrays = map_arrays(path, checked=True)
         except DamagedError:  # or the file does not exist yet
+            began = time.monotonic()
             write_arrays(path, read_text(self.llama, text, f"Reading text {number + 1} ({task})", self.progress))
+            self._seconds = time.monotonic() - began
             arrays = map_arrays(path)
         rows = [(arrays[f"keys.{i}"], arrays[f"values.{i}"]) for i in range(len(self.llama.context.cache.layers))]
         own = {name.removeprefix(f"{BLOB}."): array for name, array in arrays.items() if name.startswith(BLOB)}
@@ -217,6 +225,10 @@ class Profiler:
         heads = full_heads(self.llama.context.cache)
         kept = Kept(self.folder / "losses.json", self.progress)
         n_trials = sum(round_sizes(len(heads), self.settings.rounds))
+        minutes = n_trials * self._seconds / 60
+        if minutes >= 1 and not workers:
+            about = f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.0f} hours"
+            self.notice(f"To measure the heads takes {n_trials:,} readings of a text, about {about}.")
         self.progress.start("Letting heads stream", n_trials, "trials", len(kept.values))
         n_sinks, n_recent = self.settings.sinks, self.settings.recent
 

@@ -383,7 +383,7 @@ def _find_cut(shape, head, state, end):
 
 @kernel
 def _leave_rest(shape, head, number, n_coded, rows, left):
-    """Remove the weights of a chunk's listed rows from the estimate, and count what is left of those with codes.
+    """Remove the weights of a chunk's listed rows from the estimate, and count the others with codes.
 
     In place of the chunk's largest score comes a factor that makes weights relative to the largest score of all chunks.
     """

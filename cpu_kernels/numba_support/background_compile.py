@@ -110,7 +110,7 @@ def main() -> None:
         for module, name in names:
             function = getattr(import_module(module), name)
             compiled(function)
-            with suppress(BrokenPipeError):  # who started this may have ended: the next one finds what is compiled
+            with suppress(BrokenPipeError):  # who started this may have ended: the next one finds the compiled ones
                 print(_described(module, name), flush=True)
             if first:  # what follows is needed later than what the model computes meanwhile
                 os.nice(5)

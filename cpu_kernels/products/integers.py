@@ -126,7 +126,7 @@ _STEPS = (
 
 
 def _interleaved(builder: Any, vectors: list[Any], step: int) -> tuple[list[Any], list[Any]]:
-    """Interleave each vector with the next one; return the results, and those of the lanes that these leave out."""
+    """Interleave each vector with the next one; return the results, then the lanes that these leave out."""
     (lanes, further), emit = _STEPS[step], Emit(builder)
     pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
     first = [emit.shuffle(*pair, list(lanes)) for pair in pairs]

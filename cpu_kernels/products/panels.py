@@ -100,9 +100,9 @@ class BlockType:
     largest : int
         The largest code, or its magnitude if codes have a sign.
     codes : callable, optional
-        Takes a builder, such vectors, and which of the columns they are. Returns the codes that their bytes hold, first
-        those of the first columns: `parts` vectors of 32, or two of 16. A code depends on the bytes in its place alone,
-        so that those of eight rows can be transposed before.
+        Takes a builder, such vectors, and which of the columns they are. Returns the codes that their bytes hold, the
+        first columns first: `parts` vectors of 32, or two of 16. A code depends on the bytes in its place alone, so
+        that the bytes of eight rows can be transposed before.
     table : tuple of int, optional
         What stands for the 16 codes.
     columns : int

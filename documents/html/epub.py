@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import unicodedata
 from contextlib import suppress
+from typing import Any
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
@@ -50,6 +51,7 @@ def extract_epub(archive: Archive) -> Document:
             left_out["picture"] += 1
             continue
         root = parse(decode_html(archive.read(path), archive.name)[0], archive.name)
+        _put_sheets(root, archive, posixpath.dirname(path))
         mark_headings(root, [entry for entry in contents if entry.path == path])
         part, own_pages = to_markdown(root, is_site=False, left_out=left_out)
         if part.strip():
@@ -78,6 +80,14 @@ def _path(archive: Archive, folder: str, href: str) -> str | None:
             if path in archive or (path := names.get(_comparable(path), "")):
                 return path
     return None
+
+
+def _put_sheets(root: Any, archive: Archive, folder: str) -> None:
+    """Put the style sheets that a page names in the place of their names, as they may hide text."""
+    for link in list(root.iter("link")):
+        path = _path(archive, folder, link.get("href") or "")
+        if (link.get("rel") or "").lower() == "stylesheet" and path is not None:
+            link.tag, link.text = "style", archive.read(path).decode("utf-8", errors="replace")
 
 
 def _comparable(name: str) -> str:

@@ -18,7 +18,7 @@ from .html import parse, to_markdown, too_deep
 _TAGS = {"p": "p", "table": "table", "tr": "tr", "td": "td", "th": "th", "v": "p", "text-author": "p", "stanza": "p"}
 _TAGS |= {"cite": "blockquote", "epigraph": "blockquote", "poem": "blockquote", "section": "div", "body": "div"}
 _TAGS |= {"annotation": "blockquote"}
-_TAGS |= {"emphasis": "em", "strong": "b"}
+_TAGS |= {"emphasis": "em", "strong": "b", "sup": "sup", "sub": "sub", "code": "code", "strikethrough": "s"}
 
 
 def extract_zipped_book(archive: Archive) -> Document:

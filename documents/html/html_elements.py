@@ -45,21 +45,31 @@ _TICKED = ("checkbox", "radio")
 _FORMS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _FORMS |= {"lower-alpha": "lowerLetter", "lower-latin": "lowerLetter", "lower-roman": "lowerRoman", "none": "none"}
 _FORMS |= {"upper-alpha": "upperLetter", "upper-latin": "upperLetter", "upper-roman": "upperRoman"}
-_FORMS |= {"decimal": "decimal", "decimal-leading-zero": "decimalZero"}
+_FORMS |= {"decimal": "decimal", "decimal-leading-zero": "decimalZero", "lower-greek": "lowerGreek"}
+_FORMS |= {"hebrew": "hebrew1", "hangul": "ganada", "katakana": "aiueoFullWidth", "katakana-iroha": "irohaFullWidth"}
+_FORMS |= {"arabic-indic": "arabicIndic", "persian": "persian", "bengali": "bengali", "thai": "thaiNumbers"}
+_FORMS |= {"devanagari": "hindiNumbers", "cjk-decimal": "ideographDigital", "cjk-ideographic": "chineseCounting"}
+_FORMS |= {"simp-chinese-informal": "chineseCounting", "trad-chinese-informal": "chineseCounting"}
+_FORMS |= {"japanese-informal": "japaneseCounting", "korean-hangul-formal": "koreanCounting"}
+_FORMS |= {"cjk-heavenly-stem": "ideographTraditional", "cjk-earthly-branch": "ideographZodiac"}
 _LIST_STYLE = re.compile(r"(?:^|;)\s*list-style(?:-type)?\s*:([^;]*)", re.IGNORECASE)
 
-#: Styles that hide an element until it is opened, and for good; those that begin a line; those that make text white,
-#: and those that colour the ground.
+#: Styles that hide an element until it is opened, and for good; those that begin a line, that raise or lower
+#: text, that make it white, and that colour the ground.
 _CLOSED = re.compile(r"(^|;)(display:none|visibility:(hidden|collapse))")
 _UNSEEN = re.compile(
     r"(^|;)((opacity|font-size):0(\.0+)?(px|pt|r?em|%)?(;|!|$)|mso-hide:all|(left|top):-\d{3,}(px|em))"
 )
 _OWN_LINE = re.compile(r"(^|;)display:(block|flex|grid|list-item|table|table-row)(;|!|$)")
+_SIDE = re.compile(r"(^|;)vertical-align:(super|sub)(;|!|$)")
 _WHITE = re.compile(r"(^|;)color:(#fff(fff)?|white|rgb\(255,255,255\)|transparent)(;|!|$)")
 _GROUND = re.compile(r"(^|;)background")
 
 #: The numbers of lines of code, and what programs that colour it call them.
 _LINE_NUMBERS, _NUMBERS = re.compile(r"line-?no|line-?num|gutter", re.IGNORECASE), re.compile(r"[\d\s]*")
+
+#: Notes that readers of books show where they are referred to.
+_NOTE = re.compile("(foot|end|rear)note")
 
 #: Elements whose buttons are titles.
 _TITLES = ("dt", "h1", "h2", "h3", "h4", "h5", "h6", "legend", "summary")
@@ -109,6 +119,7 @@ class Page:
         names = [name for key in _OPENING for value in root.xpath(f".//@{key}") for name in _NAMED.findall(value)]
         tabs = root.xpath('.//*[@role="tab" or @data-toggle or @data-bs-toggle]/@href')
         names += [link[1:] for link in tabs if link.startswith("#")]
+        names += root.xpath('.//*[@aria-expanded or @role="tab"]/@id')  # of labels
         has_article = next(root.iter("article", "main"), None) is not None
         return cls(is_site, has_ground, has_article, frozenset(names), left_out)
 
@@ -156,6 +167,19 @@ class HTMLElements:
         tag = node.tag
         if tag in _SILENT or ((names := node.keys()) and self._is_left_out(node, names)):
             return _done
+        style = _style(node) if "style" in names else ""
+        if not style or tag in _BLOCKS or not _OWN_LINE.search(style):
+            return self._begin_element(node, tag, style)
+        self.out.need(1)
+        end = self._begin_element(node, tag, style)
+        if end is _done:
+            self.out.need(1)
+            return _done
+        return lambda: self._end_line(end)
+
+    def _begin_element(self, node: Any, tag: str, style: str) -> _End:
+        if style and tag not in _OWN and (side := _SIDE.search(style)):
+            return self._sup(node) if side[2] == "super" else self._sub(node)
         if tag in _MARKS:
             self.out.begin_mark(_MARKS[tag])
             return self.out.end_mark
@@ -168,11 +192,16 @@ class HTMLElements:
             return end
         if tag in _BLOCKS or tag in _LINES or tag in _HEADINGS:
             return self._begin_block(node, tag)
-        return self._begin_line() if names and _OWN_LINE.search(_style(node)) else None
+        return None
 
     def _begin_line(self) -> _End:
         self.out.need(1)
         return lambda: self.out.need(1)
+
+    def _end_line(self, end: _End) -> None:
+        if end is not None:
+            end()
+        self.out.need(1)
 
     def _begin_block(self, node: Any, tag: str) -> _End:
         if tag in _OF_SITES and self._is_of_site(node, tag):
@@ -189,7 +218,7 @@ class HTMLElements:
 
     def _is_of_site(self, node: Any, tag: str) -> bool:
         """Return whether a header, footer or margin is of the site, not of a part of the page or of its text."""
-        if not self.page.is_site or self._n_articles or "note" in kind_of(node):
+        if not self.page.is_site or self._n_articles or _NOTE.search(kind_of(node)):
             return False
         if tag == "aside":
             return self.page.has_article
@@ -224,8 +253,10 @@ class HTMLElements:
         return False
 
     def _can_be_opened(self, node: Any) -> bool:
-        """Return whether a hidden element is a panel of tabs or of an accordion, or shown by a search."""
-        if node.get("hidden") == "until-found" or "tabpanel" in kind_of(node) or node.get("id") in self.page.opened:
+        """Return whether a hidden element is a panel of tabs or of an accordion, a note, or shown by a search."""
+        if node.get("hidden") == "until-found" or "tabpanel" in kind_of(node) or _NOTE.search(kind_of(node)):
+            return True
+        if node.get("id") in self.page.opened or node.get("aria-labelledby") in self.page.opened:
             return True
         before = node.getprevious()
         return before is not None and before.tag == "button" and self._opens(before)
@@ -265,7 +296,7 @@ class HTMLElements:
         if text.startswith("[") or not text:
             return None
         if node.find(".//a") is not None or next(node.iterancestors("a"), None) is not None:  # to a note
-            return self._begin_note()
+            return None if text.startswith("(") else self._begin_note()
         return self._script(text, raised(text if node.find(".//sup") is None else self._line(node)))
 
     def _sub(self, node: Any) -> _End:

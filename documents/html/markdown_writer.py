@@ -80,7 +80,7 @@ class MarkdownWriter:
         self._add(text)
 
     def block(self, lines: Iterable[str]) -> None:
-        """Write lines as they are, apart from what is before and after them."""
+        """Write lines as they are, apart from the lines before and after them."""
         self.need(2)
         for number, line in enumerate(lines):
             self._breaks = 1 if number else self._breaks

@@ -20,7 +20,8 @@ _VALUES = {
     "font-size": r"0(\.0+)?(px|pt|em|rem|%)?",
     "color": r"#fff(fff)?|white|rgb\(255,255,255\)|transparent",
     "left": r"-\d{3,}px",
-    "list-style-type": r"(lower|upper)-\w+|decimal.*|none",
+    "vertical-align": r"super|sub",
+    "list-style-type": r"[a-z]+(-[a-z]+)*",
 }
 _APPLIED = {name: re.compile(values) for name, values in _VALUES.items()}
 

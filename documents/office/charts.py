@@ -26,19 +26,19 @@ def chart_titles(chart: Any) -> list[str]:
 def chart_rows(chart: Any) -> Iterator[list[str]]:
     """Yield the rows of a chart: the names of its series, then each label with the number of each series.
 
-    Series of a scatter chart with places of their own are one below the other: name, x and y in each row.
+    Bubbles, and series of a scatter chart with places of their own, are one below the other: name, x and y in each row.
     """
     series = list(_all(chart, "ser"))
     names = ["".join(_values(one, "tx")) for one in series]
     places = [_points(one, "cat", "xVal") for one in series]
     numbers = [_points(one, "val", "yVal") for one in series]
-    if (
-        len({tuple(sorted(points.items())) for points in places if points}) > 1
-        and next(_all(chart, "xVal"), None) is not None
-    ):
-        yield ["", "x", "y"]
-        for name, xs, ys in zip(names, places, numbers, strict=True):
-            yield from ([name, xs.get(index, ""), ys.get(index, "")] for index in sorted({*xs, *ys}))
+    sizes = [_points(one, "bubbleSize") for one in series]
+    are_apart = len({tuple(sorted(points.items())) for points in places if points}) > 1
+    if any(sizes) or (are_apart and next(_all(chart, "xVal"), None) is not None):
+        yield ["", "x", "y", *(["size"] if any(sizes) else [])]
+        for name, *own in zip(names, places, numbers, *([sizes] if any(sizes) else []), strict=True):
+            for index in sorted({index for points in own for index in points}):
+                yield [name, *(points.get(index, "") for points in own)]
         return
     labels = next(filter(None, places), {})
     yield ["", *names]

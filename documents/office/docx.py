@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import xml.etree.ElementTree as ElementTree
-import zipfile
 
 from ..archive import Archive
 from ..document import Document
@@ -26,7 +25,7 @@ from .package import links_of, office_package
 #: Parts of a file; newer versions of Word number the first.
 _MAIN = re.compile(r"word/document\d*\.xml")
 _STYLES_PART, _NUMBERING, _SETTINGS = "word/styles.xml", "word/numbering.xml", "word/settings.xml"
-_COMMENTS = "word/comments.xml"
+_TYPES = "[Content_Types].xml"
 _HEADS = re.compile(r"word/(?:header|footer)\d*\.xml")
 
 #: Names of the elements of text, and of formulas, which mammoth does not know.
@@ -112,11 +111,8 @@ def _simplified(archive: Archive, left_out: LeftOut) -> tuple[bytes, list[str]]:
         name_styles(part, named)
         _without_loose_ends(part, _targets(archive, name), notes)
     parts[_STYLES_PART] = styles
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as new:
-        for name in (name for name in archive.names if name != _COMMENTS):  # which are left out
-            new.writestr(name, ElementTree.tostring(parts[name]) if name in parts else archive.read(name))
-    return out.getvalue(), chunks
+    written = archive.with_parts({name: ElementTree.tostring(part) for name, part in parts.items()})
+    return written.packed(name for name in archive.names if name in parts or name.endswith((".rels", _TYPES))), chunks
 
 
 def _styles(archive: Archive) -> ElementTree.Element:

@@ -38,8 +38,8 @@ def place_letterheads(
     if body is None:
         return
     has_even = settings is not None and _is_on(settings, "evenAndOddHeaders")
-    shown, named = _shown(root, targets, has_even)
-    wanted = [(path, part) for path, part in heads.items() if path in shown or path not in named]
+    shown = _shown(root, targets, has_even)
+    wanted = [(path, part) for path, part in heads.items() if path in shown]
     above = [block for path, part in wanted if "header" in path for block in _blocks(part)]
     below = [block for path, part in wanted if "footer" in path for block in _blocks(part)]
     end = len(body) - (len(body) > 0 and body[-1].tag == f"{_WORD}sectPr")
@@ -47,21 +47,18 @@ def place_letterheads(
     body[0:0] = [*above, paragraph_of(SEPARATOR)]
 
 
-def _shown(root: Element, targets: dict[str, str], has_even: bool) -> tuple[set[str], set[str]]:
-    """Return the paths of heads and feet that a page shows, and of all that sections name."""
+def _shown(root: Element, targets: dict[str, str], has_even: bool) -> set[str]:
+    """Return the paths of heads and feet that a page shows."""
     shown: set[str] = set()
-    named: set[str] = set()
     current: dict[tuple[str, str], str] = {}  # sections take over those of the section before
     for section in root.iter(f"{_WORD}sectPr"):
         for link in section:
             kind = link.tag.removeprefix(_WORD)
             if kind in ("headerReference", "footerReference"):
-                path = targets.get(str(link.get(f"{_LINKS}id")), "")
-                current[kind, str(link.get(f"{_WORD}type"))] = path
-                named.add(path)
+                current[kind, str(link.get(f"{_WORD}type"))] = targets.get(str(link.get(f"{_LINKS}id")), "")
         kinds = {"default"} | ({"first"} if _is_on(section, "titlePg") else set()) | ({"even"} if has_even else set())
         shown |= {path for (_, kind), path in current.items() if kind in kinds}
-    return shown, named
+    return shown
 
 
 def _is_on(parent: Element, name: str) -> bool:

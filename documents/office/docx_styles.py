@@ -14,7 +14,7 @@ _MOST_STYLES = 10
 #: Names of styles of headings and of code, and of fonts for code.
 _HEADING = re.compile(r"heading ([1-9])$", re.IGNORECASE)
 _OF_CODE = re.compile(r"(source code|html preformatted|preformatted text|code( block)?)$", re.IGNORECASE)
-_CODE_FONT = re.compile(r"courier|consol|mono|menlo|monaco", re.IGNORECASE)
+CODE_FONT = re.compile(r"courier|consol|mono(?!type)|menlo|monaco|typewriter", re.IGNORECASE)
 
 #: Names that mammoth receives in place of the styles, and what it makes of them.
 _HEADING_STYLE, _CODE_STYLE = "OctavoHeading", "OctavoCode"
@@ -50,6 +50,16 @@ class Styles:
                 return min(int(named[1]), 6)
         return None
 
+    def side(self, run: Element) -> str:
+        """Return where text is that is not in its line, by properties or their style: superscript or subscript."""
+        for each in self.chain(run, "rStyle"):
+            own = each if each.tag == f"{_WORD}rPr" else each.find(f"{_WORD}rPr")
+            if side := _value(own, "vertAlign"):
+                return side
+            if (height := _value(own, "position")).strip("-0"):
+                return "subscript" if height.startswith("-") else "superscript"
+        return ""
+
     def is_code(self, paragraph: Element) -> bool:
         """Return whether the style of a paragraph is one of code, or all of its text is in a font for code."""
         of_paragraph = list(self.chain(paragraph.find(f"{_WORD}pPr"), "pStyle"))[1:]
@@ -63,7 +73,10 @@ class Styles:
 
 
 def name_styles(root: Element, styles: Styles) -> None:
-    """Give headings and code the styles that mammoth makes such of."""
+    """Give headings and code the styles that mammoth makes such of, and text above or below the line its mark."""
+    for run in root.iter(f"{_WORD}rPr"):
+        if run.find(f"{_WORD}vertAlign") is None and (side := styles.side(run)):
+            SubElement(run, f"{_WORD}vertAlign").set(f"{_WORD}val", side)
     for paragraph in root.iter(f"{_WORD}p"):
         level = styles.heading_level(paragraph)
         if level is None and not styles.is_code(paragraph):
@@ -79,7 +92,7 @@ def name_styles(root: Element, styles: Styles) -> None:
 
 def _has_code_font(properties: Element) -> bool:
     fonts = properties.find(f".//{_WORD}rFonts")
-    return fonts is not None and _CODE_FONT.search(str(fonts.get(f"{_WORD}ascii"))) is not None
+    return fonts is not None and CODE_FONT.search(str(fonts.get(f"{_WORD}ascii"))) is not None
 
 
 def _value(element: Element | None, name: str) -> str:

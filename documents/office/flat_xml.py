@@ -6,6 +6,8 @@ import io
 import re
 import xml.etree.ElementTree as ElementTree
 import zipfile
+from contextlib import suppress
+from datetime import datetime
 from html import escape
 from xml.etree.ElementTree import Element
 
@@ -17,10 +19,18 @@ from ..left_out import LeftOut
 from ..markdown import document_of
 from ..xml_text import attribute, element_name, words
 from .docx import extract_docx
-from .sheets import text_of_sheet
+from .number_formats import shown_value
+from .sheets import repeat_merged_cells, text_of_sheet, without_hidden
 
 _WORD_2003 = b"http://schemas.microsoft.com/office/word/2003/wordml"
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+_W, _LINKS = f"{{{_WORD}}}", "http://schemas.openxmlformats.org/package/2006/relationships"
+_RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+
+#: Formats of numbers that Excel 2003 calls by a name.
+_FORMATS = {"Fixed": "0.00", "Standard": "#,##0.00", "Percent": "0.00%", "Currency": "$#,##0.00"}
+_FORMATS |= {"Euro Currency": "[$€] #,##0.00", "Scientific": "0.00E+00", "General Number": "General"}
+_FORMATS |= {"Short Date": "d.m.yy", "Short Time": "h:mm"}
 
 #: Elements of Word 2003 that only hold paragraphs, and the declaration that notes of Evernote have within.
 _HOLDERS, _DECLARATIONS = {"sect", "sub-section"}, re.compile(r"<\?xml[^>]*>|<!DOCTYPE[^>]*>")
@@ -36,14 +46,7 @@ def extract_word_xml(content: bytes, name: str) -> Document:
             if data is not None and len(data):
                 files[attribute(part, "name").removeprefix("/")] = data[0]
     else:
-        for parent in reversed(list(root.iter())):  # inner ones first
-            for number, child in reversed(list(enumerate(parent))):
-                if element_name(child) in _HOLDERS:
-                    parent[number : number + 1] = list(child)
-        root.tag = f"{{{_WORD}}}document"
-        files["word/document.xml"] = root
-        styles = root.find(f"{{{_WORD}}}styles")
-        files |= {} if styles is None else {"word/styles.xml": styles}
+        files = _parts_of_word_2003(root)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for path, part in files.items():
@@ -51,36 +54,105 @@ def extract_word_xml(content: bytes, name: str) -> Document:
     return extract_docx(Archive(packed.getvalue(), name))
 
 
+def _parts_of_word_2003(root: Element) -> dict[str, Element]:
+    """Return a document of Word 2003 as the parts of a DOCX: notes and letterheads have parts of their own there."""
+    links = Element(f"{{{_LINKS}}}Relationships")
+    notes = {kind: Element(f"{_W}{kind}s") for kind in ("footnote", "endnote")}
+    files = {"word/document.xml": root, "word/_rels/document.xml.rels": links}
+    for parent in reversed(list(root.iter())):  # inner ones first
+        for number, child in reversed(list(enumerate(parent))):
+            name = child.tag.removeprefix(_W)
+            if element_name(child) in _HOLDERS:
+                parent[number : number + 1] = list(child)
+            elif name in notes and parent.tag == f"{_W}r":
+                child.set(f"{_W}id", str(len(notes[name]) + 1))
+                notes[name].append(child)
+                parent[number] = Element(f"{_W}{name}Reference", {f"{_W}id": str(len(notes[name]))})
+            elif name in ("hdr", "ftr"):
+                kind = {"hdr": "header", "ftr": "footer"}[name]
+                part, page = f"{kind}{len(links) + 1}", {"odd": "default"}.get(attribute(child, "type"))
+                ElementTree.SubElement(links, "Relationship", Id=part, Type=kind, Target=f"{part}.xml")
+                files[f"word/{part}.xml"] = child
+                about = {f"{_W}type": page or attribute(child, "type"), f"{_RELATION}id": part}
+                parent[number] = Element(f"{_W}{kind}Reference", about)
+            elif name == "listPr" and (label := child.find("{*}t")) is not None:
+                own = attribute(label, "val") if any(map(str.isalnum, attribute(label, "val"))) else "-"
+                ElementTree.SubElement(ElementTree.SubElement(child, f"{_W}r"), f"{_W}t").text = f"{own} "
+        label_run = parent.find(f"{_W}pPr/{_W}listPr/{_W}r")
+        if label_run is not None:
+            parent.insert(1, label_run)
+    root.tag = f"{_W}document"
+    styles = root.find(f"{_W}styles")
+    files |= {} if styles is None else {"word/styles.xml": styles}
+    return files | {f"word/{kind}s.xml": part for kind, part in notes.items() if len(part)}
+
+
 def extract_sheets_xml(content: bytes, name: str) -> Document:
     """Extract the sheets of an Excel 2003 file of XML."""
     left_out = LeftOut()
-    sheets = (node for node in _parsed(content, name) if element_name(node) == "Worksheet")
-    written = [_sheet(sheet, left_out) for sheet in sheets]
+    root = _parsed(content, name)
+    formats = {
+        attribute(style, "ID"): attribute(each, "Format")
+        for style in root.iter()
+        for each in style
+        if element_name(each) == "NumberFormat"
+    }
+    written = [_sheet(sheet, formats, left_out) for sheet in root if element_name(sheet) == "Worksheet"]
     return document_of("\n".join(filter(None, written)), notices=left_out.notices(name))
 
 
-def _sheet(sheet: Element, left_out: LeftOut) -> str:
+def _sheet(sheet: Element, formats: dict[str, str], left_out: LeftOut) -> str:
     if any(element_name(node) == "Visible" and words(node) != "SheetVisible" for node in sheet.iter()):
         left_out["hidden sheet"] += 1
         return ""
+    from openpyxl.utils import get_column_letter
+
     rows: dict[int, dict[int, str]] = {}
     merged: list[tuple[int, int, int, int]] = []
-    number = -1
+    hidden: list[int] = []
+    columns: set[int] = set()
+    notes: list[str] = []
+    number = column = -1
+    for node in (node for node in sheet.iter() if element_name(node) == "Column"):
+        first = _place(node, column)
+        column = first + _whole(attribute(node, "Span"))
+        columns |= {*range(first, column + 1)} if attribute(node, "Hidden") == "1" else set()
     for row in (node for node in sheet.iter() if element_name(node) == "Row"):
         number = _place(row, number)
-        if attribute(row, "Hidden") == "1":
-            left_out["hidden row"] += 1
-            continue
+        hidden += [number] if attribute(row, "Hidden") == "1" else []
         column, rows[number] = -1, {}
         for cell in (node for node in row if element_name(node) == "Cell"):
             column = _place(cell, column)
-            data = next((node for node in cell if element_name(node) == "Data"), None)
-            rows[number][column] = "" if data is None else "".join(data.itertext())
+            of = {element_name(node): node for node in cell}
+            rows[number][column] = (
+                _value(of["Data"], formats.get(attribute(cell, "StyleID"), "")) if "Data" in of else ""
+            )
+            if "Comment" in of and number not in hidden:
+                notes.append(f"\n[Remark on {get_column_letter(column + 1)}{number + 1}: {words(of['Comment'])}]\n")
             across, down = (_whole(attribute(cell, f"Merge{way}")) for way in ("Across", "Down"))
             if across or down:
                 merged.append((number, number + down, column, column + across))
             column += across
-    return text_of_sheet(attribute(sheet, "Name"), rows, merged)
+        number += _whole(attribute(row, "Span"))
+    if hidden or columns:
+        repeat_merged_cells(rows, merged)
+        merged = []
+        without_hidden(rows, hidden, columns, left_out)
+    return text_of_sheet(attribute(sheet, "Name"), rows, merged, "".join(notes))
+
+
+def _value(data: Element, named: str) -> str:
+    """Return the text that a cell shows, by its value and the name of its format, or the format itself."""
+    text, kind, code = "".join(data.itertext()), attribute(data, "Type"), _FORMATS.get(named, named or "General")
+    with suppress(ValueError):
+        if kind == "Number":
+            return shown_value(float(text), code)
+        if kind == "DateTime":
+            moment = datetime.fromisoformat(text)
+            return shown_value(moment.time() if moment.year < 1900 else moment, code)
+        if kind == "Boolean":
+            return shown_value(text == "1")
+    return shown_value(text, code)
 
 
 def _place(node: Element, before: int) -> int:

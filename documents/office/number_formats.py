@@ -49,9 +49,13 @@ def shown_value(value: object, number_format: str = "General") -> str:
         return _number(value, number_format)
     text = str(getattr(value, "text", value))
     sections = _sections(number_format)
-    if len(sections) == 4 and not sections[3]:
-        return ""
-    return _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text)
+    text = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text)
+    if len(sections) == 4 or "@" in sections[-1]:
+        return "".join(
+            text if sign == "@" else quoted or escaped or (" " if blank else "") or sign
+            for quoted, escaped, blank, mark, place, sign in _TOKENS.findall(sections[-1])
+        ).strip()
+    return text
 
 
 def _clock(value: time, number_format: str) -> str:

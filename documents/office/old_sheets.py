@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import OctavoError
 from ..document import Document
 from ..left_out import LeftOut
-from ..markdown import document_of
+from ..markdown import as_text, document_of
 from ..scripts import with_scripts
 from .number_formats import shown_value
 from .sheet_records import text_boxes, workbook_stream
@@ -70,7 +70,9 @@ def _sheet(book: Any, sheet: Any, boxes: list[str], left_out: LeftOut) -> str:
         repeat_merged_cells(rows, merged)
         merged = []
         without_hidden(rows, hidden, columns, left_out)
-    return text_of_sheet(sheet.name, rows, merged, "".join(f"\n{note}\n" for note in (*boxes, *_remarks(sheet))))
+    return text_of_sheet(
+        sheet.name, rows, merged, "".join(f"\n{as_text(note)}\n" for note in (*boxes, *_remarks(sheet)))
+    )
 
 
 def _remarks(sheet: Any) -> Iterator[str]:

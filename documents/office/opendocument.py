@@ -23,7 +23,7 @@ from .reading_order import in_reading_order
 
 #: What becomes of elements; the text of those that are absent stays.
 _TAGS = {"list-item": "li", "list-header": "li", "table-header-rows": "thead", "text-box": "div", "section": "div"}
-_TAGS |= {"body": "div"}
+_TAGS |= {"body": "div", "ruby-text": "rt"}
 _SILENT = {
     "tracked-changes",
     "annotation",
@@ -38,9 +38,6 @@ _SILENT = {
     "",
 }
 _SILENT |= {"covered-table-cell"}  # of a cell that spans it
-
-#: Names of styles of code.
-_OF_CODE = ("Preformatted_20_Text", "Preformatted Text", "Source_20_Code", "Source_20_Text")
 
 #: Between two lines of code, which are paragraphs.
 _NEXT_LINE = re.compile(r"</pre>\s*<pre>")
@@ -62,7 +59,7 @@ _ONE_ITEM = re.compile(r"^\s*<ul>\s*<li[^<>]*>((?:(?!</?li).)*)</li>\s*</ul>\s*$
 _LENGTH, _UNITS = re.compile(r"(-?[\d.]+)(cm|mm|in|pt|px)"), {"cm": 2.54, "mm": 25.4, "pt": 72.0, "px": 96.0}
 
 #: A time of day, or a duration.
-_TIME = re.compile(r"(-?)P(?:(\d+)D)?T(\d+)H(\d+)M([\d.,]+)S")
+_TIME = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.,]+)S)?)?")
 
 
 def extract_opendocument(archive: Archive) -> Document:
@@ -151,7 +148,7 @@ class _OpenDocument:
             self.left_out["deleted passage"] += sum(element_name(each) == "deletion" for each in node.iter())
             return ""
         if name in ("s", "tab", "line-break"):
-            blank = "\t" if name == "tab" and self.is_head else " " * min(whole(node, "c"), _MOST_BLANKS)
+            blank = "\t" if name == "tab" else " " * min(whole(node, "c"), _MOST_BLANKS)
             return "<br>" if name == "line-break" else blank
         if name in ("page-number", "page-count", "chapter") and (self.is_head or self.is_slide):
             return PAGE if self.is_head else ""
@@ -202,7 +199,7 @@ class _OpenDocument:
             return f"<h{min(level, 6)}>{inner}</h{min(level, 6)}>"
         if self.styles.is_named(own, "Title"):
             return f"<h1>{inner}</h1>"
-        return f"<pre>{inner}</pre>" if self.styles.is_named(own, *_OF_CODE) else f"<p>{inner}</p>"
+        return f"<pre>{inner}</pre>" if inner.strip() and self.styles.is_code(node) else f"<p>{inner}</p>"
 
     def _list(self, node: Element, style: str, depth: int) -> str:
         """Return a list with the numbers of its items. A heading may be an item, for its number."""
@@ -361,8 +358,8 @@ def _value(cell: Element) -> str:
         sign = {"percentage": "%", "currency": f" {attribute(cell, 'currency')}"}.get(kind, "")
         return f"{number}{sign}".strip()
     if kind == "time" and (found := _TIME.fullmatch(attribute(cell, "time-value"))):
-        seconds = float(found[5].replace(",", "."))
-        shown = f"{found[1]}{int(found[2] or 0) * 24 + int(found[3]):02}:{int(found[4]):02}"
+        seconds = float((found[5] or "0").replace(",", "."))
+        shown = f"{found[1]}{int(found[2] or 0) * 24 + int(found[3] or 0):02}:{int(found[4] or 0):02}"
         return f"{shown}:{seconds:02.0f}" if seconds else shown
     if kind == "date":
         return attribute(cell, "date-value").removesuffix("T00:00:00").replace("T", " ")

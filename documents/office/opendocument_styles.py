@@ -6,12 +6,18 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from ..html.list_numbers import in_form
+from ..html.list_numbers import form_of, in_form
 from ..xml_text import attribute, element_name
+from .docx_styles import CODE_FONT
 
 #: Forms of numbers, as OpenDocument and as Word name them.
 _FORMS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
-_FORMS |= {"一, 二, 三, ...": "chineseCounting", "01, 02, 03, ...": "decimalZero"}
+
+#: Names of styles of code.
+_OF_CODE = ("Preformatted_20_Text", "Preformatted Text", "Source_20_Code", "Source_20_Text")
+
+#: The properties of the text of a style.
+_TEXT = "text-properties"
 
 #: Most styles that are based on one another.
 _MOST_STYLES = 20
@@ -69,6 +75,22 @@ class Styles:
         """Return whether a style of paragraphs has one of these names, or is based on one that has."""
         return name in names or any(attribute(style, "parent-style-name") in names for style in self.chain(_P, name))
 
+    def is_code(self, paragraph: Element) -> bool:
+        """Return whether the style of a paragraph is one of code, or all of its text is in a font for code."""
+        name = attribute(paragraph, "style-name")
+        if self.is_named(name, *_OF_CODE) or self._has_code_font(_P, name):
+            return True
+        is_bare = (paragraph.text or "").strip() or any((child.tail or "").strip() for child in paragraph)
+        return not is_bare and all(
+            element_name(child) == "span" and self._has_code_font("text", attribute(child, "style-name"))
+            for child in paragraph
+        )
+
+    def _has_code_font(self, family: str, name: str) -> bool:
+        own = [style for style in self.chain(family, name) if attribute(style, "name") != "Standard"]
+        fonts = (attribute(node, "font-name") for style in own for node in style if element_name(node) == _TEXT)
+        return CODE_FONT.search(next(filter(None, fonts), "")) is not None
+
     def list_of(self, paragraph: str) -> str:
         """Return the style of the lists of paragraphs of a style."""
         return self.value(_P, paragraph, "list-style-name")
@@ -120,7 +142,7 @@ def whole(node: Element, name: str) -> int:
 def _level(node: Element) -> _Level:
     form = attribute(node, "num-format") if element_name(node) != "list-level-style-bullet" else ""
     return _Level(
-        _FORMS.get(form, "decimal" if form else ""),
+        _FORMS.get(form) or (form and form_of(form)),
         attribute(node, "num-prefix"),
         attribute(node, "num-suffix"),
         whole(node, "display-levels"),

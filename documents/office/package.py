@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import posixpath
 import re
 import xml.etree.ElementTree as ElementTree
-import zipfile
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
@@ -16,7 +14,11 @@ _TYPES = "[Content_Types].xml"
 _OF_TYPES = "{http://schemas.openxmlformats.org/package/2006/content-types}"
 
 #: The beginning of names in a file that is strict about the standard, and of those that it says nothing about.
-_STRICT, _PROPERTIES = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/"), "docprops/"
+_STRICT, _PROPERTIES = b"http://purl.oclc.org/ooxml/", "docprops/"
+_OF_STRICT = re.compile(re.escape(_STRICT) + rb"(\w+)/")
+
+#: Kinds of links to parts without text.
+_UNUSED = {"theme", "themeOverride", "tags", "presProps", "viewProps", "tableStyles", "printerSettings", "customXml"}
 
 #: Slide shows and templates, which have the same parts as presentations.
 _OF_SLIDES = re.compile(r"application/vnd\.[\w.-]+\.(?:slideshow|template|presentation)(?:\.macroEnabled)?\.main\+xml")
@@ -28,26 +30,32 @@ def office_package(archive: Archive) -> Archive:
 
     Names of the strict standard become the usual ones. Parts that are not XML, such as pictures, are empty.
     """
-    parts = {
-        name: _STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/", archive.read(name)) if _is_xml(name) else b""
-        for name in archive.names
-        if not name.endswith("/") and not name.lower().startswith(_PROPERTIES)
-    }
-    known = {name.lower(): name for name in parts}
+    names = [name for name in archive.names if not name.endswith("/") and not name.lower().startswith(_PROPERTIES)]
+    known = {name.lower(): name for name in names}
+    parts = {name: b"" for name in names if not _is_xml(name)}
+    for name in filter(_is_xml, names):
+        content = archive.read(name)
+        if _STRICT in content:
+            parts[name] = _OF_STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/", content)
+        elif name.endswith(".rels") or name == _TYPES:
+            parts[name] = content
+    linked: set[str] = set()
     for name in [name for name in parts if name.endswith(".rels")]:
         links = archive.parse(parts[name])
         folder = posixpath.dirname(posixpath.dirname(name))
         for link in list(links):
-            if not _is_whole(link, folder, known, parts):
+            if not _is_used(link, name) or not _is_whole(link, folder, known, parts):
                 links.remove(link)
+            else:
+                linked.add(_path_of(str(link.get("Target")), folder))
         parts[name] = ElementTree.tostring(links)
+    without = {name for name in archive.names if name not in known.values()}
+    without |= {name for name in names if name.startswith("ppt/") and _part_of(name) not in linked}
+    parts = {name: content for name, content in parts.items() if name not in without}
     if _TYPES in parts:
-        parts[_TYPES] = _types(archive.parse(parts[_TYPES]), known)
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as made:
-        for name, content in parts.items():
-            made.writestr(name, content)
-    return Archive(packed.getvalue(), archive.name)
+        present = {lower: name for lower, name in known.items() if name not in without}
+        parts[_TYPES] = _types(archive.parse(parts[_TYPES]), present)
+    return archive.with_parts(parts, without)
 
 
 def links_of(archive: Archive, part: str) -> dict[str, tuple[str, str]]:
@@ -66,6 +74,18 @@ def links_of(archive: Archive, part: str) -> dict[str, tuple[str, str]]:
 def _path_of(target: str, folder: str) -> str:
     """Return the path of a part that a link of a part in a folder leads to."""
     return posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+
+
+def _part_of(name: str) -> str:
+    """Return the part that links are of, by the name of their file; the name of any other part."""
+    folder, name_in_it = posixpath.split(name)
+    return f"{posixpath.dirname(folder)}/{name_in_it.removesuffix('.rels')}" if name.endswith(".rels") else name
+
+
+def _is_used(link: Element, name: str) -> bool:
+    """Return whether a link matters to a text: a slide knows its layout, so that the masters need not."""
+    kind = str(link.get("Type")).rpartition("/")[2]
+    return kind not in _UNUSED and not (kind == "slideLayout" and name.startswith("ppt/slideMasters/"))
 
 
 def _is_xml(name: str) -> bool:

@@ -15,6 +15,7 @@ from ..document import Document
 from ..html.html import parse, to_markdown
 from ..left_out import LeftOut
 from ..markdown import document_of
+from .docx_styles import CODE_FONT
 from .letterheads import PAGE, SEPARATOR, with_letterheads, without_page_numbers
 from .rtf_formula import add_text, begin_element, begin_formula, written_formula
 from .rtf_table import Row, table_html
@@ -42,6 +43,9 @@ _KINDS |= (
     | dict.fromkeys(_FEET, "foot")
 )
 
+#: Groups that are left out, and as what.
+_COUNTED = {"pict": "picture", "object": "embedded object", "annotation": "remark"}
+
 #: Controls for text above and below the line, and those that take text out, and as what.
 _SCRIPTS = {"super": "sup", "sub": "sub", "nosupersub": "", "up": "sup", "dn": "sub"}
 _TAKING_OUT = {"v": "hidden passage", "htmlrtf": "", "deleted": "deleted passage"}
@@ -53,14 +57,11 @@ _INSTRUCTION = 400
 #: The number of a field of a form that was not filled in.
 _UNDEFINED = 25
 
-#: Names of fonts for code, of which all letters are of one width.
-_OF_CODE = re.compile(r"courier|consol|mono|menlo|monaco|typewriter", re.IGNORECASE)
-
 #: Controls that are characters, and that end a paragraph.
 _SIGNS = {"tab": " ", "emdash": "—", "endash": "–", "emspace": " ", "enspace": " ", "bullet": "•", "lquote": "‘"}  # noqa: RUF001
 _SIGNS |= {"rquote": "’", "ldblquote": "“", "rdblquote": "”", "~": " ", "_": "-", "{": "{", "}": "}", "\\": "\\"}  # noqa: RUF001
 _SIGNS |= {"nestcell": " ", "nestrow": ", "}
-_ENDS = {"par", "sect", "page", "\n", "\r"}
+_ENDS = {"par", "sect", "page", "column", "\n", "\r"}
 
 #: Encodings of Windows' sets of characters, and of systems.
 _SETS = {77: "mac_roman", 128: "cp932", 129: "cp949", 134: "gbk", 136: "big5", 161: "cp1253", 162: "cp1254"}
@@ -73,8 +74,9 @@ _BULLETS = set("·•o▪-*§Ø–●○■\uf0b7\uf0a7\uf0d8")  # noqa: RUF001
 #: Most levels of a list, as in Word.
 _MOST_LEVELS = 9
 
-#: A style that has a level in the outline, by itself or by its name.
+#: A style that has a level in the outline, by itself, by the one that it is based on, or by its name.
 _OUTLINED = re.compile(rb"\{\\s(\d+)\b[^{};]*?\\outlinelevel(\d)\b")
+_BASED = re.compile(rb"\{\\s(\d+)\b[^{};]*?\\sbasedon(\d+)\b(?![^{};]*\\outlinelevel9)")
 _NAMED = re.compile(rb"\{\\s(\d+)\b[^{};]*? (?:[Hh]eading (\d)|[Tt]itle);")
 
 
@@ -141,12 +143,15 @@ class _Parser:
         self._code_fonts: set[int] = set()
         self._levels = {int(style[1]): int(style[2] or 1) - 1 for style in _NAMED.finditer(content)}
         self._levels |= {int(style[1]): int(style[2]) for style in _OUTLINED.finditer(content)}
+        for style in _BASED.finditer(content):  # a style comes after the one that it is based on, as a rule
+            if int(style[2]) in self._levels:
+                self._levels.setdefault(int(style[1]), self._levels[int(style[2])])
         self._groups, self._is_optional = [_Group()], False
         self._flows = {name: _Flow() for name in ("", "head", "foot")}
         self._flow = self._flows[""]
         self._n_code, self._n_chars = 0, 0
         self._bytes, self._n_skipped = b"", 0
-        self._is_taking_out, self._note_start, self._n_rows, self._merges = False, 0, 0, ""
+        self._taking_out, self._note_start, self._n_rows, self._merges = "", 0, 0, ""
         self._has_result, self._choices, self._form = False, list[str](), dict[str, int]()
         self._parse()
         if not self._is_html:
@@ -202,14 +207,15 @@ class _Parser:
         group, flow = self._groups[-1], self._flow
         if group.kind == "choice":
             self._choices[-1] += text
-        if group.kind == "fonts" and _OF_CODE.search(text):
+        if group.kind == "fonts" and CODE_FONT.search(text):
             self._code_fonts.add(self._font)
         if group.is_silent:
             return
         if group.taken_out:
-            if text.strip() and not self._is_taking_out and (kind := _TAKING_OUT[group.taken_out]):
+            kind = _TAKING_OUT[group.taken_out]
+            if text.strip() and kind and self._taking_out != kind:
                 self._left_out[kind] += 1
-                self._is_taking_out = True
+                self._taking_out = kind
             return
         if group.kind == "label":
             flow.label += text
@@ -218,7 +224,7 @@ class _Parser:
             add_text(group.formula, text)
             return
         if text.strip():
-            self._is_taking_out = False
+            self._taking_out = ""
             flow.n_chars += len(text)
             flow.n_code += len(text) if group.is_code else 0
         text = text if group.kind == "html" else escape(text)
@@ -259,10 +265,8 @@ class _Parser:
 
     def _control(self, word: str, number: int | None) -> None:
         group = self._groups[-1]
-        if word == "pict" and not group.is_silent:
-            self._left_out["picture"] += 1
-        if word == "object" and not group.is_silent:
-            self._left_out["embedded object"] += 1
+        if word in _COUNTED and not group.is_silent:
+            self._left_out[_COUNTED[word]] += 1
         if word in _SILENT or (self._is_optional and word not in _SHOWN):
             self._change(is_silent=True)
         if word in _KINDS and not (group.is_silent and _KINDS[word] in ("head", "foot", "note")):

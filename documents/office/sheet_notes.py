@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element
 
 from ..archive import Archive
 from ..left_out import LeftOut
+from ..markdown import as_text
 from ..xml_text import attribute, element_name
 from .package import links_of
 
@@ -49,7 +50,7 @@ def _boxes(node: Element, left_out: LeftOut) -> Iterator[str]:
     if name == "p":
         text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")
         if text.strip():
-            yield " ".join(text.split())
+            yield as_text(" ".join(text.split()))
         return
     left_out["picture"] += name == "pic"
     left_out["chart"] += name == "chart"

@@ -14,7 +14,7 @@ from ..document import Document
 from ..html.formulas import formula
 from ..html.list_numbers import in_form
 from ..left_out import LeftOut
-from ..markdown import document_of
+from ..markdown import as_text, document_of
 from ..markdown_table import markdown_table, repeat_merged
 from ..scripts import with_scripts
 from ..xml_text import attribute, element_name
@@ -45,7 +45,8 @@ def extract_slides(archive: Archive) -> Document:
 
     left_out = LeftOut()
     try:
-        main = Presentation(io.BytesIO(office_package(archive).content)).part
+        package = office_package(archive)
+        main = Presentation(io.BytesIO(package.packed(package.names))).part
         links = main._element.xpath("./p:sldIdLst/p:sldId/@r:id")
         slides = [
             _slide(number, main.related_part(link).slide, left_out)
@@ -118,7 +119,7 @@ def _shape(shape: Any, part: Any, left_out: LeftOut) -> Iterator[str]:
         yield markdown_table(repeat_merged(cells))
     elif getattr(shape, "has_chart", False):
         chart = shape.chart
-        yield from chart_titles(chart._chartSpace)
+        yield from map(as_text, chart_titles(chart._chartSpace))
         yield markdown_table(chart_rows(chart._chartSpace))
     elif (diagram := _found(shape, "relIds", "dm")) in part.rels:
         yield "\n".join(f"- {text}" for text in diagram_texts(ElementTree.fromstring(part.related_part(diagram).blob)))
@@ -166,9 +167,9 @@ def _lines(frame: Any) -> str:
     lines: list[str] = []
     counts: dict[int, int] = {}
     for paragraph in frame.paragraphs:
-        level, text = paragraph.level, _words(paragraph)
-        about = (node for node in paragraph._p if element_name(node) == "pPr")
-        numbered = [node for each in about for node in each if element_name(node) == "buAutoNum"]
+        about = next((node for node in paragraph._p if element_name(node) == "pPr"), None)
+        level, text = int(0 if about is None else about.get("lvl") or 0), _words(paragraph)
+        numbered = [node for node in (() if about is None else about) if element_name(node) == "buAutoNum"]
         for deeper in [each for each in counts if each > level or (each == level and not numbered)]:
             del counts[deeper]
         if not text:
@@ -178,5 +179,5 @@ def _lines(frame: Any) -> str:
             form, closing = _NUMBER.match(numbered[0].get("type") or "").groups()  # type: ignore[union-attr]
             counts[level] = counts[level] + 1 if level in counts else int(numbered[0].get("startAt") or 1)
             label = _CLOSINGS[closing].format(in_form(counts[level], _FORMS.get(form, "decimal"))) + " "
-        lines.append("  " * (level - 1 + bool(numbered) * (level > 0)) + label + text)
+        lines.append("  " * (level - 1 + bool(numbered) * (level > 0)) + label + (text if label else as_text(text)))
     return "\n".join(lines)

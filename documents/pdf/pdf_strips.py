@@ -113,5 +113,5 @@ def _columns(rows: Sequence[_Cells]) -> list[Span]:
 
 
 def _is_row(row: _Cells) -> bool:
-    """Return whether what is between two rules is one row: one cell at least has one line only."""
+    """Return whether two rules hold one row between them: one cell at least has one line only."""
     return not row or (min(len(heights) for _, heights in row) == 1 and max(len(h) for _, h in row) <= _MOST_LINES)

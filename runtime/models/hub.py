@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...errors import OctavoError
 from ...system.files import sha256_of
+from .faster_file import faster_file, has_quant
 
 PREFIX = "hf:"
 
@@ -74,7 +75,7 @@ def _cached(repo: str, wanted: str) -> Path | None:
     if chosen is None or not all((snapshot / file).exists() for file in files_of(chosen)):
         return None
     # the best of these is the one that the hub would give
-    return snapshot / chosen if wanted or _has_quant(chosen, _PREFERRED[0]) else None
+    return snapshot / chosen if wanted or has_quant(chosen, _PREFERRED[0]) else None
 
 
 def _chosen(files: Iterable[str], wanted: str) -> str | None:
@@ -85,14 +86,9 @@ def _chosen(files: Iterable[str], wanted: str) -> str | None:
         return wanted if wanted in models else None
     for quant in [wanted] if wanted else _PREFERRED:
         for file in first:
-            if _has_quant(file, quant):
+            if has_quant(file, quant):
                 return file
     return first[0] if first and not wanted else None
-
-
-def _has_quant(file: str, quant: str) -> bool:
-    """Return whether a file's name contains a quantisation."""
-    return re.search(rf"(^|[-._/]){re.escape(quant)}[-.]", file, re.IGNORECASE) is not None
 
 
 def files_of(file: str) -> list[str]:
@@ -113,6 +109,8 @@ def _fetched(repo: str, wanted: str, notice: Callable[[str], None]) -> Path:
         if chosen is None:
             raise OctavoError(_nothing(repo, wanted, files))
         notice(f"Fetching {chosen} of {repo}, once.")
+        if hint := faster_file(files, chosen):
+            notice(hint)
         paths = [Path(hf_hub_download(repo, part)) for part in files_of(chosen)]
     except GatedRepoError as problem:
         raise OctavoError(

@@ -64,7 +64,8 @@ class Plan:
         The best factors found for the layers' budgets, by method; on average 1.
     elimination : tuple of (layer, head)
         All KV heads in layers that do not slide, in the order in which they were made to stream: the retrieval heads
-        are the last ones. Gates have also those of layers that slide (see `of_layers`).
+        are the last ones. Gates also have the heads of layers that slide (see `of_layers`). Empty if heads were not
+        measured.
     groups : tuple of int or None, one for each cached layer
         Group of the layer by its importance, 0 for the most important one; None for a layer that slides, and for all if
         importance could not be measured.
@@ -86,7 +87,14 @@ class Plan:
         ----------
         retrieval_heads : float, optional
             Share of the KV heads that are retrieval heads. The default is the plan's.
+
+        Raises
+        ------
+        OctavoError
+            Heads were not measured.
         """
+        if not self.elimination:
+            raise OctavoError("The plan has no order of heads, which duo needs: `octavo profile --heads` measures it.")
         share = self.retrieval_heads if retrieval_heads is None else retrieval_heads
         n_retrieval = int(np.ceil(share * len(self.elimination)))
         return list(self.elimination[: len(self.elimination) - n_retrieval])
@@ -124,7 +132,7 @@ class Plan:
         """
         heads = {(i, head) for i, layer in enumerate(layers) if not layer.window for head in range(layer.n_kv_head)}
         lengths = {len(self.groups), *map(len, self.layer_scale.values())}
-        if lengths == {len(layers)} and set(self.elimination) == heads:
+        if lengths == {len(layers)} and set(self.elimination) in (heads, set()):
             return
         if self.model is None:
             of_model = " or ".join(map(str, sorted({layer.n_kv_head for layer in layers})))

@@ -12,7 +12,7 @@ from octavo.cli.profile import spans
 from octavo.convert.plan.profile import ProfileSettings
 from octavo.runtime.store.plan import read_plan
 
-QUICK = ["--texts", "1", "--tokens", "1024", "--rounds", "2", "--sinks", "16", "--recent", "32"]
+QUICK = ["--heads", "--texts", "1", "--tokens", "1024", "--rounds", "2", "--sinks", "16", "--recent", "32"]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

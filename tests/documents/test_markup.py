@@ -1,6 +1,7 @@
 """Test what becomes of HTML, EPUB and DOCX."""
 
 import random
+import re
 
 import pytest
 from helpers.document_files import BOOK, PACKAGE, PAGE, word_file, word_parts, zipped
@@ -295,11 +296,26 @@ def test_letterheads_of_a_word_document_are_read_once():
     lines = PARAGRAPH.format("Harbour Office", "") + PARAGRAPH.format("The Lighthouse", "")
     head = f"<w:hdr {space}>{lines}{PARAGRAPH.format('page ', number)}</w:hdr>"
     foot = f"<w:ftr {space}>{PARAGRAPH.format('Tel. 4', '')}</w:ftr>"
-    parts = {"word/header1.xml": head, "word/header2.xml": head, "word/footer1.xml": foot}
-    text = read_word(zipped({**word_parts(), **parts})).text
+    parts = word_parts()
+    named, links = "", ""
+    for path, part in {"header1.xml": head, "header2.xml": head, "footer1.xml": foot, "header3.xml": head}.items():
+        parts[f"word/{path}"] = part.replace("Harbour", "Pilot") if path == "header3.xml" else part
+        kind, page = path[:6], "even" if path == "header2.xml" else "default"
+        if path != "header3.xml":  # which nothing names
+            named += f'<w:{kind}Reference w:type="{page}" r:id="{path}"/>'
+            links += f'<Relationship Id="{path}" Type="x/{kind}" Target="{path}"/>'
+    section = (
+        f'<w:sectPr xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships">{named}</w:sectPr>'
+    )
+    parts["word/document.xml"] = re.sub(rb"<w:sectPr.*</w:sectPr>", section.encode(), parts["word/document.xml"])
+    parts["word/settings.xml"] = f"<w:settings {space}><w:evenAndOddHeaders/></w:settings>"
+    rels = "word/_rels/document.xml.rels"
+    parts[rels] = parts[rels].replace(b"</Relationships>", f"{links}</Relationships>".encode())
+    text = read_word(zipped(parts)).text
     assert text.startswith("Harbour Office\n\n# The Lighthouse\n")
     assert text.endswith("| Petrel | Leith |\n\nTel. 4\n")
     assert text.count("Harbour") == text.count("Lighthouse") == 1
+    assert "Pilot" not in text
 
 
 FORMULA = """<m:oMath xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"><m:r><m:t>E=</m:t></m:r>
@@ -381,3 +397,11 @@ def test_damaged_parts_of_archives_are_read_or_refused(name):
         for _ in range(rng.choice([1, 3, 20])):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         assert is_read_or_refused(name, zipped({**parts, part: bytes(damaged)}))
+
+
+def test_a_book_hides_what_its_style_sheet_hides_but_no_notes():
+    page = '<html><head><link rel="stylesheet" href="../a%20b.css"/></head><body><p class="x">Hidden.</p><p>Seen.</p>'
+    page += '<aside epub:type="footnote">1. A note.</aside></body></html>'
+    document = read_book({**BOOK, "OEBPS/one.xhtml": page, "a b.css": ".x, aside {display: none}"})
+    assert document.text.startswith("Seen.\n\n1. A note.\n")
+    assert document.notices == ("book.epub has 1 hidden passage and 1 missing chapter: octavo leaves them out.",)

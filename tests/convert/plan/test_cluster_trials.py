@@ -21,7 +21,7 @@ from octavo.runtime.store.model_library import Library
 from octavo.settings import ModelSettings
 
 METHODS = ["h2o", "quest"]
-SETTINGS = ProfileSettings(texts=2, tokens=1024, rounds=2, sinks=16, recent=32)
+SETTINGS = ProfileSettings(texts=2, tokens=1024, rounds=2, sinks=16, recent=32, heads=True)
 LOAD = {"n_ctx": 0, "cache_type": "f16", "device": "auto", "rope_scaling": None, "rope_scale": 1.0}
 
 
@@ -130,7 +130,7 @@ def test_a_trial_that_fails_is_told(llama, tmp_path):
 def test_the_command_line_uses_a_cluster(dask_cluster, tiny_model, tmp_path):
     """The plan of one command is sent to workers by the next."""
     on_tiny = ["-m", str(tiny_model), "--index-dir", str(tmp_path), "--scheduler", dask_cluster.scheduler_address]
-    quick = ["--texts", "1", "--tokens", "1024", "--rounds", "1", "--sinks", "16", "--recent", "32"]
+    quick = ["--heads", "--texts", "1", "--tokens", "1024", "--rounds", "1", "--sinks", "16", "--recent", "32"]
     profiled = CliRunner().invoke(cli, ["profile", *on_tiny, *quick])
     assert profiled.exit_code == 0
     assert "measure 2 trials at once." in profiled.stderr

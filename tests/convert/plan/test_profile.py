@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from octavo.convert.plan.heads import full_heads
 from octavo.convert.plan.profile import ProfileSettings, profile
 from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION
 from octavo.progress import Silent
+from octavo.runtime.methods.assignment import assign
+from octavo.runtime.methods.attention import Attention
 from octavo.runtime.methods.method import Storage
 from octavo.runtime.store.model_library import Library
 from octavo.runtime.store.plan import read_plan
@@ -26,7 +29,7 @@ from octavo.system.locks import is_locked, locked_new
 pytestmark = pytest.mark.sampled
 
 METHODS = ["h2o", "quest"]
-SETTINGS = ProfileSettings(texts=2, tokens=1024, rounds=2, sinks=16, recent=32)
+SETTINGS = ProfileSettings(texts=2, tokens=1024, rounds=2, sinks=16, recent=32, heads=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -175,7 +178,7 @@ def test_other_settings_are_measured_anew_and_leave_what_else_is_unfinished(llam
     library = tmp_path / "tiny.octavo"
     (library / "plan-0123456789ab.partial").mkdir()  # of a document named plan.txt
     unfinished = set(library.glob("*.partial"))
-    other = ProfileSettings(texts=1, tokens=1024, rounds=1, sinks=8, recent=32)
+    other = ProfileSettings(texts=1, tokens=1024, rounds=1, sinks=8, recent=32, heads=True)
     progress = Recorded()
     assert measure(llama, tmp_path, other, progress=progress)["heads"]["n_sinks"] == 8
     assert set(progress.done_before) == {0}
@@ -212,10 +215,10 @@ def test_a_model_that_recalls_passkeys_is_measured_on_them(llama, tmp_path, monk
 
 def test_a_model_that_does_not_is_told_of(llama, tmp_path):
     notices = Notices()
-    measure(llama, tmp_path, ProfileSettings(1, 1024, 1, 16, 32), notices=notices)
+    measure(llama, tmp_path, ProfileSettings(1, 1024, 1, 16, 32, heads=True), notices=notices)
     [sentence] = notices
     assert re.fullmatch(
-        r"The model recalls \d+% of the passkeys' tokens: heads are measured on repeated text\.", sentence
+        r"The model recalls \d+% of the passkeys' tokens: it is measured on repeated text instead\.", sentence
     )
 
 
@@ -225,7 +228,7 @@ def test_a_short_context_takes_shorter_texts(tiny_model, tmp_path):
     assert own["measured_with"]["tokens"] == 900
     assert notices[0] == "The model's context holds 900 tokens: its texts have so many, and not 1,024."
     with pytest.raises(OctavoError, match=r"miss too little of a text of 900 tokens: give 1,000 or more"):
-        measure(short, tmp_path, ProfileSettings(sinks=100, recent=400))
+        measure(short, tmp_path, ProfileSettings(sinks=100, recent=400, heads=True))
 
 
 def test_layers_of_an_unknown_graph_get_the_same_budget(llama, plan, tmp_path, monkeypatch):
@@ -242,7 +245,7 @@ def test_layers_of_an_unknown_graph_get_the_same_budget(llama, plan, tmp_path, m
 def test_only_layers_that_see_everything_are_measured(tmp_path):
     path = tiny_models.write_model(tmp_path / "gemma.gguf", "gemma3", n_layer=12)
     model = octavo.Llama(path, n_threads=2)
-    own = measure(model, tmp_path, ProfileSettings(1, 1024, 1, 16, 32))
+    own = measure(model, tmp_path, ProfileSettings(1, 1024, 1, 16, 32, heads=True))
     assert sorted(own["heads"]["elimination"]) == [[5, 0], [5, 1], [11, 0], [11, 1]]
     assert [i for i, slides in enumerate(own["layers"]["slides"]) if not slides] == [5, 11]
     assert [i for i, value in enumerate(own["layers"]["sensitivity"]) if value is not None] == [5, 11]
@@ -250,3 +253,26 @@ def test_only_layers_that_see_everything_are_measured(tmp_path):
         assert scale[5] + scale[11] == pytest.approx(2, abs=1e-3)
         assert [value for i, value in enumerate(scale) if i not in (5, 11)] == [1.0] * 10
     read_plan(Library.of(path, tmp_path).plan_path).check(model.context.cache.layers)
+
+
+def test_without_heads_the_layers_alone_are_measured_on_the_first_text(llama, plan, tmp_path):
+    progress = Recorded()
+    own = measure(llama, tmp_path, replace(SETTINGS, heads=False), progress=progress)
+    names = [report[0] for report in progress.reports if isinstance(report, tuple)]
+    assert names == [
+        "Reading text 1 (passkeys)",
+        "Reading text 1 (repetition)",
+        "Reading text 1 (prose)",
+        "Weighing layers",
+        "Checking budgets",
+    ]
+    assert (own["heads"]["elimination"], own["attention"]) == ([], "auto")
+    assert own["layers"]["sensitivity"] == plan["layers"]["sensitivity"]
+    path = Library.of(llama.model_path, tmp_path).plan_path
+    read = read_plan(path)
+    read.check(llama.context.cache.layers)
+    assert Attention.parse("plan", plan=read).auto is not None
+    with pytest.raises(OctavoError, match=r"no order of heads, which duo needs: `octavo profile --heads` measures it"):
+        assign(Attention.parse("duo", plan=read), llama.context.cache.layers)
+    assert timeless(measure(llama, tmp_path)) == timeless(plan), "measured again, with the heads"
+    assert timeless(measure(llama, tmp_path, replace(SETTINGS, heads=False))) == timeless(plan)

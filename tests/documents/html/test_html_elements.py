@@ -228,6 +228,9 @@ def test_code_in_colours_keeps_its_lines(html):
         ("<ol><li style='list-style-type: lower-latin'>x<li type=I>y</ol>", "a. x\nII. y"),
         ("<ol style='list-style: none'><li>x</ol>", "- x"),
         ("<ul style='list-style-type: lower-roman'><li>x<li>y</ul>", "i. x\nii. y"),
+        ("<ol style='list-style-type: lower-greek'><li>x<li>y</ol>", "\u03b1. x\n\u03b2. y"),
+        ("<ol style='list-style-type: cjk-ideographic' start=12><li>x</ol>", "十二. x"),
+        ("<style>ol{list-style-type:hebrew}</style><ol start=15><li>x</ol>", "\u05d8\u05d5. x"),
         ("<ol reversed><li>x<li>y<ol><li>z</ol><li>w</ol>", "3. x\n2. y\n   1. z\n1. w"),
         ("<ol reversed start=10 type=A><li>x<li>y<li value=3>z<li>w</ol>", "J. x\nI. y\nC. z\nB. w"),
     ],
@@ -246,6 +249,17 @@ def test_items_have_the_numbers_that_the_page_shows(html, text):
         ("<svg><style>.a{}</style><desc>no</desc><a><text>yes</text></a></svg>", "yes"),
         ("<p>See <svg><title>a ship</title></svg> there.", "See a ship there."),
         ("<p><span style='display: block'>a</span><span style='display:flex'>b</span>c", "a\nb\nc"),
+        (
+            "<p><a style='display:block'>a</a><b style='display: block'>b</b>c<img alt=d style='display:block'>e",
+            "a\n**b**\nc\n![d]\ne",
+        ),
+        ("10<span style='vertical-align:super'>5</span> l, log<i style='vertical-align: sub'>2</i>8", "10^5 l, log_28"),
+        ("late<sup>(<a href=#n>1</a>)</sup>, early<sup><a href=#m>2</a></sup>", "late(1), early[2]"),
+        ("<style>.up{vertical-align:super}</style>10<span class=up>-4</span> g", "10^-4 g"),
+        (
+            "<h3><button id=q aria-expanded=false>Why?</button></h3><div aria-labelledby=q hidden>So.</div>",
+            "### Why?\n\nSo.",
+        ),
         ("<x-a><template shadowrootmode=open><h2>Open</h2><p>At nine.</template></x-a>", "## Open\n\nAt nine."),
         (
             "<x-a><template shadowrootmode=closed><h2><slot name=t>no</slot></h2><slot>none</slot></template>"

@@ -260,3 +260,21 @@ def test_damaged_remarks_do_not_matter_as_they_are_left_out():
 def test_objects_in_a_text_are_told():
     shown = '<w:r><w:object><v:shape/><o:OLEObject xmlns:o="urn:o" Type="Embed" ProgID="Package"/></w:object></w:r>'
     assert read(p(run("Rent is due.") + shown)).notices == ("a.docx has 1 embedded object: octavo leaves it out.",)
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ('<w:rStyle w:val="Up"/>', "10^4 meshes"),
+        ('<w:rStyle w:val="Own"/>', "10^4 meshes"),
+        ('<w:position w:val="6"/>', "10^4 meshes"),
+        ('<w:position w:val="0"/>', "104 meshes"),
+        ('<w:rStyle w:val="Up"/><w:vertAlign w:val="baseline"/>', "104 meshes"),
+    ],
+)
+def test_powers_are_marked_however_they_are_raised(properties, text):
+    styles = '<w:style w:type="character" w:styleId="{}"><w:name w:val="{}"/>{}</w:style>'
+    styles = styles.format("Up", "up", '<w:rPr><w:vertAlign w:val="superscript"/></w:rPr>') + styles.format(
+        "Own", "own", '<w:basedOn w:val="Up"/>'
+    )
+    assert read(p(run("10") + run("4", properties) + run(" meshes")), styles).text == f"{text}\n"

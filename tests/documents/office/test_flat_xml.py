@@ -34,6 +34,18 @@ def test_word_documents_of_one_file(content):
     assert document.text == "# Harbour\n\nThe lamp burns.\n\n| Rent | 40 |\n| --- | --- |\n"
 
 
+NOTED = f"""<w:wordDocument xmlns:w="http://schemas.microsoft.com/office/word/2003/wordml" xmlns:wx="wx">
+<w:body><wx:sect><w:p><w:pPr><w:listPr><w:ilvl w:val="0"/><wx:t wx:val="2."/></w:listPr></w:pPr>
+<w:r><w:t>Oil</w:t></w:r>
+<w:r><w:footnote>{PARAGRAPH.format("", "Paid.")}</w:footnote></w:r></w:p><w:sectPr><w:hdr w:type="odd">
+{PARAGRAPH.format("", "Harbour Board")}</w:hdr><w:ftr w:type="first">{PARAGRAPH.format("", "Never")}</w:ftr>
+</w:sectPr></wx:sect></w:body></w:wordDocument>"""
+
+
+def test_notes_numbers_and_letterheads_of_word_2003():
+    assert extract_word_xml(NOTED.encode(), "x.xml").text == "Harbour Board\n\n2. Oil[1]\n\n1. Paid.\n"
+
+
 SHEETS = """<?xml version="1.0"?><Workbook xmlns="urn:schemas-microsoft-com:office:spreadsheet"
  xmlns:ss="urn:schemas-microsoft-com:office:spreadsheet"><Worksheet ss:Name="Catch"><Table>
 <Row><Cell ss:MergeAcross="1"><Data ss:Type="String">Boat</Data></Cell
@@ -55,6 +67,34 @@ NOTES = """<?xml version="1.0"?><!DOCTYPE en-export SYSTEM "x"><en-export><note>
 <tag>store</tag><content><![CDATA[<?xml version="1.0"?><!DOCTYPE en-note SYSTEM "x"><en-note><div>Buy nets.</div>
 <div><en-todo checked="true"/>Oars</div></en-note>]]></content><resource><data>iVBORw0KGgo=</data></resource></note
 ></en-export>"""
+
+
+VALUES = SHEETS.replace(
+    "<Worksheet",
+    """<Styles><Style ss:ID="s1"><NumberFormat ss:Format="Fixed"/></Style>
+<Style ss:ID="s2"><NumberFormat ss:Format="Short Date"/></Style>
+<Style ss:ID="s3"><NumberFormat ss:Format="0&quot; t&quot;"/>
+</Style></Styles><Worksheet""",
+    1,
+)
+VALUES = (
+    VALUES[: VALUES.index("<Row>")]
+    + """<Column ss:Index="3" ss:Span="1" ss:Hidden="1"/>
+<Row><Cell ss:StyleID="s1"><Data ss:Type="Number">4.5</Data><Comment><Data>Low</Data></Comment></Cell>
+<Cell ss:StyleID="s2"><Data ss:Type="DateTime">2026-06-09T00:00:00.000</Data></Cell>
+<Cell><Data ss:Type="String">no</Data></Cell>
+<Cell ss:Index="5" ss:StyleID="s3"><Data ss:Type="Number">7</Data></Cell><Cell><Data ss:Type="Boolean">1</Data></Cell>
+<Cell ss:StyleID="s2"><Data ss:Type="DateTime">1899-12-31T09:30:00.000</Data></Cell></Row>
+</Table></Worksheet></Workbook>"""
+)
+
+
+def test_values_of_sheets_of_one_file_have_their_formats():
+    document = extract_sheets_xml(VALUES.encode(), "x.xml")
+    head, _, *others = document.text.splitlines()[2:]
+    assert head == "| 4.50 | 2026-06-09 | 7 t | TRUE | 09:30 |"
+    assert others == ["", "[Remark on A1: Low]"]
+    assert document.notices == ("x.xml has 1 hidden column: octavo leaves it out.",)
 
 
 def test_notes_of_evernote():

@@ -62,6 +62,8 @@ GOES_ON = ' text:continue-numbering="true"'
          + a_list(p("c"), more=' text:continue-list="one"'), "1. a\n\n1. b\n\nx\n\n2. c\n"),
         (levels('style:num-format="一, 二, 三, ..." style:num-prefix="第" style:num-suffix="条"'),
          a_list(*map(p, "甲乙丙")), "第一条 甲\n第二条 乙\n第三条 丙\n"),
+        (levels('style:num-format="イ, ロ, ハ, ..." style:num-suffix=")"'), a_list(*map(p, "ab")), "イ) a\nロ) b\n"),
+        (levels('style:num-format="א, י, ק, ..."'), a_list(p("a")), "1. a\n"),  # noqa: RUF001
         (levels('style:num-format="I" style:num-suffix="."'), a_list(p("a") + p("more"), p("b")),
          "I. a\n\n   more\nII. b\n"),
     ],
@@ -196,6 +198,8 @@ def sheet(*rows, columns="", more=""):
         ('o:value-type="currency" o:value="40" o:currency="EUR"', "40 EUR"),
         ('o:value-type="date" o:date-value="2026-06-09"', "2026-06-09"),
         ('o:value-type="time" o:time-value="PT36H30M00S"', "36:30"),
+        ('o:value-type="time" o:time-value="P1DT2H"', "26:00"),
+        ('o:value-type="time" o:time-value="PT90S"', "00:00:90"),
         ('o:value-type="boolean" o:boolean-value="true"', "TRUE"),
         ('o:value-type="string" o:string-value="Cod"', "Cod"),
     ],
@@ -264,3 +268,28 @@ def test_a_file_that_is_one_file_of_xml_is_read_as_a_packed_one():
     document = extract_flat_opendocument(tree(h("Harbour") + p(f"See {formula}. {picture}")).encode(), "x.fodt")
     assert document.text == "# Harbour\n\nSee $x$.\n"
     assert document.notices == ("x.fodt has 1 picture: octavo leaves it out.",)
+
+
+MONO = text_style("M", 'style:font-name="Liberation Mono"', "paragraph") + text_style("C", 'style:font-name="Consolas"')
+MONO += text_style("Standard", 'style:font-name="Courier New"', "paragraph") + text_style(
+    "P", "", "paragraph", "Standard"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (p("if dry:", "M") + p("<text:tab/># run", "M"), "```\nif dry:\n\t# run\n```\n"),
+        (p('<text:span text:style-name="C">run()</text:span>'), "```\nrun()\n```\n"),
+        (p('Type <text:span text:style-name="C">run()</text:span>'), "Type run()\n"),
+        (p("All of it", "Standard") + p("is typewritten.", "P"), "All of it\n\nis typewritten.\n"),
+        (p("", "M") + p("x"), "x\n"),
+    ],
+)
+def test_text_in_a_font_for_code_is_code(body, text):
+    assert read(body, MONO).text == text
+
+
+def test_readings_of_signs_stand_in_brackets():
+    ruby = "<text:ruby><text:ruby-base>港</text:ruby-base><text:ruby-text>みなと</text:ruby-text></text:ruby>"
+    assert read(p(ruby)).text == "港(みなと)\n"

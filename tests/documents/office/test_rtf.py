@@ -176,6 +176,14 @@ def test_only_a_group_is_optional_which_says_so_at_its_beginning(rtf, text):
     assert read(rtf).text == text
 
 
+def test_hidden_and_deleted_text_beside_each_other_are_told_apart():
+    document = read(rb"\pard The {\deleted old {\v lamp}}{\v hidden}{\v  too} lamp{\*\annotation Check.} burns.\par")
+    assert (document.text, document.notices) == (
+        "The lamp burns.\n",
+        ("a.rtf has 1 deleted passage, 1 hidden passage and 1 remark: octavo leaves them out.",),
+    )
+
+
 def test_objects_in_a_text_are_told():
     shown = rb"{\object\objemb{\*\objclass Package}{\*\objdata 0105}{\result {\pict\pngblip 89}}}"
     assert read(rb"The lamp burns." + shown + rb"\par").notices == (

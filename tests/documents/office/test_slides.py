@@ -184,6 +184,8 @@ LEVELS += '<lvl><pt idx="0"><v>2025</v></pt><pt idx="2"><v>2026</v></pt></lvl></
          [["", "L"], ["2026-01-15", "101"]]),
         (series("L", val=("", [11, 12, 13])).replace("<val>", f"{LEVELS}<val>"),
          [["", "L"], ["2025 Spring", "11"], ["2025 Autumn", "12"], ["2026 Spring", "13"]]),
+        (series("B", xVal=("", [1, 2]), yVal=("", [3, 4]), bubbleSize=("", [10, 40])),
+         [["", "x", "y", "size"], ["B", "1", "3", "10"], ["B", "2", "4", "40"]]),
         (series("L", val=("<formatCode>General</formatCode>", ["4.4000000000000004"])), [["", "L"], ["", "4.4"]]),
     ],
 )  # fmt: skip
@@ -206,3 +208,9 @@ def test_objects_on_slides_are_told():
         "## Slide 1\n\nfirst\n",
         ("a.pptx has 1 embedded object: octavo leaves it out.",),
     )
+
+
+def test_a_line_that_begins_with_a_mark_of_markdown_is_no_heading():
+    document = read(presentation(("# 4 oars\nfor all\n=====", 1, 1))[0])
+    assert document.text == "## Slide 1\n\n\\# 4 oars\nfor all\n\\=====\n"
+    assert [place.heading for place in document.places] == ["Slide 1"]

@@ -12,6 +12,7 @@ from helpers.hub import playing
 
 from octavo import OctavoError
 from octavo.runtime.models import hub as hub_module
+from octavo.runtime.models.faster_file import faster_file
 from octavo.runtime.models.find_model import default_model, describe, find_local, find_model, local_models
 from octavo.runtime.store.model_library import Library
 
@@ -47,6 +48,14 @@ def hub(home, monkeypatch, tiny_model):
 def fetch(name=REPO):
     notices = []
     return hub_module.fetch(name, notices.append), notices
+
+
+def test_a_download_names_a_file_that_is_read_faster(hub, monkeypatch):
+    monkeypatch.setattr("octavo.cpu_kernels.numba_support.machine_features.MULTIPLIES_WEIGHTS", True)
+    _, notices = fetch(f"{REPO}:Q8_0")
+    assert notices[0] == f"Fetching tiny-Q8_0.gguf of {REPO}, once."
+    assert notices[1:] == [faster_file(hub.repos[REPO], "tiny-Q8_0.gguf")] != [""]
+    assert fetch(f"{REPO}:Q8_0")[1] == []
 
 
 def test_a_model_is_fetched_once(hub):
