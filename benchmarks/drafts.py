@@ -24,7 +24,7 @@ from octavo.runtime.models.find_model import default_model
 from octavo.runtime.sequences.drafter import Drafter
 from octavo.system.working_time import working_time
 
-_PASSAGE = 200
+_PASSAGE = {"n_tokens": 200, "per_text": 4}
 _TOPICS = (
     *("a lighthouse keeper", "bread", "the sea in winter", "an old bicycle", "learning to swim", "rain", "mathematics"),
     *("a lost letter", "a garden", "trains", "a violin", "the moon", "my grandmother", "mushrooms", "chess", "maps"),
@@ -97,7 +97,7 @@ def chat(llama: Llama, n: int) -> Totals:
 
 def task(llama: Llama, name: str, depth: int, n: int, say: Callable[[str], None]) -> Totals:
     """Answer a task's questions."""
-    totals, chosen = Totals(), task_class(name)(**({"n_tokens": _PASSAGE} if name == "repetition" else {}))
+    totals, chosen = Totals(), task_class(name)(**(_PASSAGE if name == "repetition" else {}))
     texts: list[Text] = chosen.texts(llama, chosen.data, depth, n, 0)
     for text in texts:
         say(f"{name}: reading {len(text.tokens):,} tokens")
