@@ -74,7 +74,7 @@ def measure(llama: Llama, prompt: Sequence[int], most: int, totals: Totals, how:
     for drafts in (0, 1) if totals.n_answers % 2 else (1, 0):
         llama.prefill(prompt[:-1])
         if drafts:
-            totals.drafters.append(Drafter())
+            totals.drafters.append(Drafter(experience=llama.drafts_so_far))
         began = working_time()
         answers[drafts] = drawn(llama, prompt[-1:], most, totals.drafters[-1] if drafts else None, how)
         totals.seconds[drafts] += working_time() - began
