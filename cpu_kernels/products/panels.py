@@ -77,9 +77,6 @@ _VECTOR = 32
 #: Tokens whose sums are in registers together.
 TOKENS = 4
 
-#: Most tokens for which rows are multiplied as they are stored: a panel takes longer.
-FEW = 2
-
 _LARGEST_BYTE, _LARGEST_WORD = 127, 32767
 
 
@@ -134,6 +131,14 @@ class BlockType:
         """Return how many products of two codes and two bytes int16 can add up."""
         fit = _LARGEST_WORD // (2 * self.largest * _LARGEST_BYTE)
         return max(n for n in (1, 2, 4, 8) if n <= min(fit, self.scaled // 4))
+
+    @property
+    def few(self) -> int:
+        """Return for how many tokens at most rows are multiplied as they are stored: a panel takes longer.
+
+        The lanes of a row are added up once a block, and 32 columns with two scales take further steps.
+        """
+        return 3 if self.integers and self.scaled == BLOCK else 2
 
     @property
     def codes_bytes(self) -> int:
@@ -228,7 +233,7 @@ def _write_panel(builder: Any, of: BlockType, job: Any, first_row: Any) -> None:
 
     many, end = builder.append_basic_block("many"), builder.append_basic_block("end")
     by_number = builder.switch(read["n_tokens"], many)
-    for n in range(1, FEW + 1):
+    for n in range(1, of.few + 1):
         few = builder.append_basic_block("few")
         by_number.add_case(constant(n), few)
         with builder.goto_block(few):
@@ -350,7 +355,7 @@ def _add_scaled(builder: Any, integers: Any, input_scale: Any, scale: Any, total
 def _sums_of_rows(builder: Any, of: BlockType, rows: list[Any], place: Any, inputs: list[Any]) -> list[Any]:
     """Return, for each token, the sums of its products with a block of eight rows, as it is stored."""
     slots = [[_slot(builder) for _ in rows] for _ in inputs]
-    at_once = LANES // 2  # their sums are in registers together
+    at_once = LANES // 2 if len(inputs) < 3 else LANES // 4  # their sums are in registers together
     for first in range(0, LANES, at_once):
         with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
             for r in range(first, first + at_once):

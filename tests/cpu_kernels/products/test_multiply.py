@@ -9,7 +9,6 @@ from gguf import GGMLQuantizationType as Type
 
 from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from octavo.cpu_kernels.products.multiply import PRODUCT, multiply_batch, multiply_experts
-from octavo.cpu_kernels.products.panels import FEW
 from octavo.cpu_kernels.products.product_table import ProductTable
 from octavo.cpu_kernels.products.weights import KERNELS
 
@@ -133,7 +132,7 @@ def test_no_sum_overflows(number, fill, sign):
     inputs[4] = -127
     out = product(number, weights, inputs)
     assert_is_product(number, weights, inputs, out)
-    for few in range(1, FEW + 1):
+    for few in range(1, KERNELS[number].of.few + 1):
         np.testing.assert_array_equal(product(number, weights, inputs[-few:]), out[-few:])
 
 
