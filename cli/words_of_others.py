@@ -1,4 +1,4 @@
-"""What other programs call a command, and what does it here; and guesses at what was mistyped."""
+"""Answer the words of other programs with the commands that do the same here, and guess at mistyped ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DELETE = (
     "octavo removes no models: they are files, whose paths `octavo models -o json` has. "
     "`octavo remove DOCUMENT` removes the index of a document."
 )
-_STATE = "`octavo list` lists what is indexed and what is being read, `octavo doctor` checks octavo itself."
+_STATE = "`octavo list` lists indexes, and documents that are being read; `octavo doctor` checks octavo itself."
 _LIST = "`octavo list` lists documents, `octavo models` models, and `octavo chats` conversations."
 _SHOW = "`octavo inspect MODEL` describes a model, and `octavo inspect DOCUMENT` the index of a document."
 _ASK = '`octavo ask DOCUMENT "QUESTION"` answers a question.'

@@ -32,7 +32,7 @@ FEW = 3
 #: How often a sentence was written before; how many such sentences are a loop, and how many characters.
 _BEFORE, _SENTENCES, _CHARACTERS = 2, 8, 600
 
-#: Fewest characters of a paragraph that counts as a repeat, and what is between paragraphs.
+#: Fewest characters of a paragraph that counts as a repeat, and the break between paragraphs.
 _PARAGRAPH, _BLANK_LINE = 80, "\n\n"
 
 #: The number of a list's item, at the beginning of a line.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -10,6 +9,7 @@ from typing import Any
 
 from ...library.background.reading_queue import QueuedDocument
 from ...library.source_text import CHANGED
+from ...runtime.store.index_files import USED
 from ..request_error import without_folders
 from .served_document import ServedDocument
 
@@ -28,7 +28,15 @@ def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is
     n_bytes = sum(stored["size"] for part in parts for stored in part.manifest["files"].values())
     n_tokens = sum(part.described["tokens"] for part in parts)
     notices = [sentence for part in parts for sentence in part.described.get("notices", ())]
-    return {**file, "tokens": n_tokens, "index_bytes": n_bytes, "notices": notices}
+    used = max([created, *filter(None, map(_last_used, parts))])
+    return {**file, "tokens": n_tokens, "index_bytes": n_bytes, "notices": notices, "last_used_at": int(used)}
+
+
+def _last_used(document: ServedDocument) -> float | None:
+    """Return when an index was last opened; None if that is unknown."""
+    with suppress(OSError):
+        return (document.folder / USED).stat().st_mtime
+    return None
 
 
 def upload_as_json(document_id: str, upload: QueuedDocument, folders: Sequence[str]) -> dict[str, Any]:
@@ -53,10 +61,9 @@ def progress_as_json(upload: QueuedDocument) -> dict[str, Any]:
     """Describe how far the reading of an upload is: "Reading" the document, or "Reading part 1 of 3"."""
     verb, _, name = upload.task.partition(" ")
     _, _, part = name.partition(f"{upload.name}, part ")
-    passed, done = time.time() - upload.began, upload.done - upload.before
-    left = passed / done * (upload.total - upload.done) if done else None
-    counts = {"unit": upload.unit, "total": upload.total, "done": upload.done}
-    return {"task": f"{verb} part {part}" if part else verb, **counts, "seconds_left": left and round(left, 1)}
+    left = None if upload.waits_for or upload.seconds_left is None else round(upload.seconds_left, 1)
+    counts = {"unit": upload.unit, "total": upload.total, "done": upload.done, "seconds_left": left}
+    return {"task": f"{verb} part {part}" if part else verb, **counts, "waits_for": upload.waits_for or None}
 
 
 def _file(
@@ -65,4 +72,5 @@ def _file(
     """Return a file in OpenAI's form, with octavo's extensions."""
     file = {"id": document_id, "object": "file", "filename": name, "bytes": n_bytes, "created_at": created}
     file |= {"purpose": "user_data", "status": status, "status_details": None}
-    return {**file, "folders": list(folders), "tokens": None, "index_bytes": None, "progress": None, "notices": []}
+    unknown = dict.fromkeys(("tokens", "index_bytes", "progress"))
+    return {**file, "folders": list(folders), **unknown, "notices": [], "last_used_at": created}

@@ -1,6 +1,7 @@
 // Questions and answers: the text as it comes, what it is given from, its figures and its sources.
 
-import { byId, count, duration, emit, make, on, percent, plural, showProblem, write } from "./elements.js";
+import { announce, byId, count, duration, emit, icon, make, on, percent, plural, showProblem, write }
+  from "./elements.js";
 import { currentId, files, namesOf, nameOf, readSoFar } from "./documents.js";
 import { drawer } from "./markdown.js";
 import { makeBar } from "./progress.js";
@@ -8,7 +9,6 @@ import { openText, placeOf } from "./text.js";
 
 /** What the two kinds of attention that are compared read. */
 const READS = { dense: "reads everything", auto: "reads what matters" };
-const FAIR = "It found the question computed by dense: compare the writing, not the first token.";
 
 /** What shows each answer. */
 export const views = new WeakMap();
@@ -35,11 +35,10 @@ export function newAnswer(attention) {
 export function showTurn(conversation, turn) {
   const compared = turn.answers.length > 1;
   const made = turn.answers.map((answer) => makeAnswer(conversation, turn, answer, compared));
-  conversation.element.append(
-    make("article", { class: "turn" },
-      make("h3", { class: "question" }, turn.question),
-      make("div", { class: compared ? "answers compared" : "answers" }, ...made)),
-  );
+  turn.element = make("article", { class: "turn" },
+    make("h3", { class: "question" }, turn.question),
+    make("div", { class: compared ? "answers compared" : "answers" }, ...made));
+  conversation.element.append(turn.element);
 }
 
 function makeAnswer(conversation, turn, answer, compared) {
@@ -51,22 +50,29 @@ function makeAnswer(conversation, turn, answer, compared) {
   const bar = makeBar();
   const problem = make("p", { class: "problem" });
   const notices = make("p", { class: "notices soft" });
-  const basis = make("p", { class: "basis soft" });
-  const figures = make(compared ? "dl" : "p", { class: "figures soft" });
+  const basis = make("span", { class: "basis" });
+  const took = make("span", { class: "took" });
+  const figures = make("dl", { class: "figures" });
+  const line = make("details", { class: "line soft", open: compared },
+    make("summary", {}, basis, took, make("span", { class: "more" }, "Details")), figures);
   const sources = make("div", { class: "sources" });
   const title = compared
     ? make("h4", { class: "attention" }, answer.attention, make("span", {}, READS[answer.attention]))
     : null;
-  const note = compared && answer !== turn.answers[0] ? make("p", { class: "soft note" }, FAIR) : null;
-  const body = make("div", { class: "body" }, title, thought, text, wait, bar.element, problem, notices, basis,
-    figures, note);
-  const element = make("div", { class: "answer" }, body, sources);
   const again = () => emit("again", { conversation, turn, answer });
+  const act = (name, label, onclick) =>
+    make("button", { type: "button", class: "icon-button", title: label, "aria-label": label, onclick }, icon(name));
+  const actions = make("p", { class: "actions" },
+    act("copy", "Copy the answer", () => copy(answer.text)),
+    act("again", "Answer again", again),
+    act("edit", "Edit the question", () => emit("edit", { conversation, turn })));
+  const body = make("div", { class: "body" }, title, thought, text, wait, bar.element, problem, notices, line, actions);
+  const element = make("div", { class: "answer" }, body, sources);
   const draw = drawer(text);
   let frame = 0;
   const showBasis = () => {
     write(basis, basisOf(answer));
-    basis.hidden = !basis.textContent;
+    line.hidden = !answer.done || !(basis.textContent || took.textContent);
   };
   const show = () => {
     cancelAnimationFrame(frame);
@@ -77,7 +83,7 @@ function makeAnswer(conversation, turn, answer, compared) {
     text.setAttribute("aria-busy", String(!answer.done));
     write(wait, waitOf(answer));
     wait.hidden = !wait.textContent;
-    wait.classList.toggle("now", !answer.waiting);
+    wait.classList.add("now");
     bar.element.hidden = wait.hidden || !answer.reading;
     if (answer.reading) bar.show("Reading the prompt", answer.reading);
     element.classList.toggle("streaming", !answer.done && answer.text !== "");
@@ -88,9 +94,10 @@ function makeAnswer(conversation, turn, answer, compared) {
     problem.classList.toggle("soft", !answer.error);
     write(notices, answer.notices?.join(" ") ?? "");
     notices.hidden = !notices.textContent;
+    write(took, answer.done && answer.timings ? duration(answer.seconds) : "");
+    showFigures(figures, answer);
     showBasis();
-    showFigures(figures, answer, compared);
-    if (note) note.hidden = !(answer.done && cachedOf(answer) > cachedOf(turn.answers[0]));
+    actions.hidden = !answer.done;
     showSources(sources, answer);
     follow(element);
   };
@@ -99,10 +106,9 @@ function makeAnswer(conversation, turn, answer, compared) {
   return element;
 }
 
-function waitOf({ done, text, thought, waiting, reading }) {
+function waitOf({ done, text, thought, reading }) {
   if (done || text) return "";
   if (thought) return "Thinking";
-  if (waiting) return "Waits for the other answer";
   return reading ? "Reading" : "Waiting for the first word";
 }
 
@@ -134,41 +140,38 @@ function basisOf({ basis, documents, sources, asked = [] }) {
 /** Return how many of a prompt's tokens were not computed again. */
 const cachedOf = ({ usage, timings }) => usage?.prompt_tokens_details?.cached_tokens ?? timings?.cache_n ?? 0;
 
-/** Return the figures of an answer, as [name, value, words for a line of figures]. */
+/** Return the figures of an answer, as [name, value]. */
 function figuresOf(answer) {
   const { done, first, seconds, usage, timings } = answer;
   if (!done || !timings) return [];
   const prompt = usage?.prompt_tokens ?? 0;
   const figures = [];
-  if (timings.kv_share) {
-    const share = percent(timings.kv_share);
-    figures.push(["Keys and values read", share, `${share} of keys and values read`]);
-  }
+  if (timings.kv_share) figures.push(["Keys and values read", percent(timings.kv_share)]);
   if (timings.predicted_per_second) {
-    const speed = `${Math.round(timings.predicted_per_second)} tokens/s`;
-    figures.push(["Speed", speed, speed]);
-    figures.push(["Writing took", duration(timings.predicted_ms / 1000), null]);
+    figures.push(["Speed", `${Math.round(timings.predicted_per_second)} tokens/s`]);
+    figures.push(["Writing took", duration(timings.predicted_ms / 1000)]);
   }
-  if (first != null) figures.push(["First token after", duration(first), `first token after ${duration(first)}`]);
-  figures.push(["In all", duration(seconds), `${duration(seconds)} in all`]);
-  if (prompt) {
-    const kept = `${count(cachedOf(answer))} of ${count(prompt)} tokens`;
-    figures.push(["Not computed again", kept, `${kept} not computed again`]);
-  }
+  if (first != null) figures.push(["First token after", duration(first)]);
+  figures.push(["In all", duration(seconds)]);
+  if (prompt) figures.push(["Not computed again", `${count(cachedOf(answer))} of ${count(prompt)} tokens`]);
   return figures;
 }
 
-function showFigures(element, answer, compared) {
-  const figures = figuresOf(answer);
-  element.hidden = figures.length === 0;
-  if (element.hidden || element.childElementCount) return;
-  if (!compared) {
-    element.append(...figures.filter(([, , words]) => words).map(([, , words]) => make("span", {}, words)));
-    return;
-  }
-  for (const [name, value] of figures) {
+function showFigures(element, answer) {
+  const made = figuresOf(answer).map(([name, value]) => {
     const fill = name.startsWith("Keys") ? share(answer.timings.kv_share) : null;
-    element.append(make("div", {}, make("dt", {}, name), make("dd", {}, fill, value)));
+    return make("div", {}, make("dt", {}, name), make("dd", {}, fill, value));
+  });
+  element.replaceChildren(...made);
+}
+
+/** Copy a text, and say so. */
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    announce("The answer was copied.");
+  } catch {
+    announce("This browser allows no copying here: select the text.");
   }
 }
 

@@ -1,20 +1,21 @@
 // Ask the model: the request, and the answer as it comes.
 
-import { announce, byId, emit, on, plural } from "./elements.js";
+import { announce, emit, on, plural } from "./elements.js";
 import { newAnswer, noteScroll, showTurn, views } from "./answers.js";
 import { conversation, save } from "./conversations.js";
-import { chosenFiles } from "./documents.js";
+import { chosenFiles, noteUse } from "./documents.js";
 import { call, events } from "./server.js";
-import { modelId, requestFields, systemPrompt } from "./settings.js";
+import { compares, modelId, requestFields, systemPrompt } from "./settings.js";
 
 const CUT = "The connection to the server was lost before the answer ended.";
 /** Milliseconds after which an answer that comes is kept again. */
 const KEEP_EVERY = 1000;
 
-/** Ask a question, twice to compare: the answers come one after another, as each takes the whole machine. */
-export function ask(question) {
+/** Ask a question, twice to compare, in place of a turn and all after it if one is edited. */
+export function ask(question, edited = null) {
   const current = conversation();
-  const answers = byId("compare").checked ? [newAnswer("dense"), newAnswer("auto")] : [newAnswer(null)];
+  const answers = compares() ? [newAnswer("dense"), newAnswer("auto")] : [newAnswer(null)];
+  if (edited) for (const dropped of current.turns.splice(current.turns.indexOf(edited))) dropped.element.remove();
   const turn = { question, answers };
   current.turns.push(turn);
   showTurn(current, turn);
@@ -28,18 +29,17 @@ async function answerAll(current, turn, answers) {
   current.running = controller;
   for (const answer of answers) {
     Object.assign(answer, { first: undefined, finish: undefined, usage: undefined, timings: undefined });
-    Object.assign(answer, newAnswer(answer.attention), { waiting: true });
+    Object.assign(answer, newAnswer(answer.attention));
     views.get(answer).show();
   }
   emit("answers");
   save(current);
-  for (const answer of answers) {
-    answer.waiting = false;
-    if (controller.signal.aborted) Object.assign(answer, { done: true, stopped: true });
-    else await stream(current, turn, answer, controller.signal);
+  await Promise.all(answers.map(async (answer) => {
+    await stream(current, turn, answer, controller.signal);
     views.get(answer).show();
-  }
+  }));
   current.running = null;
+  noteUse(answers.flatMap(({ documents }) => documents ?? []));
   save(current);
   emit("answers");
   announce(answers.map(spoken).join(" "));

@@ -1,15 +1,20 @@
 // The question's field, the line above the conversation, and the beginning of a conversation.
 
-import { announce, byId, make, on, plural, write } from "./elements.js";
+import { announce, byId, icon, make, on, plural, write } from "./elements.js";
 import { views } from "./answers.js";
 import { ask, stop } from "./ask.js";
-import { begin, conversation } from "./conversations.js";
-import { aboutChoice, chosenFiles, files, isNothing, library, remove, titleOf } from "./documents.js";
+import { begin, choose, conversation } from "./conversations.js";
+import { aboutChoice, byLastUse, chosenFiles, currentId, files, isNothing, library, nothing, remove, titleOf, toggled, withoutFolder }
+  from "./documents.js";
+import { asMarkdown, download } from "./export.js";
 import { makeProgress } from "./progress.js";
+import { compares } from "./settings.js";
 import { openText } from "./text.js";
-import { chooseFiles, isSending } from "./uploads.js";
+import { canSendAgain, chooseFiles, isSending } from "./uploads.js";
 
 const HINT = "Enter asks, Shift+Enter breaks the line";
+const EDITING = "Enter asks this in its place, Escape leaves it";
+const COMPARING = "Compares dense with auto: see Settings";
 
 /** Return why nothing can be asked now; "" where one can. */
 function obstacle() {
@@ -34,8 +39,9 @@ function showComposer() {
   const about = chosen.length ? (choice.all ? "all documents" : title) : "";
   write(byId("question-label"), about ? `Your question about ${about}` : "Your question");
   byId("question").placeholder = about ? `Ask about ${about}` : "Ask without a document";
-  byId("new").hidden = turns.length === 0;
+  byId("new").hidden = byId("export").hidden = turns.length === 0;
   byId("show-text").hidden = chosen.length !== 1;
+  showChips(choice, chosen);
   showLead(choice, chosen);
   const problem = obstacle();
   const focused = document.activeElement === byId(running ? "send" : "stop");
@@ -43,9 +49,32 @@ function showComposer() {
   byId("stop").hidden = !running;
   byId("send").disabled = problem !== "";
   if (focused) byId(running ? "stop" : problem ? "question" : "send").focus();
-  write(byId("hint"), problem || HINT);
+  if (edited?.of !== conversation()) edited = null;
+  write(byId("hint"), problem || (edited ? EDITING : compares() ? COMPARING : HINT));
   byId("hint").classList.toggle("always", problem !== "");
   for (const { answers } of turns) for (const answer of answers) views.get(answer).showBasis();
+}
+
+/** Chips above the question: each takes what it names out of the choice. More than these are counted. */
+const MOST_CHIPS = 6;
+
+function showChips(choice, chosen) {
+  const single = choice.ids.map((id) => chosen.find((file) => file.id === currentId(id))).filter(Boolean);
+  const chips = choice.all ? [["All documents", nothing()]] : [
+    ...choice.folders.map((path) => [`${path}/`, withoutFolder(choice, path)]),
+    ...single.map((file) => [file.filename, toggled(choice, file.id)]),
+  ];
+  const shown = chips.slice(0, MOST_CHIPS);
+  const told = JSON.stringify([shown, chips.length]);
+  const element = byId("chips");
+  element.hidden = chips.length === 0;
+  if (element.dataset.told === told) return;
+  element.dataset.told = told;
+  const made = shown.map(([name, without]) => make("li", {}, make("span", { title: name }, name),
+    make("button", { type: "button", class: "icon-button", "aria-label": `Do not ask ${name}`,
+      onclick: () => choose(without) }, icon("close"))));
+  const more = chips.length - shown.length;
+  element.replaceChildren(...made, ...(more ? [make("li", { class: "soft" }, `and ${more} more`)] : []));
 }
 
 const progress = makeProgress();
@@ -55,7 +84,8 @@ function showLead(choice, chosen) {
   const { lead, turns } = conversation();
   lead.hidden = turns.length > 0;
   const reading = chosen.filter((file) => file.status === "processing");
-  const failed = !chosen.length && choice.ids.map((id) => files.get(id)).find((file) => file?.status === "error");
+  const sent = isNothing(choice) ? [...files.values()].sort(byLastUse).filter(({ id }) => canSendAgain(id)) : [];
+  const failed = sent.find((file) => file.status === "error");
   const [state, content] = leadOf(choice, chosen, reading, failed);
   if (reading.length) progress.show(reading.at(-1));
   const told = JSON.stringify([state, ...content.filter((one) => typeof one === "string")]);
@@ -118,8 +148,33 @@ function submit() {
   if (byId("send").disabled || byId("send").hidden) return announce(byId("hint").textContent);
   if (!question) return field.focus();
   field.value = "";
+  const { turn } = edited ?? {};
+  edited = null;
   fit();
-  return ask(question);
+  return ask(question, turn);
+}
+
+/** The question that is edited, with its conversation: it takes the place of itself, and of all after it. */
+let edited = null;
+
+/** Put a question into the field again. */
+function edit({ conversation: of, turn }) {
+  if (of.running) return announce("You can edit once the answer is there.");
+  edited = { of, turn };
+  byId("question").value = turn.question;
+  fit();
+  showComposer();
+  byId("question").focus();
+}
+
+/** Leave a question as it is. Return whether one was edited. */
+export function leaveEdit() {
+  if (!edited) return false;
+  edited = null;
+  byId("question").value = "";
+  fit();
+  showComposer();
+  return true;
 }
 
 export function listenToComposer() {
@@ -144,5 +199,10 @@ export function listenToComposer() {
     const [file] = chosenFiles(conversation().choice);
     openText(file.id, file.filename);
   });
-  for (const name of ["files", "choice", "answers"]) on(name, showComposer);
+  byId("export").addEventListener("click", () => {
+    const { title, turns } = conversation();
+    download(title, "md", "text/markdown", asMarkdown(title, turns));
+  });
+  on("edit", edit);
+  for (const name of ["files", "choice", "answers", "settings"]) on(name, showComposer);
 }

@@ -215,6 +215,13 @@ on("copied", ({ id, original }) => {
   }
   emit("choice");
 });
+/** Take a document out of the choices that could not be read. */
+on("failed", (id) => {
+  for (const each of known.values()) {
+    if (each.choice.ids.includes(id)) each.choice = { ...each.choice, ids: each.choice.ids.filter((one) => one !== id) };
+  }
+  emit("choice");
+});
 history.onTabs(takeOver);
 on("answers", () => showHistory());
 addEventListener("pagehide", () => {

@@ -45,6 +45,7 @@ function takeFiles(data) {
     const before = files.get(file.id);
     files.set(file.id, file);
     if (before?.status !== "processing" || file.status === "processing") continue;
+    if (file.status === "error") emit("failed", file.id);
     if (file.status === "processed") announce(`${file.filename} is read: ${plural(file.tokens ?? 0, "token")}.`);
     else announce(`${file.filename} could not be read: ${file.status_details ?? ""}`);
   }
@@ -101,40 +102,7 @@ export async function remove(id) {
   return true;
 }
 
-// ---- Folders ------------------------------------------------------------------------------------------------------
-
 const isIn = (folder, path) => folder === path || folder.startsWith(path.endsWith("/") ? path : `${path}/`);
-export const filesIn = (path) => [...files.values()].filter((file) => file.folders?.some((one) => isIn(one, path)));
-
-/** Return the folders of the library as a list: path, name to show, depth, and the documents right in it, in order. */
-export function foldersOf(documents) {
-  const direct = new Map();
-  for (const file of documents) {
-    for (const folder of file.folders ?? []) direct.set(folder, [...(direct.get(folder) ?? []), file]);
-  }
-  const paths = new Set(direct.keys());
-  const parents = (path) => {
-    const above = [];
-    for (let at = path.lastIndexOf("/"); at > 0; at = path.lastIndexOf("/", at - 1)) above.push(path.slice(0, at));
-    return above.filter((parent) => parent !== "~");
-  };
-  // A folder that has no documents of its own is shown where it holds several that are shown.
-  const children = new Map();
-  for (const path of direct.keys()) {
-    let below = path;
-    for (const parent of parents(path)) {
-      children.set(parent, (children.get(parent) ?? new Set()).add(below));
-      below = parent;
-    }
-  }
-  for (const [parent, below] of children) if (below.size > 1) paths.add(parent);
-  return [...paths].sort((a, b) => a.localeCompare(b, "en", { numeric: true })).map((path) => {
-    const above = parents(path).filter((parent) => paths.has(parent));
-    const name = above.length ? path.slice(above[0].length + 1) : path;
-    return { path, name, depth: above.length, files: direct.get(path) ?? [] };
-  });
-}
-
 // ---- What a conversation is about ---------------------------------------------------------------------------------
 
 /** A choice of documents: all that there are, or those in folders and those with ids. Folders and all may grow. */
@@ -146,6 +114,7 @@ export const onlyFolder = (...folders) => ({ all: false, ids: [], folders });
 const isThere = (file) => !file.local && (file.status === "processed" || file.status === "processing");
 
 export function isChosen(choice, file) {
+  if (file.status === "error") return false;
   const inFolder = () => choice.folders.some((path) => file.folders?.some((folder) => isIn(folder, path)));
   return choice.all || choice.ids.some((id) => currentId(id) === file.id) || inFolder();
 }
@@ -163,16 +132,19 @@ export function toggled(choice, id) {
   return only(...ids);
 }
 
-/** Return a choice with a folder more or less. */
-export function toggledFolder(choice, path) {
-  const inside = filesIn(path);
-  if (!inside.every((file) => isChosen(choice, file))) {
-    const ids = choice.ids.filter((id) => !inside.some((file) => file.id === currentId(id)));
-    return { all: false, ids, folders: [...choice.folders.filter((folder) => !isIn(folder, path)), path] };
-  }
-  const others = [...files.values()].filter((file) => isChosen(choice, file) && !inside.includes(file));
-  return only(...others.map((file) => file.id));
+/** The files that were asked or read last come first. */
+export const byLastUse = (a, b) => usedAt(b) - usedAt(a) || (a.id < b.id ? 1 : -1);
+const usedAt = ({ last_used_at: used, created_at: created }) => Math.max(used ?? 0, created);
+
+/** Note that an answer was given from documents. */
+export function noteUse(documents) {
+  const now = Date.now() / 1000;
+  for (const { file_id: id } of documents) if (files.has(id)) files.get(id).last_used_at = now;
+  emit("files");
 }
+
+/** Return a choice without a folder. */
+export const withoutFolder = (choice, path) => ({ ...choice, folders: choice.folders.filter((one) => one !== path) });
 
 /** Name a choice, as a title. */
 export function titleOf(choice) {

@@ -1,40 +1,28 @@
-// The library: documents in their folders, how far they are read, and which of them are chosen.
+// The library: documents, the last used first, how far they are read, and which of them are chosen.
 
-import { announce, arrange, byId, emit, icon, make, megabytes, on, opened, plural, setCurrent, showProblem, write }
+import { arrange, byId, emit, icon, make, megabytes, on, opened, plural, setCurrent, showProblem, write }
   from "./elements.js";
-import { chosenFiles, everything, files, filesIn, foldersOf, isChosen, isNothing, library, nothing, only, onlyFolder,
-  remove, toggled, toggledFolder } from "./documents.js";
+import { byLastUse, chosenFiles, everything, files, isChosen, isNothing, library, nothing, only, onlyFolder, remove,
+  toggled } from "./documents.js";
 import { choose, conversation } from "./conversations.js";
 import { makeProgress } from "./progress.js";
 import { canSendAgain, sendAgain } from "./uploads.js";
 
-/** Documents from which the list can be searched, and documents of a folder that is closed at first. */
-const [MANY, LONG] = [10, 12];
+/** Documents from which the list can be searched. */
+const MANY = 10;
 
-/** Rows by their entry, and folders that the user has opened or closed. */
+/** Rows by the id of their document. Each is made once and then only changed, so that focus stays. */
 const rows = new Map();
-const folded = new Map();
 
 function showLibrary() {
   const words = byId("filter").value.trim().toLowerCase();
-  const all = [...files.values()].sort((a, b) => b.created_at - a.created_at || (a.id < b.id ? 1 : -1));
+  const all = [...files.values()].sort(byLastUse);
   const hasWords = (name) => name.toLowerCase().includes(words);
   const found = all.filter(({ filename, folders = [] }) => [filename, ...folders].some(hasWords));
-  const shown = found.filter((file) => !file.folders?.length).map((file) => rowOf(`file ${file.id}`, makeRow, file, 0));
-  const closed = [];
-  for (const folder of foldersOf(found)) {
-    const within = closed.some((path) => folder.path.startsWith(`${path}/`));
-    if (within) continue;
-    const isFolded = !words && (folded.get(folder.path) ?? folder.files.length > LONG);
-    if (isFolded) closed.push(folder.path);
-    shown.push(rowOf(`folder ${folder.path}`, makeFolder, folder, folder.depth, isFolded));
-    if (isFolded) continue;
-    const sorted = folder.files.sort((a, b) => a.filename.localeCompare(b.filename, "en", { numeric: true }));
-    for (const file of sorted) shown.push(rowOf(`${folder.path} ${file.id}`, makeRow, file, folder.depth + 1));
-  }
-  arrange(byId("documents"), shown.map(({ element }) => element));
-  const kept = new Set(shown);
-  for (const [key, row] of rows) if (!kept.has(row)) rows.delete(key);
+  for (const id of rows.keys()) if (!files.has(id)) rows.delete(id);
+  for (const { id } of found) if (!rows.has(id)) rows.set(id, makeRow(id));
+  arrange(byId("documents"), found.map(({ id }) => rows.get(id).element));
+  for (const file of found) rows.get(file.id).show(file);
   const bytes = all.reduce((sum, file) => sum + (file.index_bytes ?? 0), 0);
   write(byId("library-size"), bytes ? `${all.length > 1 ? `${all.length} · ` : ""}${megabytes(bytes)}` : "");
   byId("library-empty").hidden = !library.listed || all.length > 0;
@@ -47,24 +35,12 @@ function showLibrary() {
   byId("without").setAttribute("aria-pressed", String(isNothing(choice)));
 }
 
-/** Return a row and have it show what it is about. It is made once and then only changed, so that focus stays. */
-function rowOf(key, maker, about, depth, ...more) {
-  if (!rows.has(key)) rows.set(key, maker(about));
-  const row = rows.get(key);
-  row.element.style.setProperty("--depth", depth);
-  row.show(about, ...more);
-  return row;
-}
-
-function makeRow({ id }) {
+function makeRow(id) {
   const name = make("span", { class: "name" });
   const size = make("span", { class: "soft numbers" });
   const box = make("input", { type: "checkbox", onchange: () => choose(toggled(conversation().choice, id)) });
-  const open = make("button", { type: "button", class: "open" }, name, size);
-  open.addEventListener("click", () => {
-    choose(only(id));
-    emit("chosen");
-  });
+  const open = make("button", { type: "button", class: "open", onclick: () => choose(only(id)) }, name, size);
+  const folders = make("p", { class: "folders soft" });
   const cancel = make("button", { type: "button", class: "icon-button cancel" }, icon("close"));
   cancel.addEventListener("click", () => removeHeld(id));
   const gone = make("button", { type: "button", class: "icon-button" }, icon("close"));
@@ -72,11 +48,12 @@ function makeRow({ id }) {
   const progress = makeProgress();
   const problem = make("p", { class: "problem" });
   const reading = make("div", { class: "reading" }, progress.element);
-  const element = make("li", {}, box, open, gone, cancel, reading, problem);
+  const element = make("li", {}, box, open, gone, cancel, folders, reading, problem);
   const show = (file) => {
     write(name, file.filename);
     const sizes = [file.tokens && plural(file.tokens, "token"), file.index_bytes && megabytes(file.index_bytes)];
     write(size, file.status === "processed" ? sizes.filter(Boolean).join(" · ") : "");
+    showFolders(folders, file.folders ?? []);
     open.disabled = box.disabled = Boolean(file.local);
     open.title = file.filename;
     const { choice } = conversation();
@@ -101,41 +78,18 @@ function makeRow({ id }) {
   return { element, show };
 }
 
-function makeFolder({ path }) {
-  const name = make("span", { class: "name" });
-  const size = make("span", { class: "soft numbers" });
-  const box = make("input", { type: "checkbox", onchange: () => choose(toggledFolder(conversation().choice, path)) });
-  const fold = make("button", { type: "button", class: "icon-button fold" }, icon("fold"));
-  fold.addEventListener("click", () => {
-    folded.set(path, fold.getAttribute("aria-expanded") === "true");
-    showLibrary();
+/** Name the folders of a document: each chooses all documents in it. */
+function showFolders(element, folders) {
+  const told = folders.join("\n");
+  element.hidden = !told;
+  if (element.dataset.told === told) return;
+  element.dataset.told = told;
+  const made = folders.map((path) => {
+    const label = `Ask all documents in ${path}`;
+    return make("button", { type: "button", title: label, "aria-label": label, onclick: () => choose(onlyFolder(path)) },
+      path);
   });
-  const open = make("button", { type: "button", class: "open" }, name, size);
-  open.addEventListener("click", () => {
-    choose(onlyFolder(path));
-    emit("chosen");
-  });
-  const gone = make("button", { type: "button", class: "icon-button" }, icon("close"));
-  gone.addEventListener("click", () => confirmFolder(path));
-  const element = make("li", { class: "folder" }, fold, box, open, gone);
-  const show = (folder, isFolded) => {
-    const inside = filesIn(path);
-    const { choice } = conversation();
-    const n = inside.filter((file) => isChosen(choice, file)).length;
-    const reading = inside.filter((file) => file.status === "processing").length;
-    write(name, folder.name);
-    write(size, plural(inside.length, "document") + (reading ? ` · ${reading} being read` : ""));
-    open.title = path;
-    box.checked = n === inside.length;
-    box.indeterminate = n > 0 && n < inside.length;
-    box.setAttribute("aria-label", `Ask the documents in ${path}, too`);
-    setCurrent(open, choice.folders.length === 1 && choice.folders[0] === path && !choice.ids.length);
-    element.classList.toggle("chosen", n > 0 && !choice.all);
-    fold.setAttribute("aria-expanded", String(!isFolded));
-    fold.setAttribute("aria-label", `Documents in ${path}`);
-    gone.setAttribute("aria-label", `Remove the documents in ${path}`);
-  };
-  return { element, show };
+  element.replaceChildren(...made);
 }
 
 // ---- Removal ------------------------------------------------------------------------------------------------------
@@ -151,41 +105,22 @@ async function removeHeld(id) {
   return isGone;
 }
 
-/** Ask before what octavo has read goes. Resolves to whether it shall. */
-async function isConfirmed(name, what, bytes, plain) {
-  write(byId("remove-title"), `Remove ${name}?`);
-  write(byId("remove-about"), `What octavo read is deleted: ${what}, ${megabytes(bytes)}. ${plain}`);
-  return (await opened(byId("remove"))) === "remove";
-}
-
 /** Ask before a document goes, and name the loss. */
 async function confirmRemoval(id) {
   const file = files.get(id);
   if (file.status === "error") return removeHeld(id);
-  const index = `the index of ${plural(file.tokens ?? 0, "token")}`;
-  const plain = "Your own file stays where it is. To ask about it again, octavo has to read it again.";
-  return (await isConfirmed(file.filename, index, file.index_bytes ?? 0, plain)) && removeHeld(id);
-}
-
-/** Ask before the documents of a folder go. */
-async function confirmFolder(path) {
-  const inside = filesIn(path);
-  const bytes = inside.reduce((sum, file) => sum + (file.index_bytes ?? 0), 0);
-  const indexes = `the indexes of ${plural(inside.length, "document")}`;
-  const plain = "Your own files stay where they are. To ask about them again, octavo has to read them again.";
-  if (!(await isConfirmed(path, indexes, bytes, plain))) return;
-  for (const { id } of inside) await remove(id);
-  announce(`${path} was removed.`);
-  byId("add").focus();
+  const index = `the index of ${plural(file.tokens ?? 0, "token")}, ${megabytes(file.index_bytes ?? 0)}`;
+  write(byId("remove-title"), `Remove ${file.filename}?`);
+  write(byId("remove-about"), `What octavo read is deleted: ${index}. Your own file stays where it is. To ask about it `
+    + "again, octavo has to read it again.");
+  return (await opened(byId("remove"))) === "remove" && removeHeld(id);
 }
 
 export function listenToLibrary() {
   byId("filter").addEventListener("input", showLibrary);
+  byId("done").addEventListener("click", () => emit("chosen"));
   for (const [id, made] of [["all", everything], ["without", nothing]]) {
-    byId(id).addEventListener("click", () => {
-      choose(made());
-      emit("chosen");
-    });
+    byId(id).addEventListener("click", () => choose(made()));
   }
   on("files", showLibrary);
   on("choice", showLibrary);

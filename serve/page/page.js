@@ -2,7 +2,7 @@
 
 import { byId, on } from "./elements.js";
 import { stop } from "./ask.js";
-import { fit, listenToComposer } from "./composer.js";
+import { fit, leaveEdit, listenToComposer } from "./composer.js";
 import { begin, conversation, openConversation, readHistory } from "./conversations.js";
 import { forgetFiles, lookAgain, nothing, refresh } from "./documents.js";
 import { listenToLibrary } from "./library.js";
@@ -16,7 +16,7 @@ const STATE = "octavo.page";
 
 function saveTab() {
   const { id, choice } = conversation();
-  const state = { id, choice, compare: byId("compare").checked, draft: byId("question").value };
+  const state = { id, choice, draft: byId("question").value };
   sessionStorage.setItem(STATE, JSON.stringify(state));
 }
 
@@ -27,7 +27,6 @@ async function restoreTab() {
   } catch {
     // Another page wrote it: begin anew.
   }
-  byId("compare").checked = state.compare ?? false;
   byId("question").value = state.draft ?? "";
   begin(state.choice ?? nothing());
   await readHistory();
@@ -38,7 +37,6 @@ listenToComposer();
 listenToLibrary();
 listenToText();
 listenForFiles();
-byId("compare").addEventListener("change", saveTab);
 byId("open-settings").addEventListener("click", changeSettings);
 byId("open-library").addEventListener("click", openLibrary);
 byId("close-library").addEventListener("click", closeLibrary);
@@ -50,7 +48,7 @@ addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
   if (isLibraryOpen()) closeLibrary();
   else if (isTextOpen()) closeText();
-  else stop();
+  else if (!leaveEdit()) stop();
 });
 addEventListener("pagehide", saveTab);
 addEventListener("focus", lookAgain);

@@ -5,7 +5,7 @@ import { fetched } from "./server.js";
 
 const KEY = "octavo.settings";
 /** The fields of the dialog. What is empty is left to the server. */
-const FIELDS = ["model", "reads", "thinking", "temperature", "limit", "system"];
+const FIELDS = ["model", "reads", "thinking", "temperature", "limit", "compare", "system"];
 
 let models = [];
 let settings = {};
@@ -33,6 +33,7 @@ export function requestFields() {
 }
 
 export const systemPrompt = () => settings.system ?? "";
+export const compares = () => settings.compare ?? false;
 
 const thinks = () => model()?.capabilities?.includes("thinking") ?? false;
 
@@ -43,7 +44,8 @@ export async function showModel() {
     models = (await fetched("v1/models")).data;
     const { id, meta } = model();
     const context = meta?.n_ctx ? `Reads up to ${plural(meta.n_ctx, "token")} at once` : "";
-    element.replaceChildren(make("p", { class: "name" }, id), make("p", {}, context));
+    const lines = [purposeOf(meta?.n_params), context].filter(Boolean);
+    element.replaceChildren(make("p", { class: "name" }, id), ...lines.map((line) => make("p", {}, line)));
   } catch (error) {
     const problem = make("p", { class: "problem" });
     showProblem(problem, error.message, showModel);
@@ -51,6 +53,15 @@ export async function showModel() {
   }
   showChanged();
 }
+
+/** What models of up to so many parameters are for. */
+const PURPOSES = [
+  [5e8, "To try octavo with. A better one: octavo serve -hf bartowski/Llama-3.2-1B-Instruct-GGUF (0.8 GB)"],
+  [2e9, "For questions that a passage answers."],
+  [5e9, "For questions about a document."],
+  [Infinity, "For hard questions; slow on a laptop."],
+];
+const purposeOf = (n) => (n ? PURPOSES.find(([most]) => n <= most)[1] : "");
 
 /** Show how many settings are not the server's own. */
 function showChanged() {
@@ -65,12 +76,16 @@ export async function changeSettings() {
   field("model").replaceChildren(...models.map(({ id }) => make("option", { value: id }, id)));
   byId("model-field").hidden = models.length < 2;
   for (const name of FIELDS) field(name).value = settings[name] ?? (name === "model" ? (modelId() ?? "") : "");
+  field("compare").checked = compares();
   byId("thinking-field").hidden = !thinks();
   fetched(`props${modelQuery()}`).then(showDefaults, () => {}); // the fields can be filled without
   const how = await opened(dialog);
   if (how !== "save" && how !== "reset") return;
   const before = modelId();
-  const given = (name) => (name === "temperature" || name === "limit" ? field(name).valueAsNumber : field(name).value);
+  const given = (name) => {
+    if (name === "compare") return field(name).checked || "";
+    return name === "temperature" || name === "limit" ? field(name).valueAsNumber : field(name).value;
+  };
   const values = FIELDS.map((name) => [name, given(name)]).filter(([, value]) => value !== "" && !Number.isNaN(value));
   settings = how === "reset" ? {} : Object.fromEntries(values);
   try {
@@ -79,6 +94,7 @@ export async function changeSettings() {
     announce("This browser keeps no settings: they hold until the page is closed.");
   }
   showChanged();
+  emit("settings");
   await showModel();
   if (modelId() !== before) emit("model");
 }

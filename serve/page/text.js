@@ -102,24 +102,28 @@ export async function openText(id, name, source = null, button = null) {
   mark.focus({ preventScroll: true });
 }
 
-/** Show the page of a PDF that a source is on, with its passage marked. Other files, and removed ones, have no page. */
+/** What most PDFs call their first page. */
+const FIRST_PAGE = "1";
+
+/** Show the page of a PDF: of a source, with its passage marked, or the first. Other and removed files have none. */
 async function showPage(shown) {
   const { id, name, source } = shown;
   const [figure, picture] = [byId("text-page"), byId("text-picture")];
   figure.hidden = true;
   if (picture.src) URL.revokeObjectURL(picture.src);
   picture.removeAttribute("src");
-  if (!source?.page || !name.toLowerCase().endsWith(".pdf")) return;
-  const path = pathOf(id, `/pages/${encodeURIComponent(source.page)}`);
+  if ((source && !source.page) || !name.toLowerCase().endsWith(".pdf")) return;
+  const page = source?.page ?? FIRST_PAGE;
+  const path = pathOf(id, `/pages/${encodeURIComponent(page)}`);
   try {
-    const quote = `quote=${encodeURIComponent(source.quote.slice(0, 2000))}`;
-    const response = await call(`${path}${path.includes("?") ? "&" : "?"}${quote}`);
+    const quote = source ? `${path.includes("?") ? "&" : "?"}quote=${encodeURIComponent(source.quote.slice(0, 2000))}` : "";
+    const response = await call(`${path}${quote}`);
     const url = URL.createObjectURL(await response.blob());
     if (shownText !== shown) return URL.revokeObjectURL(url);
     const top = Number(response.headers.get("x-octavo-top") ?? 0);
     picture.onload = () => figure.scrollTo(0, top * picture.clientHeight - figure.clientHeight / 3);
     picture.src = url;
-    picture.alt = `Page ${source.page}, with the passage marked`;
+    picture.alt = source ? `Page ${page}, with the passage marked` : `Page ${page}`;
     figure.hidden = false;
     if (landed) land(landed);
   } catch {

@@ -73,7 +73,7 @@ async function send({ row, file, folder, batch }) {
     files.set(told.id, told);
     chosen.delete(id);
     chosen.set(told.id, { file, folder });
-    if (!folder) chooseSent(batch, told.id);
+    if (!folder && told.status !== "error") chooseSent(batch, told.id);
     announce(told.status === "processed" ? `${told.filename} was read before.` : `Reading ${told.filename}.`);
   } catch (error) {
     if (error.name === "AbortError") files.delete(id);

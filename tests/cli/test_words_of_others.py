@@ -15,7 +15,7 @@ from octavo.cli.words_of_others import _DELETING, _HERE
         ("run llama3", "`octavo chat -m MODEL` talks with a model"),
         ("pull llama3", "`octavo chat -hf OWNER/REPO` fetches a model"),
         ("rm llama3", "octavo removes no models"),
-        ("ps", "`octavo list` lists what is indexed and what is being read"),
+        ("ps", "`octavo list` lists indexes, and documents that are being read"),
         ("show llama3", "`octavo inspect MODEL` describes a model"),
         ("PULL llama3", "`octavo chat -hf OWNER/REPO` fetches a model"),
         ("query report.pdf", '`octavo ask DOCUMENT "QUESTION"` answers a question.'),

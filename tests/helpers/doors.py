@@ -519,8 +519,6 @@ class Page(Http):
         window.open()
         if documents:
             window.find("#documents li")
-        for _ in window.all("#documents .fold[aria-expanded=false]"):  # a folder of many documents
-            window.click("#documents .fold[aria-expanded=false]")
         for path in documents:
             named = f"#documents li:has(.open[title='{path.name}']) input"
             window.click(f"{named}:not(:checked)")
@@ -534,8 +532,8 @@ class Page(Http):
 
     @staticmethod
     def _n_prompt(window: Window) -> int:
-        figures = window.shown(".figures")[-1]
-        [number] = re.findall(r"of ([\d,]+) tokens? not computed again", figures)
+        figures = window.texts(".figures")[-1]  # which Details shows
+        [number] = re.findall(r"of ([\d,]+) tokens?$", figures)
         return int(number.replace(",", ""))
 
 

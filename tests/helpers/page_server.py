@@ -47,6 +47,8 @@ class Stored:
         The folders that it is in.
     notices : list of str
         What was left out of its text.
+    used : float, optional
+        When it was last asked.
     """
 
     id: str
@@ -56,6 +58,7 @@ class Stored:
     problem: str | None = None
     folders: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    used: float | None = None
 
     @property
     def tokens(self) -> int:
@@ -194,6 +197,7 @@ class PageServer:
             "index_bytes": stored.tokens * 25_000 if done else None,
             "progress": progress if status == "processing" else None,
             "notices": stored.notices if done else [],
+            "last_used_at": int(stored.used or stored.id.removeprefix("file-")),
         }
 
     def basis_of(self, asked: list[Stored]) -> dict[str, Any]:
@@ -233,7 +237,7 @@ def application(server: PageServer) -> Starlette:
         return checked
 
     async def models(request: Request) -> Response:
-        meta = {"n_ctx": 8192, "attention": "auto"}
+        meta = {"n_ctx": 8192, "n_params": 134_515_008, "attention": "auto"}
         data = [{"id": id, "object": "model", "meta": meta, "capabilities": can} for id, can in server.models.items()]
         return JSONResponse({"object": "list", "data": data})
 

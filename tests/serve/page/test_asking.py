@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from helpers.browser import set_size
 from helpers.page_server import QUOTE
@@ -17,10 +19,14 @@ def test_an_answer_streams_and_ends_with_figures_and_sources(window, server, rep
     window.sees(".answer .text", "They objected")
     assert "branch" not in window.texts(".answer .text")[0]
     assert window.find("#stop").is_displayed()
-    assert not window.texts(".figures span")
+    assert not window.all(".line")[0].is_displayed()
     window.sees(".answer .text", server.answer)
+    window.find("#send")
+    [line] = window.shown(".line summary")
+    assert re.fullmatch(r"From all of report\.txt[\d.]+ sDetails", line)
+    window.click(".line summary")
     figures = window.text(".figures")
-    for words in ("12% of keys and values read", "first token after", "tokens/s", "not computed again"):
+    for words in ("Keys and values read\n12%", "First token after", "tokens/s", "Not computed again"):
         assert words in figures
     assert f"{report.tokens:,} of {report.tokens + 26:,} tokens" in figures
     assert window.text(".source") == f"{QUOTE}\nreport.txt\nNotes \u203a Goodwill, page 12\n31% of the attention"
@@ -87,8 +93,8 @@ def test_without_a_document_there_are_no_sources(window, server):
     window.open()
     window.ask("Who are you?")
     assert window.text(".answer .text") == "The answer."
-    for hidden in ("sources", "basis"):
-        assert not window.find(".answer").find_element("class name", hidden).is_displayed()
+    assert not window.find(".answer").find_element("class name", "sources").is_displayed()
+    assert window.texts(".basis") == [""]
     assert server.chats[0]["messages"] == [{"role": "user", "content": "Who are you?"}]
 
 
@@ -122,12 +128,12 @@ def test_notices_say_what_a_user_should_know(window, server, report):
 
 
 def test_compare_asks_twice_and_shows_both_with_figures(window, server, report):
-    server.token_s = 0.05
-    window.click("#compare")
+    compare(window)
+    assert window.text("#hint") == "Compares dense with auto: see Settings"
     window.ask("What happened?", wait=False)
-    window.sees(".answer:nth-child(2) .wait", "Waits for the other answer")
     window.until(lambda: len(window.all("dl.figures dd")) == 12)
-    assert [(asked["attention"], asked["temperature"]) for asked in server.chats] == [("dense", 0), ("auto", 0)]
+    asked = {(asked["attention"], asked["temperature"]) for asked in server.chats}
+    assert asked == {("dense", 0), ("auto", 0)}
     dense, auto = (one.rect for one in window.all(".answer"))
     assert dense["y"] == auto["y"]
     assert dense["x"] + dense["width"] < auto["x"]
@@ -135,11 +141,45 @@ def test_compare_asks_twice_and_shows_both_with_figures(window, server, report):
     assert [lines[1] for lines in shares] == ["100%", "12%"]
     assert window.texts(".attention") == ["densereads everything", "autoreads what matters"]
     assert {"Speed", "Writing took", "First token after", "In all"} <= set(window.texts("dt"))
-    # The second answer had less to do before its first token, and the page says so.
-    assert [one.is_displayed() for one in window.all(".note")] == [True]
-    window.click("#new")
+    assert all(one.is_displayed() for one in window.all(".line dl"))
+
+
+def compare(window):
+    window.click("#open-settings")
+    window.click("#compare")
+    window.click("#settings [value=save]")
+
+
+def test_an_answer_is_copied_and_given_again(window, server, report):
+    window.cdp("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    server.answer = "Once **more**."
     window.ask("What happened?")
-    assert not any(one.is_displayed() for one in window.all(".note"))
+    window.click("[aria-label='Copy the answer']")
+    window.sees("#status", "The answer was copied.")
+    server.answer = "Another."
+    window.click("[aria-label='Answer again']")
+    window.sees(".answer .text", "Another.")
+    assert len(window.all(".turn")) == 1
+    assert [len(asked["messages"]) for asked in server.chats] == [1, 1]
+
+
+def test_a_question_is_edited_and_asked_in_its_place(window, server, report):
+    for question in ("What happened?", "And why?", "And now?"):
+        window.ask(question)
+    window.do(lambda: window.all("[aria-label='Edit the question']")[1].click())
+    field = window.find("#question")
+    assert field.get_attribute("value") == "And why?"
+    assert window.text("#hint") == "Enter asks this in its place, Escape leaves it"
+    window.press("\ue00c")
+    assert field.get_attribute("value") == ""
+    assert len(window.all(".turn")) == 3
+    window.do(lambda: window.all("[aria-label='Edit the question']")[1].click())
+    field.clear()
+    window.ask("And where?")
+    assert window.texts(".question") == ["What happened?", "And where?"]
+    assert [one["content"] for one in server.chats[-1]["messages"]] == ["What happened?", "The answer.", "And where?"]
+    window.open(fresh=False)
+    assert window.texts(".question") == ["What happened?", "And where?"]
 
 
 def test_an_answer_that_a_reload_cut_off_is_called_stopped(window, server, report):

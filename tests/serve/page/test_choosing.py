@@ -34,12 +34,17 @@ def tick(window, name):
 
 
 def ticked(window):
-    """Return the names of the rows that are ticked, and of those that are so in part."""
-    state = (
-        "return [...document.querySelectorAll('#documents li')].map((row) => [row.querySelector('.name').textContent,"
-        " row.querySelector('[type=checkbox]').indeterminate ? 'part' : row.querySelector('[type=checkbox]').checked])"
-    )
-    return {name: state for name, state in window.js(state) if state}
+    """Return the names of the rows that are ticked."""
+    state = "return [...document.querySelectorAll('#documents li:has(:checked) .name')].map((name) => name.textContent)"
+    return set(window.js(state))
+
+
+def ask_folder(window, path):
+    window.click(f"#documents .folders [title='Ask all documents in {path}']")
+
+
+def chips(window):
+    return window.shown("#chips li")
 
 
 def test_several_documents_are_asked_together(window, server, shelf):
@@ -77,23 +82,53 @@ def test_of_several_documents_the_one_that_was_read_is_named(window, server, she
 
 
 def test_a_folder_stands_for_what_is_in_it(window, server, shelf):
-    click(window, "papers", ".open")
-    assert ticked(window) == dict.fromkeys(("papers", "a.pdf", "b.pdf", "1999", "old.pdf"), True)
+    ask_folder(window, "papers")
+    assert ticked(window) == {"a.pdf", "b.pdf", "old.pdf"}
     assert window.text("#title") == "papers"
+    assert chips(window) == ["papers/"]
     server.store("c.pdf", REPORT, "papers")  # it came later, and is asked, too
     window.js("dispatchEvent(new Event('focus'))")
     window.sees("#documents", "c.pdf")
     window.ask("What happened?")
     assert len(server.chats[0]["document"]) == 4
     tick(window, "b.pdf")
-    assert ticked(window) == {"papers": "part", "a.pdf": True, "c.pdf": True, "1999": True, "old.pdf": True}
-    tick(window, "1999")
-    assert ticked(window) == {"papers": "part", "a.pdf": True, "c.pdf": True}
-    tick(window, "papers")
-    assert set(ticked(window)) == {"papers", "a.pdf", "b.pdf", "c.pdf", "1999", "old.pdf"}
-    tick(window, "papers")
-    assert ticked(window) == {}
+    assert ticked(window) == {"a.pdf", "c.pdf", "old.pdf"}
+    ask_folder(window, "papers/1999")
+    assert ticked(window) == {"old.pdf"}
+    window.click("#chips button")
     assert window.text("#title") == "No document"
+
+
+def test_what_is_asked_stands_above_the_question(window, server, shelf):
+    assert not window.find("#ask").find_element("id", "chips").is_displayed()
+    for name in ("note.txt", "a.pdf"):
+        tick(window, name)
+    assert chips(window) == ["note.txt", "a.pdf"]
+    window.click("#chips [aria-label='Do not ask note.txt']")
+    assert (chips(window), ticked(window)) == (["a.pdf"], {"a.pdf"})
+    window.click("#all")
+    assert chips(window) == ["All documents"]
+    window.click("#chips button")
+    assert ticked(window) == set()
+    for number in range(8):
+        server.store(f"{number}.txt", REPORT)
+    window.js("dispatchEvent(new Event('focus'))")
+    window.sees("#documents", "7.txt")
+    for number in range(8):
+        tick(window, f"{number}.txt")
+    assert len(chips(window)) == 7
+    assert chips(window)[-1] == "and 2 more"
+
+
+def test_the_last_used_come_first_with_their_folders_in_grey(window, server, shelf):
+    assert window.shown("#documents .name") == ["note.txt", "old.pdf", "b.pdf", "a.pdf"]
+    assert window.shown("#documents .folders") == ["", "papers/1999", "papers", "papers"]
+    tick(window, "a.pdf")
+    window.ask("What happened?")
+    assert window.shown("#documents .name") == ["a.pdf", "note.txt", "old.pdf", "b.pdf"]
+    server.documents[shelf["b.pdf"]].used = time.time() + 60  # another program asked it
+    window.js("dispatchEvent(new Event('focus'))")
+    window.until(lambda: window.shown("#documents .name")[0] == "b.pdf")
 
 
 def test_all_documents_and_none(window, server, shelf):
@@ -101,7 +136,7 @@ def test_all_documents_and_none(window, server, shelf):
     window.click("#all")
     assert window.find("#all").get_attribute("aria-pressed") == "true"
     assert window.text("#title") == "All documents"
-    assert len(ticked(window)) == 6
+    assert len(ticked(window)) == 4
     server.store("later.txt", REPORT)
     window.js("dispatchEvent(new Event('focus'))")
     window.sees("#documents", "later.txt")
@@ -110,7 +145,7 @@ def test_all_documents_and_none(window, server, shelf):
     tick(window, "a.pdf")  # all but this
     assert window.text("#title") == "4 documents"
     window.click("#without")
-    assert ticked(window) == {}
+    assert ticked(window) == set()
     window.ask("And now?")
     assert "document" not in server.chats[1]
 
@@ -120,9 +155,8 @@ def test_documents_of_a_folder_that_are_being_read_are_told(window, server, shel
     slow = server.store("slow.pdf", REPORT, "papers")
     slow.began = time.monotonic() - 20
     window.open(fresh=False)
-    click(window, "papers", ".open")
+    ask_folder(window, "papers")
     assert window.text("#about").endswith("1 being read")
-    window.until(lambda: "1 being read" in row(window, "papers").text)
     assert "Reading 1 document" in window.text(".lead")
     window.ask("What happened?")
     assert window.text(".basis").startswith(
@@ -132,42 +166,19 @@ def test_documents_of_a_folder_that_are_being_read_are_told(window, server, shel
     window.until(lambda: window.text(".basis").endswith("; now all of it is read: ask again"))
 
 
-def test_a_folder_is_closed_and_opened(window, server, shelf):
-    assert len(window.all("#documents .fold[aria-expanded=true]")) == 2
-    click(window, "papers", ".fold")
-    assert window.shown("#documents .name") == ["note.txt", "papers"]
-    click(window, "papers", ".fold")
-    assert len(window.all("#documents li")) == 6
-
-
 def test_many_documents_are_searched_by_name_and_folder(window, server, shelf):
     for number in range(20):
         server.store(f"report {number}.pdf", REPORT, "~/work/reports")
     window.open()
     window.find("#documents .open")
-    names = window.shown("#documents .name")
-    assert "~/work/reports" in names
-    assert "report 1.pdf" not in names  # so long a folder is closed at first
     window.find("#filter").send_keys("REPORT 1")
-    window.until(lambda: len(window.all("#documents li")) == 12)
-    assert window.shown("#documents .name")[:4] == [
-        "~/work/reports", "report 1.pdf", "report 10.pdf", "report 11.pdf",
-    ]  # fmt: skip
+    window.until(lambda: len(window.all("#documents li")) == 11)
+    window.find("#filter").clear()
+    window.find("#filter").send_keys("1999")
+    window.until(lambda: window.shown("#documents .name") == ["old.pdf"])
     window.find("#filter").send_keys("x")
     window.sees("#filter-empty", "None has such a name.")
     assert window.find("#filter-empty").is_displayed()
-
-
-def test_a_folder_is_removed_with_its_documents(window, server, shelf):
-    window.click("#documents [aria-label='Remove the documents in papers']")
-    assert "the indexes of 3 documents" in window.text("#remove")
-    window.press(ESCAPE)
-    window.until(lambda: not window.all("dialog[open]"))
-    assert len(server.documents) == 4
-    window.click("#documents [aria-label='Remove the documents in papers']")
-    window.click("#remove [value=remove]")
-    window.until(lambda: [one.filename for one in server.documents.values()] == ["note.txt"])
-    window.until(lambda: len(window.all("#documents li")) == 1)
 
 
 def test_documents_that_are_gone_are_not_passed_over(window, server, shelf):
@@ -189,10 +200,13 @@ def test_documents_that_are_gone_are_not_passed_over(window, server, shelf):
 def test_the_keyboard_chooses(window, shelf):
     window.tab_to(lambda focused: focused["label"] == "Ask note.txt, too")
     window.press(SPACE)
-    window.tab_to(lambda focused: focused["label"] == "Ask the documents in papers/1999, too")
+    window.tab_to(lambda focused: focused["label"] == "Ask a.pdf, too")
     window.press(SPACE)
     assert window.text("#title") == "2 documents"
-    assert window.focused()["label"] == "Ask the documents in papers/1999, too"
+    assert window.focused()["label"] == "Ask a.pdf, too"
+    window.tab_to(lambda focused: focused["label"] == "Ask all documents in papers", back=True)
+    window.press("\ue007")
+    assert window.text("#title") == "papers"
 
 
 # ---- What is sent -------------------------------------------------------------------------------------------------

@@ -76,7 +76,11 @@ def test_every_control_has_a_name(window, server, report):
         ("button", "Cancel reading slow.txt"),
         ("progressbar", "Reading slow.txt"),
         ("textbox", "Your question about report.txt"),
-        ("checkbox", "Compare dense with auto"),
+        ("list", "Asked"),
+        ("button", "Do not ask report.txt"),
+        ("button", "Copy the answer"),
+        ("button", "Answer again"),
+        ("button", "Edit the question"),
         ("button", "Close the text"),
         ("region", "Text of the document"),
     }
@@ -98,17 +102,17 @@ def test_every_control_of_the_library_and_of_dialogs_has_a_name(window, server):
         window.until(lambda: not window.all("dialog[open]"))
     assert [(role, name) for role, name in names if role in named and not name] == []
     assert names >= {
-        ("checkbox", "Ask the documents in ~/papers, too"),
         ("checkbox", "Ask 11.pdf, too"),
-        ("button", "Documents in ~/papers"),
-        ("button", "Remove the documents in ~/papers"),
+        ("button", "Ask all documents in ~/papers"),
+        ("checkbox", "Compare dense with auto"),
+        ("button", "Export"),
         ("searchbox", "Find a document"),
         ("button", "Add a folder"),
         ("list", "Conversations"),
         ("button", "Rename, export or delete What happened?"),
         ("dialog", "Settings"),
         ("combobox", "Model"),
-        ("combobox", "Several documents are read"),
+        ("combobox", "With several documents, answer from"),
         ("combobox", "Thinking before an answer"),
         ("spinbutton", "Temperature"),
         ("spinbutton", "Longest answer, tokens"),
@@ -133,8 +137,12 @@ def test_texts_contrast_with_what_is_behind_them(window, server, report, scheme)
     assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
     time.sleep(0.2)
     assert window.pale_texts() == []
-    window.click("#documents .folder .open")
-    for opened in ("#documents li:last-child > .icon-button", "#history .icon-button", "#open-settings"):
+    window.click("#documents .folders button")
+    for opened in (
+        "#documents li:has(.folders:not([hidden])) > .icon-button:not(.cancel)",
+        "#history .icon-button",
+        "#open-settings",
+    ):
         window.click(opened)
         assert window.pale_texts() == []
         window.press(ESCAPE)
@@ -171,7 +179,11 @@ def test_a_phone_shows_everything_without_scrolling_sideways(window, server, fil
     window.click("#open-library")
     window.until(lambda: window.js("return document.querySelector('#library').getBoundingClientRect().left") == 0)
     window.click("#documents .open")
+    window.do(lambda: window.all("#documents [type=checkbox]")[1].click())
+    assert not window.js("return document.querySelector('#library').inert")  # it stays open for several choices
+    window.click("#done")
     window.until(lambda: window.js("return document.querySelector('#library').inert"))
+    assert len(window.all("#chips li")) == 2
     window.ask("What happened?")
     assert not window.is_scrolled_sideways()
     window.js("document.querySelector('.source').scrollIntoView()")
@@ -181,7 +193,11 @@ def test_a_phone_shows_everything_without_scrolling_sideways(window, server, fil
     assert window.js("return document.querySelector('main').inert")
     assert not window.is_scrolled_sideways()
     window.click("#close-text")
+    window.click("#open-library")
+    window.click("#open-settings")
     window.click("#compare")
+    window.click("#settings [value=save]")
+    window.click("#close-library")
     window.ask("And now?")
     assert not window.is_scrolled_sideways()
     window.click("#open-library")

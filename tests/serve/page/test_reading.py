@@ -138,6 +138,7 @@ def test_a_document_that_could_not_be_read_says_why(window, server, file):
     window.send_file(file)
     window.sees("#documents .problem", "The disk is full.")
     assert "could not be read" in window.text(".lead")
+    assert not window.all("#chips li")  # it is not chosen
     window.click("#documents .problem button")
     window.sees(".lead", "It is read.")
     assert [one.problem for one in server.documents.values()] == [None]

@@ -130,6 +130,10 @@ def test_settings_of_another_page_are_left_alone(window, server):
 
 def test_comparing_sets_the_temperature_itself(window, server, report):
     change(window, temperature="1")
+    window.click("#open-settings")
     window.click("#compare")
+    window.click("#settings [value=save]")
+    assert window.text("#settings-label") == "Settings (2 changed)"
+    window.open(fresh=False)
     window.ask("What happened?")
     assert [asked["temperature"] for asked in server.chats] == [0, 0]

@@ -16,17 +16,17 @@ def test_what_documents_and_models_write_stays_text(window, server):
     server.answer = f"{HOSTILE}\n\n- {HOSTILE}\n\n```\n{HOSTILE}\n```\n**{HOSTILE}** `{HOSTILE}`"
     server.sources = lambda text: [cite(text, HOSTILE + QUOTE, heading=HOSTILE, page=HOSTILE)]
     window.open()
-    window.click("#documents li:not(.folder) .open")
+    window.click("#documents .open")
     window.ask(HOSTILE)
     window.click(".source")
     window.sees("mark", HOSTILE)
     server.fail_stream = server.fail_delete = HOSTILE
     window.ask("Again?")
-    window.click("#documents li:not(.folder) > .icon-button:not(.cancel)")
+    window.click("#documents li > .icon-button:not(.cancel)")
     window.sees("#remove-title", HOSTILE)
     window.click("#remove [value=remove]")
     window.sees("#documents .problem", HOSTILE)
-    assert HOSTILE.replace("/", "|") in window.text("#documents .folder .name")
+    assert HOSTILE.replace("/", "|") in window.text("#documents .folders")
     for css in (
         "#history .name",
         ".source .file",
