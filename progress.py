@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 #: Seconds between pictures of a line that changes, and between lines where none can change.
 _BETWEEN_PICTURES, _BETWEEN_LINES = 0.25, 10.0
+
+#: Least seconds of a measurement of a speed, and the ratio up to which two agree.
+_MEASURED, _AGREE = 1.0, 1.3
 
 #: Seconds of compiling from which on it is shown: to find kernels on disk takes less.
 _SHOWN_SECONDS = 0.4
@@ -66,6 +70,77 @@ class Silent(Progress):
     """A progress that shows nothing."""
 
 
+class TimeLeft:
+    """Estimate how long a task takes yet, once two measurements of its speed agree.
+
+    Parameters
+    ----------
+    done : float
+        Units that are done.
+    now : float
+        The time in seconds, of any clock.
+    """
+
+    def __init__(self, done: float, now: float) -> None:
+        self._speeds = (0.0, 0.0)
+        self.restart(done, now)
+
+    def restart(self, done: float, now: float) -> None:
+        """Begin the current measurement anew, as after a pause."""
+        self._done, self._at = done, now
+
+    def note(self, done: float, now: float) -> None:
+        """Note that more is done."""
+        if now - self._at >= _MEASURED and done > self._done:
+            self._speeds = self._speeds[1], (done - self._done) / (now - self._at)
+            self.restart(done, now)
+
+    def of(self, n_left: float) -> float | None:
+        """Return the seconds that the other units take; None as long as that is unknown."""
+        slow, fast = sorted(self._speeds)
+        return 2 * n_left / (slow + fast) if slow and fast <= _AGREE * slow else None
+
+
+class AsOne(Progress):
+    """Report the parts of a document, which are read one after another, as one task; nothing of their clusters.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Tokens of each part.
+    """
+
+    def __init__(self, progress: Progress, name: str, lengths: Sequence[int]) -> None:
+        self._progress, self._name, self._lengths = progress, name, lengths
+        self._before, self._done, self._counts = 0, -1, False
+
+    def part(self, number: int) -> Self:
+        """Return the receiver of a part's progress: this one, from now on."""
+        self._before = sum(self._lengths[:number])
+        return self
+
+    def notice(self, sentence: str) -> None:
+        """Pass a notice on."""
+        self._progress.notice(sentence)
+
+    def start(self, task: str, total: int, unit: str, done: int = 0) -> None:
+        """Begin to read the document, or a part after others."""
+        self._counts = unit == "tokens"
+        if not self._counts:
+            return
+        if self._done < 0:
+            self._done = self._before + done
+            self._progress.start(f"Reading {self._name}", sum(self._lengths), unit, self._done)
+        else:
+            self.advance(self._before + done - self._done)
+
+    def advance(self, amount: int) -> None:
+        """Report that more of the document is read."""
+        if self._counts and amount > 0:
+            self._done += amount
+            self._progress.advance(amount)
+
+
 class ShownProgress(Progress):
     """A progress that shows itself: a line that changes, in a notebook and on a terminal, else a line now and then.
 
@@ -91,11 +166,13 @@ class ShownProgress(Progress):
         """Show that a task begins."""
         self._task, self._total, self._unit, self._done, self._before = task, total, unit, done, done
         self._began = time.monotonic()
+        self._left = TimeLeft(done, self._began)
         self._show()
 
     def advance(self, amount: int) -> None:
         """Show how far the task is, unless that was shown a moment ago."""
         self._done += amount
+        self._left.note(self._done, time.monotonic())
         if self._done >= self._total or time.monotonic() >= self._shown + self._between:
             self._show()
 
@@ -120,8 +197,11 @@ class ShownProgress(Progress):
         texts, newly = [f"{self._task}: {self._done:,}/{self._total:,} {self._unit}"], self._done - self._before
         if newly:
             texts.append(f"{newly / seconds:,.1f} {self._unit}/s")
-            left = (self._total - self._done) / newly * seconds
-            texts.append(f"in {clock(seconds)}" if self._done >= self._total else f"{clock(left)} left")
+            left = self._left.of(self._total - self._done)
+            if self._done >= self._total:
+                texts.append(f"in {clock(seconds)}")
+            elif left is not None:
+                texts.append(f"{clock(left)} left")
         return ", ".join(texts)
 
 

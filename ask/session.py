@@ -362,15 +362,12 @@ class Session(AbstractContextManager["Session"]):
         question = "" if self._last is None else self._last.question
         return context.sources(recorder.attended(document), answer, question, most)
 
-    def passages_for_question(self, most: int = 3) -> list[Passage]:
+    def passages_for_question(self, n: int = 3) -> list[Passage]:
         """Find passages of the last answer's text that share words with its question; none without a document."""
-        if self._context is None or self._last is None:
-            return []
-        return self._named(self._context.passages_for(self._last.question, most))
+        return self._named(self._context.passages_for(self._last.question, n)) if self._context and self._last else []
 
     def _named(self, found: Sequence[tuple[SourceText, Passage]]) -> list[Passage]:
-        named = not self.has_one_context
-        return [replace(passage, document=str(source.path)) if named else passage for source, passage in found]
+        return [each if self.has_one_context else replace(each, document=str(source.path)) for source, each in found]
 
     def _check_document(self) -> None:
         if (document := self.llama.context.cache.document) is not None:
@@ -494,8 +491,7 @@ class Session(AbstractContextManager["Session"]):
     @property
     def has_turns(self) -> bool:
         """Return whether there are questions and answers that the next question continues."""
-        has_tokens = self.llama.n_tokens > self.n_document
-        return has_tokens or bool(self._history and self._history.messages)
+        return self.llama.n_tokens > self.n_document or bool(self._history and self._history.messages)
 
     def save(self, name: str, kind: Kind = "named", with_rows: bool = True) -> Path:
         """Save the conversation with its keys and values, so that `load` resumes it at once.

@@ -24,7 +24,7 @@ from octavo.runtime.models.find_model import default_model
 from octavo.runtime.sequences.drafter import Drafter
 from octavo.system.working_time import working_time
 
-_PASSAGE = 200
+_PASSAGE = {"n_tokens": 200, "per_text": 4}
 _TOPICS = (
     *("a lighthouse keeper", "bread", "the sea in winter", "an old bicycle", "learning to swim", "rain", "mathematics"),
     *("a lost letter", "a garden", "trains", "a violin", "the moon", "my grandmother", "mushrooms", "chess", "maps"),
@@ -74,7 +74,7 @@ def measure(llama: Llama, prompt: Sequence[int], most: int, totals: Totals, how:
     for drafts in (0, 1) if totals.n_answers % 2 else (1, 0):
         llama.prefill(prompt[:-1])
         if drafts:
-            totals.drafters.append(Drafter())
+            totals.drafters.append(Drafter(experience=llama.drafts_so_far))
         began = working_time()
         answers[drafts] = drawn(llama, prompt[-1:], most, totals.drafters[-1] if drafts else None, how)
         totals.seconds[drafts] += working_time() - began
@@ -97,7 +97,7 @@ def chat(llama: Llama, n: int) -> Totals:
 
 def task(llama: Llama, name: str, depth: int, n: int, say: Callable[[str], None]) -> Totals:
     """Answer a task's questions."""
-    totals, chosen = Totals(), task_class(name)(**({"n_tokens": _PASSAGE} if name == "repetition" else {}))
+    totals, chosen = Totals(), task_class(name)(**(_PASSAGE if name == "repetition" else {}))
     texts: list[Text] = chosen.texts(llama, chosen.data, depth, n, 0)
     for text in texts:
         say(f"{name}: reading {len(text.tokens):,} tokens")

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..progress import LeftOut, clock, compiled_for
+from ..progress import LeftOut, TimeLeft, clock, compiled_for
 from .fitting import shortened
 from .render import (
     NAMES_SHARE,
@@ -111,6 +111,7 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         self._close()
         self._started = self._told = time.perf_counter()
         self._compiled = compiled_for()
+        self._left = TimeLeft(0, self._started - self._compiled)
         if n_documents > 1 and shows_bars():
             self._draw()
 
@@ -131,6 +132,7 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         seconds = time.perf_counter() - self._started
         worked = max(seconds - (compiled_for() - self._compiled), 1e-9)
         done = self._n_done + sum(document.share for document in self._open)
+        seconds_left = self._left.of(self._n_documents - done)
         about = [f"{self._n_done:,}/{self._n_documents:,} documents"]
         if self._n_tokens:
             amount = f"{self._n_tokens:,} tokens " if self.width >= _WITH_TOKENS else ""
@@ -138,8 +140,8 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
             about.append(f"{amount}{speed}" if self.width >= WITH_SPEED else "")
         if self._n_done == self._n_documents:
             about.append(f"in {clock(seconds)}")
-        elif self._n_done and done:
-            about.append(f"{clock(worked / done * (self._n_documents - done))} left")
+        elif self._n_done and seconds_left is not None:
+            about.append(f"{clock(seconds_left)} left")
         return " ".join(filter(None, about))
 
     def moved(self, document: _Document, n_tokens: int = 0) -> None:
@@ -147,9 +149,10 @@ class ManyProgress(AbstractContextManager["ManyProgress"]):
         if self._n_documents == 1:
             return
         self._n_tokens += n_tokens
+        done = self._n_done + sum(shown.share for shown in self._open)
+        self._left.note(done, time.perf_counter() - compiled_for())
         if self._bars is not None:
             document.show(self._bars)
-            done = self._n_done + sum(shown.share for shown in self._open)
             self._bars.update(self._all, completed=done, about=self._about())
         elif time.perf_counter() > self._told + SECONDS_BETWEEN_LINES:
             self._tell()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import shown, spoken
+from ..progress import clock
 from . import options
 from .fitting import plain
 from .option_types import Age, Size
@@ -101,7 +102,9 @@ def _progress(queued: QueuedDocument) -> str:
         return f"failed: {spoken(queued.problem)}"
     if not queued.total:
         return "waiting"
-    return f"{queued.task}: {queued.done:,} of {queued.total:,} {queued.unit}"
+    left = "" if queued.seconds_left is None else f", {clock(queued.seconds_left)} left"
+    how = f"; waits for {queued.waits_for}" if queued.waits_for else left
+    return f"{queued.task}: {queued.done:,} of {queued.total:,} {queued.unit}{how}"
 
 
 def _described_queued(queued: QueuedDocument) -> dict[str, Any]:

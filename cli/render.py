@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ..errors import shown, spoken, well_formed
-from ..progress import clock, compiled_for
+from ..progress import TimeLeft, clock, compiled_for
 from .fitting import Wrapper, columns_of, shortened, wrapped
 
 #: Seconds between lines about a task, without a terminal for a bar.
@@ -207,6 +207,7 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
         self._task, self._unit, self._total, self._done, self._before = task, unit, total, done, done
         self._started = self._told = time.perf_counter()
         self._compiled = compiled_for()
+        self._left = TimeLeft(done, self._started - self._compiled)
         if shows_bars():
             self._draw()
         else:
@@ -216,6 +217,7 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
 
     def advance(self, amount: int) -> None:
         self._done += amount
+        self._left.note(self._done, time.perf_counter() - compiled_for())
         if self._bar is not None:
             self._bar.update(self._id, completed=self._done, **self._fields())
         elif self._done >= self._total or time.perf_counter() > self._told + SECONDS_BETWEEN_LINES:
@@ -241,10 +243,11 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
             return {"amounts": amounts, "speed": "", "left": ""}
         worked = seconds - (compiled_for() - self._compiled)
         speed = (self._done - self._before) / max(worked, 1e-9)
+        seconds_left = self._left.of(self._total - self._done)
         if self._done >= self._total:
             left = f"in {clock(seconds)}"
         else:
-            left = f"{clock((self._total - self._done) / speed)} left"
+            left = "" if seconds_left is None else f"{clock(seconds_left)} left"
         rate = f"{clock(1 / speed)} each" if speed < 0.1 else f"{speed:,.{0 if speed >= 10 else 1}f} {self._unit}/s"
         return {"amounts": amounts, "speed": rate if self._with_speed else "", "left": left}
 

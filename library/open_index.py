@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..convert.pipeline import PrefillSettings, TooLongError, document_tokens, p
 from ..cpu_kernels.numba_support import background_compile
 from ..documents.document import Document
 from ..errors import OctavoError
-from ..progress import Progress
+from ..progress import AsOne, Progress
 from ..runtime.document.index import Index
 from ..runtime.llama import Llama
 from ..runtime.methods.auto import SHORT
@@ -28,7 +29,8 @@ from ..settings import ReadSettings
 from ..system.files import PARTIAL, DamagedError, FileVersion
 from ..system.locks import Busy, do_not_wait, locked
 from .background.reading_queue import ReadingQueue
-from .document_parts import n_parts_of, parts_of
+from .document_parts import n_parts_of, parts_of, without_part
+from .reading_speed import ReadingSpeed
 from .source_text import SAME, SourceFile, SourceText, state_of_file
 
 #: Bytes of an index for each byte of keys and values, clusters and measurements included.
@@ -172,12 +174,33 @@ class Indexer:
             if problem.n_tokens > _MOST_PARTS * max(most, 0):
                 raise
             parts = parts_of(text, most, lambda part: len(prompt.document(part)))
+            cost = self.cost([problem.n_tokens / len(parts)] * len(parts))
             self.notice(
                 f"{text.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. So it "
-                f"is read in {len(parts)} parts, and each question is answered from excerpts of them: a long-context "
-                "model (`model`) reads it whole."
+                f"is read in {cost}. Each question is answered from excerpts of the parts: a long-context model "
+                "(`model`) reads it whole."
             )
             return [SourceText.of(part) for part in parts]
+
+    def with_progress(self, parts: Sequence[SourceText], progress: Progress) -> Iterator[tuple[SourceText, Progress]]:
+        """Yield the parts of a document, each with a receiver of its progress. All report as one task."""
+        if len(parts) == 1:
+            yield parts[0], progress
+            return
+        texts = [part.extracted()[1] for part in parts]
+        lengths = [len(document_tokens(self.llama, text.name, text.text)) for text in texts]
+        whole = AsOne(progress, without_part(parts[0].name), lengths)
+        for number, part in enumerate(parts):
+            yield part, whole.part(number)
+
+    def cost(self, lengths: Sequence[float]) -> str:
+        """Describe how much it is to read documents of so many tokens: parts, bytes, and the time, if that is known."""
+        n_tokens, n_parts = sum(lengths), sum(math.ceil(length / max(self._most, 1)) for length in lengths)
+        n_bytes = _MORE_THAN_ROWS * n_tokens * self.llama.context.cache.row_bytes
+        speed = ReadingSpeed(self.llama, self.library).known
+        parts = [f"{n_parts:,} parts"] if n_parts > 1 else []
+        times = [f"about {_time(n_tokens / speed)}"] if speed else []
+        return ", ".join([*parts, f"{n_tokens:,.0f} tokens", f"{_size(n_bytes)} of disk", *times])
 
     def index(self, document: SourceText, progress: Progress) -> Path:
         """Make the index of a document, with everything that the model's attention needs, unless it exists.
@@ -318,7 +341,7 @@ def _expected(builder: IndexBuilder) -> str:
 
 
 def _size(n_bytes: float) -> str:
-    return f"{max(n_bytes / 2**20, 1):,.0f} MiB"
+    return f"{n_bytes / 2**30:,.1f} GiB" if n_bytes >= 2**30 else f"{max(n_bytes / 2**20, 1):,.0f} MiB"
 
 
 def _time(seconds: float) -> str:

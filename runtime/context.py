@@ -118,6 +118,7 @@ class Context(internals.LlamaContext):
         if self.is_hybrid:
             sequence.recurrent = RecurrentState()
         self._ahead: DraftedStep | None = None
+        self._drafted_states: list[np.ndarray] = []
         self._n_lost_pages = n_lost_pages()
         # llama.cpp calls this between the nodes of a graph, so that Python handles signals; True abandons the graph. It
         # holds no reference to this context, which would otherwise outlive its last user.
@@ -322,7 +323,7 @@ class Context(internals.LlamaContext):
             n_tokens, recorder = batch.n_tokens(), self.sequence.recorder
             queries = None if recorder is None else recorder.arrays(n_tokens)
             self._ahead = None
-            rows = DraftedRows(self.cache, n_tokens)
+            rows = DraftedRows(self.cache, n_tokens, self._drafted_states)
             undone.callback(rows.step_back)
             np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
             computing = self._place(batch, [self.sequence])
@@ -510,7 +511,7 @@ class Context(internals.LlamaContext):
 
     def record(self, recorder: Recorder | None) -> None:
         """Have a recorder keep queries from the next step on; None stops the recording."""
-        self.sequence.recorder = recorder
+        self.sequence.recorder, self._ahead = recorder, None
         self._executor.capture(None)
 
     @contextmanager

@@ -28,7 +28,7 @@ def new_drafter(llama: Llama, most: int | None, prediction: Sequence[int] = ()) 
     """
     if most == 0 or not llama.context.drafts or (most is None and not _multiplies_most(llama.model_path)):
         return None
-    return Drafter(most, prediction)
+    return Drafter(most, prediction, llama.drafts_so_far)
 
 
 @cache

@@ -42,7 +42,7 @@ from .models.gguf_header import weight_types
 from .models.hub import files_of
 from .models.llama_arguments import kv_type_named, original_n_ctx, rope_arguments, wants_extra_buffers
 from .process.interruption import shielded
-from .sequences.drafter import Drafter
+from .sequences.drafter import Drafter, Experience
 from .sequences.sequence import TokenSequence, steps_within
 from .store.index_check import check_fits
 from .store.plan import Plan
@@ -404,6 +404,11 @@ class Llama(DropIn):
         else:
             predicts_all = self._arguments.get("logits_all") or self.draft_model is not None
             self._evaluate(tokens, len(tokens) if predicts_all else 1, is_step=len(tokens) == 1)
+
+    @cached_property
+    def drafts_so_far(self) -> Experience:
+        """Return what drafts of all answers have shown."""
+        return Experience()
 
     def _eval_drafted(self, token: int, drafter: Drafter) -> None:
         """Evaluate a token as `eval` does, and perhaps a draft with it, which the next tokens may turn out to be."""

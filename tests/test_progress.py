@@ -8,7 +8,7 @@ import pytest
 from helpers.clock import Clock
 
 from octavo import progress as module
-from octavo.progress import ShownProgress
+from octavo.progress import AsOne, Progress, ShownProgress, TimeLeft
 
 
 @pytest.fixture
@@ -101,4 +101,49 @@ def test_what_was_done_before_counts_as_no_speed(cell, clock):
     progress.start("Reading a.txt", 1000, "tokens", done=900)
     clock.now += 10
     progress.advance(50)
-    assert lines == ["Reading a.txt: 950/1,000 tokens, 5.0 tokens/s, 0:10 left"]
+    assert lines == ["Reading a.txt: 950/1,000 tokens, 5.0 tokens/s"]
+
+
+def test_the_time_is_told_once_two_measurements_agree():
+    left = TimeLeft(100, now=0)
+    assert left.of(900) is None
+    for now, done in [(0.5, 500), (1, 200), (2, 900)]:  # 100 a second, and then 700: the first is too short to count
+        left.note(done, now)
+        assert left.of(900) is None
+    left.note(1500, 3)
+    assert left.of(1300) == pytest.approx(2)
+    left.note(1500, 60)  # nothing was done meanwhile
+    assert left.of(1300) == pytest.approx(2)
+
+
+def test_a_pause_counts_for_nothing():
+    left = TimeLeft(0, now=0)
+    left.note(100, 1)
+    left.note(200, 2)
+    assert left.of(300) == pytest.approx(3)
+    left.restart(200, 1000)
+    left.note(300, 1001)
+    assert left.of(200) == pytest.approx(2)
+
+
+def test_the_parts_of_a_document_are_one_task():
+    class Log(Progress):
+        def __init__(self):
+            self.said = []
+
+        def start(self, task, total, unit, done=0):
+            self.said.append((task, total, unit, done))
+
+        def advance(self, amount):
+            self.said.append(amount)
+
+    log = Log()
+    whole = AsOne(log, "book.md", [100, 60, 40])
+    for number, known in ((0, 10), (1, 20)):
+        part = whole.part(number)
+        part.start(f"Reading book.md, part {number + 1} of 3", 100, "tokens", known)
+        part.advance(30)
+        part.start("Clustering keys", 30, "layers")
+        part.advance(30)
+    whole.part(2).start("Reading book.md, part 3 of 3", 40, "tokens")
+    assert log.said == [("Reading book.md", 200, "tokens", 10), 30, 80, 30, 10]

@@ -152,7 +152,6 @@ class ContextChooser:
         candidates, found = finder.search(question, before)
         part = None
         if self.growing is not None:
-            self.growing.read_on([candidate.document for candidate in candidates], missing)
             best = candidates[0].document if candidates else missing[0]
             whole = self.growing.whole(best, found[0]) if found and reads_whole(self.read, question) else None
             if whole is not None:
@@ -160,6 +159,8 @@ class ContextChooser:
             part = self.growing.part(best)
             candidates = candidates or ([] if part is None else [Candidate(best, 0.0, 0.0)])
         plan = finder.plan(candidates, found, part)
+        if self.growing is not None:
+            self.growing.read_on(plan.documents, missing, is_only=len(self.documents) == 1)
         if (kept := _with_key(plan.key, known)) is not None:
             return replace(kept, candidates=plan.candidates)
         yield None

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...errors import OctavoError, failure
-from ...library.document_parts import n_parts_of
+from ...library.document_parts import n_parts_of, without_part
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.question_words import BEFORE, says_something, with_subject
@@ -227,51 +227,54 @@ def open_document_set(
     OctavoError
         No document can be used; of a single one, the reason.
     """
-    documents: list[SourceText] = []
+    of_files: list[list[SourceText]] = []
     problems: list[str] = []
     for file in files:
         try:
             text = texts.identify(file, indexer.snapshot) if isinstance(file, SourceFile) else file
-            documents += indexer.fit(text)
+            of_files.append(indexer.fit(text))
         except Exception as problem:  # of any kind: others can be read
             problems.append(failure(file.name, problem))
     if heads is None:
-        heads = source_heads(indexer.llama, indexer.library, progress.notice) if len(documents) > 1 else []
+        is_one = sum(map(len, of_files)) < 2
+        heads = [] if is_one else source_heads(indexer.llama, indexer.library, progress.notice)
     indexed: dict[Path, SourceText] = {}
-    missing = []
-    for document in documents:
-        folder = indexer.find(document)
-        if folder is not None:
-            indexer.note_file(folder, document)
-            indexed.setdefault(folder, document.without_document())
-        else:
-            missing.append(document)
-    if missing:
-        progress.begin(len(missing))
-    for document in missing:
+    incomplete = []
+    for parts in of_files:
+        for document in parts:
+            folder = indexer.find(document)
+            if folder is not None:
+                indexer.note_file(folder, document)
+                indexed.setdefault(folder, document.without_document())
+            elif parts not in incomplete:
+                incomplete.append(parts)
+    if incomplete:
+        progress.begin(len(incomplete))
+    for parts in incomplete:
+        of_file = progress.document(without_part(parts[0].name))
         try:
-            indexed.setdefault(index_one(indexer, document, progress), document.without_document())
-        except Exception as problem:  # of any kind: others can be read
-            problems.append(failure(document.name, problem))
+            for document, of_part in indexer.with_progress(parts, of_file):
+                try:
+                    if indexer.find(document) is None:
+                        indexed.setdefault(indexer.index(document, of_part), document.without_document())
+                except Exception as problem:  # of any kind: others can be read
+                    problems.append(failure(document.name, problem))
+        finally:
+            of_file.end()
     check_problems(indexed, problems, indexer.notice)
     folders = {document: folder for folder, document in indexed.items()}
     heal = partial(index_again, indexer, progress=progress)
     return DocumentSet(indexer.llama, indexer.library, folders, heads, heal)
 
 
-def index_one(indexer: Indexer, document: SourceText, progress: ProgressOfMany) -> Path:
-    """Index a document, and show the progress."""
-    of_document = progress.document(document.name)
-    try:
-        return indexer.index(document, of_document)
-    finally:
-        of_document.end()
-
-
 def index_again(indexer: Indexer, damaged: SourceText, progress: ProgressOfMany) -> None:
     """Index a document whose index is damaged, and show the progress of this one alone."""
     progress.begin(1)
-    index_one(indexer, damaged, progress)
+    of_document = progress.document(damaged.name)
+    try:
+        indexer.index(damaged, of_document)
+    finally:
+        of_document.end()
 
 
 def check_problems(usable: Collection[Any], problems: Sequence[str], notice: Callable[[str], None]) -> None:

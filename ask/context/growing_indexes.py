@@ -1,33 +1,24 @@
-"""Documents that are being indexed: in time for the first answer or not, in the background, and half-way.
-
-How fast the model reads is known from what it has read on this machine before.
-"""
+"""Documents that are being indexed: in time for the first answer or not, in the background, and half-way."""
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import partial
-from itertools import chain, cycle, islice
+from itertools import chain
 from pathlib import Path
 
 from ...convert.pipeline import characters_per_token
-from ...cpu_kernels.numba_support.machine import cpu_name
-from ...errors import OctavoError
 from ...library.background.reading_queue import ReadingQueue, start_reader
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.reading_job import ReadingJob
+from ...library.reading_speed import ReadingSpeed
 from ...library.source_text import SourceFile, SourceText
 from ...library.text_store import Piece
 from ...progress import ProgressOfMany
-from ...runtime.llama import Llama
-from ...runtime.methods.attention import DENSE_ATTENTION
-from ...runtime.store.model_library import Library
 from ...settings import ReadSettings
-from ...system.files import read_json, write_json
-from ...system.working_time import working_time
 from .answer_context import Context
 from .document_set import DocumentSet, index_again, open_document_set
 from .partial_index import ReadPart, n_tokens_read, read_part, unfinished_index
@@ -35,8 +26,15 @@ from .partial_index import ReadPart, n_tokens_read, read_part, unfinished_index
 #: Growth of the part of a document that is read, from which on it is taken anew: to attach it takes seconds.
 _GROWTH = 1.5
 
-#: Number of documents whose indexes stay open.
-_KEPT_OPEN = 4
+#: Number of documents whose indexes stay open, and of those that a notice names.
+_KEPT_OPEN, _NAMED = 4, 3
+
+#: Endings of notebooks, programs and data.
+_NOT_READ = re.compile(
+    r"\.(ipynb|py|r|jl|js|ts|sh|bat|ps1|sql|c|h|cpp|hpp|cs|java|go|rs|rb|php|pl|swift|kt|css"
+    r"|csv|tsv|json|jsonl|ndjson|geojson|xml|ya?ml|toml|ini|cfg|conf|log)",
+    re.IGNORECASE,
+)
 
 
 class TimeToRead:
@@ -164,73 +162,42 @@ class GrowingIndexes:
             kept = self._part = None if part is None else (document, part)
         return None if kept is None else kept[1]
 
-    def read_on(self, likeliest: Sequence[SourceText], missing: Sequence[SourceText]) -> None:
-        """Have the missing indexes made in the background, the likeliest documents' first."""
+    def read_on(self, used: Sequence[SourceText], missing: Sequence[SourceText], is_only: bool) -> None:
+        """Have documents of an answer read in the background if their indexes are missing, the likeliest first.
+
+        Parameters
+        ----------
+        is_only : bool
+            Whether there is only one document. Of several, notebooks, programs and data are not read: passages serve.
+        """
         if self._job is None:
             return
-        queue, waiting = ReadingQueue(), []
-        failed = {document.path: document.problem for document in queue.documents() if document.problem}
-        for document in dict.fromkeys(chain((each for each in likeliest if each in missing), missing)):
+        queue, waiting, new = ReadingQueue(), list[SourceText](), list[SourceText]()
+        problems = {document.path: document.problem for document in queue.documents()}
+        for document in used:
             file, version = document.file, document.version
-            if file is None or version is None:
+            if document not in missing or file is None or version is None:
                 continue
-            if (problem := failed.get(version.path)) is None:
-                waiting += [document.path] if file.extraction.password is None else []
+            if not is_only and _NOT_READ.fullmatch(document.path.suffix):
+                continue
+            if not (problem := problems.get(version.path)):
+                if file.extraction.password is None:
+                    waiting.append(document)
+                    new += [document] if version.path not in problems else []
             elif document not in self._reported:
                 self._progress.notice(f"{document.name} could not be read in the background: {problem}")
                 self._reported.add(document)
-        queue.add(waiting, self._indexer.library.folder, self._job.as_json())
+        queue.add([document.path for document in waiting], self._indexer.library.folder, self._job.as_json())
         self.is_queued = bool(waiting)
+        if new:
+            self._progress.notice(f"{self._cost_of(new)} `octavo stop` ends this.")
         if waiting:
             start_reader()
 
-
-#: File of a library with the tokens that the model reads in a second, by machine.
-_FILE = "reading-speed.json"
-
-#: Tokens of a first measurement, after as many that load the kernels; and of a reading that is kept in its place.
-_FIRST, _LEAST = 64, 256
-
-#: Change of the speed that is kept.
-_CHANGE = 1.1
-
-
-class ReadingSpeed:
-    """How fast a model reads documents on this machine."""
-
-    def __init__(self, llama: Llama, library: Library) -> None:
-        self._llama, self._path = llama, library.folder / _FILE
-        shape = f"{llama.context_params.n_threads} threads, {llama.context.kv_type}"
-        self._key = f"{cpu_name()}, {shape}, {llama.context.device.name}"
-
-    def tokens_per_s(self, text: str) -> float:
-        """Return the tokens that the model reads in a second. The first time, it reads the beginning of a text."""
-        kept = self._kept().get(self._key)
-        if isinstance(kept, int | float) and kept > 0:
-            return float(kept)
-        llama = self._llama
-        n_tokens = min(2 * _FIRST, llama.n_ctx() // 2)
-        tokens = list(islice(cycle(llama.prompt().document(text[: 16 * _FIRST])), n_tokens))
-        half = n_tokens // 2
-        with llama.attending(DENSE_ATTENTION):
-            llama.prefill(tokens[:half])
-            began = working_time()
-            llama.prefill(tokens[half:])
-            speed = len(tokens[half:]) / (working_time() - began)
-        self._keep(speed)
-        return speed
-
-    def note(self, n_tokens: int, seconds: float) -> None:
-        """Keep what a reading took, if it was long enough to tell."""
-        speed, before = n_tokens / seconds, self._kept().get(self._key, 0.0)
-        if n_tokens >= _LEAST and not before / _CHANGE < speed < before * _CHANGE:
-            self._keep(speed)
-
-    def _kept(self) -> dict[str, float]:
-        with suppress(OctavoError, OSError):
-            return read_json(self._path)
-        return {}
-
-    def _keep(self, speed: float) -> None:
-        with suppress(OctavoError, OSError):  # it is measured again
-            write_json(self._path, {**self._kept(), self._key: round(speed, 1)})
+    def _cost_of(self, documents: Sequence[SourceText]) -> str:
+        """Return a sentence with the documents that are read, and how much that is."""
+        llama, names = self._indexer.llama, [document.name for document in documents]
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        per_token = characters_per_token(llama, self._texts.load(documents[0]).text)
+        cost = self._indexer.cost([document.length / per_token for document in documents])
+        return f"Reading {', '.join(names[:_NAMED])}{more} in the background: {cost}."

@@ -45,6 +45,12 @@ class PassagePlan(NamedTuple):
     part: ReadPart | None = None
 
     @property
+    def documents(self) -> list[SourceText]:
+        """Return the documents of the pieces and of the part, the likeliest first."""
+        numbers = {piece.text for piece in self.pieces} | ({self.candidates[0].document.number} if self.part else set())
+        return [each.document for each in self.candidates if each.document.number in numbers]
+
+    @property
     def key(self) -> object:
         """Return what the context is made of (`Context.key`)."""
         return self.pieces, self.part

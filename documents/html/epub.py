@@ -73,13 +73,12 @@ def _path(archive: Archive, folder: str, href: str) -> str | None:
     Programs write names of files in other forms than links: with %20 in both, in capitals, or with letters and accents
     apart. A link may name a place in the file, too.
     """
+    hrefs = (unquote(href), href, unquote(href.partition("#")[0]), href.partition("#")[0])
+    paths = [posixpath.normpath(posixpath.join(folder, name.replace("\\", "/"))).lstrip("/") for name in hrefs]
+    if (found := next((path for path in paths if path in archive), None)) is not None:
+        return found
     names = {_comparable(name): name for name in archive.names}
-    for written in (href, href.partition("#")[0]):
-        for name in (unquote(written), written):
-            path = posixpath.normpath(posixpath.join(folder, name.replace("\\", "/"))).lstrip("/")
-            if path in archive or (path := names.get(_comparable(path), "")):
-                return path
-    return None
+    return next((names[_comparable(path)] for path in paths if _comparable(path) in names), None)
 
 
 def _put_sheets(root: Any, archive: Archive, folder: str) -> None:

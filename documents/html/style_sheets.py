@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 #: The properties that are applied, each with the values for which it is.
@@ -101,18 +101,17 @@ def apply_style_sheets(root: Any) -> bool:
 
 
 def _apply(sheet: str, scope: Any) -> None:
+    parsed = _parsed(sheet)
+    if not parsed:
+        return
     rules: dict[str, list[_Rule]] = {}
     by_name: dict[str, list[Any]] = {}
     for node in scope.iter("*"):
         for name in {f".{each}" for each in (node.get("class") or "").split()} | {f"#{node.get('id')}", node.tag}:
             by_name.setdefault(name, []).append(node)
-    for number, (selectors, declarations, is_certain) in enumerate(_rules(_COMMENT.sub("", sheet))):
-        found = [each for each in _declarations(declarations) if is_certain or not _hides(*each[:2])]
-        for text in selectors.split(",") if found else ():
-            if (selector := _selector(text)) is not None and selector.needs <= by_name.keys():
-                for name, value, is_important in found:
-                    rank = (is_important, *selector.specificity, number)
-                    rules.setdefault(name, []).append(_Rule(value, selector, rank))
+    for name, rule in parsed:
+        if rule.selector.needs <= by_name.keys():
+            rules.setdefault(name, []).append(rule)
 
     @cache
     def elements(selector: _Selector) -> list[Any]:  # one may set several properties
@@ -132,6 +131,18 @@ def _apply(sheet: str, scope: Any) -> None:
                 written = node.get("style") or ""
                 if rule.rank[0] or not re.search(rf"(?:^|[;\s]){name}\s*:", written):
                     node.set("style", f"{name}:{rule.value};{written}")
+
+
+@lru_cache(maxsize=8)
+def _parsed(sheet: str) -> list[tuple[str, _Rule]]:
+    """Return the rules of a sheet that matter, with the properties that they set. Chapters of a book share sheets."""
+    parsed = []
+    for number, (selectors, declarations, is_certain) in enumerate(_rules(_COMMENT.sub("", sheet))):
+        found = [each for each in _declarations(declarations) if is_certain or not _hides(*each[:2])]
+        for selector in filter(None, map(_selector, selectors.split(",") if found else ())):
+            for name, value, is_important in found:
+                parsed.append((name, _Rule(value, selector, (is_important, *selector.specificity, number))))
+    return parsed
 
 
 def _hides(name: str, value: str) -> bool:

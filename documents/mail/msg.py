@@ -11,6 +11,7 @@ from ...errors import OctavoError
 from ..document import Document
 from ..encodings import decode
 from ..html.html import markdown_of_html
+from ..left_out import LeftOut
 from ..markdown import document_of
 from ..office.rtf import html_of_rtf
 from .mail import mail_text
@@ -45,7 +46,8 @@ def extract_msg(content: bytes, name: str) -> Document:
 
     try:
         with olefile.OleFileIO(io.BytesIO(content)) as file:
-            body = _text(file, _BODY) or _html(file, name) or _rtf(file, name)
+            left_out = LeftOut()
+            body = _text(file, _BODY) or _html(file, name, left_out) or _rtf(file, name, left_out)
             address = _text(file, _ADDRESS)
             sender = f"{_text(file, _SENDER)} <{address}>".strip() if address else _text(file, _SENDER)
             headers = {"From": sender, "To": _text(file, _TO), "Cc": _text(file, _CC), "Date": _sent(file)}
@@ -54,7 +56,8 @@ def extract_msg(content: bytes, name: str) -> Document:
                 next(filter(None, (_text(file, number, f"{folder}/") for number in _NAMES_OF_ATTACHMENTS)), "unnamed")
                 for folder in folders
             ]
-            return document_of(mail_text(_text(file, _SUBJECT), headers, names, body))
+            text = mail_text(_text(file, _SUBJECT), headers, names, body.replace("\r\n", "\n"))
+            return document_of(text, notices=left_out.notices(name))
     except (OSError, struct.error, ValueError, IndexError, TypeError) as problem:  # olefile's errors are OSErrors
         raise OctavoError(f"{name} is damaged: download or save it again.") from problem
 
@@ -67,14 +70,14 @@ def _text(file: Any, number: str, folder: str = "") -> str:
     return ""
 
 
-def _html(file: Any, name: str) -> str:
+def _html(file: Any, name: str, left_out: LeftOut) -> str:
     """Return the body that is HTML; nothing without it."""
     if not file.exists(path := f"__substg1.0_{_HTML}0102"):
-        return _text(file, _HTML) and markdown_of_html(_text(file, _HTML), name)
-    return markdown_of_html(decode(file.openstream(path).read(), name, last="cp1252")[0], name)
+        return _text(file, _HTML) and markdown_of_html(_text(file, _HTML), name, left_out)
+    return markdown_of_html(decode(file.openstream(path).read(), name, last="cp1252")[0], name, left_out)
 
 
-def _rtf(file: Any, name: str) -> str:
+def _rtf(file: Any, name: str, left_out: LeftOut) -> str:
     """Return the body that is compressed RTF; nothing without it."""
     if not file.exists(path := f"__substg1.0_{_RTF}0102"):
         return ""
@@ -84,7 +87,7 @@ def _rtf(file: Any, name: str) -> str:
         written = decompress(file.openstream(path).read())
     except Exception as problem:  # all that it raises
         raise OctavoError(f"{name} is damaged: download or save it again.") from problem
-    return markdown_of_html(html_of_rtf(written), name)
+    return markdown_of_html(html_of_rtf(written, left_out), name, left_out)
 
 
 def _sent(file: Any) -> str:

@@ -36,6 +36,18 @@ _LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 #: Elements that refer to a note, or to a remark.
 _REFERENCES = [f"{_WORD}{kind}Reference" for kind in ("footnote", "endnote", "comment")]
 
+#: Of the properties of text, of paragraphs and of styles those that matter to HTML; and the numbers of revisions.
+_KEPT = {
+    f"{_WORD}{parent}": {f"{_WORD}{name}" for name in names.split()}
+    for parent, names in {
+        "rPr": "rStyle b i strike vertAlign ins del",
+        "pPr": "pStyle rPr",
+        "style": "name",
+        "styles": "style",
+    }.items()
+}
+_REVISION = f"{_WORD}rsid"
+
 _NOTES = ("word/footnotes.xml", "word/endnotes.xml")
 
 #: Elements that only hold text, such as the values of fields, and those that are blanks by another name.
@@ -58,9 +70,13 @@ def extract_docx(archive: Archive) -> Document:
     OctavoError
         The document is damaged.
     """
+    left_out = LeftOut()
+    return document_of(_text_of(archive, left_out), notices=left_out.notices(archive.name))
+
+
+def _text_of(archive: Archive, left_out: LeftOut) -> str:
     import mammoth
 
-    left_out = LeftOut()
     packed, chunks = _simplified(office_package(archive), left_out)
     try:
         html = mammoth.convert_to_html(
@@ -73,8 +89,7 @@ def extract_docx(archive: Archive) -> Document:
     except Exception as problem:  # mammoth trusts its input: it may raise anything
         raise archive.damaged() from problem
     text, _ = to_markdown(parse(html, archive.name), is_site=False)
-    text = place_chunks(with_letterheads(place_labels(text)), chunks, archive, lambda inner: extract_docx(inner).text)
-    return document_of(text, notices=left_out.notices(archive.name))
+    return place_chunks(with_letterheads(place_labels(text)), chunks, archive, left_out, _text_of)
 
 
 def _simplified(archive: Archive, left_out: LeftOut) -> tuple[bytes, list[str]]:
@@ -110,6 +125,7 @@ def _simplified(archive: Archive, left_out: LeftOut) -> tuple[bytes, list[str]]:
     for name, part in parts.items():
         name_styles(part, named)
         _without_loose_ends(part, _targets(archive, name), notes)
+    _without_loose_ends(styles, {}, set())
     parts[_STYLES_PART] = styles
     written = archive.with_parts({name: ElementTree.tostring(part) for name, part in parts.items()})
     return written.packed(name for name in archive.names if name in parts or name.endswith((".rels", _TYPES))), chunks
@@ -129,13 +145,17 @@ def _styles(archive: Archive) -> ElementTree.Element:
 
 
 def _without_loose_ends(root: ElementTree.Element, targets: dict[str, str], notes: set[tuple[str, str | None]]) -> None:
-    """Take out links that lead nowhere, and references to notes and remarks that are not in the file."""
+    """Take out what mammoth would parse in vain, and links and references to notes that lead nowhere."""
     for parent in root.iter():
+        kept = _KEPT.get(parent.tag)
         for child in list(parent):
-            if child.tag in _REFERENCES and (child.tag, child.get(f"{_WORD}id")) not in notes:
+            is_lost = child.tag in _REFERENCES and (child.tag, child.get(f"{_WORD}id")) not in notes
+            if is_lost or (kept is not None and child.tag not in kept):
                 parent.remove(child)
-            for key in [key for key, name in child.attrib.items() if key.startswith(_LINK) and name not in targets]:
-                del child.attrib[key]
+                continue
+            for key, name in list(child.attrib.items()):
+                if key.startswith(_REVISION) or (key.startswith(_LINK) and name not in targets):
+                    del child.attrib[key]
 
 
 def _count(root: ElementTree.Element, left_out: LeftOut) -> None:

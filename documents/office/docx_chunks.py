@@ -13,6 +13,7 @@ from ..archive import Archive
 from ..encodings import decode
 from ..html.html import decode_html, markdown_of_html
 from ..kinds import ZIP
+from ..left_out import LeftOut
 from .rtf import html_of_rtf
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
@@ -36,23 +37,34 @@ def mark_chunks(root: Element, targets: dict[str, str]) -> list[str]:
     return paths
 
 
-def place_chunks(text: str, paths: list[str], archive: Archive, read_word: Callable[[Archive], str]) -> str:
-    """Put the Markdown of each document in place of its mark; `read_word` returns that of a Word document."""
-    return _MARKS.sub(lambda mark: _read(paths[int(mark[1])], archive, read_word), text)
+def place_chunks(
+    text: str, paths: list[str], archive: Archive, left_out: LeftOut, read_word: Callable[[Archive, LeftOut], str]
+) -> str:
+    """Put the Markdown of each document in place of its mark.
+
+    Parameters
+    ----------
+    left_out : LeftOut
+        Counts what the documents have beside their text, and those that cannot be read.
+    read_word : callable
+        Returns the Markdown of a Word document.
+    """
+    return _MARKS.sub(lambda mark: _read(paths[int(mark[1])], archive, left_out, read_word), text)
 
 
-def _read(path: str, archive: Archive, read_word: Callable[[Archive], str]) -> str:
+def _read(path: str, archive: Archive, left_out: LeftOut, read_word: Callable[[Archive, LeftOut], str]) -> str:
     try:
         content = archive.read(path)
         if content.startswith(ZIP):
-            return read_word(Archive(content, archive.name)).strip()
+            return read_word(Archive(content, archive.name), left_out).strip()
         if content.startswith(b"{\\rtf"):
-            return markdown_of_html(html_of_rtf(content), archive.name).strip()
+            return markdown_of_html(html_of_rtf(content, left_out), archive.name, left_out).strip()
         if path.endswith((".mht", ".mhtml", ".eml")):
             page = email.message_from_bytes(content, policy=email.policy.default).get_body(("html", "plain"))
             content = b"" if page is None else page.get_content().encode()
         if path.endswith(".txt"):
             return decode(content, archive.name)[0].strip()
-        return markdown_of_html(decode_html(content, archive.name)[0], archive.name).strip()
+        return markdown_of_html(decode_html(content, archive.name)[0], archive.name, left_out).strip()
     except (OctavoError, RecursionError, KeyError, AttributeError):
+        left_out["embedded object"] += 1
         return ""

@@ -113,20 +113,19 @@ class _OpenDocument:
         body = _body(content)
         if not any(element_name(node) == "text" for node in body):
             return self._html(body)
-        used = {"Standard"} | {
-            attribute(node, "master-page-name") for tree in self.trees for node in tree.iter() if node.attrib
-        }
-        head, foot = self._head("header", used), self._head("footer", used)
+        head, foot = self._head("header"), self._head("footer")
         return f"{head}<p>{SEPARATOR}</p>{self._html(body)}<p>{SEPARATOR}</p>{foot}"
 
-    def _head(self, kind: str, used: set[str]) -> str:
-        """Return the heads or feet of pages of the kinds that are used."""
+    def _head(self, kind: str) -> str:
+        """Return the heads or feet of pages of the kinds that are used, and of those that follow them."""
         self.is_head = True
+        pages = [page for tree in self.trees for page in tree.iter() if element_name(page) == "master-page"]
+        first = self.styles.pages
+        used = first | {attribute(page, "next-style-name") for page in pages if attribute(page, "name") in first}
         heads = (
             node
-            for tree in self.trees
-            for page in tree.iter()
-            if element_name(page) == "master-page" and attribute(page, "name") in used
+            for page in pages
+            if attribute(page, "name") in used
             for node in page
             if element_name(node).startswith(kind) and attribute(node, "display") != "false"
         )
@@ -358,8 +357,9 @@ def _value(cell: Element) -> str:
         sign = {"percentage": "%", "currency": f" {attribute(cell, 'currency')}"}.get(kind, "")
         return f"{number}{sign}".strip()
     if kind == "time" and (found := _TIME.fullmatch(attribute(cell, "time-value"))):
-        seconds = float((found[5] or "0").replace(",", "."))
-        shown = f"{found[1]}{int(found[2] or 0) * 24 + int(found[3] or 0):02}:{int(found[4] or 0):02}"
+        days, hours, minutes, rest = (float((part or "0").replace(",", ".")) for part in found.groups()[1:])
+        whole_minutes, seconds = divmod(((days * 24 + hours) * 60 + minutes) * 60 + rest, 60)
+        shown = f"{found[1]}{whole_minutes // 60:02.0f}:{whole_minutes % 60:02.0f}"
         return f"{shown}:{seconds:02.0f}" if seconds else shown
     if kind == "date":
         return attribute(cell, "date-value").removesuffix("T00:00:00").replace("T", " ")

@@ -44,15 +44,17 @@ class Styles:
 
     def __init__(self, trees: Iterable[Element]) -> None:
         self._styles: dict[tuple[str, str], Element] = {}
-        self._levels: dict[tuple[str, int], _Level] = {}
+        self._lists: dict[str, Element] = {}
+        self._levels: dict[str, dict[int, _Level]] = {}  # of the lists that were asked for
+        self.pages = {"Standard"}  # the kinds of pages that paragraphs begin
         for tree in trees:
             for node in tree.iter():
                 name = element_name(node)
                 if name == "style":
                     self._styles[attribute(node, "family"), attribute(node, "name")] = node
+                    self.pages.add(attribute(node, "master-page-name"))
                 elif name in ("list-style", "outline-style"):
-                    style = attribute(node, "name") if name == "list-style" else ""
-                    self._levels |= {(style, whole(level, "level")): _level(level) for level in node}
+                    self._lists[attribute(node, "name") if name == "list-style" else ""] = node
 
     def chain(self, family: str, name: str) -> Iterator[Element]:
         """Yield a style and those that it is based on."""
@@ -102,6 +104,11 @@ class Styles:
             return "" if position in ("0%", "-0%") else "sub" if position.startswith("-") else "sup"
         return {"super": "sup", "sub": "sub"}.get(position, "")
 
+    def _levels_of(self, style: str) -> dict[int, _Level]:
+        if style not in self._levels:
+            self._levels[style] = {whole(level, "level"): _level(level) for level in self._lists.get(style, ())}
+        return self._levels[style]
+
     def number(self, style: str, level: int, counts: dict[int, int], start: int | None = None) -> str | None:
         """Count an item of a list, and return its number; nothing for one without; None for one with a bullet.
 
@@ -114,7 +121,8 @@ class Styles:
         start : int, optional
             The number of this item.
         """
-        found = self._levels.get((style, level))
+        own = self._levels_of(style)
+        found = own.get(level)
         for deeper in [each for each in counts if each > level]:
             del counts[deeper]
         if found is None:
@@ -124,7 +132,7 @@ class Styles:
         if not found.form:
             return None if style else ""
         shown = range(level - min(found.n_shown, level) + 1, level + 1)
-        levels = [(each, self._levels.get((style, each))) for each in shown]
+        levels = [(each, own.get(each)) for each in shown]
         text = ".".join(in_form(counts.get(each, of.start), of.form) for each, of in levels if of and of.form)
         suffix = found.suffix or ("." if style and text.isalnum() and not found.prefix else "")
         return f"{found.prefix}{text}{suffix}".strip()

@@ -90,9 +90,9 @@ def extract_rtf(content: bytes, name: str) -> Document:
     return document_of(with_letterheads(text), notices=left_out.notices(name))
 
 
-def html_of_rtf(content: bytes) -> str:
+def html_of_rtf(content: bytes, left_out: LeftOut) -> str:
     """Return RTF as HTML, or the HTML that it was made of."""
-    return _well_formed(_Parser(content, LeftOut()).html())
+    return _well_formed(_Parser(content, left_out).html())
 
 
 def _well_formed(text: str) -> str:

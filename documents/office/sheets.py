@@ -26,6 +26,10 @@ from .sheet_notes import sheet_notes
 _BOOK = re.compile(r"xl/workbook\d*\.xml")
 _MERGED = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
 
+#: Lines on top and at the foot of printed pages, and the codes in them, such as &P for the number of the page.
+_PRINTED = re.compile("(?:odd|even|first)(Header|Footer)")
+_CODES = re.compile(r'&(?:"[^"]*"|K[\dA-F]{6}|\d+|.)')
+
 _TRUE = ("1", "true")
 
 #: Most cells of a sheet, empty and merged ones included: more than models read. Beyond the second number of empty
@@ -168,6 +172,8 @@ def _sheet(archive: Archive, path: str, title: str, cells: _Cells, left_out: Lef
         elif name == "mergeCell" and (found := _MERGED.fullmatch(node.get("ref", ""))):
             left, top, right, bottom = found.groups()
             merged.append((int(top) - 1, int(bottom) - 1, _column(left), _column(right)))
+        elif (printed := _PRINTED.fullmatch(name)) and re.search(r"\w", _CODES.sub("", node.text or "")):
+            left_out[f"printed {'head' if printed[1] == 'Header' else 'foot'}"] += 1
         elif name == "oleObject":  # once for new programs, and once for old ones
             objects.add(node.get("shapeId"))
     left_out["embedded object"] += len(objects)

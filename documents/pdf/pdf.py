@@ -28,8 +28,8 @@ from .pdf_repeats import usual_size, without_repeated_marks, without_repeats
 from .pdf_symbols import UNKNOWN
 from .pdf_xfa import xfa_text
 
-#: Most pages of a document; models read a few thousand.
-_MOST_PAGES = 20_000
+#: Most pages of a document, as models read a few thousand; and the pages that are read before the file is opened again.
+_MOST_PAGES, _AT_ONCE = 20_000, 250
 
 #: Largest size of foot notes, in sizes of the text; and what they begin with.
 _NOTE_SIZE, _NOTE = 0.92, re.compile(r"[\^\[(]?(\d{1,3}|[*\u2020\u2021\u00a7])")
@@ -65,13 +65,7 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
         with _without_warnings(), pypdfium2.PdfDocument(content, password=password) as pdf:
             if len(pdf) > _MOST_PAGES:
                 raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
-            pdf.init_forms()
-            texts, labels, may_be_off = Packed[PageText](), page_labels(pdf), has_layers(content)
-            with closing(Appearances(content, password)) as appearances:
-                for number in range(len(pdf)):
-                    page = pdf[number]
-                    texts.append(page_text(page, appearances.page(page, number), may_be_off=may_be_off))
-                    page.close()
+            texts, labels = Packed(_page_texts(content, password, len(pdf))), page_labels(pdf)
             without_text = [number for number, text in enumerate(texts) if text.is_picture or text.is_unclear]
             for number, page_pdf in recognition.pages(without_text, lambda number: picture_of(pdf[number])).items():
                 with pypdfium2.PdfDocument(page_pdf) as recognised:
@@ -122,6 +116,23 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
             f"page {label}, {each}" for label, those in zip(labels, left_out, strict=True) for each in those
         ),
     )
+
+
+def _page_texts(content: bytes, password: str | None, n_pages: int) -> Iterator[PageText]:
+    """Yield the text of each page. PDFium keeps 4 KB of a page until its file is closed, so it is opened again."""
+    import pypdfium2
+
+    may_be_off = has_layers(content)
+    for first in range(0, n_pages, _AT_ONCE):
+        with (
+            pypdfium2.PdfDocument(content, password=password) as pdf,
+            closing(Appearances(content, password)) as appearances,
+        ):
+            pdf.init_forms()
+            for number in range(first, min(first + _AT_ONCE, n_pages)):
+                page = pdf[number]
+                yield page_text(page, appearances.page(page, number), may_be_off=may_be_off)
+                page.close()
 
 
 def extract_picture(content: bytes, name: str, recognition: Recognition) -> Document:

@@ -47,6 +47,9 @@ ORDINAL, _LEAST_ORDINALS = re.compile(r"[(\[]?(\d{1,3}|[A-Za-z])[.)\]]\s+(?=\S)"
 #: Fewest entries of a sorted list; and the least share of them that are in order.
 _LEAST_SORTED, _SORTED = 4, 0.9
 
+#: A blank across a page is wider by this factor than the usual distance of its lines.
+_WIDER = 1.5
+
 #: The least width of one of two texts side by side, as a share of the other's; and most that the baselines of a row
 #: across a gutter differ, in font sizes.
 _AS_WIDE, _EXACT = 0.6, 0.02
@@ -119,7 +122,13 @@ def _band(band: Sequence[Piece], gutter: float, extent: Span, below: Line | None
         return [*_band(above, gutter, extent, None), *table, *_band(rest, gutter, extent, below)]
     if not all(sides):  # such as the last line of a paragraph across the gutter
         return _in_order(band, extent) if band else []
+    strip = _strip(column_lines(band, extent), min(max(map(_height, side)) for side in sides))
+    if strip and not any(_are_text(_lines(side)) for side in sides):
+        above, rest = ([piece for piece in band if (piece.y > strip) == is_above] for is_above in (True, False))
+        return [*_band(above, gutter, extent, None), *_band(rest, gutter, extent, below)]
     first, second = (_in_order(side, _extent(side)) for side in sides)
+    if second[-1].y > first[0].y and len(second) <= len(first):
+        return second + first
     is_note = len(second) < len(first) and _flows(first[-1], below)
     return second + first if is_note and not _flows(second[-1], below) else first + second
 
@@ -187,6 +196,14 @@ def _spaced_blocks(lines: Sequence[Line]) -> list[_Stretch]:
         else:
             blocks[-1] = replace(blocks[-1], end=line.y)
     return blocks
+
+
+def _strip(lines: Sequence[Line], top: float) -> float | None:
+    """Return a height in the first blank across all lines, below a top, that parts blocks; None without one."""
+    steps = [(above.y - line.y, line) for above, line in pairwise(lines)]
+    usual = statistics.median(step for step, _ in steps) if steps else 0.0
+    wide = (line.y + step / 2 for step, line in steps if step > max(ROW_GAP * line.size, _WIDER * usual))
+    return next((height for height in wide if height < top), None)
 
 
 def _end_of_choices(before: Sequence[Line], after: Sequence[Line]) -> float | None:

@@ -29,6 +29,7 @@ from .pdf_strips import strip_grids
 from .pdf_symbols import UNKNOWN
 from .pdf_tables import NUMBER_GAP
 from .pdf_tags import Tags
+from .pdf_turned import with_labels
 from .right_to_left import is_right_to_left, logical_text
 
 #: Gap between words that splits a piece; least gap between words of scripts from right to left; and most gap between
@@ -153,7 +154,7 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
         piece = replace(piece, size=min(piece.size, usual or piece.size))  # a box may be higher than its letters
         cell = cell_at(*place, grids)
         (in_cells.setdefault(cell, {}) if cell else turned).setdefault(page.get_rotation(), []).append(piece)
-    parts, over = _by_angle(turned, main, page.get_bbox())
+    parts, over = _by_angle(with_labels(turned, main), main, page.get_bbox())
     lines_of_stamps = lines_of_characters(stamps, {})[0] if stamps else []
     over += [[piece for _, piece in _pieces(line)] for line in lines_of_stamps]
     over, repeated = _once(over)

@@ -37,8 +37,9 @@ def strip_grids(level: Iterable[Rule], lines: Sequence[Sequence[Character]], ang
     angle : int
         Of the lines.
     """
-    signs = [sign for line in lines for sign in line if sign.text != " " and sign.style.angle == angle]
-    return [grid for rules in _alike(level) if (grid := _grid(rules, signs, angle))]
+    groups = _alike(level)
+    signs = [sign for line in lines if groups for sign in line if sign.text != " " and sign.style.angle == angle]
+    return [grid for rules in groups if (grid := _grid(rules, signs, angle))]
 
 
 def _alike(level: Iterable[Rule]) -> list[list[Rule]]:

@@ -328,7 +328,7 @@ def _are_clear(rows: Rows | Sequence[tuple[tuple[str, ...], ...]], placed: Seque
     """Return whether columns are a table's: most rows are full, or the cells of each column begin or end at one place.
 
     Two columns might be columns of text: their rows must be full, and the second column's cells be aligned. The head of
-    a column may stand elsewhere.
+    a column may be elsewhere, and the first column may have one name, for all rows.
     """
     n_columns = len(rows[0])
     extents = [[_span(line[column]) for line in placed if column in line] for column in range(n_columns)]
@@ -344,7 +344,7 @@ def _are_clear(rows: Rows | Sequence[tuple[tuple[str, ...], ...]], placed: Seque
     if n_columns == 2:
         return aligned[1] and are_full
     are_filled = sum(bool(cell) for row in rows for cell in row) >= _FILLED * len(rows) * n_columns
-    return are_full or (all(aligned) and are_filled and min(map(len, extents)) > 1)
+    return are_full or (all(aligned) and are_filled and min(map(len, extents[1:])) > 1)
 
 
 def is_gap(before: Piece, piece: Piece) -> bool:

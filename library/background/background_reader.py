@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from ...errors import OctavoError
+from ...progress import TimeLeft
 from ...system.locks import Busy, do_not_wait, locked
 from ...workers.work import Message, receive
 from ...workers.worker_process import Died, Ended, WorkerProcess
@@ -84,11 +85,11 @@ class BackgroundReader:
         if self._process is None or json.dumps(self._process.settings) != document.job:
             self._end()
             self._process = WorkerProcess(_WORK, json.loads(document.job))
-        process = self._process
-        process.pause(self._must_wait(document))
+        process, notes = self._process, _Notes(self._queue, document)
+        self._pause(process, notes, document)
         with ThreadPoolExecutor(1) as pool:
             task = {"path": document.path, "guarded": True}
-            reading = pool.submit(process.do, task, _Notes(self._queue, document).receive)
+            reading = pool.submit(process.do, task, notes.receive)
             try:
                 while not wait([reading], _LOOK).done:
                     if process.pid not in (None, self._pid):
@@ -96,7 +97,7 @@ class BackgroundReader:
                         self._queue.note_process(process.pid)
                     first = self._queue.next()
                     if first is not None and first.is_same(document):
-                        process.pause(self._must_wait(first))
+                        self._pause(process, notes, first)
                     else:
                         self._end()
             except OctavoError:
@@ -122,15 +123,21 @@ class BackgroundReader:
         else:
             self._queue.finish(document, result["result"]["folders"])
 
-    def _must_wait(self, document: QueuedDocument) -> bool:
-        """Return whether to halt: others compute, or the battery is low."""
+    def _pause(self, process: WorkerProcess, notes: _Notes, document: QueuedDocument) -> None:
+        """Halt the process if it has to wait, or let it continue."""
+        waits_for = self._waits_for(document)
+        process.pause(bool(waits_for))
+        notes.wait(waits_for)
+
+    def _waits_for(self, document: QueuedDocument) -> str:
+        """Return why to halt: others compute, or the battery is low; "" to read."""
         if document.is_awaited:
-            return False
-        if document.is_upload:
-            return others_compute()
-        if time.monotonic() > self._looked + _LOOK_AT_BATTERY:
+            return ""
+        if not document.is_upload and time.monotonic() > self._looked + _LOOK_AT_BATTERY:
             self._battery_is_low, self._looked = battery_is_low(), time.monotonic()
-        return self._battery_is_low or others_compute()
+        if self._battery_is_low and not document.is_upload:
+            return "power"
+        return "the answer" if others_compute() else ""
 
     def _end(self) -> None:
         """End the process that reads."""
@@ -147,6 +154,16 @@ class _Notes:
         self._task = self._unit = ""
         self._total = self._done = self._before = 0
         self._began = self._noted = 0.0
+        self._left, self._waits_for = TimeLeft(0, 0), document.waits_for
+
+    def wait(self, waits_for: str) -> None:
+        """Note what the reading waits for; the time of that does not count. "" if it does not wait."""
+        if waits_for:
+            self._left.restart(self._done, time.monotonic())
+        if waits_for != self._waits_for:
+            self._waits_for = waits_for
+            with suppress(OctavoError):  # only a display
+                self._queue.note_waiting(self._document, waits_for)
 
     def receive(self, message: Message) -> None:
         """Receive a message of the process that reads."""
@@ -160,14 +177,16 @@ class _Notes:
         """Note that a task begins."""
         self._task, self._total, self._unit, self._done, self._before = task, total, unit, done, done
         self._began, self._noted = time.time(), 0.0
+        self._left = TimeLeft(done, time.monotonic())
         self.advance(0)
 
     def advance(self, amount: int) -> None:
         """Note further progress, now and then."""
         self._done += amount
+        self._left.note(self._done, time.monotonic())
         if time.monotonic() > self._noted + _NOTE:
-            self._noted = time.monotonic()
-            progress = self._task, self._unit, self._done, self._total, self._began, self._before
+            self._noted, left = time.monotonic(), self._left.of(self._total - self._done)
+            progress = self._task, self._unit, self._done, self._total, self._began, self._before, left
             with suppress(OctavoError):  # only a display: the reading continues
                 self._queue.note_progress(self._document, *progress)
 

@@ -29,6 +29,8 @@ _ADDED = {
     "awaited": "REAL DEFAULT 0",
     "folders": "TEXT DEFAULT ''",
     "may_succeed": "INTEGER DEFAULT 0",
+    "seconds_left": "REAL",
+    "waits_for": "TEXT DEFAULT ''",
 }
 
 _TABLES = """
@@ -86,6 +88,10 @@ class QueuedDocument(NamedTuple):
         The folders of an upload's indexes in JSON, from the end of the reading until a server knows them; else "".
     may_succeed : int
         1 if it could not be read for want of memory or disk: the same file may be read later.
+    seconds_left : float, optional
+        Seconds that the task takes yet, about; None if that is unknown.
+    waits_for : str
+        What the reading waits for: "the answer", or "power"; else "".
     """
 
     path: str
@@ -103,6 +109,8 @@ class QueuedDocument(NamedTuple):
     awaited: float
     folders: str
     may_succeed: int = 0
+    seconds_left: float | None = None
+    waits_for: str = ""
 
     @property
     def file(self) -> Path:
@@ -233,11 +241,23 @@ class ReadingQueue:
         return next((document for document in self.documents() if document.is_pending), None)
 
     def note_progress(
-        self, document: QueuedDocument, task: str, unit: str, done: int, total: int, began: float, before: int
+        self,
+        document: QueuedDocument,
+        task: str,
+        unit: str,
+        done: int,
+        total: int,
+        began: float,
+        before: int,
+        seconds_left: float | None = None,
     ) -> None:
         """Keep how far the reading of a document is."""
-        fields = "task = ?, unit = ?, done = ?, total = ?, began = ?, before = ?"
-        self._set(document, fields, task, unit, done, total, began, before)
+        fields = "task = ?, unit = ?, done = ?, total = ?, began = ?, before = ?, seconds_left = ?"
+        self._set(document, fields, task, unit, done, total, began, before, seconds_left)
+
+    def note_waiting(self, document: QueuedDocument, waits_for: str) -> None:
+        """Keep what the reading of a document waits for."""
+        self._set(document, "waits_for = ?", waits_for)
 
     def await_document(self, document: QueuedDocument) -> None:
         """Have a document read before others for some seconds, even while answers are computed."""

@@ -63,7 +63,8 @@ class Reader:
         """
         document = identify(file, self._snapshot, progress)  # refuse it before loading the model
         indexer = self._loaded()
-        return [indexer.index(part, progress) for part in indexer.fit(document)]
+        parts = indexer.with_progress(indexer.fit(document), progress)
+        return [indexer.index(part, of_part) for part, of_part in parts]
 
     def close(self) -> None:
         """Close the model, if it was loaded."""

@@ -25,6 +25,8 @@ class DraftedRows:
     ----------
     n_tokens : int
         The token and its draft: at most `KVCache.draft_room`.
+    states : list of STATE arrays
+        The states of earlier drafts, which are overwritten: to allocate them anew takes long.
 
     Attributes
     ----------
@@ -39,10 +41,10 @@ class DraftedRows:
         Memory does not suffice.
     """
 
-    def __init__(self, cache: KVCache, n_tokens: int) -> None:
+    def __init__(self, cache: KVCache, n_tokens: int, states: list[np.ndarray]) -> None:
         self.cache, self.n_taken = cache, 0
         self.records: list[np.ndarray] = []
-        self._states: list[np.ndarray] = []  # where the records' addresses point
+        self._states = states  # where the records' addresses point
         self._n_before = cache.n_tokens
         try:
             for _ in range(n_tokens):
@@ -57,11 +59,20 @@ class DraftedRows:
         records = self.cache.table.heads.copy()
         for name in _COUNTERS:
             records[name] = 0
-        for group in self.cache.table.groups:
-            state = _copied_state(group)
+        groups = self.cache.table.groups
+        for number, group in enumerate(groups, len(self.records) * len(groups)):
+            state = self._room_for(number, group.heads.state)
+            _copy_state(group, state)
             records["state"][group.heads.numbers] = state.ctypes.data + np.arange(len(state)) * state.itemsize
-            self._states.append(state)
         return records
+
+    def _room_for(self, number: int, state: np.ndarray) -> np.ndarray:
+        """Return an array like a state, the one that an earlier draft used if it has the same form."""
+        if number == len(self._states):
+            self._states.append(np.empty_like(state))
+        elif (self._states[number].dtype, len(self._states[number])) != (state.dtype, len(state)):
+            self._states[number] = np.empty_like(state)
+        return self._states[number]
 
     def share_memory(self) -> None:
         """Have all tokens select in the working memory that the cache has for the last of them, as they take turns."""
@@ -98,12 +109,10 @@ class DraftedRows:
         self.n_taken += 1
 
 
-def _copied_state(group: MethodHeads) -> np.ndarray:
+def _copy_state(group: MethodHeads, copy: np.ndarray) -> None:
     """Copy the state of a method's heads; of long arrays, which have room for the largest heads, only what is used."""
     state, kept = group.heads.state, [group.method.kept_state(shape) for shape in dict.fromkeys(group.heads.shapes)]
-    copy = np.empty_like(state)
     for name in state.dtype.names or ():
         room = state.dtype[name].shape
         used = max(of_shape.get(name, room[0]) for of_shape in kept) if room else None
         copy[name][..., slice(used)] = state[name][..., slice(used)]
-    return copy

@@ -23,7 +23,7 @@ _LONGEST = 24
 
 #: Matches of so many tokens or more have odds of their own; and the odds to begin with, which count as so many tokens.
 _LENGTHS = 2, 3, 5, 9, 17
-_FIRST_ODDS, _WEIGHT = (0.2, 0.4, 0.6, 0.85, 0.95), 4.0
+_FIRST_ODDS, _WEIGHT = (0.15, 0.3, 0.45, 0.7, 0.9), 4.0
 
 #: How much an observed token still counts after each later one.
 _FORGETS = 0.95
@@ -35,13 +35,50 @@ _LEAST_GAIN = 1.05
 _FIRST_COST = 0.4
 
 #: Last steps of one token, and of drafts, whose median counts: other programs interrupt some of them.
-_SINGLES, _DRAFTED = 15, 5
+_SINGLES, _DRAFTED = 15, 9
 
 #: Steps of one token after which drafts are tried again that took too long.
 _TRIED_AGAIN = 64
 
 #: A token between texts: it matches none.
 _NO_TOKEN = -1
+
+
+class Experience:
+    """What drafts of a model have shown: how often matches predict the next token, and what longer steps take."""
+
+    def __init__(self) -> None:
+        self._hits = [odds * _WEIGHT for odds in _FIRST_ODDS]
+        self._observed = [_WEIGHT] * len(_FIRST_ODDS)
+        self._n_alone = 0  # steps of one token since the last draft
+        self._singles, self._costs = deque[float](maxlen=_SINGLES), deque([_FIRST_COST], maxlen=_DRAFTED)
+
+    def note_prediction(self, n_matched: int, is_hit: bool) -> None:
+        """Note whether a match of so many tokens predicted the next one."""
+        number = _kind(n_matched)
+        self._hits[number] = self._hits[number] * _FORGETS + is_hit
+        self._observed[number] = self._observed[number] * _FORGETS + 1
+
+    def note_step(self, n_tokens: int, seconds: float) -> None:
+        """Note what a step of a token and its draft took, n_tokens in all."""
+        self._n_alone = self._n_alone + 1 if n_tokens == 1 else 0
+        if n_tokens == 1:
+            self._singles.append(seconds)
+            if self._n_alone % _TRIED_AGAIN == 0:
+                self._costs.append(_FIRST_COST)
+        elif self._singles:
+            self._costs.append(max(seconds / median_low(self._singles) - 1, 0.0) / (n_tokens - 1))
+
+    def best_length(self, n_matched: int, most: int) -> int:
+        """Return the length up to `most` that gives most tokens for their time, as expected; 0 if none pays."""
+        best, length, expected, likely, cost = _LEAST_GAIN, 0, 1.0, 1.0, median_low(self._costs)
+        for n_tokens in range(1, most + 1):
+            number = _kind(n_matched + n_tokens - 1)
+            likely *= self._hits[number] / self._observed[number]
+            expected += likely
+            if (gain := expected / (1 + cost * n_tokens)) > best:
+                best, length = gain, n_tokens
+        return length
 
 
 class Drafter:
@@ -53,6 +90,8 @@ class Drafter:
         Length of all drafts; by default each has the length that pays most.
     prediction : sequence of int
         Tokens of a text that the answer may resemble.
+    experience : Experience, optional
+        What earlier answers have shown.
 
     Attributes
     ----------
@@ -64,24 +103,22 @@ class Drafter:
         Whether not to draft for now.
     """
 
-    def __init__(self, most: int | None = None, prediction: Sequence[int] = ()) -> None:
+    def __init__(
+        self, most: int | None = None, prediction: Sequence[int] = (), experience: Experience | None = None
+    ) -> None:
         self._most, self._prediction = most, np.array([*prediction, _NO_TOKEN], np.intc)
+        self._experience = experience or Experience()
         self.n_steps = self.n_drafted = self.n_accepted = 0
         self.is_paused = False
         self._expected: list[int] = []  # what followed the match, from the next token on
         self._n_matched = 0
-        self._hits = [odds * _WEIGHT for odds in _FIRST_ODDS]
-        self._observed = [_WEIGHT] * len(_FIRST_ODDS)
-        self._n_alone = 0  # steps of one token since the last draft
-        self._singles, self._costs = deque[float](maxlen=_SINGLES), deque([_FIRST_COST], maxlen=_DRAFTED)
 
     def note(self, token: int) -> None:
         """Note the token that comes next in the text."""
         if not self._expected:
             return
-        is_hit, number = token == self._expected[0], _kind(self._n_matched)
-        self._hits[number] = self._hits[number] * _FORGETS + is_hit
-        self._observed[number] = self._observed[number] * _FORGETS + 1
+        is_hit = token == self._expected[0]
+        self._experience.note_prediction(self._n_matched, is_hit)
         self._n_matched += 1
         self._expected = self._expected[1:] if is_hit else []
 
@@ -89,13 +126,7 @@ class Drafter:
         """Note what a step of a token and its draft took, n_tokens in all."""
         self.n_steps += 1
         self.n_drafted += n_tokens - 1
-        self._n_alone = self._n_alone + 1 if n_tokens == 1 else 0
-        if n_tokens == 1:
-            self._singles.append(seconds)
-            if self._n_alone % _TRIED_AGAIN == 0:
-                self._costs.append(_FIRST_COST)
-        elif self._singles:
-            self._costs.append(max(seconds / median_low(self._singles) - 1, 0.0) / (n_tokens - 1))
+        self._experience.note_step(n_tokens, seconds)
 
     def draft(self, tokens: np.ndarray, room: int) -> list[int]:
         """Return what may follow some tokens: at most `room` tokens, perhaps none.
@@ -115,19 +146,8 @@ class Drafter:
         if self.is_paused:
             most = 0
         elif self._most is None:
-            most = self._best_length(most)
+            most = self._experience.best_length(self._n_matched, most)
         return self._expected[:most]
-
-    def _best_length(self, most: int) -> int:
-        """Return the length up to `most` that gives most tokens for their time, as expected; 0 if none pays."""
-        best, length, expected, likely, cost = _LEAST_GAIN, 0, 1.0, 1.0, median_low(self._costs)
-        for n_tokens in range(1, most + 1):
-            number = _kind(self._n_matched + n_tokens - 1)
-            likely *= self._hits[number] / self._observed[number]
-            expected += likely
-            if (gain := expected / (1 + cost * n_tokens)) > best:
-                best, length = gain, n_tokens
-        return length
 
 
 def _kind(n_matched: int) -> int:

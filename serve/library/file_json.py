@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -62,10 +61,9 @@ def progress_as_json(upload: QueuedDocument) -> dict[str, Any]:
     """Describe how far the reading of an upload is: "Reading" the document, or "Reading part 1 of 3"."""
     verb, _, name = upload.task.partition(" ")
     _, _, part = name.partition(f"{upload.name}, part ")
-    passed, done = time.time() - upload.began, upload.done - upload.before
-    left = passed / done * (upload.total - upload.done) if done else None
-    counts = {"unit": upload.unit, "total": upload.total, "done": upload.done}
-    return {"task": f"{verb} part {part}" if part else verb, **counts, "seconds_left": left and round(left, 1)}
+    left = None if upload.waits_for or upload.seconds_left is None else round(upload.seconds_left, 1)
+    counts = {"unit": upload.unit, "total": upload.total, "done": upload.done, "seconds_left": left}
+    return {"task": f"{verb} part {part}" if part else verb, **counts, "waits_for": upload.waits_for or None}
 
 
 def _file(

@@ -4,8 +4,9 @@ import { count, duration, make, write } from "./elements.js";
 
 /** Describe how far a document is read. */
 function progressOf(file) {
-  const { task = "Preparing", done = 0, total = null, unit = "tokens", seconds_left = null } = file.progress ?? {};
-  const words = [file.local ? (file.waits ? "Waits to be sent" : "Sending") : task];
+  const { task = "Preparing", done = 0, total = null, unit = "tokens", seconds_left = null, waits_for = null } = file.progress ?? {};
+  const reading = waits_for ? `Waits for ${waits_for}` : task;
+  const words = [file.local ? (file.waits ? "Waits to be sent" : "Sending") : reading];
   if (total) words.push(`${count(done)} of ${count(total)} ${unit}`);
   if (seconds_left != null) words.push(`${duration(Math.max(Math.ceil(seconds_left), 1)).replace(".0", "")} left`);
   return { words: words.join(" · "), done, total };

@@ -32,11 +32,14 @@ def test_ask_tells_what_an_answer_was_given_from_and_what_is_read_meanwhile(book
     result = octavo("ask", book, "What happened in year 7?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
     assert result.exit_code == 0
     pattern = r"\(From 1 passage, \d+\.\d% of book\.md; the rest is being read\.\)"
-    assert re.fullmatch(rf"{re.escape(cut(5))}{pattern}\n", result.stderr)
+    cost = r"[\d,]+ tokens, \d+ MiB of disk, about \d+ s\. `octavo stop` ends this\."
+    assert re.fullmatch(rf"Reading book\.md in the background: {cost}\n{re.escape(cut(5))}{pattern}\n", result.stderr)
     assert started == [1]
     answer = json.loads(octavo("ask", book, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE, "-o", "json").stdout)
     assert {"kind": "excerpts", "passages": 1, "rest": "being read"}.items() <= answer["basis"].items()
     assert answer["document"] == str(book)
+    again = octavo("ask", book, "What happened in year 8?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
+    assert "in the background" not in again.stderr  # it is being read already
 
 
 def test_of_a_half_read_document_the_part_is_told(book, on_tiny, tiny_model, tmp_path):
@@ -104,9 +107,12 @@ def test_what_is_read_in_the_background_is_listed_and_stopped(book, on_tiny, tmp
     for path in (book, other):
         octavo("ask", path, "Which ship?", *on_tiny, *SHORT_ANSWER, *AT_ONCE)
     queue = ReadingQueue()
-    queue.note_progress(queue.next(), "Reading other.md", "tokens", 512, 2048, time.time(), 0)
+    queue.note_progress(queue.next(), "Reading other.md", "tokens", 512, 2048, time.time(), 0, 125.0)
+    queue.note_waiting(queue.next(), "the answer")
+    assert "512 of 2,048 tokens; waits for the answer" in octavo("list", *library).stdout
+    queue.note_waiting(queue.next(), "")
     shown = octavo("list", *library)
-    assert re.search(r"^other\.md +tiny\.gguf +Reading other\.md: 512 of 2,048 tokens", shown.stdout, re.M)
+    assert re.search(r"^other\.md +tiny\.gguf +Reading other\.md: 512 of 2,048 tokens, 2:05 left", shown.stdout, re.M)
     assert re.search(r"^book\.md +tiny\.gguf +waiting", shown.stdout, re.M)
     assert shown.stderr == "Nothing reads now: the next question about one continues.\n"
     rows = {row["document"]: row for row in json.loads(octavo("list", *library, "-o", "json").stdout)}
@@ -118,7 +124,7 @@ def test_what_is_read_in_the_background_is_listed_and_stopped(book, on_tiny, tmp
         r"^book\.md +tiny\.gguf +failed: It is encrypted: give its --password\.", octavo("list", *library).stdout, re.M
     )
     stopped = octavo("stop", other)
-    assert stopped.stderr == "Stopped other.md (Reading other.md: 512 of 2,048 tokens).\n"
+    assert stopped.stderr == "Stopped other.md (Reading other.md: 512 of 2,048 tokens, 2:05 left).\n"
     fails(octavo("stop", "other.md"), 2, "other.md is not read in the background: `octavo list` shows what is.")
     assert octavo("stop").stderr == "Stopped book.md (failed: It is encrypted: give its --password.).\n"
     assert octavo("list", *library).stderr == "Nothing is indexed yet.\n"

@@ -54,6 +54,11 @@ def test_mail_of_outlook_may_have_its_text_in_compressed_rtf_alone(tmp_path):
     text = rb"{\rtf1\ansi\fromhtml1 {\*\htmltag84 <b>}40 crowns{\*\htmltag92 </b>}\htmlrtf no\htmlrtf0}"
     streams = {("__substg1.0_10090102",): compress(text), ("__properties_version1.0",): bytes(32)}
     assert read(tmp_path, ole(streams)).text == "**40 crowns**\n"
+    plain = {**streams, ("__substg1.0_1000001F",): "One.\r\nTwo.\r\n".encode("utf-16-le")}
+    assert read(tmp_path, ole(plain)).text == "One.\nTwo.\n"
+    page = {**streams, ("__substg1.0_1013001F",): "<p>Seen.<p hidden>No.".encode("utf-16-le")}
+    del page["__substg1.0_10090102",]
+    assert read(tmp_path, ole(page)).notices == ("x has 1 hidden passage: octavo leaves it out.",)
     streams["__substg1.0_10090102",] = b"no"
     with pytest.raises(OctavoError, match=r"^x is damaged"):
         read(tmp_path, ole(streams))

@@ -125,7 +125,9 @@ def test_sources_follow_the_answer_and_are_no_part_of_the_conversation(report, a
     run("-c", "When?")
     assert asked[-1] == ["Who?", ANSWER, "When?"]
     monkeypatch.setattr(Session, "sources", lambda session: [])
-    assert run("-m", "octavo", "-f", note_of(report), "Who?", "-o", "sources", "true").stdout.endswith("None.\n")
+    assert run("-m", "octavo", "-f", note_of(report), "Who?", "-o", "sources", "true").stdout.endswith(
+        "None: check this answer.\n"
+    )
 
 
 def note_of(report):

@@ -85,9 +85,9 @@ def test_drafts_change_no_logits(models):
     """Hybrid models draft nothing."""
     ours, drafter, results = models[0], GivenDrafter(TOKENS), []
     for each in (None, drafter):
-        logits_after(ours, [TOKENS[:30]])
+        logits_after(ours, [TOKENS[:60]])
         with drafting(ours, each):
-            results.append([logits_after_one(ours, token) for token in TOKENS[30:]])
+            results.append([logits_after_one(ours, token) for token in TOKENS[60:]])
     np.testing.assert_allclose(results[1], results[0], rtol=0, atol=SAME * np.std(results[0]))
     assert (drafter.n_accepted > 0) == (not ours.context.is_hybrid)
 

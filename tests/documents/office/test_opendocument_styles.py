@@ -170,6 +170,16 @@ def test_letterheads_of_pages_in_use_are_read_once():
     assert document.text == "Harbour Board\n\nThe rent.\n\nQuay Street 4\n"
 
 
+def test_the_letterhead_of_the_pages_after_the_first_is_read():
+    styles = page("First", f"<style:header>{p('Harbour Board')}</style:header>").replace(
+        "style:name=", 'style:next-style-name="Rest" style:name='
+    )
+    styles += page("Rest", f"<style:footer>{p('Quay Street 4')}</style:footer>")
+    first = '<style:style style:name="P1" style:family="paragraph" style:master-page-name="First"/>'
+    document = read(p("The rent.", "P1"), first, styles_xml=tree("", styles))
+    assert document.text == "Harbour Board\n\nThe rent.\n\nQuay Street 4\n"
+
+
 def math(body):
     return f'<math xmlns="http://www.w3.org/1998/Math/MathML">{body}</math>'
 
@@ -199,7 +209,7 @@ def sheet(*rows, columns="", more=""):
         ('o:value-type="date" o:date-value="2026-06-09"', "2026-06-09"),
         ('o:value-type="time" o:time-value="PT36H30M00S"', "36:30"),
         ('o:value-type="time" o:time-value="P1DT2H"', "26:00"),
-        ('o:value-type="time" o:time-value="PT90S"', "00:00:90"),
+        ('o:value-type="time" o:time-value="PT90S"', "00:01:30"),
         ('o:value-type="boolean" o:boolean-value="true"', "TRUE"),
         ('o:value-type="string" o:string-value="Cod"', "Cod"),
     ],

@@ -189,3 +189,9 @@ def test_objects_in_a_text_are_told():
     assert read(rb"The lamp burns." + shown + rb"\par").notices == (
         "a.rtf has 1 embedded object and 1 picture: octavo leaves them out.",
     )
+
+
+def test_numbered_lists_within_lists_keep_their_numbers():
+    items = [(0, "1."), (1, "a)"), (1, "b)"), (0, "2.")]
+    rtf = b"".join(rb"{\listtext %s\tab}\ls1\ilvl%d Item\par " % (label.encode(), level) for level, label in items)
+    assert read(rb"\pard" + rtf + rb"\pard End.\par").text == ("1. Item\n\na) Item\n\nb) Item\n\n2. Item\n\nEnd.\n")

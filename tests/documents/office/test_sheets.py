@@ -181,3 +181,13 @@ def test_objects_on_sheets_are_told_once(tmp_path):
     objects = f'<oleObjects>{one}{one}<oleObject progId="Word" shapeId="1026"/></oleObjects>'
     (tmp_path / "a.xlsx").write_bytes(book({1: {"A": "a"}}, objects))
     assert extract_document(tmp_path / "a.xlsx").notices == ("a.xlsx has 2 embedded objects: octavo leaves them out.",)
+
+
+def test_lines_on_printed_pages_are_told_unless_they_are_numbers(tmp_path):
+    made = openpyxl.Workbook()
+    sheet = made.active
+    sheet["A1"] = "a"
+    sheet.oddHeader.left.text, sheet.oddHeader.left.font = "Harbour Board", "Arial,Bold"
+    sheet.oddFooter.center.text = "&P / &N"
+    (tmp_path / "a.xlsx").write_bytes(saved(made))
+    assert extract_document(tmp_path / "a.xlsx").notices == ("a.xlsx has 1 printed head: octavo leaves it out.",)

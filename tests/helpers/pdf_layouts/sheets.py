@@ -118,6 +118,16 @@ def _exam(page: Drawing) -> None:
     page.text(60, 626, "Un tren va a 120 km por hora. ¿Hasta dónde llega?")
 
 
+def _letter(page: Drawing) -> None:
+    """Draw a letter whose addressee and date are at the right, above its subject and its greeting at the left."""
+    page.lines(60, 790, ["Ayuntamiento de Lastres", "Oficina técnica", "Calle Mayor 4"])
+    for i, line in enumerate(("Señora", "Ana Ruiz", "Calle del Molino 9", "33202 Gijón")):
+        page.text(535, 790 - 13 * i, line, at="right")
+    page.text(535, 700, "Lastres, 4 de mayo de 2026", at="right")
+    page.lines(60, 675, ["Asunto: solicitud 4471", "Estimada señora:"], step=26)
+    page.lines(60, 622, ["Su solicitud se ha admitido. Las obras empiezan el 18 de mayo y duran un mes."])
+
+
 def _fields_in_boxes(page: Drawing) -> None:
     """Draw rows of boxes, each with a small label above its value."""
     for y, fields in ((750, ("Nombre", "Ana", "Apellido", "Ruiz")), (700, ("Calle", "Molino 17", "CP", "33203"))):
@@ -187,6 +197,7 @@ LAYOUTS = [
         pairs=[("Nombre:", "Fecha:"), ("Tarea 1", "(4 p.)"), ("Tarea 2", "(6 p.)")],
         order=["Calcula:", "3/4 + (5 + x)/6 =", "y también:", "a/b + 2/3 =", "Tarea 2", "Un tren"],
     ),
+    Layout("letter", _letter, order=["Oficina", "Ana Ruiz", "Lastres, 4 de", "Asunto", "Estimada", "Su solicitud"]),
     Layout(
         "boxes with labels",
         _fields_in_boxes,

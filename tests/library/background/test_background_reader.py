@@ -7,9 +7,11 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
+from helpers.clock import Clock
 from helpers.command_line import SENTENCES
 from helpers.index_builds import assert_same_index
 from helpers.waiting import wait_until
@@ -90,6 +92,27 @@ def test_the_queue_holds_documents_the_last_asked_about_first(documents, library
     assert queue.next().name == "c.txt"
     queue.stop(queue.documents())
     assert queue.documents() == []
+
+
+def test_a_reading_that_waits_says_so_and_its_time_does_not_count(documents, library, job, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(background_reader, "time", SimpleNamespace(monotonic=clock.monotonic, time=lambda: 0.0))
+    queue = ReadingQueue()
+    add(queue, documents[:1], library, job)
+    notes = background_reader._Notes(queue, queue.next())
+    notes.start("Reading a.txt", 500, "tokens")
+    for _ in range(2):
+        clock.now += 2
+        notes.advance(100)
+    assert queue.next().seconds_left == 6.0
+    for _ in range(5):
+        clock.now += 100
+        notes.wait("the answer")
+    assert queue.next().waits_for == "the answer"
+    notes.wait("")
+    clock.now += 2
+    notes.advance(100)
+    assert (queue.next().waits_for, queue.next().seconds_left) == ("", 4.0)
 
 
 def test_a_damaged_queue_is_reported_in_a_sentence(documents, library, job):

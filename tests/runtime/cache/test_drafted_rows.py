@@ -28,6 +28,7 @@ METHODS = [
     "squeezed",
     "squeezed2",
     "streaming",
+    "topk",
     "streaming:tokens=100",
     "streaming:prefill=full",
     "window:tokens=400",

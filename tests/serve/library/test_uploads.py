@@ -282,10 +282,13 @@ def test_progress_names_the_task_and_the_part_but_not_the_file(task, shown):
         problem="",
         awaited=0.0,
         folders="",
+        seconds_left=170.04,
     )
     progress = progress_as_json(queued)
     assert (progress["task"], progress["done"], progress["total"]) == (shown, 15, 100)
-    assert progress["seconds_left"] == pytest.approx(170, rel=0.05)
+    assert (progress["seconds_left"], progress["waits_for"]) == (170.0, None)
+    waiting = progress_as_json(queued._replace(waits_for="the answer"))
+    assert (waiting["seconds_left"], waiting["waits_for"]) == (None, "the answer")
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/messages/count_tokens"])
