@@ -64,7 +64,8 @@ def models(output: str, index_dir: Path | None) -> None:
 def _in_use() -> LocalModel | None:
     """Return the model that commands use without -m; None if there is none, or if it is not on this disk."""
     from ..errors import OctavoError
-    from ..runtime.models.find_model import HUB, LocalModel, find_model, local_models
+    from ..runtime.models.find_model import LocalModel, find_model, local_models
+    from ..runtime.models.hub import PREFIX as HUB
 
     named = os.environ.get("OCTAVO_MODEL") or ""
     if not named and (repo := os.environ.get("OCTAVO_HF_REPO")):
