@@ -106,10 +106,10 @@ class LazyGroup(click.Group):
         except click.UsageError as problem:  # click prints arguments as they are
             from .fitting import plain
 
-            said = problem
+            shown: click.UsageError = problem
             if isinstance(problem, click.NoSuchOption):
-                said = click.NoSuchOption(problem.option_name, problem.message, harmless(problem.possibilities or ()))
-            raise click.UsageError(plain(said.format_message()), problem.ctx) from problem
+                shown = click.NoSuchOption(problem.option_name, possibilities=harmless(problem.possibilities or ()))
+            raise click.UsageError(plain(shown.format_message()), problem.ctx) from problem
         except OctavoError as problem:
             raise Failure(str(problem)) from problem
         except MemoryError as problem:

@@ -65,12 +65,12 @@ def _in_use() -> LocalModel | None:
     """Return the model that commands use without -m; None if there is none, or if it is not on this disk."""
     from ..errors import OctavoError
     from ..runtime.models.find_model import LocalModel, find_model, local_models
-    from ..runtime.models.hub import PREFIX
+    from ..runtime.models.hub import PREFIX as HUB
 
     named = os.environ.get("OCTAVO_MODEL") or ""
     if not named and (repo := os.environ.get("OCTAVO_HF_REPO")):
-        named = f"{PREFIX}{repo}"
-    if named.startswith(PREFIX):  # which may have to be fetched
+        named = f"{HUB}{repo}"
+    if named.startswith(HUB):  # which may have to be fetched
         return next((model for model in local_models() if model.name.startswith(named.partition(":")[2])), None)
     try:
         path = find_model(named or None, notice)

@@ -96,10 +96,10 @@ def profile(
     settings: ModelSettings,
     scheduler: str | None,
 ) -> None:
-    """Measure which layers of a model matter, once, in minutes; and with --heads which heads.
+    """Measure which layers of a model matter, and which heads, once.
 
-    The plan is written beside the model; --attention plan and duo use it. Interrupted, the same command resumes where
-    it stopped.
+    Layers take minutes; --heads measures the heads, too. The plan is written beside the model; --attention plan and duo
+    use it. Interrupted, the same command resumes where it stopped.
     """
     from ..convert.plan.profile import ProfileSettings
     from ..convert.plan.profile import profile as measured_plan
