@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import numpy as np
 from gguf import GGUFWriter, TokenType
 
@@ -389,6 +388,8 @@ def write_gguf(
 
 def quantised(plain: Path, kind: str) -> Path:
     """Have llama.cpp quantise a model: Q8_0, Q4_K_M and so on."""
+    import llama_cpp  # the emulated CPU has no llama.cpp
+
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype, params.nthread = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}"), 1
     written = plain.with_name(f"{kind}.gguf")
