@@ -76,8 +76,8 @@ BESIDE, FRONTIER = "dense,auto,sketch,squeezed", "dense,auto,sketch,squeezed,squ
 SMALL_BUDGETS, LENGTHS = "0.25,0.125,0.0625", "1000,2000,4000,8000,16000,30000"
 
 
-#: Methods that are not from a paper.
-OURS = ("sketch",)
+#: Methods that are not a paper's own.
+OURS = ("sketch", "topk")
 
 #: Tasks over lengths, with samples. A text of 1,000 tokens has no room for the passages of `repetition`.
 OVER_LENGTHS = {"passkey": (LENGTHS, 20), "needle": (LENGTHS, 20), "repetition": (LENGTHS.removeprefix("1000,"), 16)}

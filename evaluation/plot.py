@@ -46,7 +46,8 @@ _LINES = ("-", "--", ":", "-.")
 #: Colours and markers of the other methods, by their position in the table of names.
 _PALETTE = (
     *(("#e69f00", "s"), ("#56b4e9", "v"), ("#0072b2", "o"), ("#009e73", "^"), ("#d55e00", "D"), ("#cc79a7", "P")),
-    *(("#ad1457", "p"), ("#17becf", ">"), ("#6a3d9a", "X"), ("#8c6d31", "<"), ("#000000", "*"), ("#7f7f00", "h")),
+    *(("#ad1457", "p"), ("#17becf", ">"), ("#b2df8a", "d"), ("#6a3d9a", "X"), ("#8c6d31", "<"), ("#000000", "*")),
+    ("#7f7f00", "h"),
 )
 
 #: Values to draw over the share read: key of the value, and of its standard error.

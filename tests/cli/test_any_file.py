@@ -68,7 +68,7 @@ def test_a_document_whose_name_is_not_utf_8_passes_all_commands(path, on_tiny):
 
 def test_passages_of_a_document_whose_name_is_not_utf_8(path, on_tiny):
     result = succeeds("ask", path, "Who painted it?", *on_tiny, *SHORT_ANSWER, "--first-answer", "0")
-    assert f"{shown(path)}: 100.0% of the text.)" in " ".join(result.stderr.split())
+    assert f"(From 1 passage of {shown(path)}.)" in " ".join(result.stderr.split())
 
 
 def test_a_folder_of_odd_files_is_read_whole(folder, on_tiny):

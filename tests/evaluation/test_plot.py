@@ -130,7 +130,7 @@ def test_ticks_halve_down_to_what_is_read(shares, expected):
 
 def test_colours_and_markers_go_by_the_position_in_the_table_of_names():
     styles = styles_of(
-        ["squeezed2", "duo", "streaming", "quest", "dense", "h2o", "squeezed", "sparq", "window", "sketch"]
+        ["squeezed2", "duo", "streaming", "quest", "dense", "h2o", "squeezed", "sparq", "window", "sketch", "topk"]
     )
     assert {name: (style.colour, style.marker) for name, style in styles.items()} == {
         "dense": ("#555555", ""),
@@ -143,6 +143,7 @@ def test_colours_and_markers_go_by_the_position_in_the_table_of_names():
         "duo": ("#6a3d9a", "X"),
         "window": ("#ad1457", "p"),
         "sketch": ("#17becf", ">"),
+        "topk": ("#b2df8a", "d"),
     }
 
 
