@@ -153,8 +153,7 @@ def test_prune_forgets_the_texts_of_files_that_are_gone(document, tmp_path, on_t
     gone = tmp_path / "gone.txt"
     gone.write_text("The keeper of the lighthouse had a cat.")
     asked = octavo("ask", gone, "Who had a cat?", "--read", "excerpts", *on_tiny, *SHORT_ANSWER)
-    assert "(From 1 passage of " in asked.stderr
-    assert "gone.txt: 100.0% of the text.)" in asked.stderr
+    assert "(From 1 passage of gone.txt.)" in asked.stderr
     assert listed(*on_tiny[:4]) == {}  # nothing was indexed
     gone.unlink()
     assert octavo("prune", *on_tiny[:4], "--yes").stderr == "Forgot the texts of files that are gone: 1.\n"
