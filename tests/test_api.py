@@ -292,7 +292,7 @@ def test_errors_of_the_library_name_no_options(folder):
             if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and "notice" in ast.unparse(node.func)):
                 found += [f"{path}: {word}" for word in re.findall(r"(?<![\w-])--?[a-z][a-z-]*\b", ast.unparse(node))]
     # Commands that measure, which Python cannot call.
-    assert {each.rpartition(": ")[2] for each in found} <= {"--tokens", "--sinks", "--recent"}
+    assert {each.rpartition(": ")[2] for each in found} <= {"--heads", "--tokens", "--sinks", "--recent"}
 
 
 def test_a_password_is_not_shown():
