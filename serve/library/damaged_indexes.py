@@ -87,10 +87,10 @@ class DamagedIndexes:
         with suppress(RuntimeError):  # the loop is closed: the next server has it read
             self.when_queued()
 
-    def queued(self, rows: Sequence[QueuedDocument]) -> list[QueuedDocument]:
-        """Return the uploads among the documents of the queue, and those that are read again."""
-        with self._lock:
-            of_path = {row.path: row for row in rows}
+    def queued(self) -> list[QueuedDocument]:
+        """Return the uploads in the queue, and the documents that are read again."""
+        with self._lock:  # also while the queue is read: another thread adds to both
+            of_path = {row.path: row for row in self._queue.of_library(self._library.folder)}
             for path in list(self._ids):
                 row = of_path.get(path)
                 if row is not None and row.problem:
@@ -130,8 +130,13 @@ class DamagedIndexes:
                 whole = {each.id for each in now if len(each.parts(now)) == each.n_parts}
                 for file in self._uploads.stored():
                     is_alike = folder.name.rpartition("-")[0] == folder_name(file.name)
-                    if is_alike and file.parent.name not in whole and str(file) not in self._failed | waiting:
+                    if not is_alike or file.parent.name in whole or str(file) in self._failed:
+                        continue
+                    if str(file) not in waiting:
                         self._read_again(str(file), file.parent.name, problem)
+                    elif not self._uploads.is_unread(file):  # an earlier server had it read again
+                        with self._lock:
+                            self._ids.setdefault(str(file), file.parent.name)
         return len(self._ids) > n_before
 
     def _unlisted(self, snapshot: LibrarySnapshot) -> Iterator[tuple[Path, str]]:

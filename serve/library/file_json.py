@@ -9,7 +9,6 @@ from typing import Any
 
 from ...library.background.reading_queue import QueuedDocument
 from ...library.source_text import CHANGED
-from ...runtime.store.index_files import USED
 from ..request_error import without_folders
 from .served_document import ServedDocument
 
@@ -28,15 +27,8 @@ def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is
     n_bytes = sum(stored["size"] for part in parts for stored in part.manifest["files"].values())
     n_tokens = sum(part.described["tokens"] for part in parts)
     notices = [sentence for part in parts for sentence in part.described.get("notices", ())]
-    used = max([created, *filter(None, map(_last_used, parts))])
-    return {**file, "tokens": n_tokens, "index_bytes": n_bytes, "notices": notices, "last_used_at": int(used)}
-
-
-def _last_used(document: ServedDocument) -> float | None:
-    """Return when an index was last opened; None if that is unknown."""
-    with suppress(OSError):
-        return (document.folder / USED).stat().st_mtime
-    return None
+    used = max(created, *(int(part.used) for part in parts))
+    return {**file, "tokens": n_tokens, "index_bytes": n_bytes, "notices": notices, "last_used_at": used}
 
 
 def upload_as_json(document_id: str, upload: QueuedDocument, folders: Sequence[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from ...ask.sources.find_sources import Passage
 from ...errors import shown
 from ...library.document_parts import n_parts_of
 from ...library.source_text import SAME, SourceText, state_of_version
+from ...runtime.store.index_files import USED
 from ...runtime.store.manifest import file_version_of
 from ...system.files import FileVersion
 from ..engine.request import End
@@ -31,12 +33,15 @@ class ServedDocument(SourceText):
     state : str
         What became of its file since it was indexed (library/source_text.py); DAMAGED (library/catalogue.py) while its
         index is made again.
+    used : float
+        When its index was last opened, in seconds since the epoch; 0 if that is unknown.
     """
 
     id: str = ""
     folder: Path = Path()
     manifest: dict[str, Any] = field(default_factory=dict)
     state: str = SAME
+    used: float = 0.0
 
     @classmethod
     def indexed(cls, document_id: str, folder: Path, manifest: dict[str, Any]) -> ServedDocument:
@@ -96,7 +101,7 @@ def origin_of(file: Path) -> str:
 
 
 def of_current_versions(documents: Sequence[ServedDocument]) -> list[ServedDocument]:
-    """Return documents with the states of their files, without a file's older versions.
+    """Return documents with the states of their files and their last uses, without a file's older versions.
 
     The version that a file has now counts; if none is indexed, the newest one, which is then an older one itself.
 
@@ -114,7 +119,15 @@ def of_current_versions(documents: Sequence[ServedDocument]) -> list[ServedDocum
             if states[version] == SAME != states[best]:
                 counts[version.path] = version
     with_states = (replace(each, state=states.get(each.version, SAME) if each.version else SAME) for each in documents)
-    return [each for each in with_states if each.state == SAME or each.version in counts.values()]
+    current = (each for each in with_states if each.state == SAME or each.version in counts.values())
+    return [replace(each, used=_last_used(each.folder)) for each in current]
+
+
+def _last_used(folder: Path) -> float:
+    """Return when an index was last opened, in seconds since the epoch; 0 if that is unknown."""
+    with suppress(OSError):
+        return (folder / USED).stat().st_mtime
+    return 0.0
 
 
 def with_id(text: SourceText) -> ServedDocument:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -69,6 +70,7 @@ class ServedLibrary:
             identity(llama, settings, share) for settings in usable_settings(llama) for share in sorted(shares)
         ]
         self._folder, self._has_taken = UploadFolder(uploads_of(library)), False
+        self._looks = threading.Lock()
         self._damaged = DamagedIndexes(library, self._queue, self._folder, self._queue_file)
         self._damaged.when_noted = lambda is_noted: self.when_removed(is_noted)
         self._listed, self._fitting = list[FoundIndex](), list[ServedDocument]()
@@ -96,12 +98,16 @@ class ServedLibrary:
 
     def look_now(self) -> KnownDocuments:
         """Look at the queue, the indexes, and the files of documents; take the uploads that were read."""
+        with self._looks:  # in turns: each compares with the indexes of the one before
+            return self._look_now()
+
+    def _look_now(self) -> KnownDocuments:
         queued = self._queued()  # before the indexes: an upload that ends meanwhile counts as being read
         self._folder.refresh()  # another server may have taken uploads
         before, snapshot = self._fitting, LibrarySnapshot(self._library)
         versions = self._versions_in(snapshot)
         if self._damaged.look(snapshot, before, versions, queued):
-            return self.look_now()
+            return self._look_now()
         read = of_current_versions(versions)
         for upload in queued:
             if upload.folders:
@@ -112,7 +118,7 @@ class ServedLibrary:
 
     def _queued(self) -> list[QueuedDocument]:
         """Return the uploads of the queue, and the documents that are read again as their indexes are damaged."""
-        return self._damaged.queued(self._queue.of_library(self._library.folder))
+        return self._damaged.queued()
 
     def _versions_in(self, snapshot: LibrarySnapshot) -> list[ServedDocument]:
         """Return each document whose index fits the model's attention, the newest first."""

@@ -180,15 +180,19 @@ def test_a_part_of_a_long_document_is_damaged(own, indexed):
     assert state(own, file) == "processing"
 
 
+@pytest.mark.parametrize("is_seen", [False, True], ids=["unseen", "seen"])
 @pytest.mark.parametrize("damage", [pytest.param(removed, marks=pytest.mark.slow), shortened])
-def test_an_upload_whose_manifest_is_damaged_before_the_start_is_read_again(tiny_model, tmp_path, damage):
-    """But not one whose index was removed."""
+def test_an_upload_whose_manifest_is_damaged_before_the_start_is_read_again(tiny_model, tmp_path, damage, is_seen):
+    """But not one whose index was removed. The server before may have seen the damage."""
     with serving(tiny_model, tmp_path) as served:
         file, _ = served.upload("a.txt", text_of(1)), served.upload("b.txt", text_of(2))
         for name in ("a.txt", "b.txt"):
             ask(served, name, reads="document")
+        served.hold()
         damage(folder_of(served, "a") / MANIFEST)
         shutil.rmtree(folder_of(served, "b"))
+        if is_seen:
+            assert state(served, file) == "processing"
     with serving(tiny_model, tmp_path, held=True) as served:
         files = served.client.get("/v1/files").json()["data"]
         assert [(each["id"], each["status"]) for each in files] == [(file["id"], "processing")]
