@@ -427,11 +427,10 @@ def test_an_upload_that_comes_while_another_one_ends_is_read(served, monkeypatch
         know(documents)
 
     monkeypatch.setattr(mapped, "know", and_another_one_comes)
-    served.read(f"first_{look}.txt", text_of(41 + 2 * look).encode())
-    late = time.monotonic() + 60
-    while not came or served.client.get(f"/v1/files/{came[0]}").json()["status"] == "processing":
-        assert time.monotonic() < late
-        time.sleep(0.1)
+    for number in range(look):  # each has at least one look after it
+        served.read(f"first_{look}_{number}.txt", text_of(400 + 10 * look + number).encode())
+        wait_until(lambda number=number: len(calls) > number)
+    wait_until(lambda: came and served.client.get(f"/v1/files/{came[0]}").json()["status"] != "processing")
 
 
 @pytest.mark.parametrize("problem", [OctavoError("The disk is full."), OSError(errno.EMFILE, "Too many open files")])
