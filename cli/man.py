@@ -12,7 +12,7 @@ from .main import SECTIONS, cli
 
 def man_page() -> str:
     """Return the man page, in roff."""
-    context = click.Context(cli, info_name="octavo")
+    context = click.Context(cli, info_name="octavo", **cli.context_settings)
     lines = [
         f'.TH OCTAVO 1 "" "octavo {__version__}"',
         ".SH NAME",

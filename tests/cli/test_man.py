@@ -12,7 +12,7 @@ from octavo.cli.man import man_page
 
 def test_every_command_and_option_is_there():
     page = man_page().replace("\\-", "-")
-    context = click.Context(cli)
+    context = click.Context(cli, **cli.context_settings)
     for name in COMMANDS:
         assert f'.SS "octavo {name} ' in page
         for parameter in cli.get_command(context, name).params:
