@@ -13,11 +13,12 @@ from numba import float32
 
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
+from ..numba_support.memory import borrow, give_back
 from ..numba_support.vector import add, exp_difference, load, max_of, maximum, multiply, splat, store, sum_of
 from ..numba_support.views import array_at
-from ..rows.rows import dot
+from ..rows.rows import dot, load_query, query_bytes
 from ..rows.tiles import CHUNK_ROWS
-from .head import tail_key
+from .head import head_at, tail_key
 
 #: Addresses by which a list of rows may extend beyond its end (see rows.py): 32 ahead, padded to a multiple of 8.
 LIST_ROOM = 40
@@ -174,6 +175,17 @@ def share_of(n_items, part, n_parts):
     """Return start and stop of the share of thread `part` of n_parts; inner bounds are multiples of ITEMS_STEP."""
     steps = -(-n_items // ITEMS_STEP)
     return steps * part // n_parts * ITEMS_STEP, min(steps * (part + 1) // n_parts * ITEMS_STEP, n_items)
+
+
+@kernel
+def score_rows(shape, head_address, query, part, n_parts):
+    """Score a share of the rows of the tail by their keys, for one token: a `score` hook (see hooks.py)."""
+    head = head_at(head_address)
+    start, stop = share_of(head.n_tail, part, n_parts)
+    room = borrow(query_bytes(shape))
+    score_tail_rows(shape, head, load_query(shape, query, room), start, stop)
+    give_back(room, query_bytes(shape))
+    return 0
 
 
 @kernel

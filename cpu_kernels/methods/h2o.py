@@ -15,7 +15,7 @@ from numba import float32, int32, int64
 
 from ..layout.head import ANY_ORDER, chunk_at, chunk_extras, head_at, tail_key, tail_value
 from ..layout.hooks import Hooks
-from ..layout.scores import add_attention, fill, importance_address, list_address, score_tail_rows, share_of
+from ..layout.scores import add_attention, fill, importance_address, list_address, score_rows, score_tail_rows
 from ..layout.spans import add_tail, add_tail_rows, spans_to_fill
 from ..numba_support.compile import kernel
 from ..numba_support.machine_features import LANES
@@ -71,17 +71,6 @@ def _positions_and_attention(shape, head, number):
 def _step_attention(head, number):
     """View the current step's part of the attention of a chunk's rows."""
     return array_at(chunk_extras(chunk_at(head, number)) + CHUNK_ROWS * 8, (CHUNK_ROWS,), np.float32)
-
-
-@kernel
-def score_kept(shape, head_address, query, part, n_parts):
-    """Score a share of the stored rows, for one token: a `score` hook (see hooks.py)."""
-    head = head_at(head_address)
-    start, stop = share_of(head.n_tail, part, n_parts)
-    room = borrow(query_bytes(shape))
-    score_tail_rows(shape, head, load_query(shape, query, room), start, stop)
-    give_back(room, query_bytes(shape))
-    return 0
 
 
 @kernel
@@ -193,4 +182,4 @@ def _move(shape, head, source, target):
     to_attention[target % CHUNK_ROWS] = attention[source % CHUNK_ROWS]
 
 
-HOOKS = Hooks(select=select_kept, score=score_kept, after_step=evict)
+HOOKS = Hooks(select=select_kept, score=score_rows, after_step=evict)

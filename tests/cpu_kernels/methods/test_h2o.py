@@ -21,8 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.cpu_kernels.layout.head import ANY_ORDER
+from octavo.cpu_kernels.layout.scores import score_rows
 from octavo.cpu_kernels.methods import h2o
-from octavo.cpu_kernels.methods.h2o import evict, score_kept, select_kept
+from octavo.cpu_kernels.methods.h2o import evict, select_kept
 from octavo.cpu_kernels.numba_support.shape import Shape
 from octavo.cpu_kernels.rows.tiles import CHUNK_ROWS
 
@@ -63,7 +64,7 @@ class HeavyHead(Head):
 
     def select(self, queries, n_parts=1):
         if len(queries) == 1:
-            self.score(score_kept, queries, n_parts)
+            self.score(score_rows, queries, n_parts)
         return super().select(select_kept, queries, 2 * len(self.chunks) + 1)
 
     def evict(self):
