@@ -102,7 +102,7 @@ class ServedLibrary:
             return self._look_now()
 
     def _look_now(self) -> KnownDocuments:
-        queued = self._queued()  # before the indexes: an upload that ends meanwhile counts as being read
+        queued = self._damaged.queued()  # before the indexes: an upload that ends meanwhile counts as being read
         self._folder.refresh()  # another server may have taken uploads
         before, snapshot = self._fitting, LibrarySnapshot(self._library)
         versions = self._versions_in(snapshot)
@@ -115,10 +115,6 @@ class ServedLibrary:
         newest = sorted(queued, key=lambda upload: (-upload.asked, -upload.place))
         unread = {self._damaged.id_of(upload): upload for upload in newest if not upload.folders}
         return KnownDocuments(versions, read, unread, self._folder)
-
-    def _queued(self) -> list[QueuedDocument]:
-        """Return the uploads of the queue, and the documents that are read again as their indexes are damaged."""
-        return self._damaged.queued()
 
     def _versions_in(self, snapshot: LibrarySnapshot) -> list[ServedDocument]:
         """Return each document whose index fits the model's attention, the newest first."""
@@ -254,7 +250,7 @@ class ServedLibrary:
 
     def resume(self) -> None:
         """Have the uploads read that an earlier server left."""
-        queued = {upload.file.parent.name for upload in self._queued()}
+        queued = {upload.file.parent.name for upload in self._damaged.queued()}
         for document_id, file in self._folder.unread():
             if document_id not in queued:  # an older octavo left it, or the queue was deleted
                 self._queue_file(file)
@@ -294,7 +290,7 @@ class ServedLibrary:
     async def _watch_once(self) -> float | None:
         """Look at the uploads; returns the seconds until the next look, None if all are read."""
         self._looks_again = False
-        queued = await asyncio.to_thread(self._queued)
+        queued = await asyncio.to_thread(self._damaged.queued)
         await self._clear_failed(queued)
         if self._has_taken or any(upload.folders for upload in queued):
             self._has_taken = False
@@ -326,7 +322,7 @@ class ServedLibrary:
     async def wait(self, document_id: str, report: Report | None = None) -> None:
         """Wait until a document is read; `report` receives how far it is. Raise RequestError if it cannot be read."""
         while True:
-            queued = [upload for upload in await asyncio.to_thread(self._queued) if not upload.folders]
+            queued = [upload for upload in await asyncio.to_thread(self._damaged.queued) if not upload.folders]
             upload = next((each for each in queued if self._damaged.id_of(each) == document_id), None)
             if upload is None:
                 return
