@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..left_out import LeftOut
@@ -24,8 +25,8 @@ _SILENT |= {"desc"}
 #: Elements on lines of their own, those with a blank line before and after, and those of a site, outside articles.
 _LINES = {"address", "center", "dt", "fieldset", "foreignobject", "form", "legend", "menu", "optgroup"}
 _LINES |= {"option", "summary"}
-_BLOCKS = {"article", "aside", "caption", "details", "dialog", "div", "dl", "figcaption", "figure", "footer", "header"}
-_BLOCKS |= {"hgroup", "main", "p", "search", "section", "tbody", "td", "tfoot", "th", "thead", "tr"}
+BLOCKS = {"article", "aside", "caption", "details", "dialog", "div", "dl", "figcaption", "figure", "footer", "header"}
+BLOCKS |= {"hgroup", "main", "p", "search", "section", "tbody", "td", "tfoot", "th", "thead", "tr"}
 _OF_SITES = ("aside", "footer", "header")
 _ARTICLES = {"article", "blockquote", "details", "dialog", "fieldset", "figure", "main", "section", "td", "th"}
 
@@ -57,6 +58,7 @@ _LIST_STYLE = re.compile(r"(?:^|;)\s*list-style(?:-type)?\s*:([^;]*)", re.IGNORE
 #: Styles that hide an element until it is opened, and for good; those that begin a line, that raise or lower
 #: text, that make it white, and that colour the ground.
 _CLOSED = re.compile(r"(^|;)(display:none|visibility:(hidden|collapse))")
+_OF_HIDDEN = {"aria-hidden", "epub:type", "hidden", "role", "style"}  # attributes
 _UNSEEN = re.compile(
     r"(^|;)((opacity|font-size):0(\.0+)?(px|pt|r?em|%)?(;|!|$)|mso-hide:all|(left|top):-\d{3,}(px|em))"
 )
@@ -95,33 +97,35 @@ class Page:
 
     Parameters
     ----------
+    root : lxml.etree.Element
+        Its parsed elements.
     is_site : bool
         Whether it is a page of a site, whose header, footer and margins belong to the site.
     has_ground : bool
         Whether a style sheet may colour the ground of white text.
-    has_article : bool
-        Whether the page marks its text, so that anything beside it is a margin.
-    opened : frozenset of str
-        Names of elements that something on the page opens.
     left_out : LeftOut
         Counts what the page does not show.
     """
 
+    root: Any
     is_site: bool
     has_ground: bool
-    has_article: bool
-    opened: frozenset[str]
     left_out: LeftOut
 
-    @classmethod
-    def of(cls, root: Any, is_site: bool, has_ground: bool, left_out: LeftOut) -> Page:
-        """Look at a parsed page."""
+    @cached_property
+    def has_article(self) -> bool:
+        """Return whether the page marks its text, so that anything beside it is a margin."""
+        return next(self.root.iter("article", "main"), None) is not None
+
+    @cached_property
+    def opened(self) -> frozenset[str]:
+        """Return the names of the elements that something on the page opens."""
+        root = self.root
         names = [name for key in _OPENING for value in root.xpath(f".//@{key}") for name in _NAMED.findall(value)]
         tabs = root.xpath('.//*[@role="tab" or @data-toggle or @data-bs-toggle]/@href')
         names += [link[1:] for link in tabs if link.startswith("#")]
         names += root.xpath('.//*[@aria-expanded or @role="tab"]/@id')  # of labels
-        has_article = next(root.iter("article", "main"), None) is not None
-        return cls(is_site, has_ground, has_article, frozenset(names), left_out)
+        return frozenset(names)
 
 
 class HTMLElements:
@@ -165,10 +169,10 @@ class HTMLElements:
 
     def _begin(self, node: Any) -> _End:
         tag = node.tag
-        if tag in _SILENT or ((names := node.keys()) and self._is_left_out(node, names)):
+        if tag in _SILENT or self._is_left_out(node):
             return _done
-        style = _style(node) if "style" in names else ""
-        if not style or tag in _BLOCKS or not _OWN_LINE.search(style):
+        style = _style(node)
+        if not style or tag in BLOCKS or not _OWN_LINE.search(style):
             return self._begin_element(node, tag, style)
         self.out.need(1)
         end = self._begin_element(node, tag, style)
@@ -190,7 +194,7 @@ class HTMLElements:
         if tag in _OWN:
             end: _End = _OWN[tag](self, node)
             return end
-        if tag in _BLOCKS or tag in _LINES or tag in _HEADINGS:
+        if tag in BLOCKS or tag in _LINES or tag in _HEADINGS:
             return self._begin_block(node, tag)
         return None
 
@@ -235,8 +239,10 @@ class HTMLElements:
         inner.walk(node)
         return inner.out.text().strip()
 
-    def _is_left_out(self, node: Any, names: list[str]) -> bool:
+    def _is_left_out(self, node: Any) -> bool:
         """Return whether an element is hidden, or only begins a page, which is marked."""
+        if _OF_HIDDEN.isdisjoint(names := node.keys()):
+            return False
         if "pagebreak" in kind_of(node):
             label = (node.get("title") or node.get("aria-label") or "".join(node.itertext())).strip()
             self.out.labels += [label] if label else []
@@ -391,11 +397,11 @@ class HTMLElements:
             tag = child.tag
             if tag == "br":
                 yield "\n"
-            elif isinstance(tag, str) and tag != "button" and tag not in _SILENT:
-                names = child.keys()
-                if not (names and (self._is_left_out(child, names) or _has_line_numbers(child))):
-                    is_line = tag in _BLOCKS or tag in _LINES or tag == "li" or _OWN_LINE.search(_style(child))
-                    yield from ("\0" if is_line else "", *self._parts_of_code(child), "\0" if is_line else "")
+            elif isinstance(tag, str) and not (
+                tag in _SILENT or tag == "button" or self._is_left_out(child) or _has_line_numbers(child)
+            ):
+                is_line = tag in BLOCKS or tag in _LINES or tag == "li" or _OWN_LINE.search(_style(child))
+                yield from ("\0" if is_line else "", *self._parts_of_code(child), "\0" if is_line else "")
             yield child.tail or ""
 
     def _table(self, node: Any) -> _End:
@@ -517,7 +523,7 @@ def _as_formula(tex: str) -> str:
 
 
 def _style(node: Any) -> str:
-    return (node.get("style") or "").replace(" ", "").lower()
+    return style.replace(" ", "").lower() if (style := node.get("style")) else ""
 
 
 def _form_of(node: Any) -> str:
