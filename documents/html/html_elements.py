@@ -63,12 +63,13 @@ _UNSEEN = re.compile(
     r"(^|;)((opacity|font-size):0(\.0+)?(px|pt|r?em|%)?(;|!|$)|mso-hide:all|(left|top):-\d{3,}(px|em))"
 )
 _OWN_LINE = re.compile(r"(^|;)display:(block|flex|grid|list-item|table|table-row)(;|!|$)")
+_OWN_CELL = re.compile(r"(^|;)display:table-cell(;|!|$)")
 _SIDE = re.compile(r"(^|;)vertical-align:(super|sub)(;|!|$)")
 _WHITE = re.compile(r"(^|;)color:(#fff(fff)?|white|rgb\(255,255,255\)|transparent)(;|!|$)")
 _GROUND = re.compile(r"(^|;)background")
 
 #: The numbers of lines of code, and what programs that colour it call them.
-_LINE_NUMBERS, _NUMBERS = re.compile(r"line-?no|line-?num|gutter", re.IGNORECASE), re.compile(r"[\d\s]*")
+_LINE_NUMBERS, _NUMBERS = re.compile(r"line-?no|line-?num|gutter|\bln\b", re.IGNORECASE), re.compile(r"[\d\s]*")
 
 #: Notes that readers of books show where they are referred to.
 _NOTE = re.compile("(foot|end|rear)note")
@@ -173,6 +174,7 @@ class HTMLElements:
             return _done
         style = _style(node)
         if not style or tag in BLOCKS or not _OWN_LINE.search(style):
+            self.out.has_blank |= bool(style) and _OWN_CELL.search(style) is not None
             return self._begin_element(node, tag, style)
         self.out.need(1)
         end = self._begin_element(node, tag, style)
@@ -265,7 +267,8 @@ class HTMLElements:
         if node.get("id") in self.page.opened or node.get("aria-labelledby") in self.page.opened:
             return True
         before = node.getprevious()
-        return before is not None and before.tag == "button" and self._opens(before)
+        buttons = () if before is None else before.iter("button") if before.tag in _TITLES else (before,)
+        return any(each.tag == "button" and self._opens(each) for each in buttons)
 
     def _note_hidden(self, node: Any) -> None:
         is_read_elsewhere = node.get("aria-hidden") == "true"  # or a sign

@@ -16,7 +16,7 @@ from .html_elements import BLOCKS
 
 #: The properties that are applied, each with the values for which it is.
 _VALUES = {
-    "display": r"none|block|flex|grid|list-item|table|table-row",
+    "display": r"none|block|flex|grid|list-item|table|table-row|table-cell",
     "visibility": r"hidden|collapse",
     "opacity": r"0(\.0+)?%?",
     "font-size": r"0(\.0+)?(px|pt|em|rem|%)?",
@@ -36,6 +36,9 @@ _HIDING = {"display": "none", "left": None, "visibility": None, "opacity": None,
 
 #: Elements whose lists have numbers.
 _LISTS = ("ol", "ul", "li")
+
+#: What a reader does with an element: a rule for that can only show text, too.
+_STATE = re.compile(r":(?:checked|target|hover|focus(?:-within|-visible)?|active)\b")
 
 #: Text between rules; groups of rules that apply in any window, and those that may apply.
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|<!--|-->", re.DOTALL)
@@ -163,11 +166,14 @@ def _parsed(sheet: str) -> list[tuple[str, _Rule]]:
     present = {name for name, pattern in _PRESENT.items() if pattern.search(compact)}
     parsed: list[tuple[str, _Rule]] = []
     for number, (selectors, declarations, is_certain) in enumerate(_rules(sheet) if present else ()):
-        own = [each for each in _declarations(declarations) if each[0] in present]
-        found = [each for each in own if is_certain or not _hides(*each[:2])]
-        for selector in filter(None, map(_selector, selectors.split(",") if found else ())):
+        found = [each for each in _declarations(declarations) if each[0] in present]
+        for written in selectors.split(",") if found else ():
+            stateless, n_states = _STATE.subn("", written)
+            if (selector := _selector(stateless)) is None:
+                continue
             for name, value, is_important in found:
-                parsed.append((name, _Rule(value, selector, (is_important, *selector.specificity, number))))
+                if (is_certain and not n_states) or not _hides(name, value):
+                    parsed.append((name, _Rule(value, selector, (is_important, *selector.specificity, number))))
     return parsed
 
 
