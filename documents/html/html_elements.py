@@ -184,9 +184,12 @@ class HTMLElements:
         return lambda: self._end_line(end)
 
     def _begin_element(self, node: Any, tag: str, style: str) -> _End:
-        if style and tag not in _OWN and (side := _SIDE.search(style)):
+        if style and (tag == "a" or tag not in _OWN) and (side := _SIDE.search(style)):
             return self._sup(node) if side[2] == "super" else self._sub(node)
         if tag in _MARKS:
+            is_power = len(node) == 1 and node[0].tag in ("sub", "sup")
+            if is_power and not f"{node.text or ''}{node[0].tail or ''}".strip():
+                return None  # it has a mark of its own
             self.out.begin_mark(_MARKS[tag])
             return self.out.end_mark
         if tag in _HEADINGS and not self.out.in_line:
@@ -304,7 +307,7 @@ class HTMLElements:
         text = "".join(node.itertext()).strip()
         if text.startswith("[") or not text:
             return None
-        if node.find(".//a") is not None or next(node.iterancestors("a"), None) is not None:  # to a note
+        if any(each.tag == "a" for each in (*node.iter(), *node.iterancestors())):  # to a note
             return None if text.startswith("(") else self._begin_note()
         return self._script(text, raised(text if node.find(".//sup") is None else self._line(node)))
 

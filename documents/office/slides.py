@@ -168,12 +168,15 @@ def _lines(frame: Any) -> str:
     """Return the paragraphs of a frame: those with numbers, and the deeper ones, as items of lists."""
     lines: list[str] = []
     counts: dict[int, int] = {}
+    forms: dict[int, str] = {}
     for paragraph in frame.paragraphs:
         about = paragraph._p.find(f"{_DRAWING}pPr")
         level, text = int(0 if about is None else about.get("lvl") or 0), _words(paragraph)
         numbered = [] if about is None else about.findall(f"{_DRAWING}buAutoNum")
-        for deeper in [each for each in counts if each > level or (each == level and not numbered)]:
+        form = "".join(map(str, sorted(numbered[0].items()))) if numbered else ""
+        for deeper in [each for each in counts if each > level or (each == level and forms[level] != form)]:
             del counts[deeper]
+        forms[level] = form
         if not text:
             continue
         label = "- " * bool(level)
