@@ -390,7 +390,7 @@ class ChatLoop:
         queue = ReadingQueue()
         if queue.has_reader and (pending := [each for each in queue.documents() if each.is_pending]):
             names = f"{pending[0].name}{f' and {len(pending) - 1:,} more' if len(pending) > 1 else ''}"
-            say(f"reading    {names}, in the background, between answers: `octavo list` tells how far it is")
+            say(f"reading    {names}, in the background, between answers: `octavo list` shows how far it is")
 
     def exit(self) -> None:
         """Do /exit: leave."""

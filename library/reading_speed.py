@@ -17,7 +17,7 @@ from ..system.working_time import working_time
 #: File of a library with the tokens that the model reads in a second, by machine.
 _FILE = "reading-speed.json"
 
-#: Tokens of each of two first measurements, after as many that load the kernels; and of a reading that counts as one.
+#: Tokens of each of two first measurements, and of the batch before them that loads the kernels; fewest of a reading.
 _FIRST, _LEAST = 64, 256
 
 #: Change of the speed that is kept, and the ratio up to which two measurements agree.
