@@ -56,7 +56,7 @@ def _fast_cores_of_a_mac() -> int | None:
 
 
 def fast_cores() -> int | None:
-    """Return the number of fast physical cores that this process may use; None if the system tells no difference."""
+    """Return the number of fast physical cores that this process may use; None if they are alike."""
     if sys.platform == "darwin":
         return _fast_cores_of_a_mac()
     with suppress(OSError, ValueError):
