@@ -97,7 +97,7 @@ HYBRID = {
 
 @pytest.fixture
 def hybrid(tmp_path, monkeypatch):
-    """hybrid(usable, **files): have a hybrid processor of which some processors are usable, with other files."""
+    """hybrid(usable, **files): have a hybrid processor, some usable processors, and other files."""
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 8 if logical else 6)
     monkeypatch.setattr(processors, "_FAST", tmp_path / "cpu_core/cpus")
     monkeypatch.setattr(processors, "_PROCESSORS", tmp_path / "cpu")
