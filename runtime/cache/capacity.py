@@ -61,7 +61,7 @@ class Holding:
 
 
 def _heads_bytes(layer: CacheLayer, method: Method, n_kept: int, n_tokens: int) -> int:
-    """Return the bytes of a layer's heads, each of which keeps n_kept of n_tokens rows, or all of fewer.
+    """Return the bytes of a layer's heads that keep n_kept of n_tokens rows each, or all of fewer.
 
     Where rows are forgotten, one chunk more is in use: the newest one fills while the oldest one empties.
     """
