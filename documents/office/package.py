@@ -16,7 +16,6 @@ _OF_TYPES = "{http://schemas.openxmlformats.org/package/2006/content-types}"
 #: The beginning of names in a file that is strict about the standard, and of those that it says nothing about.
 _STRICT, _PROPERTIES = b"http://purl.oclc.org/ooxml/", "docprops/"
 _OF_STRICT = re.compile(re.escape(_STRICT) + rb"(\w+)/")
-_USUAL = rb"http://schemas.openxmlformats.org/\1/2006/"
 
 #: Kinds of links to parts without text.
 _UNUSED = {"theme", "themeOverride", "tags", "presProps", "viewProps", "tableStyles", "printerSettings", "customXml"}
@@ -34,10 +33,12 @@ def office_package(archive: Archive) -> Archive:
     names = [name for name in archive.names if not name.endswith("/") and not name.lower().startswith(_PROPERTIES)]
     known = {name.lower(): name for name in names}
     parts = {name: b"" for name in names if not _is_xml(name)}
-    parts |= {name: archive.read(name) for name in names if name.endswith(".rels") or name == _TYPES}
-    if any(_STRICT in content for content in parts.values()):  # the kinds of links are strict, too
-        strict = {name: archive.read(name) for name in filter(_is_xml, names)}
-        parts |= {name: _OF_STRICT.sub(_USUAL, content) for name, content in strict.items()}
+    for name in filter(_is_xml, names):
+        content = archive.read(name)
+        if _STRICT in content:
+            parts[name] = _OF_STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/", content)
+        elif name.endswith(".rels") or name == _TYPES:
+            parts[name] = content
     linked: set[str] = set()
     for name in [name for name in parts if name.endswith(".rels")]:
         links = archive.parse(parts[name])
