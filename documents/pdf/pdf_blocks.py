@@ -126,7 +126,7 @@ class Block:
     Parameters
     ----------
     kind : str
-        "text", "heading", "item", "table", "rows" (of a table with unclear columns), "code" or "entry".
+        "text", "heading", "item", "table", "rows" (lines that stay lines: of verse, or of a table with unclear columns), "code" or "entry".
     rows : tuple
         Of a table.
     """
