@@ -59,7 +59,9 @@ def joined(lines: Sequence[str], words: Counter[str]) -> str:
     text = lines[0]
     for line in lines[1:]:
         end = text[-_LONGEST_PART:]
-        if (_CODE.search(end) and (line[0].isdigit() or line[0].isupper())) or (_PATH.search(end) and line[0].isalnum()):
+        if (_CODE.search(end) and (line[0].isdigit() or line[0].isupper())) or (
+            _PATH.search(end) and line[0].isalnum()
+        ):
             text += line
             continue
         parted = re.search(rf"([^\W\d_]+){_HYPHEN}$", end)

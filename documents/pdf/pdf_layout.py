@@ -99,7 +99,7 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
     """
     lines = [part for line in lines for part in _choices(line)]
     leading, page_size = _leading(lines), _page_size(lines)
-    n_cells = [_n_cells(line) for line in lines]
+    n_cells = [0 if _parts_tables(line, body_size, titles) else _n_cells(line) for line in lines]
     tables = {table.start: table for table in find_tables(lines, n_cells)}
     grouped: list[Block] = []
     position = 0
@@ -264,6 +264,12 @@ def _close(made: Sequence[Block], leading: float) -> list[Block]:
         for run in runs
         for block in run
     ]
+
+
+def _parts_tables(line: Line, body_size: float, titles: Set[str]) -> bool:
+    """Return whether a line is a heading between tables, by its name in the file or its size."""
+    is_large = line.size >= _HEADING_SIZE * body_size and _kind(line, body_size) == "heading"
+    return len(cells(line)) == 1 and (is_large or bool(line.part.level) or plain(line.text) in titles)
 
 
 def _n_cells(line: Line) -> int:
