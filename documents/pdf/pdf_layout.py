@@ -78,7 +78,7 @@ _VERSE, _SPARE = 0.3, 0.25
 
 #: What prose has: lines that fill so much of their width at least, ends of sentences within lines, and lines that end
 #: at one place, up to so many font sizes.
-_FILLED = 0.85
+_FILLED = 0.87
 _SENTENCE_END, _FLUSH = re.compile(r"[^\W\d_]{2}[.!?][\"'\u201d\u201c\u00bb)]?\s+[^\W\d_a-zß-ÿ]"), 0.02
 
 #: Fewest lines of a list without marks; the share of their width that full lines fill; the most of its lines that are
@@ -240,9 +240,9 @@ def _is_verse(block: Block, right: float) -> bool:
     is_parted = any(above.text.endswith(("-", "\u2010")) for above, _ in pairs)
     is_justified = any(abs(above.right - line.right) < _FLUSH * line.size for above, line in pairs)
     left, widest = min(line.left for line in block.lines), _right(block.lines)
-    are_filled = all(above.right - left > _FILLED * (widest - left) for above, _ in pairs)
+    n_short = sum(above.right - left < _FILLED * (widest - left) for above, _ in pairs)
     is_prose = 0 < n_within >= n_at_end or is_parted or is_justified
-    is_prose |= are_filled and not all(line.text[:1].isupper() for line in block.lines)
+    is_prose |= n_short < _VERSE * len(pairs) and not all(line.text[:1].isupper() for line in block.lines)
     return not is_prose and n_open > 0 and n_open >= _VERSE * len(pairs)
 
 
