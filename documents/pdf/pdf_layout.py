@@ -215,9 +215,11 @@ def _with_verse(made: Sequence[Block]) -> list[Block]:
             runs.append([block])
     found = []
     for run in runs:
-        has_verse = run[0].kind == "text" and any(_is_verse(block, _right(block.lines)) for block in run)
         right = max(_right(block.lines) for block in run)
-        found += [replace(each, kind="rows") if has_verse and _is_verse(each, right) else each for each in run]
+        has_verse = run[0].kind == "text" and any(
+            _is_open(each, _right(each.lines)) and _is_short(each) for each in run
+        )
+        found += [replace(each, kind="rows") if has_verse and _is_open(each, right) else each for each in run]
     return found
 
 
@@ -231,19 +233,23 @@ def _is_below(above: Block, block: Block) -> bool:
     return abs(left - left_below) < block.lines[0].size and above.lines[-1].y > block.lines[0].y
 
 
-def _is_verse(block: Block, right: float) -> bool:
-    """Return whether many lines end though the next word had room, where lines may end at a place."""
+def _is_open(block: Block, right: float) -> bool:
+    """Return whether many lines end though the next word had room, where lines may end at a place, and none as prose."""
     pairs = list(pairwise(block.lines))
     n_open = sum(_has_room(*pair, right) for pair in pairs)
     n_within = sum(len(_SENTENCE_END.findall(line.text)) for line in block.lines)
     n_at_end = sum(above.text.endswith((".", "!", "?")) for above, _ in pairs)
     is_parted = any(above.text.endswith(("-", "\u2010")) for above, _ in pairs)
     is_justified = any(abs(above.right - line.right) < _FLUSH * line.size for above, line in pairs)
-    left, widest = min(line.left for line in block.lines), _right(block.lines)
-    n_short = sum(above.right - left < _FILLED * (widest - left) for above, _ in pairs)
     is_prose = 0 < n_within >= n_at_end or is_parted or is_justified
-    is_prose |= n_short < _VERSE * len(pairs) and not all(line.text[:1].isupper() for line in block.lines)
     return not is_prose and n_open > 0 and n_open >= _VERSE * len(pairs)
+
+
+def _is_short(block: Block) -> bool:
+    """Return whether many lines are short, or all begin with capitals."""
+    left, right = min(line.left for line in block.lines), _right(block.lines)
+    n_short = sum(line.right - left < _FILLED * (right - left) for line in block.lines[:-1])
+    return n_short >= _VERSE * (len(block.lines) - 1) or all(line.text[:1].isupper() for line in block.lines)
 
 
 def _has_room(above: Line, line: Line, right: float) -> bool:
