@@ -234,7 +234,7 @@ def _is_below(above: Block, block: Block) -> bool:
 
 
 def _is_open(block: Block, right: float) -> bool:
-    """Return whether many lines end though the next word had room, where lines may end at a place, and none as prose."""
+    """Return whether many lines end though the next word had room before a place, and none as those of prose do."""
     pairs = list(pairwise(block.lines))
     n_open = sum(_has_room(*pair, right) for pair in pairs)
     n_within = sum(len(_SENTENCE_END.findall(line.text)) for line in block.lines)

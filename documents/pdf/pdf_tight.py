@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from .pdf_characters import Character
-from .pdf_tables import is_number
 
-#: Fewest lines below one another, and fewest cells after the first one in each; and most that their starts, or the ends
-#: of numbers, differ, in points.
+#: Fewest lines below one another, and fewest cells after the first one in each; and most that their starts or their
+#: ends differ, in points.
 _FEWEST, _FEWEST_CELLS, _ALIGNED = 4, 2, 0.2
 
 #: The least gap between cells, or the least by which heads overlap, in font sizes: letters of a word may be moved, too.
@@ -18,12 +17,12 @@ _APART = 0.12
 
 
 class _Part(NamedTuple):
-    """What a file draws for itself within a line: its first character, its start, and its end if it is a number."""
+    """What a file draws for itself within a line: its first character, its start and its end."""
 
     line: int
     number: int
     left: float
-    right: float | None
+    right: float
 
 
 def with_cells(lines: Sequence[list[Character]], angle: int) -> list[list[Character]]:
@@ -59,9 +58,8 @@ def _parts(number: int, line: Sequence[Character]) -> Iterator[_Part]:
         if before.text.isalnum() or before.style.font == sign.style.font  # no tick before its words
     ]
     for start, stop in pairwise([*starts, len(letters)]):
-        first, last = letters[start], letters[stop - 1][1]
-        text = "".join(sign.text for sign in line[first[0] : letters[stop - 1][0] + 1])
-        yield _Part(number, first[0], first[1].left, last.right if is_number(text) else None)
+        first, last = letters[start], letters[stop - 1]
+        yield _Part(number, first[0], first[1].left, last[1].right)
 
 
 def _chains(rows: Sequence[Sequence[_Part]]) -> list[list[int]]:
@@ -74,5 +72,4 @@ def _chains(rows: Sequence[Sequence[_Part]]) -> list[list[int]]:
 
 
 def _are_aligned(part: _Part, other: _Part) -> bool:
-    is_end = part.right is not None and other.right is not None and abs(part.right - other.right) < _ALIGNED
-    return is_end or abs(part.left - other.left) < _ALIGNED
+    return min(abs(part.left - other.left), abs(part.right - other.right)) < _ALIGNED
