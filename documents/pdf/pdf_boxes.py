@@ -34,7 +34,7 @@ class Box:
     left, right, bottom, top : float
         Its borders.
     number : int
-        Its own, which tells it from others.
+        Its own number among boxes.
     row : int
         Its row of boxes, 0 without others.
     is_field : bool

@@ -12,7 +12,7 @@ from .pdf_characters import Character
 #: ends differ, in points.
 _FEWEST, _FEWEST_CELLS, _ALIGNED = 4, 2, 0.2
 
-#: The least gap between cells, or the least by which heads overlap, in font sizes: letters of a word may be moved, too.
+#: The least gap between cells, or overlap of heads, in font sizes: letters of a word may be moved, too.
 _APART = 0.12
 
 
