@@ -32,7 +32,7 @@ _BOLD_FONTS = re.compile(rb"bold|black|heavy|demi|cmbx|sfbx|nimbus.*-medi|-bd$",
 _PLAIN_FONTS = re.compile(rb"roman|regu|light|plain|-book", re.IGNORECASE)
 
 #: Narrow and wide letters; and most that their widths differ in monospaced fonts, in font sizes.
-_TELLING, _WIDE, _SAME_WIDTH = frozenset("ijltI.,mwMW"), frozenset("mwMW"), 0.02
+_NARROW_OR_WIDE, _WIDE, _SAME_WIDTH = frozenset("ijltI.,mwMW"), frozenset("mwMW"), 0.02
 
 #: Usual height of the boxes of letters, the least difference of a box's sides that shows its width, and the least and
 #: largest width of a letter, in font sizes.
@@ -175,7 +175,7 @@ def lines_of_characters(page: Any, parts: Mapping[int, Part]) -> tuple[list[list
 def _with_fixed(lines: list[list[Character]], styles: dict[int | None, Style]) -> list[list[Character]]:
     """Return lines whose styles are fixed where a font's narrow and wide letters have one width, whatever its name."""
     widths: dict[bytes, tuple[set[float], set[float]]] = {}
-    for text, left, right, _, style, *_ in (each for line in lines for each in line if each.text in _TELLING):
+    for text, left, right, _, style, *_ in (each for line in lines for each in line if each.text in _NARROW_OR_WIDE):
         if not (style.fixed or style.is_faint):
             widths.setdefault(style.font, (set(), set()))[text in _WIDE].add((right - left) / style.size)
     fixed = {

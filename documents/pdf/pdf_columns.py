@@ -362,7 +362,7 @@ def are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
 
 
 def _are_code(before: Sequence[Line], after: Sequence[Line]) -> bool:
-    """Return whether both sides are in letters of one width, whose places tell what belongs together, and no text."""
+    """Return whether both sides are in letters of one width, whose places say what belongs together, and no text."""
     return all(all(line.fixed for line in side) and not _are_text(side) for side in (before, after))
 
 

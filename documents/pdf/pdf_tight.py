@@ -40,11 +40,11 @@ def with_cells(lines: Sequence[list[Character]], angle: int) -> list[list[Charac
     rows = [parts[y] for y in sorted(parts, reverse=True)]
     above, below = _chains(rows), _chains(rows[::-1])[::-1]
     marked = list(lines)
-    for row, *counts in zip(rows, above, below, strict=True):
-        are_cells = len(row) >= _FEWEST_CELLS and all(a + b > _FEWEST for a, b in zip(*counts, strict=True))
-        for line, number, *_ in row if are_cells else ():
-            marked[line] = [*marked[line]]
-            marked[line][number] = marked[line][number]._replace(begins_cell=True)
+    for row, from_top, from_foot in zip(rows, above, below, strict=True):
+        are_cells = len(row) >= _FEWEST_CELLS and all(a + b > _FEWEST for a, b in zip(from_top, from_foot, strict=True))
+        for at, first, *_ in row if are_cells else ():
+            marked[at] = [*marked[at]]
+            marked[at][first] = marked[at][first]._replace(begins_cell=True)
     return marked
 
 
