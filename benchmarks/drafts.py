@@ -156,7 +156,8 @@ class Streams:
         self.server = open_server(self.llama, library, job, limits, Sampling(), name=model.name, notice=print)
 
     async def _answer(self, prompt: Sequence[int], sampling: Sampling) -> tuple[str, End]:
-        *parts, end = [part async for part in self.server.engine.stream(Request(prompt, Generation(sampling=sampling)))]
+        request = Request(tokens=prompt, generation=Generation(sampling=sampling))
+        *parts, end = [part async for part in self.server.engine.stream(request)]
         assert isinstance(end, End)
         return "".join(part.text for part in parts if isinstance(part, AnswerPart)), end
 
