@@ -35,6 +35,10 @@ _MAILS = ("rfc822", "global", "news", "partial", "rfc822-headers")
 #: A line that mailboxes mark, as it would begin a mail.
 _QUOTED = re.compile(rb"^>From ", re.MULTILINE)
 
+#: A word, which is a letter where no blanks part words: from Thai to Khmer, and in Japanese and Chinese.
+_UNPARTED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+_WORD = re.compile(rf"[{_UNPARTED}]|[^\W{_UNPARTED}]+")
+
 #: Least share of the words of a page that a plain text has that says the same.
 _LEAST_SHARED = 0.8
 
@@ -131,7 +135,7 @@ def _fuller(parts: list[_Read]) -> _Read | None:
     page = next((part for part in reversed(parts) if part.texts and part.is_page), None)
     if plain is None or page is None:
         return plain or page
-    said, shown = (set(re.findall(r"\w+", " ".join(part.texts).casefold())) for part in (plain, page))
+    said, shown = (set(_WORD.findall(" ".join(part.texts).casefold())) for part in (plain, page))
     return page if len(said & shown) < _LEAST_SHARED * len(shown) and len(said) < len(shown) else plain
 
 

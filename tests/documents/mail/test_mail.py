@@ -85,6 +85,7 @@ BILL = "<h1>Bill 204</h1><p>The sum of 1,250 kroner is due on 9 June.</p>"
         ("Bill 204\n\nThe sum of 1,250", BILL, True),
         ("Bill 204\n\nThe sum of 1,250 kroner is due on 9 June. https://example.org/unsubscribe", BILL, False),
         ("The sum of 1,250 kroner is due on 9 June, and not before.", "<p>See the text.</p>", False),
+        ("This message needs a reader of HTML.", "<h2>Bill 204</h2><p>料金は1,250円です。支払いは六月九日まで。", True),
     ],
 )
 def test_of_alternatives_the_fuller_is_read(plain, page, is_page):
