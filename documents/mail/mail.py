@@ -18,6 +18,7 @@ from ..html.html import markdown_of_html
 from ..kinds import ENVELOPE, of_apple_mail
 from ..left_out import LeftOut
 from ..markdown import document_of
+from ..office.rtf import html_of_rtf
 from ..text.calendars import calendar_text
 from .mail_headers import file_name, header, header_text, write_in_unicode
 
@@ -152,8 +153,11 @@ def _read_message(part: Any, name: str, depth: int) -> _Read:
     elif kind in _MAILS or kind == "external-body":
         read.attachments = [file_name(part) or part.get_content_type()]
     else:
-        fields = ("\n".join(f"{key}: {header_text(value)}" for key, value in each.raw_items()) for each in inner)
-        read.texts = ["\n\n".join(filter(None, fields))]
+        for each in inner:  # of a report in Unicode only the first block is taken for headers
+            fields = (f"{key}: {header_text(value)}" for key, value in each.raw_items())
+            rest = (each.get_payload(decode=True) or b"").decode(errors="replace")
+            read.texts += ["\n".join(fields), rest.strip()]
+        read.texts = ["\n\n".join(filter(None, read.texts))]
     return read
 
 
@@ -184,4 +188,6 @@ def _text(part: Any, name: str, read: _Read) -> str:
         text, own = decode_as("cp1252", content, name)
     read.notices += own
     text = text.replace("\r\n", "\n")
-    return markdown_of_html(text, name, read.left_out) if part.get_content_type() == "text/html" else text
+    if part.get_content_type() == "text/rtf":
+        text = html_of_rtf(content, read.left_out)
+    return markdown_of_html(text, name, read.left_out) if part.get_content_subtype() in ("html", "rtf") else text

@@ -237,3 +237,13 @@ def test_the_line_before_the_sender_is_no_heading():
 def test_a_line_that_a_mailbox_marks_is_as_it_was_written():
     mail = b"From a@b Mon Jun  8 10:00:00 2026\nFrom: a@b\n\n>From the quay.\n>> From here.\n"
     assert extract_mail(mail, "a.mbox").text == "From: a@b\n\nFrom the quay.\n>> From here.\n"
+
+
+def test_a_report_in_unicode_says_whom_the_mail_did_not_reach():
+    report = "Reporting-MTA: dns; mx\n\nFinal-Recipient: utf-8; håvn@example.org\nDiagnostic-Code: smtp; 552 full\n"
+    text = read(parts("multipart/report", part("Sorry."), part(report, "message/global-delivery-status")))
+    assert "Reporting-MTA: dns; mx\n\nFinal-Recipient: utf-8; håvn@example.org\nDiagnostic-Code: smtp; 552 full" in text
+
+
+def test_a_body_in_rtf_is_read_as_rtf():
+    assert "Nine oars." in read(parts("multipart/mixed", part("{\\rtf1\\ansi Nine {\\b oars}.\\par}", "text/rtf")))
