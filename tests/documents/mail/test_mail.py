@@ -211,6 +211,7 @@ def test_mail_of_apple_is_read_without_what_the_program_noted(tmp_path):
         "From: North store\nReceived: 9 June, by Ane\nBoxes: 40\n\nGrey shed.\n",
         "From: Ane\nMessage-ID: see the list\nTo: Per\n\nGrey shed.\n",
         "From: Ane\nMIME-Version: unknown\n\nGrey shed.\n",
+        "Received: from Ane; 9 June\nFrom: Kari\n\nx\n",
         "Received: from the north store\nFrom: Ane\nBoxes: 4\n\nx\n",
     ],
 )
