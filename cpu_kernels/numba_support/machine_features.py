@@ -18,6 +18,9 @@ HAS_AVX2 = bool(_FEATURES.get("avx2"))
 #: Whether octavo multiplies quantised weights, by its kernels for AVX2. With AVX-512 or AMX, llama.cpp does.
 MULTIPLIES_WEIGHTS = LANES == 8 and all(_FEATURES.get(name) for name in ("avx2", "fma", "f16c"))
 
+#: Whether it adds four products of bytes to an int32 at once, by AVX-VNNI or AVX-512's VNNI.
+HAS_VNNI = HAS_AVX2 and bool(_FEATURES.get("avxvnni") or (_FEATURES.get("avx512vnni") and _FEATURES.get("avx512vl")))
+
 #: Linux gives a process AMX's registers on demand: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 

@@ -12,6 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
+from ..numba_support.machine_features import HAS_VNNI
 from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, INT64, Emit, constant
 
 #: Lanes of f32 and of int32.
@@ -19,6 +20,9 @@ LANES = 8
 
 CODES, WORDS = ir.VectorType(INT8, 4 * LANES), ir.VectorType(INT16, 2 * LANES)
 INTEGERS, FLOATS = ir.VectorType(INT32, LANES), ir.VectorType(FLOAT, LANES)
+
+#: What is added to codes with a sign before `add_products`, which takes codes without one.
+ADDED = 128 if HAS_VNNI else 0
 
 
 def equal(vector: Any, value: int) -> Any:
@@ -107,6 +111,13 @@ def multiply_codes(builder: Any, codes: Any, elements: Any) -> Any:
     signature = ir.FunctionType(WORDS, [CODES] * 2)
     function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.pmadd.ub.sw")
     return builder.call(function, [builder.bitcast(each, CODES) for each in (codes, elements)])
+
+
+def add_products(builder: Any, total: Any, codes: Any, elements: Any) -> Any:
+    """Add products of unsigned codes and signed bytes to int32, four neighbours to each: VNNI."""
+    signature = ir.FunctionType(INTEGERS, [INTEGERS, CODES, CODES])
+    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx512.vpdpbusd.256")
+    return builder.call(function, [total, *(builder.bitcast(each, CODES) for each in (codes, elements))])
 
 
 def multiply_words(builder: Any, left: Any, right: Any) -> Any:

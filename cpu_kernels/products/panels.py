@@ -1,10 +1,12 @@
-"""Multiply panels of eight rows of weights by rounded inputs, in AVX2.
+"""Multiply panels of eight rows of weights by rounded inputs, in AVX2, with VNNI where the CPU has it.
 
 A panel is unpacked once for many tokens. Vector j of its codes holds four columns of each of its rows, 4j to 4j + 3, so
 that a lane of a product is a row's own, and a token's four bytes are loaded into all lanes. Codes have no sign, which
-the instruction for their products asks for; where they need one, the inputs take it over.
+the instructions for their products ask for. Where they need one, the inputs take it over; with VNNI a number is added
+to the codes, and its products are subtracted.
 
-Products of codes and bytes are added up in int16 as long as no input can overflow them, then in int32. With a scale for
+VNNI adds four products of codes and bytes to an int32. AVX2 adds two, and adds up such int16 as long as no input can
+overflow them, before they become int32. With a scale for
 each block of 32 columns the sum of a block becomes f32; a superblock of 256 has whole scales besides its one f32, which
 the words of its int16 sums are multiplied by.
 
@@ -23,14 +25,17 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ..numba_support.machine_features import HAS_VNNI
 from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover
 from .activations import BLOCK, PLACES_OF_SUMS, SCALE_BYTES, SUMS_BYTES
 from .integers import (
+    ADDED,
     CODES,
     FLOATS,
     INTEGERS,
     LANES,
     WORDS,
+    add_products,
     equal,
     field,
     joined,
@@ -106,7 +111,7 @@ class BlockType:
         Columns of a block.
     integers : callable, optional
         For superblocks of codes. Takes what `floats` takes. Returns int32 vectors, two words in each lane: the scales
-        of each `scaled` columns, twice; then, unless codes have a sign, factors for pairs of sums of so many inputs.
+        of each `scaled` columns, twice; then, if `has_offset`, factors for pairs of sums of so many inputs.
     scaled : int
         Columns that share such a scale.
     parts : int
@@ -125,6 +130,11 @@ class BlockType:
     has_minimum: bool = False
     has_sign: bool = False
     parts: int = 1
+
+    @property
+    def has_offset(self) -> bool:
+        """Return whether sums of the inputs, times a factor, belong to the products of codes."""
+        return not self.has_sign or ADDED > 0
 
     @property
     def together(self) -> int:
@@ -152,7 +162,7 @@ class BlockType:
     @property
     def n_integers(self) -> int:
         """Return how many vectors `integers` returns."""
-        n_pairs = self.columns // (2 * self.scaled) if self.integers and not self.has_sign else 0
+        n_pairs = self.columns // (2 * self.scaled) if self.integers and self.has_offset else 0
         return self.n_scales + n_pairs
 
     @property
@@ -283,8 +293,10 @@ def _codes_of_row(builder: Any, of: BlockType, row: Any, part: Any) -> list[Any]
 
 
 def _looked_up(builder: Any, of: BlockType, codes: Any) -> Any:
-    """Return what stands for 32 codes."""
-    return look_up(builder, of.table, codes) if of.table else codes
+    """Return what stands for 32 codes, less their sign."""
+    if of.table:
+        codes = look_up(builder, of.table, codes)
+    return builder.xor(codes, equal(CODES, ADDED)) if of.has_sign and ADDED else codes
 
 
 def _unpack_scales(builder: Any, of: BlockType, rows: list[Any], place: Any) -> None:
@@ -316,12 +328,12 @@ def _tile(
 
 def _add_block(builder: Any, of: BlockType, place: Any, inputs: list[Any], sums: list[Any], totals: list[Any]) -> None:
     """Add the products of a block to totals: the sums of products of codes, by the scales, and what codes lack."""
-    offsets = [] if of.has_sign else _offsets(builder, of, place, inputs)
+    offsets = _offsets(builder, of, place, inputs) if of.has_offset else []
     floats = of.codes_bytes + of.n_integers * _VECTOR
     scale = load(builder, FLOATS, place, floats)
     for t, (own, total) in enumerate(zip(inputs, totals, strict=True)):
         input_scale = load(builder, FLOAT, own, of.input_bytes - SCALE_BYTES)
-        is_whole = of.has_minimum or of.has_sign
+        is_whole = of.has_minimum or not of.has_offset
         _add_scaled(builder, sums[t] if is_whole else builder.add(sums[t], offsets[t]), input_scale, scale, total)
         if of.has_minimum:
             minimum = load(builder, FLOATS, place, floats + _VECTOR)
@@ -363,9 +375,25 @@ def _sums_of_rows(builder: Any, of: BlockType, rows: list[Any], place: Any, inpu
                     part = builder.add(builder.mul(loop.index, constant(of.parts)), constant(i))
                     own = [load(builder, CODES, each, builder.mul(part, constant(BLOCK))) for each in inputs]
                     scale = _scale_of_row(builder, of, place, part, r)
-                    for product, of_token in zip(_products(builder, of, codes, own), slots, strict=True):
-                        _add(builder, of_token[r], multiply_words(builder, product, scale))
+                    for each, of_token in zip(own, slots, strict=True):
+                        _add_columns(builder, of, codes, each, scale, of_token[r])
     return [sums_of_lanes(builder, [builder.load(slot) for slot in own]) for own in slots]
+
+
+def _add_columns(builder: Any, of: BlockType, codes: Any, inputs: Any, scale: Any, slot: Any) -> None:
+    """Add the products of 32 columns of a row, by their whole scales."""
+    if HAS_VNNI and not of.integers:
+        builder.store(add_products(builder, builder.load(slot), codes, inputs), slot)
+    elif HAS_VNNI and of.has_sign:  # two products overflow an int16
+        fours = add_products(builder, equal(INTEGERS, 0), codes, inputs)
+        _add(builder, slot, builder.mul(fours, _whole(builder, scale)))
+    else:
+        _add(builder, slot, multiply_words(builder, _products(builder, of, codes, [inputs])[0], scale))
+
+
+def _whole(builder: Any, scale: Any) -> Any:
+    """Return whole scales, of which each lane has two words, as int32."""
+    return builder.ashr(builder.bitcast(scale, INTEGERS), equal(INTEGERS, 16))
 
 
 def _scale_of_row(builder: Any, of: BlockType, place: Any, part: Any, r: int) -> Any:
@@ -389,14 +417,31 @@ def _sums_of_panel(builder: Any, of: BlockType, place: Any, inputs: list[Any]) -
         own = [builder.add(each, builder.mul(loop.index, constant(BLOCK))) for each in inputs]
         n_scales = BLOCK // of.scaled
         scales = builder.add(place, builder.mul(loop.index, constant(n_scales * _VECTOR)))
-        for first in range(0, BLOCK // 4, of.together):
+        together = of.scaled // 4 if HAS_VNNI else of.together
+        for first in range(0, BLOCK // 4, together):
             scale = equal(WORDS, 1)
             if of.integers:
                 scale = load(builder, WORDS, scales, of.codes_bytes + first * 4 // of.scaled * _VECTOR)
-            words = _sums_of_groups(builder, of, codes, own, range(first, first + of.together))
-            for each, slot in zip(words, slots, strict=True):
-                _add(builder, slot, multiply_words(builder, each, scale))
+            groups = range(first, first + together)
+            if HAS_VNNI:
+                sums = _sums_of_fours(builder, codes, own, groups)
+                whole = [builder.mul(each, _whole(builder, scale)) if of.integers else each for each in sums]
+            else:
+                words = _sums_of_groups(builder, of, codes, own, groups)
+                whole = [multiply_words(builder, each, scale) for each in words]
+            for each, slot in zip(whole, slots, strict=True):
+                _add(builder, slot, each)
     return [builder.load(slot) for slot in slots]
+
+
+def _sums_of_fours(builder: Any, place: Any, inputs: list[Any], groups: range) -> list[Any]:
+    """Return, for each token, the sums of the products of some groups of four columns, by VNNI."""
+    sums = [equal(INTEGERS, 0)] * len(inputs)
+    for j in groups:
+        codes = load(builder, CODES, place, j * _VECTOR)
+        own = [splat(builder, load(builder, INT32, each, 4 * j)) for each in inputs]
+        sums = [add_products(builder, total, codes, each) for total, each in zip(sums, own, strict=True)]
+    return sums
 
 
 def _sums_of_groups(builder: Any, of: BlockType, place: Any, inputs: list[Any], groups: range) -> list[Any]:
