@@ -1,12 +1,12 @@
-"""Write AVX2's products of small integers as LLVM IR, and the memory that they read and write.
+"""Write products of small integers as LLVM IR, in AVX2 and AVX-512, and the memory that they read and write.
 
-All vectors are of 32 bytes: 32 codes, 16 words or 8 integers, which `lanes_as` turns into one another. An address is an
-int64, as for `Emit`.
+A vector has 8 or 16 lanes, of four codes, two words, or an integer or f32 each; `Vectors` names the types. Weights are
+unpacked in vectors of 8 lanes. An address is an int64, as for `Emit`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -18,8 +18,23 @@ from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, INT64, Emit,
 #: Lanes of f32 and of int32.
 LANES = 8
 
-CODES, WORDS = ir.VectorType(INT8, 4 * LANES), ir.VectorType(INT16, 2 * LANES)
-INTEGERS, FLOATS = ir.VectorType(INT32, LANES), ir.VectorType(FLOAT, LANES)
+
+class Vectors(NamedTuple):
+    """The types of a vector's lanes."""
+
+    codes: ir.VectorType
+    words: ir.VectorType
+    integers: ir.VectorType
+    floats: ir.VectorType
+
+
+def vectors_of(lanes: int) -> Vectors:
+    """Return the types of vectors of so many lanes."""
+    kinds = (INT8, 4 * lanes), (INT16, 2 * lanes), (INT32, lanes), (FLOAT, lanes)
+    return Vectors(*(ir.VectorType(*each) for each in kinds))
+
+
+CODES, WORDS, INTEGERS, FLOATS = vectors_of(LANES)
 
 #: What is added to codes with a sign before `add_products`, which takes codes without one.
 ADDED = 128 if HAS_VNNI else 0
@@ -115,16 +130,18 @@ def multiply_codes(builder: Any, codes: Any, elements: Any) -> Any:
 
 def add_products(builder: Any, total: Any, codes: Any, elements: Any) -> Any:
     """Add products of unsigned codes and signed bytes to int32, four neighbours to each: VNNI."""
-    signature = ir.FunctionType(INTEGERS, [INTEGERS, CODES, CODES])
-    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx512.vpdpbusd.256")
-    return builder.call(function, [total, *(builder.bitcast(each, CODES) for each in (codes, elements))])
+    signature = ir.FunctionType(total.type, [total.type, codes.type, codes.type])
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * total.type.count}"
+    function = cgutils.get_or_insert_function(builder.module, signature, name)
+    return builder.call(function, [total, codes, builder.bitcast(elements, codes.type)])
 
 
 def multiply_words(builder: Any, left: Any, right: Any) -> Any:
-    """Multiply int16; return sums of two neighbours, int32."""
-    signature = ir.FunctionType(INTEGERS, [WORDS] * 2)
-    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.pmadd.wd")
-    return builder.call(function, [builder.bitcast(each, WORDS) for each in (left, right)])
+    """Multiply words; return sums of two neighbours, int32."""
+    lanes = right.type.count * right.type.element.width // 32
+    own, name = vectors_of(lanes), "llvm.x86.avx2.pmadd.wd" if lanes == LANES else "llvm.x86.avx512.pmaddw.d.512"
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(own.integers, [own.words] * 2), name)
+    return builder.call(function, [builder.bitcast(each, own.words) for each in (left, right)])
 
 
 #: How two vectors are interleaved, by lanes, by pairs and by halves of them, and how much further the lanes lie that
