@@ -25,12 +25,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.machine_features import HAS_VNNI
+from ..numba_support.machine_features import HAS_AVX2, HAS_VNNI
 from ..numba_support.machine_features import LANES as LANES_OF_CPU
 from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover
 from .activations import BLOCK, PLACES_OF_SUMS, SCALE_BYTES, SUMS_BYTES
 from .integers import (
     ADDED,
+    ADDS_PRODUCTS,
     CODES,
     INTEGERS,
     LANES,
@@ -38,6 +39,7 @@ from .integers import (
     add_products,
     equal,
     field,
+    four_of,
     joined,
     load,
     look_up,
@@ -405,9 +407,9 @@ class _Panel:
     def _add_columns(self, codes: Any, inputs: Any, scale: Any, slot: Any) -> None:
         """Add the products of 32 columns of a row, by their whole scales."""
         builder, of = self._builder, self._of
-        if HAS_VNNI and not of.integers:
+        if ADDS_PRODUCTS and not of.integers:
             builder.store(add_products(builder, builder.load(slot), codes, inputs), slot)
-        elif HAS_VNNI and of.has_sign:  # two products overflow an int16
+        elif ADDS_PRODUCTS and (of.has_sign or not HAS_AVX2):  # two products overflow an int16
             fours = add_products(builder, equal(INTEGERS, 0), codes, inputs)
             self._add(slot, builder.mul(fours, self._whole(scale)))
         else:
@@ -440,14 +442,14 @@ class _Panel:
             own = [builder.add(each, builder.mul(loop.index, constant(BLOCK))) for each in inputs]
             n_scales = BLOCK // of.scaled
             scales = builder.add(place, builder.mul(loop.index, constant(n_scales * self._bytes)))
-            together = of.scaled // 4 if HAS_VNNI else of.together
+            together = of.scaled // 4 if ADDS_PRODUCTS else of.together
             for first in range(0, BLOCK // 4, together):
                 scale = equal(self._types.words, 1)
                 if of.integers:
                     at = self._codes_bytes + first * 4 // of.scaled * self._bytes
                     scale = load(builder, self._types.words, scales, at)
                 groups = range(first, first + together)
-                if HAS_VNNI:
+                if ADDS_PRODUCTS:
                     sums = self._sums_of_fours(codes, own, groups)
                     whole = [builder.mul(each, self._whole(scale)) if of.integers else each for each in sums]
                 else:
@@ -458,7 +460,7 @@ class _Panel:
         return [builder.load(slot) for slot in slots]
 
     def _sums_of_fours(self, place: Any, inputs: list[Any], groups: range) -> list[Any]:
-        """Return, for each token, the sums of the products of some groups of four columns, by VNNI."""
+        """Return, for each token, the sums of the products of some groups of four columns, four at once."""
         sums = [equal(self._types.integers, 0)] * len(inputs)
         for j in groups:
             codes, own = self._group(place, inputs, j)
@@ -475,7 +477,7 @@ class _Panel:
 
     def _group(self, place: Any, inputs: list[Any], j: int) -> tuple[Any, list[Any]]:
         """Return the codes of four columns of all rows, and each token's bytes in all lanes."""
-        own = [splat(self._builder, load(self._builder, INT32, each, 4 * j), self._lanes) for each in inputs]
+        own = [four_of(self._builder, each, j, self._lanes) for each in inputs]
         return load(self._builder, self._types.codes, place, j * self._bytes), own
 
     def _products(self, codes: Any, inputs: list[Any]) -> list[Any]:
