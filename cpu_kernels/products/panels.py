@@ -416,7 +416,7 @@ class _Panel:
             self._add(slot, multiply_words(builder, self._products(codes, [inputs])[0], scale))
 
     def _whole(self, scale: Any) -> Any:
-        """Return whole scales, of which each lane has two words, as int32."""
+        """Return whole scales as int32, from lanes that hold each twice, as words."""
         return self._builder.ashr(self._builder.bitcast(scale, self._types.integers), equal(self._types.integers, 16))
 
     def _scale_of_row(self, place: Any, part: Any, r: int) -> Any:
