@@ -15,19 +15,9 @@ from ..xml_text import attribute, element_name, inner_html, words
 from .html import parse, to_markdown, too_deep
 
 #: What becomes of elements; the text of those that are absent stays.
-_TAGS = {
-    "p": "p",
-    "table": "table",
-    "tr": "tr",
-    "td": "td",
-    "th": "th",
-    "v": "p",
-    "text-author": "p",
-    "stanza": "p",
-    "subtitle": "p",
-}
+_TAGS = {"p": "p", "table": "table", "tr": "tr", "td": "td", "th": "th", "v": "p", "text-author": "p", "stanza": "p"}
 _TAGS |= {"cite": "blockquote", "epigraph": "blockquote", "poem": "blockquote", "section": "div", "body": "div"}
-_TAGS |= {"annotation": "blockquote"}
+_TAGS |= {"annotation": "blockquote", "subtitle": "p"}
 _TAGS |= {"emphasis": "em", "strong": "b", "sup": "sup", "sub": "sub", "code": "code", "strikethrough": "s"}
 
 

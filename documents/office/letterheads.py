@@ -13,7 +13,7 @@ _PARTED = re.compile(r"\t+| {3,}| [|·•–—-] ")  # noqa: RUF001
 #: Words for pages, and a number of a page, or two ("page 3 of 9"), with such words around it.
 _WORDS = (
     r"pages?|pg?|seiten?|blatt|s|sider?|sid[ao]r?|sivu|p[áa]g(?:ina)?s?|folio|feuille|hoja|bladzijden?|blz|bls|stron[ay]?"
-    r"|str(?:an[ay]|ánka|anica)?|oldal|sayfa|halaman|hal|trang|lpp|psl|lk|n[ro]|страница|стр|с|сторінка|стор|σελίδα|σελ"
+    r"|str(?:an[ay]|ánka|anica)?|oldal|sayfa|halaman|hal|trang|lpp|psl|lk|n[ro]|страница|стр|сторінка|стор|σελίδα|σελ"
     r"|第|ページ|頁|页|쪽|페이지|صفحة|עמוד|หน้า|पृष्ठ"
 )
 _NUMBER = re.compile(

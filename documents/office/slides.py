@@ -33,12 +33,8 @@ _NUMBER = re.compile(r"(\w*?)(Period|ParenR|ParenBoth|Plain|Minus|)$")
 _FORMS = {"alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman", "romanUc": "upperRoman"}
 _FORMS |= {"ea1Chs": "chineseCounting", "ea1Cht": "chineseCounting", "circleNumDb": "decimalEnclosedCircle"}
 _FORMS |= {"thaiAlpha": "thaiLetters", "thaiNum": "thaiNumbers", "hindiNum": "hindiNumbers"}
-_FORMS |= {
-    "arabicDb": "decimalFullWidth",
-    "hindiAlpha1": "hindiVowels",
-    "ea1JpnKor": "japaneseCounting",
-    "ea1JpnChsDb": "chineseCounting",
-}
+_FORMS |= {"arabicDb": "decimalFullWidth", "hindiAlpha1": "hindiVowels"}
+_FORMS |= {"ea1JpnKor": "japaneseCounting", "ea1JpnChsDb": "chineseCounting"}
 _FORMS |= {"arabic1": "arabicAlpha", "arabic2": "arabicAbjad", "hebrew2": "hebrew1"}
 _CLOSINGS = {"Minus": "{}-", "Period": "{}.", "ParenR": "{})", "ParenBoth": "({})", "Plain": "{}", "": "{}."}
 
