@@ -16,11 +16,12 @@ _SIGNS, _CLOSING = {"su": "∑", "pr": "∏"}, {"(": ")", "[": "]", "{": "}", "<
 
 
 def equation(code: str) -> str | None:
-    """Return the formula that the code of a field stands for, between dollar signs; None for another field."""
+    """Return the formula that the code of a field stands for, or the text that it sets; None for another field."""
     field = _FIELD.match(code)
     if field is None:
         return None
-    return f"${_part(code, field.end())[0].strip()}$"
+    written = _part(code, field.end())[0].strip()
+    return f"${written}$" if re.search(r"[\\^_]", written) else written
 
 
 def _part(code: str, position: int, ends: str = "") -> tuple[str, int]:

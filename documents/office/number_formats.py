@@ -124,7 +124,7 @@ def _written(value: float, found: _Format) -> str:
     """Return a number in a format: the last places take the last digits, and the first place all that are left."""
     if not any(len(part) == 1 for part in found.whole) and not found.decimals:
         return "".join(part[1:] for part in found.whole).strip()
-    exact = Decimal(f"{value * found.scale:.15g}")  # as many digits as Excel has, and it rounds halves up
+    exact = Decimal(f"{value * found.scale:.15g}")  # Excel has 15 digits, and rounds halves up
     rounded = exact.quantize(Decimal(1).scaleb(-len(found.decimals)), context=_ROUNDING)
     digits, _, after = f"{rounded:f}".partition(".")
     while after and found.decimals[len(after) - 1] != "0" and after.endswith("0"):
