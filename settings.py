@@ -65,7 +65,8 @@ class ModelSettings:
     n_ctx : int
         Longest context in tokens; 0 is the model's own. Unused context takes no memory.
     n_threads : int, optional
-        Threads; by default one for each physical core that other programs leave free, and two at least.
+        Threads; by default one for each physical core that other programs leave free, without the slow cores of a
+        hybrid processor, and two at least.
     cache_type : {"f16", "q8_0", "q4_0"}
         Type of keys and values; "q8_0" takes half the memory, "q4_0" a little over a quarter.
     device : {"auto", "cpu", "metal"}

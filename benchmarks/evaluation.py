@@ -10,27 +10,20 @@ table stands below the command that makes it.
 A page's tables are those of `octavo eval`, with a column for each depth and without repetitions.
 
 With --jobs, several pieces are measured at once: each is one depth of one command or, with --split, one attention of
-it, which reads the texts densely once more. Each piece has a log in FOLDER/logs. Runs that measure time
-(fixed-context) run alone, at the end.
+it, which reads the texts densely once more. Each piece has a log in FOLDER/logs.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
-from octavo.convert.plan.recall_texts import SHIPPED_NOVEL
-from octavo.evaluation.tasks.needle import FACTS
 from octavo.runtime.methods import DENSE, DUO, METHODS, PLAN
 from octavo.runtime.methods.attention import parameters_of
 from octavo.runtime.models.find_model import default_model
@@ -45,14 +38,6 @@ _AUTO = "`--attention auto` chooses what to read; the methods beside it have bud
 
 #: Title of each page, and its introduction. The first word of a page's name is that of the model.
 MODELS = {
-    "smollm2": ("SmolLM2-135M-Instruct (Q4_1)", "The demo's model, with a context of 8K tokens."),
-    "gemma": ("Gemma 3 270M (Q4_K_M)", f"{_GEMMA} but the shares count all layers."),
-    "long": (
-        "A 32K fine-tune of SmolLM2-135M (Q8_0)",
-        f"{_LONG}"
-        "\n`emma.txt` was not in its training. The documents of `facts.json` are the shipped novel in two lengths, with"
-        " the\nneedles' ten facts in it (`benchmarks/evaluation.py` makes them).",
-    ),
     "smollm2-papers": (
         "The papers' rules and ours: SmolLM2-135M-Instruct (Q4_1)",
         f"Full attention in all layers.{_PAPERS}",
@@ -62,25 +47,17 @@ MODELS = {
         f"A sliding-window hybrid: {_GEMMA} and shares count only those.{_PAPERS}",
     ),
     "smollm2-auto": ("auto beside the methods: SmolLM2-135M-Instruct (Q4_1)", _AUTO),
-    "long-auto": ("auto beside the methods: a 32K fine-tune of SmolLM2-135M (Q8_0)", f"{_LONG}\n{_AUTO}"),
     "long-papers": ("The papers' rules and ours: a 32K fine-tune of SmolLM2-135M (Q8_0)", f"{_LONG}{_PAPERS}"),
 }
 
-SOME = "dense,squeezed,squeezed2,quest,sparq,streaming"
-FIVE = "dense,squeezed,quest,sparq,streaming"
 THREE = "dense,quest,sparq"
 BUDGETS = "0.5,0.25,0.125"
 
-#: Attentions beside the default, over lengths and over budgets; and the lengths.
-BESIDE, FRONTIER = "dense,auto,sketch,squeezed", "dense,auto,sketch,squeezed,squeezed2,sparq,quest"
-SMALL_BUDGETS, LENGTHS = "0.25,0.125,0.0625", "1000,2000,4000,8000,16000,30000"
-
+#: Attentions beside the default, over budgets.
+FRONTIER, SMALL_BUDGETS = "dense,auto,sketch,squeezed,squeezed2,sparq,quest", "0.25,0.125,0.0625"
 
 #: Methods that are not a paper's own.
 OURS = ("sketch", "topk")
-
-#: Tasks over lengths, with samples. A text of 1,000 tokens has no room for the passages of `repetition`.
-OVER_LENGTHS = {"passkey": (LENGTHS, 20), "needle": (LENGTHS, 20), "repetition": (LENGTHS.removeprefix("1000,"), 16)}
 
 
 def side_by_side() -> str:
@@ -116,20 +93,8 @@ PLANNED = {
     "gemma-papers": ("streaming,sparq", "0.5,0.25"),
 }
 
-RULER_TASKS = (
-    "niah-single",
-    "niah-multivalue",
-    "niah-multiquery",
-    "variable-tracking",
-    "common-words",
-    "frequent-words",
-)
-
-#: Tasks that the long model fails with dense attention, too.
-TOO_HARD = ("variable-tracking", "common-words")
-
-#: Characters of the novel in each long document for fixed-context. A fact is hidden in each tenth of a document.
-FACT_DOCUMENTS = (30_000, 64_000)
+#: RULER's tasks that the long model does not fail with dense attention, too.
+RULER_TASKS = ("niah-single", "niah-multivalue", "niah-multiquery", "frequent-words")
 
 
 @dataclass(frozen=True)
@@ -141,11 +106,9 @@ class Run:
     page : str
         A key of MODELS.
     task, depths, attention, budgets : str
-        Values of the options of `octavo eval`; empty depths for a task that has its own.
+        Values of the options of `octavo eval`.
     samples : int
         Samples at each depth.
-    extra_options : tuple of str
-        Further options.
     picture : str
         Name of a picture to draw in docs/; empty for none.
     """
@@ -156,25 +119,18 @@ class Run:
     samples: int
     attention: str
     budgets: str = BUDGETS
-    extra_options: tuple[str, ...] = ()
     picture: str = ""
 
     @property
     def arguments(self) -> list[str]:
         """Return the arguments of `octavo`, without model and folder."""
-        depths = ["--depths", self.depths] if self.depths else []
         chosen = ["--samples", str(self.samples), "--budgets", self.budgets, "--attention", self.attention]
-        return ["eval", self.task, *depths, *chosen, *self.extra_options]
+        return ["eval", self.task, "--depths", self.depths, *chosen]
 
     @property
     def model(self) -> str:
         """Return the name of the model: the first word of the page's name."""
         return self.page.partition("-")[0]
-
-    @property
-    def by_the_clock(self) -> bool:
-        """Return whether the run measures time, so that it must run alone."""
-        return self.task == "fixed-context"
 
     def pieces(self, split: bool) -> list[Run]:
         """Return runs that measure parts of the same: each depth or, split, each attention at each depth."""
@@ -184,15 +140,7 @@ class Run:
 
 
 RUNS = [
-    Run("long", "needle", "8000,16000", 20, SOME, picture="needle.png"),
-    Run("long", "repetition", "8000,16000", 16, SOME),
-    Run("long", "fixed-context", "", 10, FIVE, extra_options=("--data", "facts.json")),
-    Run("smollm2", "perplexity", "2000,7600", 8, SOME),
-    Run("smollm2", "qa", "2000,7600", 40, SOME),
-    Run("gemma", "qa", "4000", 80, FIVE, "0.5"),
-    Run("gemma", "qa", "8000", 160, FIVE, "0.5"),
-    Run("gemma", "needle", "30000", 10, FIVE),
-    *(Run("long-papers", task, "4000", 10, THREE) for task in RULER_TASKS if task not in TOO_HARD),
+    *(Run("long-papers", task, "4000", 10, THREE) for task in RULER_TASKS),
     Run("long-papers", "niah-multikey", "4000", 20, THREE),
     Run("long-papers", "passkey", "8000,16000", 20, PAPERS),
     Run("long-papers", "passkey", "30000", 10, PAPERS),
@@ -200,9 +148,6 @@ RUNS = [
     Run("smollm2-papers", "agreement", "2000,7600", 16, PAPERS),
     Run("gemma-papers", "needle", "8000", 20, PAPERS),
     Run("gemma-papers", "agreement", "8000", 8, PAPERS),
-    Run("long-auto", "agreement", "8000,16000,30000", 16, FRONTIER, SMALL_BUDGETS),
-    *(Run("long-auto", task, lengths, n, BESIDE, "0.125") for task, (lengths, n) in OVER_LENGTHS.items()),
-    *(Run("long-auto", task, "4000", 20, BESIDE, "0.125") for task in ("niah-multikey", *RULER_TASKS)),
     Run("smollm2-auto", "agreement", "2000,7600", 16, FRONTIER, SMALL_BUDGETS, picture="frontier.png"),
     *(
         Run(page, task, "4000", 16, planned(methods), budgets)
@@ -210,31 +155,6 @@ RUNS = [
         for task in PLAN_TASKS
     ),
 ]
-
-
-def fact_documents() -> Iterator[dict[str, object]]:
-    """Hide ten facts in parts of the novel of several lengths.
-
-    Yields
-    ------
-    dict
-        A document and its questions, as fixed-context takes them.
-    """
-    novel = SHIPPED_NOVEL.read_text("utf-8")
-    for number, length in enumerate(FACT_DOCUMENTS):
-        rng = np.random.default_rng(number)
-        paragraphs = novel[:length].split("\n\n")
-        questions = []
-        for i, place in enumerate(rng.permutation(len(FACTS))):
-            begin, question, words = FACTS[place]
-            word = str(rng.choice(words))
-            questions.append({"question": question, "answers": [word]})
-            paragraphs.insert(round((i + 0.5) / len(FACTS) * len(paragraphs)), f"{begin} {word}.")
-        yield {"document": "\n\n".join(paragraphs), "questions": questions}
-
-
-#: Columns of `octavo eval` that a page keeps at each depth, after the score.
-KEPT = ("KL to dense", "s a question")
 
 
 def compact(table: str) -> str:
@@ -251,7 +171,6 @@ def compact(table: str) -> str:
     title, *lines = (line for line in table.splitlines() if line)
     heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     measure = heads[4]
-    kept = [name for name in KEPT if name in heads]
     cells: dict[tuple[str, str], dict[str, list[str]]] = {}
     errors = []
     for values in rows:
@@ -261,13 +180,12 @@ def compact(table: str) -> str:
         share, budget = row["share read"], row["budget"]
         exact = abs(float(share) - (1 if budget == "-" else float(budget))) < 0.01
         score = row[measure] if exact else f"{row[measure]} at {float(share):.2f}"
-        cells.setdefault((row["attention"], budget), {})[row["depth"]] = [score, *(row[name] for name in kept)]
+        cells.setdefault((row["attention"], budget), {})[row["depth"]] = [score, row["KL to dense"]]
     depths = list(dict.fromkeys(depth for by_depth in cells.values() for depth in by_depth))
-    columns = [name for depth in depths for name in (f"{depth}: {measure}", *(kept[:1] and ["KL"]), *kept[1:])]
-    blank = [""] * (1 + len(kept))
+    columns = [name for depth in depths for name in (f"{depth}: {measure}", "KL")]
     written = [["attention", "budget", *columns], ["---", *["---:"] * (1 + len(columns))]]
     for (attention, budget), by_depth in cells.items():
-        written.append([attention, budget, *(cell for depth in depths for cell in by_depth.get(depth, blank))])
+        written.append([attention, budget, *(cell for depth in depths for cell in by_depth.get(depth, ["", ""]))])
     largest = f" The largest standard error of a difference to dense is {max(errors):.3f}." if errors else ""
     return "\n".join([f"{title}.{largest}", "", *(f"| {' | '.join(row)} |" for row in written)])
 
@@ -292,7 +210,7 @@ def measure_pieces(runs: list[tuple[Run, Path]], folder: Path, jobs: int, thread
     split : bool
         Whether each attention is a piece of its own.
     """
-    pieces = [(piece, model) for run, model in runs if not run.by_the_clock for piece in run.pieces(split)]
+    pieces = [(piece, model) for run, model in runs for piece in run.pieces(split)]
     pieces.sort(key=lambda each: -int(each[0].depths) * each[0].samples)
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
@@ -371,7 +289,6 @@ def main() -> None:
     models = {"smollm2": default_model(), "gemma": arguments.gemma, "long": arguments.long}
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "facts.json").write_text(json.dumps(list(fact_documents())), "utf-8")
     pages = arguments.pages.split(",") if arguments.pages else list(MODELS)
     runs = [(run, Path(path).resolve()) for run in RUNS if run.page in pages and (path := models[run.model])]
     measure_pieces(runs, folder, arguments.jobs, arguments.threads, arguments.split)

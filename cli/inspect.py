@@ -12,6 +12,7 @@ import click
 
 from . import options
 from .fitting import plain
+from .option_types import Size
 from .render import print_json, size
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("path", metavar="MODEL|DOCUMENT|INDEX", type=click.Path(path_type=Path))
+@click.option("--memory", type=Size(), help="Count the tokens whose keys and values fit, such as in 8G, for a model.")
 @options.output_option("text", "json")
-def inspect(path: Path, output: str) -> None:
+def inspect(path: Path, memory: int | None, output: str) -> None:
     """Say what a model or an index holds.
 
     MODEL is a GGUF file, or a name as -m takes it. DOCUMENT is a file that is indexed, INDEX the folder of an index.
@@ -31,7 +33,9 @@ def inspect(path: Path, output: str) -> None:
     from ..errors import OctavoError
 
     folders = [path] if path.is_dir() else _indexes_of(path)
-    found = [inspect_index(folder) for folder in folders] or [inspect_model(options.model_path(path))]
+    if folders and memory is not None:
+        raise click.UsageError("--memory is for a model, and not for its indexes.")
+    found = [inspect_index(folder) for folder in folders] or [inspect_model(options.model_path(path), memory)]
     if output == "json":
         print_json(found[0] if len(found) == 1 else found)
     else:
@@ -107,8 +111,11 @@ def inspect_index(folder: Path) -> dict[str, Any]:
     }
 
 
-def inspect_model(path: Path) -> dict[str, Any]:
-    """Describe a model, as llama.cpp and its graph see it. Raise OctavoError if llama.cpp cannot load the file."""
+def inspect_model(path: Path, memory: int | None = None) -> dict[str, Any]:
+    """Describe a model, as llama.cpp and its graph see it, and count the tokens that fit in memory, in bytes.
+
+    Raise OctavoError if llama.cpp cannot load the file.
+    """
     import llama_cpp
 
     from ..runtime.llama import Llama
@@ -123,6 +130,8 @@ def inspect_model(path: Path) -> dict[str, Any]:
     if attention["octavo_attention"]:
         costs = _step_costs(llama)
         attention[AUTO] = {"chooses": _auto_choice(has_plan, costs), **_in_microseconds(costs)}
+        if memory is not None:
+            attention["tokens_that_fit"] = _capacities(llama, memory - path.stat().st_size)
     return {
         "model": path.name,
         "bytes": path.stat().st_size,
@@ -134,6 +143,16 @@ def inspect_model(path: Path) -> dict[str, Any]:
         "products": asdict(own_products(path)),
         **attention,
     }
+
+
+def _capacities(llama: Any, n_bytes: int) -> list[dict[str, Any]]:
+    """Count the tokens that fit in n_bytes beside what loading a model takes."""
+    from ..runtime.cache.capacity import capacities
+    from ..runtime.graph.attention_nodes import attention_nodes, cache_layers
+    from ..system.free_memory import LOADING_BYTES
+
+    nodes = attention_nodes(llama._model, llama.context_params)
+    return list(capacities(lambda kv_type: cache_layers(nodes, kv_type), n_bytes - LOADING_BYTES))
 
 
 def _auto_choice(has_plan: bool, costs: StepCosts | None = None) -> str:
@@ -223,6 +242,10 @@ def in_words(name: str, value: Any) -> str:
                 for file in value
             )
         )
+    if name == "tokens_that_fit":
+        rows = [(row["attention"], f"{row['share']:g}", *(f"{n:,}" for n in row["tokens"].values())) for row in value]
+        rows.insert(0, ("attention", "share kept", *value[0]["tokens"]))
+        return "".join(f"\n  {row[0]:<12}{row[1]:>10}{''.join(f'{n:>14}' for n in row[2:])}" for row in rows)
     if name == "products":
         from ..runtime.models.own_products import OwnProducts
 

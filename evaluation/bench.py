@@ -361,9 +361,9 @@ class Bench:
                     "decode_tokens_per_s": round(1 / decode_s, 1),
                     "tokens_per_step": round(best.tokens_per_step, 2),
                     "step_without_context_ms": round(best.step_s * 1e3, 2),
-                    "attention_share": round(max(attention_s, 0) / decode_s, 3) if best.drafter is None else None,
+                    "attention_share": None if best.drafter.n_drafted else round(max(attention_s, 0) / decode_s, 3),
                     "attention_gb_s": round(bytes_read / attention_s / 1e9, 2)
-                    if attention_s > 0 and best.drafter is None
+                    if attention_s > 0 and not best.drafter.n_drafted
                     else None,
                     "question_tokens": self.settings.n_question,
                     "first_token_ms": round(float(np.median(best.ask_s)) * 1e3, 1) if best.ask_s else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import llama_cpp
@@ -45,7 +46,7 @@ class Engine:
         Bytes of keys, values and look-ups that the decoded tokens read, on octavo's attention.
     joules : float
         Energy of the decoded tokens, if `meter` works.
-    drafter : Drafter, optional
+    drafter : Drafter
         Drafts the text that is decoded.
     """
 
@@ -61,7 +62,7 @@ class Engine:
     bytes_read: int = 0
     joules: float = 0.0
     meter: EnergyMeter = field(default_factory=EnergyMeter)
-    drafter: Drafter | None = None
+    drafter: Drafter = field(default_factory=partial(Drafter, 0))
     _state: np.ndarray | None = field(default=None, init=False)
 
     def prefill(self, tokens: list[int]) -> None:
@@ -93,7 +94,8 @@ class Engine:
         """Begin to measure, and draft from here on as an answer does (see `new_drafter`)."""
         if isinstance(self.llama, Llama):
             self.llama.context.bytes_read = 0
-            self.drafter = self.drafter or new_drafter(self.llama, draft)
+            if not self.decode_s:
+                self.drafter = new_drafter(self.llama, draft)
             self.llama.sequence.drafter = self.drafter
 
     def end(self) -> None:
@@ -105,12 +107,12 @@ class Engine:
     @property
     def tokens_per_step(self) -> float:
         """Tokens that a step has computed and the text has, on average."""
-        return len(self.decode_s) / self.drafter.n_steps if self.drafter is not None else 1.0
+        return len(self.decode_s) / (len(self.decode_s) - self.drafter.n_accepted)
 
     @property
     def token_s(self) -> float:
-        """Seconds of a token: their mean if steps draft, as tokens that are known take no time; else their median."""
-        return float(np.median(self.decode_s) if self.drafter is None else np.mean(self.decode_s))
+        """Seconds of a token: their mean if steps drafted, as tokens that are known take no time; else their median."""
+        return float(np.mean(self.decode_s) if self.drafter.n_drafted else np.median(self.decode_s))
 
     def start_over(self) -> None:
         """Forget everything."""
@@ -120,7 +122,6 @@ class Engine:
 
     def _forget_measurements(self) -> None:
         self.decode_s, self.ask_s, self.logits, self.bytes_read, self.joules = [], [], [], 0, 0.0
-        self.drafter = None
 
     def keep_state(self) -> None:
         """Keep the recurrent state of a hybrid model, to go back to it."""

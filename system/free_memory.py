@@ -16,7 +16,7 @@ from .control_groups import control_groups
 SPARE_BYTES, LEAST_SPARE_BYTES = 256 << 20, 64 << 20
 
 #: Memory of loading a model besides the model: llama.cpp's buffers, libraries, and the address space of threads.
-_LOADING = 512 << 20
+LOADING_BYTES = 512 << 20
 
 #: The default of `check_free`: nothing else needs memory.
 NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -58,9 +58,9 @@ def check_limits(model: str, n_bytes: int) -> None:
         It cannot.
     """
     limit = min([*_of_cgroups(), *_of_ulimit()], key=lambda free: free.n_bytes, default=None)
-    if limit is not None and n_bytes + _LOADING > limit.n_bytes:
+    if limit is not None and n_bytes + LOADING_BYTES > limit.n_bytes:
         raise OctavoError(
-            f"{model} needs {_gib(n_bytes + _LOADING)} of memory, but only {_gib(limit.n_bytes)} {limit.where}: "
+            f"{model} needs {_gib(n_bytes + LOADING_BYTES)} of memory, but only {_gib(limit.n_bytes)} {limit.where}: "
             "raise the limit, or give a smaller model with `model`."
         )
 

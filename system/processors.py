@@ -1,14 +1,19 @@
 """Tell how many processors this process may use, and how many of them other programs use.
 
-The first depends on affinity, and on the quota of a container. Programs of low priority do not count: they make room.
+The first depends on affinity, on the quota of a container, and on the kinds of cores: a step waits for its slowest
+thread, so that slow cores beside fast ones only delay it. Programs of low priority do not count: they make room.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
 import time
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -37,12 +42,38 @@ def _quota_of(group: ControlGroup) -> int | None:
     return None
 
 
-def default_threads() -> int:
-    """Return the number of physical cores that this process may use."""
-    import psutil
+#: Where Linux lists the processors of a hybrid's fast cores, and describes each processor.
+_FAST, _PROCESSORS = Path("/sys/devices/cpu_core/cpus"), Path("/sys/devices/system/cpu")
 
+
+@cache
+def _fast_cores_of_a_mac() -> int | None:
+    """Return the number of a Mac's performance cores; None on an Intel Mac, whose cores are alike."""
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        command = ["sysctl", "-n", "hw.perflevel0.physicalcpu"]
+        return int(subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True)) or None
+    return None
+
+
+def fast_cores() -> int | None:
+    """Return the number of fast physical cores that this process may use; None if they are alike."""
+    if sys.platform == "darwin":
+        return _fast_cores_of_a_mac()
+    with suppress(OSError, ValueError):
+        fast: set[int] = set()
+        for part in _FAST.read_text("utf-8").strip().split(","):
+            first, _, last = part.partition("-")
+            fast |= set(range(int(first), int(last or first) + 1))
+        siblings = (_PROCESSORS / f"cpu{i}/topology/thread_siblings_list" for i in fast & os.sched_getaffinity(0))
+        return len({path.read_text("utf-8") for path in siblings}) or None
+    return None
+
+
+def default_threads() -> int:
+    """Return the number of physical cores, without the slow ones of a hybrid, that this process may use."""
     usable = usable_cpus()
-    return max(1, min(psutil.cpu_count(logical=False) or usable, usable, cpu_quota() or usable))
+    cores = fast_cores() or psutil.cpu_count(logical=False) or usable
+    return max(1, min(cores, usable, cpu_quota() or usable))
 
 
 #: What a core does for programs, or for others than this system (steal), in the words of psutil.

@@ -29,12 +29,12 @@ def page(model):
     return (SCRIPT.PAGES / f"{model}.md").read_text("utf-8")
 
 
-#: A page is written when it is measured.
+#: The pages that exist.
 WRITTEN = sorted(path.stem for path in SCRIPT.PAGES.iterdir())
 
 
 def test_every_page_has_runs():
-    assert {run.page for run in SCRIPT.RUNS} == SCRIPT.MODELS.keys() >= set(WRITTEN)
+    assert {run.page for run in SCRIPT.RUNS} == SCRIPT.MODELS.keys() == set(WRITTEN)
 
 
 @pytest.mark.parametrize("model", WRITTEN)
@@ -76,14 +76,13 @@ def test_table_has_columns_for_each_depth():
 
 def test_pictures_are_shown():
     text = (ROOT / "docs" / "evaluation.md").read_text("utf-8")
-    pictures = [run.picture for run in SCRIPT.RUNS if run.picture and run.page in WRITTEN]
+    pictures = [run.picture for run in SCRIPT.RUNS if run.picture]
     assert pictures == re.findall(r"!\[.*?\]\((.*?)\)", text)
     assert all((SCRIPT.DOCS / picture).is_file() for picture in pictures)
 
 
-def test_every_task_is_measured():
-    """But LongBench, whose data are not ours, and sources, which are the same with any method."""
-    assert {run.task.partition(":")[0] for run in SCRIPT.RUNS} == TASKS.keys() - {"longbench", "sources"}
+def test_tasks_exist():
+    assert {run.task for run in SCRIPT.RUNS} <= TASKS.keys()
 
 
 def test_presets_stand_beside_defaults(monkeypatch):
@@ -97,7 +96,9 @@ def test_presets_stand_beside_defaults(monkeypatch):
 
 
 def test_pieces_measure_what_their_run_measures():
-    run = SCRIPT.Run("long", "needle", "8000,16000", 20, "dense,quest:tokens=64,dense_layers=0,h2o", picture="a.png")
+    run = SCRIPT.Run(
+        "long-papers", "needle", "8000,16000", 20, "dense,quest:tokens=64,dense_layers=0,h2o", picture="a.png"
+    )
     assert [(piece.depths, piece.attention) for piece in run.pieces(split=False)] == [
         ("8000", run.attention),
         ("16000", run.attention),
@@ -111,11 +112,3 @@ def test_pieces_measure_what_their_run_measures():
     assert {(piece.samples, piece.budgets, piece.picture) for piece in run.pieces(split=True)} == {
         (20, run.budgets, "")
     }
-
-
-def test_documents_hold_the_facts_that_are_asked_for():
-    documents = list(SCRIPT.fact_documents())
-    assert len(documents) > 1
-    for each in documents:
-        assert len(each["questions"]) == 10
-        assert all(f" {question['answers'][0]}.\n\n" in each["document"] for question in each["questions"])

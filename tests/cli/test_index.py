@@ -365,6 +365,17 @@ def test_inspect_a_model_whose_steps_were_measured(tiny_model, monkeypatch):
     assert "at 8,192 tokens 400 us reading all, 200 us selecting an eighth" in octavo("inspect", tiny_model).stdout
 
 
+def test_inspect_counts_the_tokens_that_fit(tiny_model, folder):
+    described = json.loads(octavo("inspect", tiny_model, "--memory", "1G", "-o", "json").stdout)
+    room = (1 << 30) - tiny_model.stat().st_size - (512 << 20)  # and the memory of loading a model
+    tokens = room // described["kv_bytes_per_token"] // 256 * 256  # in whole chunks
+    assert described["tokens_that_fit"][0]["tokens"]["f16"] == tokens
+    lines = octavo("inspect", tiny_model, "--memory", "1G").stdout.splitlines()
+    assert "  attention   share kept           f16          q8_0          q4_0" in lines
+    assert any(line.startswith(f"  dense                1{tokens:>14,}") for line in lines)
+    fails(octavo("inspect", folder, "--memory", "1G"), 2, "--memory is for a model")
+
+
 def test_inspect_tells_sliding_layers(tmp_path):
     model = tiny_models.write_model(tmp_path / "gemma.gguf", "gemma3", n_layer=6)
     assert (

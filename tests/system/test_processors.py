@@ -85,6 +85,72 @@ def test_default_threads_without_affinity(monkeypatch):
     assert processors.default_threads() == 1
 
 
+#: Two fast cores of two threads each, and four slow ones, as Linux describes Intel's hybrids.
+HYBRID = {
+    "cpu_core/cpus": "0-3",
+    **{
+        f"cpu/cpu{i}/topology/thread_siblings_list": siblings
+        for i, siblings in enumerate(["0-1", "0-1", "2-3", "2-3", "4", "5", "6", "7"])
+    },
+}
+
+
+@pytest.fixture
+def hybrid(tmp_path, monkeypatch):
+    """hybrid(usable, **files): have a hybrid processor, some usable processors, and other files."""
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 8 if logical else 6)
+    monkeypatch.setattr(processors, "_FAST", tmp_path / "cpu_core/cpus")
+    monkeypatch.setattr(processors, "_PROCESSORS", tmp_path / "cpu")
+
+    def have(usable, **files):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(usable), raising=False)
+        for name, content in {**HYBRID, **files}.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(f"{content}\n")
+
+    return have
+
+
+@pytest.mark.parametrize(
+    ("usable", "listed", "expected"),
+    [
+        (range(8), "0-3", 2),
+        ({0, 2, 4}, "0-3", 2),
+        ({1, 4, 5}, "0-3", 1),
+        (range(8), "0,2-3", 2),
+        (range(4, 8), "0-3", 4),  # slow cores only: all of them are alike
+        (range(8), "", 6),  # a list that cannot be read
+    ],
+)
+def test_default_threads_are_the_fast_cores_of_a_hybrid(hybrid, usable, listed, expected):
+    hybrid(usable, **{"cpu_core/cpus": listed})
+    assert processors.default_threads() == expected
+
+
+def test_a_quota_limits_the_fast_cores(hybrid, groups):
+    hybrid(range(8))
+    groups("0::/\n", {"cpu.max": "100000 100000"})
+    assert processors.default_threads() == 1
+
+
+@pytest.mark.parametrize(("said", "expected"), [("echo 4", 4), ("exit 1", 6), ("echo 0", 6), ("echo none", 6)])
+def test_default_threads_are_the_performance_cores_of_a_mac(monkeypatch, tmp_path, said, expected):
+    """An Intel Mac, and an older macOS, know no performance levels."""
+    asked = f'[ "$*" = "-n hw.perflevel0.physicalcpu" ] && {said}'
+    (tmp_path / "sysctl").write_text(f"#!/bin/sh\n{asked}\n")
+    (tmp_path / "sysctl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(processors.sys, "platform", "darwin")
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 8 if logical else 6)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    processors._fast_cores_of_a_mac.cache_clear()
+    try:
+        assert processors.default_threads() == expected
+    finally:
+        processors._fast_cores_of_a_mac.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("lines", "files", "expected"),
     [
