@@ -17,7 +17,7 @@ from .ask.context.context_chooser import open_chooser
 from .ask.session import Session
 from .ask.sources.retrieval_heads import source_heads
 from .library.background.computing import computing
-from .library.expand_paths import absolute, check_existence, documents_of, names_many
+from .library.expand_paths import absolute, check_existence, documents_of, listed, names_many
 from .library.file_texts import FileTexts
 from .library.open_index import Indexer
 from .library.source_text import SourceFile
@@ -176,7 +176,7 @@ def open_document(
 
 
 def open_documents(
-    paths: Iterable[AnyPath],
+    paths: AnyPath | Iterable[AnyPath],
     model: AnyPath | ModelSettings | None = None,
     *,
     attention: str | Attention = DEFAULT_ATTENTION,
@@ -194,9 +194,9 @@ def open_documents(
 
     Parameters
     ----------
-    paths : iterable of path
+    paths : path or iterable of path
         Documents; folders, which stand for the documents in them; and patterns, such as "reports/**/*.pdf"
-        (docs/library.md).
+        (docs/library.md). One of these, or several.
 
     Returns
     -------
@@ -209,7 +209,7 @@ def open_documents(
         No document can be used, or for the reasons of `open_document`.
     """
     progress, asking = progress or Silent(), Asking(sampling, reading, system_prompt, sources)
-    opening = Opening(list(paths), asking, progress)
+    opening = Opening(listed(paths), asking, progress)
     return load_and_open(opening, ModelSettings.of(model), Attention.of(attention), progress.notice)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 #: Seconds between pictures of a line that changes, and between lines where none can change.
 _BETWEEN_PICTURES, _BETWEEN_LINES = 0.25, 10.0
+
+#: Fewest columns of the name of a task.
+_LEAST_OF_TASK = 12
 
 #: Least seconds of a measurement of a speed, and the ratio up to which two agree.
 _MEASURED, _AGREE = 1.0, 1.3
@@ -177,13 +181,14 @@ class ShownProgress(Progress):
             self._show()
 
     def _show(self) -> None:
-        text, ends, self._shown = self._text(), self._done >= self._total, time.monotonic()
+        text, ends, self._shown = self._text(self._task), self._done >= self._total, time.monotonic()
         if not self._changes:
             self.notice(text)
         elif not self._in_notebook:
-            sys.stderr.write(f"\r{text:{self._width}}" + ("\n" if ends else ""))
+            text, width = self._in_columns(text)
+            sys.stderr.write(f"\r{text}{' ' * (self._width - width)}" + ("\n" if ends else ""))
             sys.stderr.flush()
-            self._width = 0 if ends else len(text)
+            self._width = 0 if ends else width
         elif self._cell is None:
             self._cell = _display(text, display_id=True)
         else:
@@ -191,10 +196,21 @@ class ShownProgress(Progress):
         if ends:
             self._cell = None
 
-    def _text(self) -> str:
-        """Return the task, how far it is, and the time that is left."""
+    def _in_columns(self, text: str) -> tuple[str, int]:
+        """Return a line that a terminal does not wrap, for it could not be overwritten, and its columns."""
+        from rich.cells import cell_len, set_cell_size
+
+        columns = shutil.get_terminal_size().columns - 1
+        if (over := cell_len(text) - columns) > 0:
+            name = set_cell_size(self._task, max(cell_len(self._task) - over - 1, _LEAST_OF_TASK)).rstrip()
+            text = self._text(f"{name}…")
+        text = set_cell_size(text, min(cell_len(text), columns))
+        return text, cell_len(text)
+
+    def _text(self, task: str) -> str:
+        """Return a task, how far it is, and the time that is left."""
         seconds = max(time.monotonic() - self._began, 1e-9)
-        texts, newly = [f"{self._task}: {self._done:,}/{self._total:,} {self._unit}"], self._done - self._before
+        texts, newly = [f"{task}: {self._done:,}/{self._total:,} {self._unit}"], self._done - self._before
         if newly:
             texts.append(f"{newly / seconds:,.1f} {self._unit}/s")
             left = self._left.of(self._total - self._done)

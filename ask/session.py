@@ -25,10 +25,10 @@ from ..system.threads import release_threads
 from ..system.working_time import working_time
 from .answer.answer import Answer
 from .answer.generated_answer import GeneratedAnswer
-from .answer.notices import notices_of_budget, notices_of_changed, notices_of_end, notices_of_unfounded, unfounded
+from .answer.notices import notices_of_changed, notices_of_end, notices_of_settings, notices_of_unfounded, unfounded
 from .chats.chat_file import Conversation, Kind, OtherText, Turn
 from .chats.history import History, Message
-from .chats.saved_chats import ChatFiles, keep_texts_of_others, last_of
+from .chats.saved_chats import ChatFiles
 from .context.answer_context import Context, Rest, at_once
 from .context.context_chooser import ContextChooser
 from .one_thread import OneThread
@@ -101,7 +101,7 @@ class Session(AbstractContextManager["Session"]):
         if sampling.seed is not None:
             llama.set_seed(sampling.seed)
         if chooser is None or self._context is not None:
-            self._warn_of_budget()
+            self._warn_of_settings()
         release_threads()  # the first question may come from another thread
 
     def think(self, think: bool | None) -> None:
@@ -234,15 +234,15 @@ class Session(AbstractContextManager["Session"]):
             likeliest = f"{context.documents[0].name}, which the question is about"
             raise OctavoError(f"The conversation does not fit after {likeliest}: /clear forgets it.")
         self.n_document, self._context = llama.n_tokens, context
-        self._warn_of_budget()
+        self._warn_of_settings()
         llama.prefill(tokens)
         self._last = None  # its place in the context has moved
 
-    def _warn_of_budget(self) -> None:
-        """Send a warning, once, if an attention that the user chose cannot keep its budget over the context."""
-        warning = notices_of_budget(self.llama.attention, self.llama.context.cache) if self._warn is not None else None
-        if self._warn is not None and warning:
-            self._warn(f"Note: {warning['budget']}")
+    def _warn_of_settings(self) -> None:
+        """Send a warning, once, if what the user chose cannot be had with the context."""
+        context, chosen = self.llama.context, (self.llama.attention, self.sampling.draft)
+        if self._warn is not None and (warnings := notices_of_settings(*chosen, context.cache, context.no_drafts)):
+            self._warn(f"Note: {' '.join(warnings.values())}")
             self._warn = None
 
     def _answer(self, question: str, is_again: bool = False) -> Generator[Part, None, None]:
@@ -515,11 +515,12 @@ class Session(AbstractContextManager["Session"]):
         OctavoError
             The file cannot be written.
         """
-        if kind == "question" or self.rest != "indexed":  # passages depend on the question, so rows are of no use
-            with_rows = False
+        return ChatFiles(self.llama, self.library).save(name, self._kept(kind, with_rows), self.about, kind)
+
+    def _kept(self, kind: Kind, with_rows: bool) -> Conversation:
+        """Return the conversation as it is kept: of passages without rows, as these depend on the question."""
         with self._thread.held(ends_answer=False):
-            conversation = self.conversation(with_rows)
-        return ChatFiles(self.llama, self.library).save(name, conversation, self.about, kind)
+            return self.conversation(with_rows and kind != "question" and self.rest == "indexed")
 
     def keep(self, name: str | None = None, kind: Kind = "chat", with_rows: bool = True) -> str | None:
         """Save the conversation as the last one about its documents, if it can be continued. Return its name.
@@ -527,8 +528,8 @@ class Session(AbstractContextManager["Session"]):
         Parameters
         ----------
         name : str, optional
-            The name of the file to replace. By default a new one is chosen, from the document's; a single question
-            replaces the last one about the same documents.
+            The name of the file to replace. By default a new one is chosen, from the document's or of the words of
+            the first question; a single question replaces the last one about the same documents.
         kind : {"chat", "question"}
             Who keeps it: `chat`, or `ask`. What the user named stays so.
         with_rows : bool
@@ -541,12 +542,7 @@ class Session(AbstractContextManager["Session"]):
         """
         if self.library is None or STANDARD_INPUT in self.about or not self.has_turns:
             return None
-        folder = self.library.folder
-        name, kind = last_of(folder, self.about, name, kind)
-        self.save(name, kind, with_rows)
-        if kind == "chat":
-            keep_texts_of_others(folder, self.about, name)
-        return name
+        return ChatFiles(self.llama, self.library).keep(self._kept(kind, with_rows), self.about, name, kind)
 
     def load(self, name: str) -> bool:
         """Resume a saved conversation, in place of this one.

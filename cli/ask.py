@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import os
 import re
+import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -96,17 +97,22 @@ def ask(
     if chat is not None:
         documents, settings = documents or documents_of_chat(chat), with_model_of(chat, settings)
     from ..errors import OctavoError
+    from .input_lines import keys_kept
 
     start = time.perf_counter()
-    with open_session(
-        documents,
-        settings,
-        attention,
-        replace(sampling, think=thinks(think)),
-        reading=reading,
-        sources=sources,
-        system_prompt=system_prompt,
-    ) as session:
+    types, has_pager = _STANDARD_INPUT in documents, not sys.stdout.isatty()
+    with (
+        nullcontext() if types or has_pager else keys_kept(),
+        open_session(
+            documents,
+            settings,
+            attention,
+            replace(sampling, think=thinks(think)),
+            reading=reading,
+            sources=sources,
+            system_prompt=system_prompt,
+        ) as session,
+    ):
         say_if_no_switch(session)
         if chat is not None:
             resume_chat(session, chat)

@@ -211,6 +211,8 @@ class _Document:
         notice(sentence)
 
     def end(self) -> None:
+        if self._progress.single is not None:
+            self._progress.single.end()
         self._progress.closed(self)
 
     @property

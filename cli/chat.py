@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,7 +86,7 @@ def chat(
     """
     if "-" in documents:
         raise click.UsageError("Standard input is where questions come from: give the document as a file.")
-    from .input_lines import is_terminal, piped_lines, typed_lines
+    from .input_lines import is_terminal, keys_kept, piped_lines, typed_lines
 
     if continues and resume is not None:
         raise click.UsageError("--resume names a conversation, --continue takes the last one: give one of them.")
@@ -101,15 +101,18 @@ def chat(
     interactive = is_terminal()
     recorded = bool(documents) and (sources or interactive)  # a terminal's user may type /sources
     document = Path(documents[0]) if len(documents) == 1 and not many else None
-    with open_session(
-        documents,
-        settings,
-        attention,
-        replace(sampling, think=thinks(think)),
-        reading=reading,
-        sources=recorded,
-        system_prompt=system_prompt,
-    ) as session:
+    with (
+        keys_kept() if interactive else nullcontext(),
+        open_session(
+            documents,
+            settings,
+            attention,
+            replace(sampling, think=thinks(think)),
+            reading=reading,
+            sources=recorded,
+            system_prompt=system_prompt,
+        ) as session,
+    ):
         if interactive:
             notice(f"{_about(session, document)}/help lists what you can do here.")
         say_if_no_switch(session)
@@ -120,8 +123,7 @@ def chat(
         try:
             loop.run(typed_lines() if interactive else piped_lines())
         finally:
-            if loop.keeps:
-                loop.keep()
+            loop.keep()
 
 
 def _about(session: Session, document: Path | None) -> str:
@@ -130,6 +132,14 @@ def _about(session: Session, document: Path | None) -> str:
     n_tokens = f"{session.n_tokens:,} tokens" if session.n_tokens else "answered from passages"
     return f"{document.name}: {n_tokens}. " if document else ""
 
+
+def _is_path(name: str) -> bool:
+    """Return whether a conversation is a file of the user's, not one beside the model's indexes."""
+    return Path(name).name != name or bool(Path(name).suffix)
+
+
+#: Cores of other programs that slow an answer.
+_NOTICED = 0.25
 
 #: How one leaves other programs' chats.
 _AS_EXIT = ("/quit", "/bye")
@@ -167,7 +177,8 @@ class ChatLoop:
         self.document, self.with_sources, self.reading = document, sources, reading or ReadSettings()
         self.begun_with, self.n_answers = begun_with, 0
         self.kept: str | None = None  # the name under which the conversation is kept
-        self.keeps = interactive  # whether to keep it after each answer, and at the end
+        self.keeps = interactive  # whether to keep it after each answer and at the end: a script's is not
+        self.cores_of_others = 0.0  # that other programs used during the last answer
         self.commands: dict[str, tuple[str, Callable[[], None]]] = {
             "/help": ("list these commands", self.help),
             "/regenerate": ("answer the last question anew", self.regenerate),
@@ -202,7 +213,7 @@ class ChatLoop:
             if line in _AS_EXIT:
                 self.exit()
             elif line in self.commands:
-                self.commands[line][1]()
+                self.command_of(self.commands[line][1])
             elif name in self.commands_of:
                 self.command(name, argument.strip())
             else:
@@ -216,7 +227,9 @@ class ChatLoop:
     def show(self, answer: Callable[[], Generator[Part, None, None]], facts: dict[str, str | None]) -> None:
         """Stream an answer, with further `facts` in JSON. Text that came before a Ctrl-C stays in the conversation."""
         from ..errors import OctavoError
+        from ..system.processors import look
 
+        before = look()
         if self.n_answers and self.output == TEXT and not self.interactive:
             click.echo()  # a blank line between answers
         try:
@@ -225,8 +238,8 @@ class ChatLoop:
                 facts = {**facts, "document": document, "model": self.session.llama.model_path}
             show_answer(self.session, answer(), self.output, facts, self.with_sources, self.thinks)
             self.n_answers += 1
-            if self.keeps:
-                self.keep(with_rows=False)  # a process may be killed
+            self.cores_of_others = before.cores_of_others(look())
+            self.keep(with_rows=False)  # a process may be killed
         except OctavoError as problem:
             if not self.interactive:
                 raise
@@ -276,13 +289,15 @@ class ChatLoop:
         saved = self.session.save(name)
         if self.keeps and self.kept is not None and saved.stem != self.kept:
             saved.with_stem(self.kept).unlink(missing_ok=True)
-        if self.keeps and not Path(name).suffix and Path(name).name == name:
+        if self.keeps and not _is_path(name):
             self.kept = name
         say(f"Saved as {saved}")
 
     def load(self, name: str) -> None:
-        """Do /load: continue a saved conversation."""
+        """Do /load: continue a saved conversation. The one before it is kept as it is."""
+        self.keep()
         is_same = self.session.load(name)
+        self.kept = None if _is_path(name) else name
         n_tokens = self.session.n_tokens - self.session.n_document
         say(f"The conversation continues{f': {n_tokens:,} tokens' if is_same else ', after the text as it is now'}.")
 
@@ -293,7 +308,7 @@ class ChatLoop:
     def back(self) -> None:
         """Do /document alone: return to the documents that the chat began with."""
         if self.begun_with:
-            self.command_of(lambda: self._open(self.begun_with))
+            self._open(self.begun_with)
         else:
             say("This chat began without a document: /document FILE names one.")
 
@@ -322,6 +337,8 @@ class ChatLoop:
         """Keep the conversation for --continue, if there is one and it can be kept."""
         from ..errors import OctavoError
 
+        if not self.keeps:
+            return
         with suppress(OctavoError):
             self.kept = self.session.keep(self.kept, with_rows=with_rows)
 
@@ -331,7 +348,7 @@ class ChatLoop:
         say("Cleared. The document stays." if self.session.n_document else "Cleared.")
 
     def stats(self) -> None:
-        """Do /stats: print the tokens in the context, and the figures of the last answer."""
+        """Do /stats: print the tokens in the context, the figures of the last answer, and what may slow answers."""
         llama, answer = self.session.llama, self.session.answer
         cache = llama.context.cache
         length = "" if cache.rolls else f" of {llama.n_ctx():,}"
@@ -341,6 +358,7 @@ class ChatLoop:
         budget = f", budget {attention.budget:g}" if attention.has_budget else ""
         resolved = f": {llama.resolved_attention}" if attention.auto else ""
         say(f"attention  {attention}{resolved}{budget}")
+        self.speed()
         if answer:
             timing = answer.timing
             if timing.thought_tokens:
@@ -358,6 +376,21 @@ class ChatLoop:
                 say(f"read       {size(answer.bytes_read)} a token, {answer.kv_share:.1%} of the KV cache")
             if answer.covered is not None:
                 say(f"covered    {answer.covered:.1%} of the attention exactly; the rest is estimated")
+
+    def speed(self) -> None:
+        """Print what answers share the cores with."""
+        from ..library.background.reading_queue import ReadingQueue
+        from ..system.processors import default_threads
+
+        n_threads, n_cores = self.session.llama.context.params.n_threads, default_threads()
+        fewer = f"; -t {n_cores} takes all" if n_threads < n_cores else ""
+        say(f"threads    {n_threads} on {n_cores} core{'s' if n_cores > 1 else ''}{fewer}")
+        if self.n_answers and self.cores_of_others >= _NOTICED:
+            say(f"others     other programs used {self.cores_of_others:.1f} cores during the last answer")
+        queue = ReadingQueue()
+        if queue.has_reader and (pending := [each for each in queue.documents() if each.is_pending]):
+            names = f"{pending[0].name}{f' and {len(pending) - 1:,} more' if len(pending) > 1 else ''}"
+            say(f"reading    {names}, in the background, between answers: `octavo list` shows how far it is")
 
     def exit(self) -> None:
         """Do /exit: leave."""

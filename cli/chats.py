@@ -11,7 +11,7 @@ import click
 from . import options
 from .fitting import columns_of, plain
 from .library import of_a_model
-from .open_conversation import chats_of, named_chat
+from .open_conversation import chats_of, listed_chats, named_chat
 from .render import notice, print_json, size
 from .table import table
 
@@ -45,14 +45,14 @@ def chats(
     elif chosen:
         text = "\n\n".join(map(_as_text, chosen))
         click.echo(text if columns_of(sys.stdout) is None else plain(text))
-    elif any(chat.origin.kind != "question" for chat in found):
-        _show(found)
+    elif listed := listed_chats(found):
+        _show(listed)
     else:
         notice("There are no conversations yet: `octavo chat` begins one.")
 
 
 def _show(found: list[SavedChat]) -> None:
-    """Print conversations as a table, with their numbers among all; single questions are left out."""
+    """Print conversations as a table, with their numbers."""
     rows = [
         [
             str(number),
@@ -65,7 +65,6 @@ def _show(found: list[SavedChat]) -> None:
             size(chat.n_bytes),
         ]
         for number, chat in enumerate(found, 1)
-        if chat.origin.kind != "question"
     ]
     columns = ["", "name", "about", "questions", "first question", "saved", "model", "size"]
     optional = ["size", "model", "about", "questions", "saved"]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import termios
 from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from .render import say
@@ -17,6 +21,47 @@ if TYPE_CHECKING:
 def is_terminal() -> bool:
     """Return whether a user types: standard input and stderr are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+@contextmanager
+def keys_kept() -> Iterator[None]:
+    """Have a terminal show no keys that are typed while octavo writes, and keep them for the prompt that comes next.
+
+    The terminal is as before at the end, and when SIGTERM ends this process.
+    """
+    terminal = sys.stdin.fileno() if sys.stdin.isatty() else None
+    if terminal is None or not _is_ours(terminal):
+        yield
+        return
+    before, handler = termios.tcgetattr(terminal), signal.getsignal(signal.SIGTERM)
+
+    def restore() -> None:
+        if _is_ours(terminal):
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+    def end(number: int, _: FrameType | None) -> None:
+        restore()
+        signal.signal(number, handler)
+        signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, end)
+    kept = list(before)
+    kept[0] &= ~termios.ICRNL  # Enter stays the key that a prompt knows
+    kept[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(terminal, termios.TCSADRAIN, kept)
+    try:
+        yield
+    finally:
+        restore()
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _is_ours(terminal: int) -> bool:
+    """Return whether this process may set a terminal: one of a job in the background would be stopped."""
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # the terminal controls other processes
+        return True
 
 
 def piped_lines() -> Iterator[str]:

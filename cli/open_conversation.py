@@ -147,11 +147,16 @@ def chats_of(model: AnyPath | None, index_dir: AnyPath | None) -> list[SavedChat
     return saved_chats(options.library_folders(_path(model), _path(index_dir)))
 
 
+def listed_chats(chats: Sequence[SavedChat]) -> list[SavedChat]:
+    """Return the conversations that `octavo chats` lists: all but single questions of `octavo ask`."""
+    return [chat for chat in chats if chat.origin.kind != "question"]
+
+
 def named_chat(name: str, chats: Sequence[SavedChat]) -> SavedChat:
     """Return the conversation of a name, or of a number in the list of `octavo chats`."""
     found = [chat for chat in chats if chat.name == name]
-    if not found and name.isdigit() and 0 < int(name) <= len(chats):
-        found = [chats[int(name) - 1]]
+    if not found and name.isdigit() and 0 < int(name) <= len(listed := listed_chats(chats)):
+        found = [listed[int(name) - 1]]
     if not found:
         raise click.UsageError(f"There is no chat {name}: `octavo chats` lists them.")
     if len(found) > 1:

@@ -86,17 +86,17 @@ def stop_drawing(bars: Any) -> None:
 
 
 @contextmanager
-def spinning(task: str) -> Iterator[Any]:
-    """Show on a terminal that work is under way, wherever no bar is. Yield what is drawn, or None."""
+def spinning(task: str) -> Iterator[None]:
+    """Show on a terminal that work is under way, wherever no bar is."""
     if not shows_bars():
-        yield None
+        yield
         return
     from .bars import spinner
 
     status = spinner(task)
     draw(status)
     try:
-        yield status
+        yield
     finally:
         stop_drawing(status)
 
@@ -157,18 +157,19 @@ class ThoughtPrinter:
 
 @contextmanager
 def signs_of_life(task: str) -> Iterator[Callable[[Iterable[Any]], Iterator[Any]]]:
-    """Show on a terminal that work is under way, until the first piece of an answer comes.
+    """Show on a terminal that work is under way, until the first piece of an answer comes. Then nothing is drawn.
 
     Yields
     ------
     callable
         Takes the pieces, and yields them.
     """
-    with spinning(task) as status:
+    with spinning(task):
 
         def until_first(pieces: Iterable[Any]) -> Iterator[Any]:
             for piece in pieces:
-                stop_drawing(status)
+                while _drawn:  # a reading that was given up has a bar
+                    _drawn.pop().stop()
                 yield piece
 
         yield until_first
@@ -225,6 +226,10 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
             notice(f"{self._task}: {' '.join(filter(None, self._fields().values()))}")
         if self._done >= self._total:
             self._close()
+
+    def end(self) -> None:
+        """Leave the bar of a task that was given up as it is."""
+        self._close()
 
     def _draw(self) -> None:
         from .bars import bars

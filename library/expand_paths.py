@@ -30,6 +30,11 @@ Name = str | os.PathLike[str]
 MayEnter = Callable[[str], bool]
 
 
+def listed(paths: Name | Iterable[Name]) -> list[Name]:
+    """Return paths as a list; a single one is a list of one."""
+    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+
+
 def documents_of(
     paths: Iterable[Name],
     notice: Callable[[str], None] | None = None,

@@ -194,10 +194,10 @@ class Indexer:
             yield part, whole.part(number)
 
     def cost(self, lengths: Sequence[float]) -> str:
-        """Describe how much it is to read documents of so many tokens: parts, bytes, and the time, if that is known."""
+        """Describe how much it is to read documents of so many tokens: parts, bytes, and the time if it is certain."""
         n_tokens, n_parts = sum(lengths), sum(math.ceil(length / max(self._most, 1)) for length in lengths)
         n_bytes = _MORE_THAN_ROWS * n_tokens * self.llama.context.cache.row_bytes
-        speed = ReadingSpeed(self.llama, self.library).known
+        speed = ReadingSpeed(self.llama, self.library).certain
         parts = [f"{n_parts:,} parts"] if n_parts > 1 else []
         times = [f"about {_time(n_tokens / speed)}"] if speed else []
         return ", ".join([*parts, f"{n_tokens:,.0f} tokens", f"{_size(n_bytes)} of disk", *times])

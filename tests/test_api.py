@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -333,6 +334,16 @@ def test_documents_that_fail_do_not_stop_the_others(path, how, tmp_path):
 def test_an_empty_question_is_told(cleared):
     with pytest.raises(octavo.OctavoError, match="The question is empty"):
         cleared.ask(" ")
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("many", ["", "*.txt", "island.txt"])
+def test_one_path_stands_where_a_list_of_paths_does(many, kind, path, how):
+    named = kind(path.parent / many)
+    assert octavo.index_documents(named, how["model"]) == octavo.index_documents([path], how["model"])
+    with octavo.open_documents(named, **how) as documents:
+        assert documents.documents == [path]
+        assert documents.about == (str(named),)
 
 
 # The package.

@@ -6,6 +6,7 @@ import types
 
 import pytest
 from helpers.clock import Clock
+from rich.cells import cell_len
 
 from octavo import progress as module
 from octavo.progress import AsOne, Progress, ShownProgress, TimeLeft
@@ -93,6 +94,27 @@ def test_a_notice_within_a_task_has_a_line_of_its_own(monkeypatch, clock):
     progress.start("Reading a.txt", 100, "tokens")
     progress.notice("Half of it is blank.")
     assert out.getvalue() == "\rReading a.txt: 0/100 tokens\nHalf of it is blank.\n"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "the-minutes-of-the-harbour-masters-of-leith-1810.txt", "港の記録" * 12])
+@pytest.mark.parametrize("columns", [80, 40, 12])
+def test_a_line_that_changes_fits_the_terminal(name, columns, monkeypatch, clock):
+    out = io.StringIO()
+    out.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    progress = ShownProgress()
+    for task in (f"Reading {name}", "Clustering"):
+        progress.start(task, 100_000, "tokens")
+        for _ in range(10):
+            clock.now += 1
+            progress.advance(3000)
+    lines = out.getvalue().split("\r")[1:]
+    widths = [cell_len(line) for line in lines]
+    assert max(widths) < columns
+    shortest = [cell_len(line.rstrip()) for line in lines]
+    assert all(width >= before for width, before in zip(widths[1:], shortest, strict=False))  # nothing of it is left
+    assert columns < 80 or "30,000/100,000 tokens, 3,000.0 tokens/s, 0:23 left" in lines[10]
 
 
 def test_what_was_done_before_counts_as_no_speed(cell, clock):

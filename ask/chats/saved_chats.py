@@ -8,6 +8,7 @@ kept.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,6 +24,9 @@ from .history import Message
 
 #: Ending of the names of files with conversations.
 _SUFFIX = ".safetensors"
+
+#: Most characters of a name that a question gives.
+_LONGEST_NAME = 40
 
 
 def chats_in(library: Path) -> Path:
@@ -108,6 +112,31 @@ class ChatFiles:
         write_conversation(path, self._usable(conversation), self._source, origin)
         return path
 
+    def keep(self, conversation: Conversation, about: tuple[str, ...], name: str | None, kind: Kind) -> str:
+        """Write a conversation as the last one about its documents, and return its name.
+
+        Parameters
+        ----------
+        name : str, optional
+            Its name, if it has one. A single question takes that of the last one.
+        kind : {"chat", "question"}
+            Who keeps it. What the user named stays so.
+        """
+        assert self._library is not None
+        folder = self._library.folder
+        chats = [chat for chat in saved_chats([folder]) if chat.origin.documents == about]
+        if name is None and kind == "question":
+            name = next((chat.name for chat in chats if chat.origin.kind == kind), None)
+        if any(chat.name == name and chat.origin.kind == "named" for chat in chats):
+            kind = "named"
+        name = name or _new_name(folder, about, conversation)
+        self.save(name, conversation, about, kind)
+        if kind == "chat":
+            for chat in chats:
+                if chat.origin.kind == "chat" and chat.name != name:
+                    _keep_texts_only(chat)
+        return name
+
     def load(self, name: str) -> tuple[Conversation, tuple[str, ...] | None]:
         """Return a conversation, and the documents that it is about. Raise OctavoError if it cannot be read."""
         path = self._path(name)
@@ -129,41 +158,24 @@ class ChatFiles:
         return RowSource.of(self._llama, self._library or Library.of(self._llama.model_path))
 
 
-def last_of(library: Path, about: tuple[str, ...], name: str | None, kind: Kind) -> tuple[str, Kind]:
-    """Return the name under which the last conversation about some documents is kept, and who keeps it.
-
-    Parameters
-    ----------
-    library : Path
-        Folder of the model's indexes.
-    name : str, optional
-        The name of the conversation, if it has one. A single question takes that of the last one.
-    """
-    chats = _chats_about(library, about)
-    if name is None and kind == "question":
-        name = next((chat.name for chat in chats if chat.origin.kind == kind), None)
-    if any(chat.name == name and chat.origin.kind == "named" for chat in chats):
-        kind = "named"
-    return name or _new_name(library, about), kind
-
-
-def keep_texts_of_others(library: Path, about: tuple[str, ...], name: str) -> None:
-    """Forget the keys and values of the conversations before the last one, which has this name."""
-    for chat in _chats_about(library, about):
-        if chat.origin.kind == "chat" and chat.name != name:
-            _keep_texts_only(chat)
-
-
-def _chats_about(library: Path, about: tuple[str, ...]) -> list[SavedChat]:
-    return [chat for chat in saved_chats([library]) if chat.origin.documents == about]
-
-
-def _new_name(folder: Path, about: tuple[str, ...]) -> str:
-    """Return a name that is free."""
-    stem = folder_name(about[0]).replace(".", "-") if about else "chat"
+def _new_name(folder: Path, about: tuple[str, ...], conversation: Conversation) -> str:
+    """Return a name that is free: the first document's, or the words of the first question, with a number if taken."""
+    stem = folder_name(about[0]).replace(".", "-") if about else _words_of(conversation)
     taken = {path.stem for path in chats_in(folder).glob(f"*{_SUFFIX}")}
     number = next(number for number in range(1, len(taken) + 2) if _numbered(stem, number) not in taken)
     return _numbered(stem, number)
+
+
+def _words_of(conversation: Conversation) -> str:
+    """Return the first words of a conversation as a name; "chat" if they have no letter."""
+    said = conversation.history.messages if conversation.history is not None else []
+    words = re.findall(r"\w+", said[0]["content"].lower()) if said else []
+    name = words[0][:_LONGEST_NAME] if words else ""
+    for word in words[1:]:
+        if len(name) + len(word) >= _LONGEST_NAME:
+            break
+        name += f"-{word}"
+    return name if any(map(str.isalpha, name)) else "chat"
 
 
 def _numbered(stem: str, number: int) -> str:

@@ -13,7 +13,7 @@ from ...runtime.load_model import locate_model
 from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.methods.attention import Attention
 from ...settings import AnyPath, ModelSettings, ReadSettings, check_whole
-from ..expand_paths import documents_of
+from ..expand_paths import documents_of, listed
 from ..reading_job import ReadingJob
 from ..source_text import SourceFile
 from .index_result import IndexResult, folders_of
@@ -21,7 +21,7 @@ from .local_run import index_all
 
 
 def index_documents(
-    paths: Iterable[AnyPath],
+    paths: AnyPath | Iterable[AnyPath],
     model: AnyPath | ModelSettings | None = None,
     *,
     attention: str | Attention = DEFAULT_ATTENTION,
@@ -36,7 +36,7 @@ def index_documents(
 
     Parameters
     ----------
-    paths : iterable of path
+    paths : path or iterable of path
         Documents, folders and patterns, as `open_documents` takes them.
     attention : str or Attention
         The attention of later questions. Most attentions share an index; some parameters, such as the number of
@@ -64,7 +64,7 @@ def index_documents(
     """
     progress = progress or Silent()
     outcomes = index_collection(
-        paths,
+        listed(paths),
         ReadingJob(ModelSettings.of(model), Attention.of(attention), reading),
         progress,
         progress.notice,

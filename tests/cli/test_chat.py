@@ -18,8 +18,12 @@ from helpers.command_line import SENTENCES, cut
 from octavo.cli.chat import ChatLoop
 from octavo.cli.main import cli
 from octavo.errors import OctavoError
+from octavo.library.background.reading_queue import ReadingQueue
 from octavo.prompts.thought_splitter import Part
 from octavo.runtime.methods.attention import Attention
+from octavo.system import processors
+from octavo.system.locks import locked
+from octavo.system.processors import Look
 
 AUTO = Attention.parse("auto")
 
@@ -73,12 +77,13 @@ def test_a_trailing_backslash_adds_a_line(chat):
 def test_stats(chat):
     result = CliRunner().invoke(cli, chat, input="/stats\nWhich ship?\n/stats\n")
     lines = result.stderr.replace(cut(4), "").splitlines()
-    before, after = lines[:3], lines[3:]
-    assert [line.split()[0] for line in before] == ["context", "KV", "attention"]
+    lines = [line for line in lines if not line.startswith("others ")]  # this machine may be busy
+    before, after = lines[:4], lines[4:]
+    assert [line.split()[0] for line in before] == ["context", "KV", "attention", "threads"]
     assert before[2] == f"attention  auto: {AUTO.resolve_for(0)}"
-    assert [line.split()[0] for line in after] == ["context", "KV", "attention", "answer", "read"]
-    assert after[3].startswith("answer     4 tokens, the first after 0.")
-    share = float(after[4].split(", ")[1].split("%")[0])
+    assert [line.split()[0] for line in after] == ["context", "KV", "attention", "threads", "answer", "read"]
+    assert after[4].startswith("answer     4 tokens, the first after 0.")
+    share = float(after[5].split(", ")[1].split("%")[0])
     assert share == pytest.approx(100, abs=1)  # a document this short is attended whole
 
 
@@ -90,7 +95,25 @@ def test_stats_tell_what_a_quality_covered(chat):
 
 def test_stats_tell_the_budget_of_a_method(chat):
     result = CliRunner().invoke(cli, [*chat, "--attention", "squeezed"], input="/stats\n")
-    assert result.stderr.splitlines()[-1] == "attention  squeezed, budget 0.125"
+    assert "attention  squeezed, budget 0.125" in result.stderr.splitlines()
+
+
+@pytest.mark.parametrize(("n_cores", "advice"), [(2, ""), (8, "; -t 8 takes all")])
+def test_stats_tell_what_slows_answers(n_cores, advice, chat, tmp_path, monkeypatch):
+    looks = iter([Look(0, 0, 0), Look(2, 5, 2)])  # in 2 seconds all used 5 of cores' seconds, this process 2
+    monkeypatch.setattr(processors, "look", lambda: next(looks))
+    monkeypatch.setattr(processors, "default_threads", lambda: n_cores)
+    queue = ReadingQueue()
+    queue.add([tmp_path / "book.txt", tmp_path / "other.txt"], tmp_path, {})
+    asked = "Which ship?\n/stats\n"
+    with locked(queue.folder):  # as by the process that reads
+        busy = CliRunner().invoke(cli, [*chat, "-t", "2"], input=asked).stderr.splitlines()
+    assert f"threads    2 on {n_cores} cores{advice}" in busy
+    assert "others     other programs used 1.5 cores during the last answer" in busy
+    assert [line.split(",")[0] for line in busy if line.startswith("reading ")] == ["reading    book.txt and 1 more"]
+    looks = iter([Look(0, 0, 0), Look(2, 2, 2)])
+    quiet = CliRunner().invoke(cli, chat, input=asked).stderr
+    assert not re.search("^(others|reading) ", quiet, re.M)
 
 
 def test_bad_input_ends_a_script(chat):
@@ -205,6 +228,8 @@ class ScriptedSession:
     answer = SimpleNamespace(finish_reason="stop", notices={})
     found = ()
     llama = SimpleNamespace(model_path="")
+    n_tokens: int = 0
+    n_document: int = 0
 
     def stream_parts(self, question):
         self.asked.append(question)
@@ -235,6 +260,18 @@ def test_a_chat_that_gets_a_name_is_kept_once(tmp_path):
     assert not kept.exists()
     assert session.kept[0] == (None, False, 1)
     assert session.kept[1][0] == "talk"
+
+
+def test_a_conversation_that_is_loaded_is_kept_under_its_name_and_the_one_before_it_under_its_own():
+    session = ScriptedSession()
+    session.load = lambda name: True
+    ChatLoop(session, interactive=True).run(iter(["first", "/load talk", "second", "/load a/path.chat", "third"]))
+    names = [(name, with_rows) for name, with_rows, _ in session.kept]
+    assert names == [(None, False), ("island", True), ("talk", False), ("island", True), (None, False)]
+    session = ScriptedSession()
+    session.load = lambda name: True
+    ChatLoop(session, interactive=False).run(iter(["first", "/load talk", "second"]))
+    assert session.kept == []
 
 
 def test_ctrl_c_stops_an_answer_and_returns_to_the_prompt(capsys):

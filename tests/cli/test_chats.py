@@ -103,10 +103,10 @@ def test_conversations_are_listed_shown_resumed_and_removed(document, settings, 
     octavo("ask", document, "Why?", *settings)
     listed = octavo("chats", *library).stdout.splitlines()
     assert listed[0].split() == ["name", "about", "questions", "first", "question", "saved", "model", "size"]
-    assert [line.split()[:5] for line in listed[2:]] == [["2", "talk", "island.txt", "1", "Which"]]  # no question alone
+    assert [line.split()[:5] for line in listed[2:]] == [["1", "talk", "island.txt", "1", "Which"]]  # no question alone
     shown = octavo("chats", "talk", *library).stdout
     assert shown.startswith("> Which ship?\n\n")
-    assert shown == octavo("chats", "2", *library).stdout
+    assert shown == octavo("chats", "1", *library).stdout
     resumed = octavo("chat", "--resume", "talk", *settings, stdin="And where?\n")
     assert resumed.exit_code == 0
     assert questions(kept(*library)[0]) == ["Which ship?", "And where?"]
@@ -121,7 +121,7 @@ def test_conversations_are_listed_shown_resumed_and_removed(document, settings, 
 
 def test_a_chat_is_resumed_with_its_model(document, settings, tmp_path):
     """Without -m, and in a folder of indexes that octavo has noted."""
-    octavo("ask", document, "Which ship?", *settings)
+    octavo("chat", document, *settings, stdin="Which ship?\n/save talk\n")
     (tmp_path / "other").mkdir()
     other = tiny_models.write_model(
         tmp_path / "other" / "second.gguf", "llama", chat_template=tiny_models.CHAT_TEMPLATE
@@ -129,7 +129,7 @@ def test_a_chat_is_resumed_with_its_model(document, settings, tmp_path):
     octavo("ask", document, "And the sea?", "-m", other, *SHORT_ANSWER)
     second, first = kept()
     assert (first["model"], second["model"]) == (settings[1], str(other))
-    resumed = octavo("chat", "--resume", "2", *SHORT_ANSWER, "-o", "jsonl", stdin="Why?\n")
+    resumed = octavo("chat", "--resume", "1", *SHORT_ANSWER, "-o", "jsonl", stdin="Why?\n")
     assert json.loads(resumed.stdout.splitlines()[-1])["model"] == first["model"]
     result = octavo("ask", "--continue", "And then?", *SHORT_ANSWER, "-o", "json")
     assert json.loads(result.stdout)["model"] == settings[1]

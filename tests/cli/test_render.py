@@ -1,8 +1,11 @@
 """What commands show."""
 
+import sys
+
 import pytest
 
 from octavo.cli import render
+from octavo.cli.batch_progress import ManyProgress
 from octavo.cli.fitting import Wrapper
 from octavo.cli.render import TaskProgress, markdown_table, size
 from octavo.progress import clock
@@ -70,3 +73,28 @@ def test_progress_off_a_terminal_comes_now_and_then(monkeypatch, capsys):
     assert lines[1].startswith("Reading: 34/100 tokens 3.3 tokens/s ")
     assert len(lines) == 4
     assert lines[-1] == "Reading: 100/100 tokens 3.3 tokens/s in 0:30"
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_nothing_is_drawn_while_an_answer_is_written(ends, monkeypatch, capsys):
+    """Also when the reading of a document was given up, whose bar is not full."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    many = ManyProgress()
+
+    def pieces():
+        many.begin(1)
+        document = many.document("book.txt")
+        document.start("Reading book.txt", 100, "tokens")
+        document.advance(10)
+        drawn.append([bar.live.is_started for bar in render._drawn])
+        if ends:
+            document.end()
+        for word in ("It ", "was."):
+            yield word
+            drawn.append([bar.live.is_started for bar in render._drawn])
+
+    drawn = []
+    with many, render.signs_of_life("Reading the question") as alive:
+        render.stream(alive(pieces()))
+    assert drawn == [[False, True], [], []]
+    assert capsys.readouterr().out == "It was.\n"

@@ -8,7 +8,7 @@ from helpers.document_files import BOOK, PAGE, word_file, zipped
 
 from octavo import OctavoError
 from octavo.documents.document import READS
-from octavo.library.expand_paths import documents_of
+from octavo.library.expand_paths import documents_of, listed
 
 
 @pytest.fixture
@@ -119,3 +119,11 @@ def test_files_of_a_folder_that_cannot_be_opened_stay(folder, monkeypatch):
 
     monkeypatch.setattr("builtins.open", closed)
     assert names(documents_of([folder]), folder) == DOCUMENTS
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_one_path_is_a_list_of_one(kind, tmp_path):
+    (tmp_path / "a.txt").write_text("First.")
+    one = kind(tmp_path)
+    assert listed(one) == listed([one]) == listed(iter([one])) == [one]
+    assert documents_of(listed(one)) == [tmp_path / "a.txt"]

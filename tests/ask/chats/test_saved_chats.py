@@ -100,3 +100,24 @@ def test_a_file_of_an_older_version_is_found_by_its_name(session, monkeypatch):
     assert (chat.origin.documents, chat.questions, chat.problem) == (None, [], "")
     assert newest([chat], session.about) is None
     assert session.load("last-0123")
+
+
+@pytest.mark.parametrize(
+    ("question", "name"),
+    [
+        ("What is the capital of France?", "what-is-the-capital-of-france"),
+        ("Explain how a lighthouse works, and who pays its keeper today", "explain-how-a-lighthouse-works-and-who"),
+        ("Où est l'île ?", "où-est-l-île"),
+        ("灯台はどこですか", "灯台はどこですか"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("x" * 90, "x" * 40),
+        ("2 + 2?", "chat"),
+    ],
+)
+def test_a_chat_without_a_document_has_the_name_of_its_first_question(question, name, tiny_model, tmp_path):
+    settings = ModelSettings(tiny_model, n_threads=2, index_dir=tmp_path / "indexes")
+    with octavo.open_session(settings, sampling=Sampling(max_tokens=1, temperature=0)) as session:
+        session.ask(question)
+        session.ask("And then?")
+        assert session.keep() == name
+        assert session.keep() == f"{name}-2"

@@ -14,6 +14,7 @@ from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library
+from octavo.system.files import read_json, write_json
 
 QUESTION = "Who painted the lighthouse of Skerry?"
 FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
@@ -395,7 +396,25 @@ def test_the_speed_of_a_model_is_measured_and_kept(book, how, library, monkeypat
     assert speed.tokens_per_s("") == 250.0
     speed.note(1000, 4.1)  # about the same
     speed.note(10, 1.0)  # too short to tell
-    assert speed.tokens_per_s("") == 250.0
+    assert speed.tokens_per_s("") == pytest.approx(244, abs=0.1)
+
+
+def test_a_speed_is_certain_once_two_measurements_agree(how, library, monkeypatch):
+    monkeypatch.undo()
+    llama = octavo.Llama(how["model"].model, n_ctx=4096, n_threads=2)
+    library.make_folder()
+    speed = ReadingSpeed(llama, library)
+    certain = []
+    for n_tokens in (500, 1000, 1200, 5000, 4000, 4100):
+        speed.note(n_tokens, 5.0)
+        certain.append(speed.certain)
+    assert certain == [0, 0, 220, 0, 900, 900]  # the last is about as known
+    key, measured = next(iter(read_json(library.folder / "reading-speed.json").items()))
+    assert measured == [1000, 800]
+    write_json(library.folder / "reading-speed.json", {key: 800.0})  # of an older version
+    assert (speed.known, speed.certain) == (800, 0)
+    speed.note(4100, 5.0)
+    assert (speed.known, speed.certain) == (820, 810)
 
 
 def test_a_first_answer_takes_no_less_than_nothing():

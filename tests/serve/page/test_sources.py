@@ -72,3 +72,16 @@ def test_the_text_can_be_read_without_a_source(window, report):
     assert window.focused()["id"] == "text-body"
     window.click("#close-text")
     assert window.focused()["id"] == "show-text"
+
+
+def test_the_title_has_room_beside_the_text(window, server):
+    server.store("annual-report-2024.txt", REPORT)
+    window.open()
+    window.click("#documents .open")
+    window.ask("What did they object to?")
+    window.click(".source")
+    for width in (1440, 1280, 1180, 1000, 780):
+        set_size(window.driver, width, 720)
+        room = window.js("const t = document.querySelector('#title'); return [t.scrollWidth, t.clientWidth]")
+        assert room[0] <= room[1], width
+    assert {name for _, name in window.names()} >= {"Text", "Export", "New conversation"}
