@@ -4,7 +4,7 @@
 
 The texts are of the novel that octavo ships: one of passkeys, which the model recalls after it, and one of prose. The
 keys of each are clustered in several ways. A row has the seconds of clustering (CPU time), and the KL divergence of the
-next tokens from dense attention's with `squeezed` at an eighth and at a quarter of the bytes. `sketch` stands below it.
+next tokens from dense attention's with `squeezed` at an eighth and at a quarter of the bytes. `sketch` is below it.
 """
 
 from __future__ import annotations
