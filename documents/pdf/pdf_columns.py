@@ -543,7 +543,8 @@ def _are_alike(before: Sequence[Line], after: Sequence[Line]) -> bool:
     if level and min(map(_n_words, level[0])) > 1:
         return False
     alike = [_kinds(a) for a, b in level if _kinds(a) == _kinds(b) and not _kinds(a)[0] and any(_kinds(a))]
-    return len(alike) > 1 and 2 * len(alike) > len(level)
+    n_rows = sum(max(len(_kinds(a)), len(_kinds(b))) > 1 for a, b in level)
+    return len(alike) > 1 and 2 * len(alike) > n_rows
 
 
 def _are_short(before: Sequence[Line], after: Sequence[Line]) -> bool:
