@@ -269,7 +269,7 @@ _LIFE = "Led a crew of twelve at the harbour and wrote the plans of the week for
 
 
 def _bar_level_with_text(page: Drawing) -> None:
-    """Draw a side bar whose lines are level with those of the text, though not with their beginnings."""
+    """Draw a side bar whose lines are level with lines of the text, though not with its paragraphs."""
     y = 790.0
     for job in ("Pilot, Visby", "Keeper, lock 4", "Deckhand, Kiel"):
         page.text(60, y, job, 10, "Helvetica-Bold")
