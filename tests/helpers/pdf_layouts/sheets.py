@@ -244,7 +244,7 @@ _TAKEN = [("Tax", "410.00"), ("Pension", "132.00"), ("Deductions", "542.00")]
 
 
 def _pay(page: Drawing) -> None:
-    """Draw two tables side by side, addresses above them, and what is left to pay below both."""
+    """Draw two tables side by side, addresses above them, and a total below both."""
     page.text(60, 790, "Payslip", 16, "Helvetica-Bold")
     for x, address in ((60, ["Harbour of Visby", "Quay 3", "62157 Visby"]), (320, ["Ida Holm", "Mill 9", "Kalmar"])):
         page.lines(x, 760, address)
