@@ -390,7 +390,7 @@ def _are_pairs(before: Sequence[Line], after: Sequence[Line]) -> bool:
 
 
 def _are_labels(before: Sequence[Line], after: Sequence[Line]) -> bool:
-    """Return whether the lines at the left are words, each level with what it names, which is longer and no text."""
+    """Return whether the lines at the left are words, each level with its value, which is longer and no text."""
     widest, widest_after = (max(line.right - line.left for line in side) for side in (before, after))
     fewer, more = sorted((before, after), key=len)
     are_level = len(fewer) >= _FEWEST_ROWS and all(any(_are_level(line, other) for other in more) for line in fewer)
