@@ -155,8 +155,8 @@ def _read_message(part: Any, name: str, depth: int) -> _Read:
     else:
         for each in inner:  # of a report in Unicode only the first block is taken for headers
             fields = (f"{key}: {header_text(value)}" for key, value in each.raw_items())
-            rest: bytes = each.get_payload(decode=True) or b""
-            read.texts += ["\n".join(fields), rest.decode(errors="replace").strip()]
+            rest = each.get_payload(decode=True)
+            read.texts += ["\n".join(fields), rest.decode(errors="replace").strip() if isinstance(rest, bytes) else ""]
         read.texts = ["\n\n".join(filter(None, read.texts))]
     return read
 
