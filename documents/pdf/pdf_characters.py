@@ -33,7 +33,7 @@ _PLAIN_FONTS = re.compile(rb"roman|regu|light|plain|-book", re.IGNORECASE)
 
 #: First letters of lines in which narrow and wide ones are compared; these; and most that their widths differ in
 #: monospaced fonts, in font sizes.
-_SOME, _NARROW_OR_WIDE, _WIDE, _SAME_WIDTH = 25, frozenset("ijltI.,mwMW"), frozenset("mwMW"), 0.02
+_SOME, _NARROW_OR_WIDE, _WIDE, _SAME_WIDTH = 60, frozenset("ijltI.,mwMW"), frozenset("mwMW"), 0.02
 
 #: Usual height of the boxes of letters, the least difference of a box's sides that shows its width, and the least and
 #: largest width of a letter, in font sizes.
