@@ -25,7 +25,7 @@ from ..system.threads import release_threads
 from ..system.working_time import working_time
 from .answer.answer import Answer
 from .answer.generated_answer import GeneratedAnswer
-from .answer.notices import notices_of_budget, notices_of_changed, notices_of_end, notices_of_unfounded, unfounded
+from .answer.notices import notices_of_changed, notices_of_end, notices_of_settings, notices_of_unfounded, unfounded
 from .chats.chat_file import Conversation, Kind, OtherText, Turn
 from .chats.history import History, Message
 from .chats.saved_chats import ChatFiles
@@ -101,7 +101,7 @@ class Session(AbstractContextManager["Session"]):
         if sampling.seed is not None:
             llama.set_seed(sampling.seed)
         if chooser is None or self._context is not None:
-            self._warn_of_budget()
+            self._warn_of_settings()
         release_threads()  # the first question may come from another thread
 
     def think(self, think: bool | None) -> None:
@@ -234,15 +234,15 @@ class Session(AbstractContextManager["Session"]):
             likeliest = f"{context.documents[0].name}, which the question is about"
             raise OctavoError(f"The conversation does not fit after {likeliest}: /clear forgets it.")
         self.n_document, self._context = llama.n_tokens, context
-        self._warn_of_budget()
+        self._warn_of_settings()
         llama.prefill(tokens)
         self._last = None  # its place in the context has moved
 
-    def _warn_of_budget(self) -> None:
-        """Send a warning, once, if an attention that the user chose cannot keep its budget over the context."""
-        warning = notices_of_budget(self.llama.attention, self.llama.context.cache) if self._warn is not None else None
-        if self._warn is not None and warning:
-            self._warn(f"Note: {warning['budget']}")
+    def _warn_of_settings(self) -> None:
+        """Send a warning, once, if what the user chose cannot be had with the context."""
+        context, chosen = self.llama.context, (self.llama.attention, self.sampling.draft)
+        if self._warn is not None and (warnings := notices_of_settings(*chosen, context.cache, context.no_drafts)):
+            self._warn(f"Note: {' '.join(warnings.values())}")
             self._warn = None
 
     def _answer(self, question: str, is_again: bool = False) -> Generator[Part, None, None]:

@@ -1,30 +1,46 @@
-"""Measure what drafts save: the same greedy answers with drafts and without, in turns.
+"""Measure what drafts save: the same answers with drafts and without, in turns, and print a table.
 
-    python benchmarks/drafts.py [-m MODEL] [--tasks repetition,qa,fixed-context] [-n 20] [--depth 8000]
+    python benchmarks/drafts.py [-m MODEL] [--rows repetition,qa,fixed-context,chat,stream,streams] [-n ANSWERS]
 
-The tasks are those of `octavo eval`, on the data that it uses by default; a passage of `repetition` has 200 tokens
-here. Answers of `chat` have a temperature of .8, a seed, and no text before them. Logits may differ by rounding where
-llama.cpp multiplies, so the table counts the answers that are the same.
+The tasks are those of `octavo eval`, on the data that it uses by default, and greedy; a passage of `repetition` has 200
+tokens here. Answers of `chat` have a temperature of .8, a seed, and no text before them. `stream` is the server's
+engine with one answer after another over a text of `qa`, `streams` with four answers of `chat` at once. Logits may
+differ by rounding where llama.cpp multiplies, so the table counts the answers that are the same.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from octavo import Attention, Llama
 from octavo.cli.render import markdown_table
 from octavo.cpu_kernels.numba_support.machine import cpu_name
 from octavo.evaluation.samples import Text
 from octavo.evaluation.tasks import task_class
+from octavo.library.reading_job import ReadingJob
 from octavo.runtime.drafting import drafting
+from octavo.runtime.load_model import load
 from octavo.runtime.models.find_model import default_model
 from octavo.runtime.sequences.drafter import Drafter
+from octavo.runtime.store.model_library import Library
+from octavo.serve.app import Limits, open_server
+from octavo.serve.engine.request import AnswerPart, End, Generation, Request
+from octavo.settings import ModelSettings, Sampling
 from octavo.system.working_time import working_time
 
 _PASSAGE = {"n_tokens": 200, "per_text": 4}
+
+#: Tokens of each task's texts, and number of answers. `fixed-context` has texts of its own.
+_TASKS = {"repetition": (8000, 4), "qa": (2500, 30), "fixed-context": (8000, 30)}
+
+_LONGEST = 9000
 _TOPICS = (
     *("a lighthouse keeper", "bread", "the sea in winter", "an old bicycle", "learning to swim", "rain", "mathematics"),
     *("a lost letter", "a garden", "trains", "a violin", "the moon", "my grandmother", "mushrooms", "chess", "maps"),
@@ -32,27 +48,33 @@ _TOPICS = (
 )
 
 
+@dataclass
 class Totals:
-    """What all answers of a task took."""
+    """What all answers of a row took, without drafts and with them."""
 
-    def __init__(self) -> None:
-        self.n_answers = self.n_same = self.n_tokens = 0
-        self.seconds, self.drafters = [0.0, 0.0], list[Drafter]()
+    n_answers: int = 0
+    n_same: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    n_tokens: list[int] = field(default_factory=lambda: [0, 0])
+    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0])
+
+    def turns(self) -> Iterator[bool]:
+        """Yield whether to draft, in another order each time."""
+        yield from (False, True) if self.n_answers % 2 else (True, False)
 
     def row(self, name: str) -> list[str]:
         """Return the row of the table."""
-        steps, drafted, accepted = (
-            sum(getattr(each, field) for each in self.drafters) for field in ("n_steps", "n_drafted", "n_accepted")
-        )
-        speeds = [self.n_tokens / max(seconds, 1e-9) for seconds in self.seconds]
+        speeds = [n / max(seconds, 1e-9) for n, seconds in zip(self.n_tokens, self.seconds, strict=True)]
+        n_tokens = self.n_tokens[True]
         return [
             name,
             f"{self.n_same} of {self.n_answers}",
-            f"{self.n_tokens / self.n_answers:.0f}",
-            f"{(steps + accepted) / max(steps, 1):.2f}",
-            f"{accepted / drafted:.2f}" if drafted else "-",
+            f"{n_tokens / self.n_answers:.0f}",
+            f"{n_tokens / max(n_tokens - self.n_accepted, 1):.2f}",
+            f"{self.n_accepted / self.n_drafted:.2f}" if self.n_drafted else "-",
             *(f"{speed:.1f}" for speed in speeds),
-            f"{speeds[1] / speeds[0]:.2f}",
+            f"{speeds[True] / speeds[False]:.2f}",
         ]
 
 
@@ -69,67 +91,137 @@ def drawn(llama: Llama, prompt: Sequence[int], most: int, drafter: Drafter | Non
 
 
 def measure(llama: Llama, prompt: Sequence[int], most: int, totals: Totals, how: dict[str, float]) -> None:
-    """Draw an answer in both ways, in another order each time."""
-    n_before, answers = llama.n_tokens, [[], []]
-    for drafts in (0, 1) if totals.n_answers % 2 else (1, 0):
+    """Draw an answer in both ways."""
+    n_before, answers = llama.n_tokens, dict[bool, list[int]]()
+    for drafts in totals.turns():
         llama.prefill(prompt[:-1])
-        if drafts:
-            totals.drafters.append(Drafter(experience=llama.drafts_so_far))
+        drafter = Drafter(experience=llama.drafts_so_far) if drafts else Drafter(0)
         began = working_time()
-        answers[drafts] = drawn(llama, prompt[-1:], most, totals.drafters[-1] if drafts else None, how)
+        answers[drafts] = drawn(llama, prompt[-1:], most, drafter, how)
         totals.seconds[drafts] += working_time() - began
+        totals.n_tokens[drafts] += len(answers[drafts])
+        totals.n_drafted += drafter.n_drafted
+        totals.n_accepted += drafter.n_accepted
         llama.rewind(n_before)
     totals.n_answers += 1
-    totals.n_same += answers[0] == answers[1]
-    totals.n_tokens += len(answers[0])
+    totals.n_same += answers[False] == answers[True]
+
+
+def topics(llama: Llama) -> list[list[int]]:
+    """Return prompts to write about many things."""
+    prompt = llama.prompt(has_document=False)
+    return [prompt.head() + prompt.first_question(f"Write a short paragraph about {topic}.") for topic in _TOPICS]
 
 
 def chat(llama: Llama, n: int) -> Totals:
     """Write about many things."""
     totals = Totals()
     llama.reset()
-    for topic in _TOPICS[:n]:
-        prompt = llama.prompt(has_document=False)
-        asked = prompt.head() + prompt.first_question(f"Write a short paragraph about {topic}.")
-        measure(llama, asked, 96, totals, {"temp": 0.8})
+    for prompt in topics(llama)[:n]:
+        measure(llama, prompt, 96, totals, {"temp": 0.8})
     return totals
 
 
-def task(llama: Llama, name: str, depth: int, n: int, say: Callable[[str], None]) -> Totals:
+def texts_of(llama: Llama, name: str, n: int) -> list[Text]:
+    """Return a task's texts with n questions."""
+    chosen = task_class(name)(**(_PASSAGE if name == "repetition" else {}))
+    texts: list[Text] = chosen.texts(llama, chosen.data, _TASKS[name][0], n, 0)
+    return texts
+
+
+def task(llama: Llama, name: str, n: int, say: Callable[[str], None]) -> Totals:
     """Answer a task's questions."""
-    totals, chosen = Totals(), task_class(name)(**(_PASSAGE if name == "repetition" else {}))
-    texts: list[Text] = chosen.texts(llama, chosen.data, depth, n, 0)
-    for text in texts:
+    totals = Totals()
+    for text in texts_of(llama, name, n):
         say(f"{name}: reading {len(text.tokens):,} tokens")
         llama.reset()
         llama.prefill(text.tokens)
-        for sample in text.samples:
-            if totals.n_answers < n:
-                measure(llama, sample.prompt, sample.n_predict or len(sample.continuation), totals, {"temp": 0.0})
+        for sample in text.samples[: n - totals.n_answers]:
+            measure(llama, sample.prompt, sample.n_predict or len(sample.continuation), totals, {"temp": 0.0})
+        if totals.n_answers == n:
+            break
     return totals
+
+
+class Streams:
+    """Measure answers of the server's engine."""
+
+    def __init__(self, model: Path, n_threads: int, folder: Path) -> None:
+        job = ReadingJob(
+            ModelSettings(model, n_ctx=_LONGEST, n_threads=n_threads, index_dir=folder), Attention.parse("auto")
+        )
+        library = Library.of(model, folder)
+        self.llama = load(job.settings, library, job.attention, print, 4)
+        limits = Limits(n_parallel=4, n_waiting=4, timeout=600.0, kept_bytes=0)
+        self.server = open_server(self.llama, library, job, limits, Sampling(), name=model.name, notice=print)
+
+    async def _answer(self, prompt: Sequence[int], sampling: Sampling) -> tuple[str, End]:
+        request = Request(tokens=prompt, generation=Generation(sampling=sampling))
+        *parts, end = [part async for part in self.server.engine.stream(request)]
+        assert isinstance(end, End)
+        return "".join(part.text for part in parts if isinstance(part, AnswerPart)), end
+
+    async def _together(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[tuple[str, End]]:
+        return await asyncio.gather(*(self._answer(prompt, sampling) for prompt in prompts))
+
+    def measure(self, prompts: Sequence[Sequence[int]], sampling: Sampling, totals: Totals) -> None:
+        """Draw answers at once, in both ways."""
+        texts = dict[bool, list[str]]()
+        for drafts in totals.turns():
+            how = replace(sampling, draft=None if drafts else 0)
+            answered = asyncio.run(self._together(prompts, how))
+            usages = [end.usage for _, end in answered]
+            totals.seconds[drafts] += max(usage.answer_s for usage in usages)
+            totals.n_tokens[drafts] += sum(usage.answer_tokens for usage in usages)
+            totals.n_drafted += sum(usage.drafted_tokens for usage in usages)
+            totals.n_accepted += sum(usage.accepted_tokens for usage in usages)
+            texts[drafts] = [text for text, _ in answered]
+        totals.n_answers += len(prompts)
+        totals.n_same += sum(one == other for one, other in zip(*texts.values(), strict=True))
+
+    def stream(self, n: int, say: Callable[[str], None]) -> Totals:
+        """Answer questions over a text one after another."""
+        totals, text = Totals(), texts_of(self.llama, "qa", n)[0]
+        say(f"stream: reading {len(text.tokens):,} tokens")
+        for sample in text.samples[:n]:
+            most = sample.n_predict or len(sample.continuation)
+            self.measure([[*text.tokens, *sample.prompt]], Sampling(max_tokens=most, temperature=0), totals)
+        return totals
+
+    def streams(self, n: int) -> Totals:
+        """Write about many things, four of them at once."""
+        totals, prompts = Totals(), topics(self.llama)[:n]
+        for first in range(0, len(prompts), 4):
+            self.measure(prompts[first : first + 4], Sampling(max_tokens=96, temperature=0.8, seed=1), totals)
+        return totals
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", type=Path)
     parser.add_argument("-t", "--threads", type=int, default=2)
-    parser.add_argument("-n", "--samples", type=int, default=20)
-    parser.add_argument("--tasks", default="repetition,qa,fixed-context,chat")
-    parser.add_argument("--depth", type=int, default=8000)
+    parser.add_argument("-n", "--answers", type=int, help="of each row; by default 4 to 30")
+    parser.add_argument("--rows", default="repetition,qa,fixed-context,chat,stream,streams")
     arguments = parser.parse_args()
-    model = arguments.model or default_model()
-    llama = Llama(model, n_threads=arguments.threads, attention=Attention.parse("auto"), n_ctx=arguments.depth + 1024)
-    rows = []
-    for name in arguments.tasks.split(","):
-        found = (
-            chat(llama, arguments.samples)
-            if name == "chat"
-            else task(llama, name, arguments.depth, arguments.samples, print)
-        )
-        rows.append(found.row(name))
+    model, names, found = arguments.model or default_model(), arguments.rows.split(","), dict[str, Totals]()
+    llama = Llama(model, n_threads=arguments.threads, attention=Attention.parse("auto"), n_ctx=_LONGEST)
+    for name in names:
+        if name in _TASKS:
+            found[name] = task(llama, name, arguments.answers or _TASKS[name][1], print)
+        elif name == "chat":
+            found[name] = chat(llama, arguments.answers or len(_TOPICS))
+    llama.close()
+    if {"stream", "streams"} & {*names}:
+        with TemporaryDirectory() as folder:
+            engine = Streams(model, arguments.threads, Path(folder))
+            with closing(engine.server):
+                if "stream" in names:
+                    found["stream"] = engine.stream(arguments.answers or 10, print)
+                if "streams" in names:
+                    found["streams"] = engine.streams(arguments.answers or len(_TOPICS))
     print(f"{cpu_name()}, {arguments.threads} threads, {Path(model).name}")
-    heads = ["task", "same answers", "tokens", "tokens a step", "accepted", "tokens/s without", "with", "ratio"]
-    print(markdown_table(heads, rows))
+    heads = ["row", "same answers", "tokens", "tokens a step", "accepted", "tokens/s without", "with", "ratio"]
+    print(markdown_table(heads, [found[name].row(name) for name in names]))
 
 
 if __name__ == "__main__":

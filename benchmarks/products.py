@@ -9,7 +9,9 @@ weights are laid out for this CPU where it can do that.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +26,7 @@ from octavo.cpu_kernels.products.product_table import ProductTable
 from octavo.cpu_kernels.products.weights import KERNELS
 
 _F32 = 0
-_LIBRARIES = Path(llama_cpp.__file__).parent / "lib"
+_LIBRARIES = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(llama_cpp.__file__).parent / "lib")
 _POINTER = ctypes.c_void_p
 
 
@@ -69,9 +71,7 @@ def llama_cpp_product(number: int, weights: np.ndarray, inputs: np.ndarray) -> C
     graph = _function("ggml-base", "ggml_new_graph", _POINTER, _POINTER)(others)
     _function("ggml-base", "ggml_build_forward_expand", None, _POINTER, _POINTER)(graph, product)
     plain = _function("ggml-base", "ggml_backend_cpu_buffer_type", _POINTER)()
-    laid_out = _function("ggml-cpu", "_Z35ggml_backend_cpu_repack_buffer_typev", _POINTER)()
-    name = GGMLQuantizationType(number).name
-    _allocate(own, laid_out if name in ("Q4_0", "Q4_K", "IQ4_NL", "MXFP4") else plain)
+    _allocate(own, _laid_out(GGMLQuantizationType(number).name) or plain)
     _allocate(others, plain)
     _set(matrix, weights.ctypes.data, 0, weights.nbytes)
     _set(batch, inputs.ctypes.data, 0, inputs.nbytes)
@@ -79,6 +79,19 @@ def llama_cpp_product(number: int, weights: np.ndarray, inputs: np.ndarray) -> C
     _function("ggml-cpu", "ggml_backend_cpu_set_n_threads", None, _POINTER, ctypes.c_int)(backend, 1)
     compute = _function("ggml-base", "ggml_backend_graph_compute", ctypes.c_int, _POINTER, _POINTER)
     return lambda: compute(backend, graph)
+
+
+def _laid_out(name: str) -> int | None:
+    """Return the kind of memory that lays out weights of a type for this CPU, as llama.cpp chooses it; None if none."""
+    kinds = {  # the first one is there if llama.cpp was built for AMX
+        "_Z28ggml_backend_amx_buffer_typev": ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"),
+        "_Z35ggml_backend_cpu_repack_buffer_typev": ("Q4_0", "Q4_K", "IQ4_NL", "MXFP4"),
+    }
+    for symbol, names in kinds.items():
+        with contextlib.suppress(AttributeError):
+            if name in names and (kind := _function("ggml-cpu", symbol, _POINTER)()):
+                return int(kind)
+    return None
 
 
 def own_product(number: int, weights: np.ndarray, inputs: np.ndarray) -> Callable[[], object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import llama_cpp
@@ -35,7 +36,7 @@ class Engine:
         Seconds of each decoded token.
     logits : list of float64 arrays, shape (n_vocab,)
         Logits after each decoded token.
-    drafter : Drafter, optional
+    drafter : Drafter
         Drafts the text that is decoded.
     """
 
@@ -45,7 +46,7 @@ class Engine:
     prefill_s: float = 0.0
     decode_s: list[float] = field(default_factory=list)
     logits: list[np.ndarray] = field(default_factory=list)
-    drafter: Drafter | None = None
+    drafter: Drafter = field(default_factory=partial(Drafter, 0))
     _state: np.ndarray | None = field(default=None, init=False)
 
     def prefill(self, tokens: list[int]) -> None:
@@ -72,12 +73,12 @@ class Engine:
     @property
     def tokens_per_step(self) -> float:
         """Tokens that a step has computed and the text has, on average."""
-        return len(self.decode_s) / self.drafter.n_steps if self.drafter is not None else 1.0
+        return len(self.decode_s) / (len(self.decode_s) - self.drafter.n_accepted)
 
     @property
     def token_s(self) -> float:
-        """Seconds of a token: their mean if steps draft, as tokens that are known take no time; else their median."""
-        return float(np.median(self.decode_s) if self.drafter is None else np.mean(self.decode_s))
+        """Seconds of a token: their mean if steps drafted, as tokens that are known take no time; else their median."""
+        return float(np.mean(self.decode_s) if self.drafter.n_drafted else np.median(self.decode_s))
 
     def start_over(self) -> None:
         """Forget everything."""

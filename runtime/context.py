@@ -291,18 +291,18 @@ class Context(internals.LlamaContext):
                 recorder.take(arrays)
 
     @property
-    def drafts(self) -> bool:
-        """Return whether a step can compute a draft.
-
-        It cannot on some devices, in a hybrid model, whose recurrent state cannot be cut, and where each step changes
-        stored rows.
-        """
-        return self._executor.together and not self.is_hybrid and not self.cache.table.chooses_rows
+    def no_drafts(self) -> str:
+        """Return why a step can compute no draft: a part of a sentence, empty if it can."""
+        if self.is_hybrid:
+            return "the model keeps a state that cannot go back by a token"
+        if self.cache.table.chooses_rows:
+            return "each step of this attention changes which rows are kept"
+        return "" if self._executor.together else "the GPU computes one token in a step"
 
     @property
     def draft_room(self) -> int:
         """Return how many tokens `decode_drafted` can compute now, the first one included; 1 without drafts."""
-        if not self.drafts:
+        if self.no_drafts:
             return 1
         return max(min(self.cache.draft_room, self.longest - self.cache.n_tokens, int(self.params.n_batch)), 1)
 

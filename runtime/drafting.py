@@ -15,8 +15,8 @@ from .sequences.drafter import Drafter
 _NEARLY_ALL = 0.9
 
 
-def new_drafter(llama: Llama, most: int | None, prediction: Sequence[int] = ()) -> Drafter | None:
-    """Return a drafter for an answer; None where there are no drafts.
+def new_drafter(llama: Llama, most: int | None, prediction: Sequence[int] = ()) -> Drafter:
+    """Return a drafter for an answer, which drafts nothing where a draft cannot be computed, or cannot pay.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ def new_drafter(llama: Llama, most: int | None, prediction: Sequence[int] = ()) 
     prediction : sequence of int
         Tokens of a text that the answer may resemble.
     """
-    if most == 0 or not llama.context.drafts or (most is None and not _multiplies_most(llama.model_path)):
-        return None
+    if llama.context.no_drafts or (most is None and not _multiplies_most(llama.model_path)):
+        most = 0
     return Drafter(most, prediction, llama.drafts_so_far)
 
 

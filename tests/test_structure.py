@@ -113,7 +113,6 @@ SHORT = {
     "runtime/methods/dense.py": "one method, one file",
     "cpu_kernels/methods/topk.py": "one method, one file",
     "runtime/methods/topk.py": "one method, one file",
-    "cpu_kernels/numba_support/machine_features.py": "a table of the CPU's features, below all kernels",
     "cli/option_names.py": "a table",
     "runtime/compile_kernels.py": "a command of its own",
     "runtime/selftest.py": "a command of its own",

@@ -11,7 +11,6 @@ from ...prompts.thought_splitter import Part
 from ...runtime.drafting import drafting, new_drafter
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import Recorder
-from ...runtime.sequences.drafter import Drafter
 from ...settings import Sampling
 from .answer import Answer, Timing
 from .answer_stream import AnswerStream, Meter
@@ -123,15 +122,14 @@ class GeneratedAnswer:
             return None
         n_read, n_counted, n_covered, covered = meter.grown
         n_steps = max(stream.n_tokens - 1, 1)
-        drafter = self._drafter or Drafter()
         timing = Timing(
             prompt_tokens=len(self._prompt),
             answer_tokens=stream.n_tokens - stream.n_thought,
             first_token_s=meter.first - self._asked,
             decode_s=meter.last - meter.first,
             thought_tokens=stream.n_thought,
-            drafted_tokens=drafter.n_drafted,
-            accepted_tokens=drafter.n_accepted,
+            drafted_tokens=self._drafter.n_drafted,
+            accepted_tokens=self._drafter.n_accepted,
         )
         return Answer(
             stream.text,

@@ -1,7 +1,7 @@
 """Say what a user should know about an answer, in one wording behind every door.
 
 Sentences have kinds: a door may leave some out, or add which option changes a limit. The kinds are thought_cut,
-no_answer, length, loop, context, unfounded, changed, damaged, whole and budget.
+no_answer, length, loop, context, unfounded, changed, damaged, whole, budget and drafts.
 
 Names and numbers of an answer that are neither in the text that the model saw nor in the question are unfounded. No
 finding does not mean that the answer is right (docs/sources.md has figures).
@@ -97,12 +97,20 @@ def notices_of_whole(is_asked_for: bool, share: float) -> dict[str, str]:
     return {"whole": "The question seems to be about all of the text, and the answer comes from a part of it."}
 
 
-def notices_of_budget(attention: Attention, cache: KVCache) -> dict[str, str]:
-    """Return a warning if an attention that a user chose cannot keep its budget over the document, or the context."""
-    if attention == Attention.parse(DEFAULT_ATTENTION):
-        return {}
-    warning = cache.budget_warning(cache.n_document or cache.n_ctx)
-    return {"budget": warning} if warning else {}
+def notices_of_settings(attention: Attention, draft: int | None, cache: KVCache, no_drafts: str) -> dict[str, str]:
+    """Return warnings if what a user chose cannot be had.
+
+    An attention may not keep its budget over the document, or the context; and a length of drafts may have no effect,
+    for a reason (`Context.no_drafts`).
+    """
+    notices: dict[str, str] = {}
+    if attention != Attention.parse(DEFAULT_ATTENTION) and (
+        warning := cache.budget_warning(cache.n_document or cache.n_ctx)
+    ):
+        notices["budget"] = warning
+    if draft and no_drafts:
+        notices["drafts"] = f"Nothing is drafted: {no_drafts}."
+    return notices
 
 
 def unfounded(answer: str, known: Sequence[str], document: Iterable[bytes] = ()) -> list[str]:

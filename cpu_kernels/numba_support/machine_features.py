@@ -15,8 +15,15 @@ LANES = 16 if _FEATURES.get("avx512f") else 8
 #: Whether this is an x86 CPU that multiplies int16.
 HAS_AVX2 = bool(_FEATURES.get("avx2"))
 
-#: Whether octavo multiplies quantised weights, by its kernels for AVX2. With AVX-512 or AMX, llama.cpp does.
-MULTIPLIES_WEIGHTS = LANES == 8 and all(_FEATURES.get(name) for name in ("avx2", "fma", "f16c"))
+#: Whether it adds four products of bytes to an int32 at once, one of them unsigned, by AVX-VNNI or AVX-512's VNNI.
+HAS_VNNI = HAS_AVX2 and bool(_FEATURES.get("avxvnni") or (_FEATURES.get("avx512vnni") and _FEATURES.get("avx512vl")))
+
+#: Whether this is an ARM CPU that adds four products of signed bytes to an int32 at once. Macs multiply by Metal, or by
+#: a unit for matrices that Accelerate has for itself.
+HAS_DOT = bool(_FEATURES.get("dotprod")) and platform.system() != "Darwin"
+
+#: Whether octavo multiplies quantised weights. With AVX-512 or AMX, llama.cpp does.
+MULTIPLIES_WEIGHTS = HAS_DOT or (LANES == 8 and all(_FEATURES.get(name) for name in ("avx2", "fma", "f16c")))
 
 #: Linux gives a process AMX's registers on demand: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18

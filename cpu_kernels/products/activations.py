@@ -24,7 +24,7 @@ from numba.extending import intrinsic
 
 from ..numba_support.compile import late_stage
 from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, Emit, constant
-from .integers import FLOATS, INTEGERS, LANES, equal, load, splat, store
+from .integers import FLOATS, INTEGERS, LANES, equal, load, rounded, splat, store
 
 #: Columns of a block and of a superblock, and bytes of their scale.
 BLOCK, SUPERBLOCK = 32, 256
@@ -49,13 +49,6 @@ def _largest(builder: Any, source: Any, n: int) -> Any:
         other = emit.shuffle(total, total, [(lane + step) % LANES for lane in range(LANES)])
         total, step = builder.select(builder.icmp_signed(">", total, other), total, other), step // 2
     return builder.extract_element(builder.bitcast(total, FLOATS), ir.Constant(INT32, 0))
-
-
-def _rounded(builder: Any, source: Any, factor: Any) -> Any:
-    """Return eight f32 at an address, times a factor, as the nearest int32."""
-    signature = ir.FunctionType(INTEGERS, [FLOATS])
-    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx.cvt.ps2dq.256")
-    return builder.call(function, [builder.fmul(load(builder, FLOATS, source), splat(builder, factor))])
 
 
 def _block_scale(builder: Any, largest: Any) -> Any:
@@ -113,12 +106,13 @@ def _rounding(n: int, sums: Callable[[Any, list[Any], Any, Any], list[Any]], sum
                 place = builder.add(target, builder.mul(loop.index, constant(n + sums_bytes + SCALE_BYTES)))
                 largest = _largest(builder, own, n)
                 scale = scale_of(builder, largest)
-                is_zero = builder.fcmp_ordered("==", largest, ir.Constant(FLOAT, 0.0))
                 inverse = builder.fdiv(ir.Constant(FLOAT, _LARGEST), largest)
-                inverse = builder.select(is_zero, ir.Constant(FLOAT, 0.0), inverse)
+                is_finite = builder.fcmp_ordered("<", inverse, ir.Constant(FLOAT, float("inf")))
+                inverse = builder.select(is_finite, inverse, ir.Constant(FLOAT, 0.0))
                 elements = []
                 for i in range(0, n, LANES):
-                    element = _rounded(builder, builder.add(own, constant(4 * i)), inverse)
+                    element = builder.fmul(load(builder, FLOATS, own, 4 * i), splat(builder, inverse))
+                    element = rounded(builder, element)
                     narrow = builder.trunc(element, ir.VectorType(INT8, LANES))
                     store(builder, narrow, place, i)
                     elements.append(element)

@@ -1,24 +1,46 @@
-"""Write AVX2's products of small integers as LLVM IR, and the memory that they read and write.
+"""Write products of small integers as LLVM IR, in AVX2, AVX-512 and NEON, and the memory that they read and write.
 
-All vectors are of 32 bytes: 32 codes, 16 words or 8 integers, which `lanes_as` turns into one another. An address is an
-int64, as for `Emit`.
+A vector has 8 or 16 lanes, of four codes, two words, or an integer or f32 each; `Vectors` names the types. Weights are
+unpacked in vectors of 8 lanes. An address is an int64, as for `Emit`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
+from ..numba_support.machine_features import HAS_DOT, HAS_VNNI
 from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, INT64, Emit, constant
 
 #: Lanes of f32 and of int32.
 LANES = 8
 
-CODES, WORDS = ir.VectorType(INT8, 4 * LANES), ir.VectorType(INT16, 2 * LANES)
-INTEGERS, FLOATS = ir.VectorType(INT32, LANES), ir.VectorType(FLOAT, LANES)
+
+class Vectors(NamedTuple):
+    """The types of a vector's lanes."""
+
+    codes: ir.VectorType
+    words: ir.VectorType
+    integers: ir.VectorType
+    floats: ir.VectorType
+
+
+def vectors_of(lanes: int) -> Vectors:
+    """Return the types of vectors of so many lanes."""
+    kinds = (INT8, 4 * lanes), (INT16, 2 * lanes), (INT32, lanes), (FLOAT, lanes)
+    return Vectors(*(ir.VectorType(*each) for each in kinds))
+
+
+CODES, WORDS, INTEGERS, FLOATS = vectors_of(LANES)
+
+#: Whether there is `add_products`.
+ADDS_PRODUCTS = HAS_VNNI or HAS_DOT
+
+#: What is added to codes with a sign before `add_products`, which takes codes without one on x86.
+ADDED = 128 if HAS_VNNI else 0
 
 
 def equal(vector: Any, value: int) -> Any:
@@ -83,8 +105,38 @@ def joined(builder: Any, low: Any, high: Any) -> Any:
     return Emit(builder).shuffle(low, high, list(range(2 * low.type.count)))
 
 
+def split(builder: Any, vector: Any) -> tuple[Any, Any]:
+    """Return the halves of a vector, as `joined` takes them."""
+    half = vector.type.count // 2
+    low, high = ([*range(first, first + half)] for first in (0, half))
+    return Emit(builder).shuffle(vector, vector, low), Emit(builder).shuffle(vector, vector, high)
+
+
+def rounded(builder: Any, floats: Any) -> Any:
+    """Return eight f32 as the nearest int32."""
+    name, lanes = ("llvm.aarch64.neon.fcvtns.v4i32.v4f32", 4) if HAS_DOT else ("llvm.x86.avx.cvt.ps2dq.256", LANES)
+    kinds = vectors_of(lanes)
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kinds.integers, [kinds.floats]), name)
+    if lanes == LANES:
+        return builder.call(function, [floats])
+    return joined(builder, *(builder.call(function, [each]) for each in split(builder, floats)))
+
+
+def four_of(builder: Any, address: Any, group: int, lanes: int) -> Any:
+    """Return bytes 4 g to 4 g + 3 at an address, in each lane."""
+    if HAS_DOT:  # takes one of the lanes that it loads at once
+        four = load(builder, ir.VectorType(INT32, 4), address, group // 4 * 16)
+        return Emit(builder).shuffle(four, four, [group % 4] * lanes)
+    return splat(builder, load(builder, INT32, address, 4 * group), lanes)
+
+
 def look_up(builder: Any, table: tuple[int, ...], codes: Any) -> Any:
     """Return the entries of a table of 16 bytes that 32 codes below 16 name."""
+    if HAS_DOT:
+        half = ir.VectorType(INT8, 16)
+        signature = ir.FunctionType(half, [half] * 2)
+        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.aarch64.neon.tbl1.v16i8")
+        return joined(builder, *(builder.call(function, [ir.Constant(half, table), x]) for x in split(builder, codes)))
     signature = ir.FunctionType(CODES, [CODES] * 2)
     function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.pshuf.b")
     return builder.call(function, [ir.Constant(CODES, [*table, *table]), codes])
@@ -109,11 +161,32 @@ def multiply_codes(builder: Any, codes: Any, elements: Any) -> Any:
     return builder.call(function, [builder.bitcast(each, CODES) for each in (codes, elements)])
 
 
+def add_products(builder: Any, total: Any, codes: Any, elements: Any) -> Any:
+    """Add products of codes and signed bytes to int32, four neighbours to each: see `ADDS_PRODUCTS`."""
+    elements = builder.bitcast(elements, codes.type)
+    if HAS_DOT:
+        four = vectors_of(4)
+        signature = ir.FunctionType(four.integers, [four.integers, four.codes, four.codes])
+        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.aarch64.neon.sdot.v4i32.v16i8")
+        halves_of = zip(*(split(builder, each) for each in (total, codes, elements)), strict=True)
+        return joined(builder, *(builder.call(function, each) for each in halves_of))
+    signature = ir.FunctionType(total.type, [total.type, codes.type, codes.type])
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * total.type.count}"
+    function = cgutils.get_or_insert_function(builder.module, signature, name)
+    return builder.call(function, [total, codes, elements])
+
+
 def multiply_words(builder: Any, left: Any, right: Any) -> Any:
-    """Multiply int16; return sums of two neighbours, int32."""
-    signature = ir.FunctionType(INTEGERS, [WORDS] * 2)
-    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.pmadd.wd")
-    return builder.call(function, [builder.bitcast(each, WORDS) for each in (left, right)])
+    """Multiply words; return sums of two neighbours, int32."""
+    lanes = right.type.count * right.type.element.width // 32
+    own, name = vectors_of(lanes), "llvm.x86.avx2.pmadd.wd" if lanes == LANES else "llvm.x86.avx512.pmaddw.d.512"
+    left, right = (builder.bitcast(each, own.words) for each in (left, right))
+    if HAS_DOT:
+        emit, places = Emit(builder), [range(first, 2 * lanes, 2) for first in (0, 1)]
+        pairs = [[builder.sext(emit.shuffle(x, x, [*at]), own.integers) for x in (left, right)] for at in places]
+        return builder.add(*(builder.mul(*pair) for pair in pairs))
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(own.integers, [own.words] * 2), name)
+    return builder.call(function, [left, right])
 
 
 #: How two vectors are interleaved, by lanes, by pairs and by halves of them, and how much further the lanes lie that

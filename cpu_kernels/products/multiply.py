@@ -12,8 +12,7 @@ import numpy as np
 from ..numba_support.compile import kernel
 from ..numba_support.memory import barrier, call_native, fetch_add, read_int32, stack_bytes, write_int64
 from ..numba_support.views import record_at
-from .integers import LANES
-from .panels import JOB, TOKEN, TOKENS
+from .panels import JOB, ROWS, TOKEN, TOKENS
 
 #: What the products of a context share.
 SHARED = np.dtype(
@@ -182,7 +181,7 @@ def _multiply_groups(product_address, matrix, n_tokens, ith, n_threads):
     job.row_bytes, job.n_rows, job.n_blocks, job.token_bytes = row_bytes, n_rows, n_blocks, token_bytes
     job.panel = shared.panels + ith * shared.panels_bytes
     at_once = max(min(_TILE_BYTES // token_bytes, _TILE_TOKENS) // TOKENS * TOKENS, TOKENS)
-    n_panels = -(-n_rows // LANES)  # of a group
+    n_panels = -(-n_rows // ROWS)  # of a group
     n_all = shared.n_groups * n_panels
     n_own = max(n_all // (n_threads * _PARTS), 1)
     panel = fetch_add(product.shared + _SHARED_NEXT, n_own)

@@ -1,10 +1,12 @@
-"""Multiply panels of eight rows of weights by rounded inputs, in AVX2.
+"""Multiply panels of eight rows of weights by rounded inputs, in AVX2, with VNNI where the CPU has it.
 
 A panel is unpacked once for many tokens. Vector j of its codes holds four columns of each of its rows, 4j to 4j + 3, so
 that a lane of a product is a row's own, and a token's four bytes are loaded into all lanes. Codes have no sign, which
-the instruction for their products asks for; where they need one, the inputs take it over.
+the instructions for their products ask for. Where they need one, the inputs take it over; with VNNI a number is added
+to the codes, and its products are subtracted.
 
-Products of codes and bytes are added up in int16 as long as no input can overflow them, then in int32. With a scale for
+VNNI adds four products of codes and bytes to an int32. AVX2 adds two, and adds up such int16 as long as no input can
+overflow them, before they become int32. With a scale for
 each block of 32 columns the sum of a block becomes f32; a superblock of 256 has whole scales besides its one f32, which
 the words of its int16 sums are multiplied by.
 
@@ -23,16 +25,21 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ..numba_support.machine_features import HAS_AVX2, HAS_VNNI
+from ..numba_support.machine_features import LANES as LANES_OF_CPU
 from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover
 from .activations import BLOCK, PLACES_OF_SUMS, SCALE_BYTES, SUMS_BYTES
 from .integers import (
+    ADDED,
+    ADDS_PRODUCTS,
     CODES,
-    FLOATS,
     INTEGERS,
     LANES,
     WORDS,
+    add_products,
     equal,
     field,
+    four_of,
     joined,
     load,
     look_up,
@@ -43,6 +50,7 @@ from .integers import (
     store,
     sums_of_lanes,
     transposed,
+    vectors_of,
     with_signs,
 )
 
@@ -71,8 +79,8 @@ TOKEN = np.dtype(
     align=True,
 )
 
-#: Bytes of a vector.
-_VECTOR = 32
+#: Rows of a panel. AVX-512 has twice as many lanes, which pays where VNNI adds their products.
+ROWS = 2 * LANES if HAS_VNNI and LANES_OF_CPU == 16 else LANES
 
 #: Tokens whose sums are in registers together.
 TOKENS = 4
@@ -106,7 +114,7 @@ class BlockType:
         Columns of a block.
     integers : callable, optional
         For superblocks of codes. Takes what `floats` takes. Returns int32 vectors, two words in each lane: the scales
-        of each `scaled` columns, twice; then, unless codes have a sign, factors for pairs of sums of so many inputs.
+        of each `scaled` columns, twice; then, if `has_offset`, factors for pairs of sums of so many inputs.
     scaled : int
         Columns that share such a scale.
     parts : int
@@ -127,6 +135,11 @@ class BlockType:
     parts: int = 1
 
     @property
+    def has_offset(self) -> bool:
+        """Return whether sums of the inputs, times a factor, belong to the products of codes."""
+        return not self.has_sign or ADDED > 0
+
+    @property
     def together(self) -> int:
         """Return how many products of two codes and two bytes int16 can add up."""
         fit = _LARGEST_WORD // (2 * self.largest * _LARGEST_BYTE)
@@ -141,24 +154,19 @@ class BlockType:
         return 3 if self.integers and self.scaled == BLOCK else 2
 
     @property
-    def codes_bytes(self) -> int:
-        """Return the bytes of a block's codes in a panel."""
-        return self.columns * LANES
-
-    @property
     def n_scales(self) -> int:
         return self.columns // self.scaled if self.integers else 0
 
     @property
     def n_integers(self) -> int:
         """Return how many vectors `integers` returns."""
-        n_pairs = self.columns // (2 * self.scaled) if self.integers and not self.has_sign else 0
+        n_pairs = self.columns // (2 * self.scaled) if self.integers and self.has_offset else 0
         return self.n_scales + n_pairs
 
     @property
     def panel_bytes(self) -> int:
         """Return the bytes of a block in a panel."""
-        return self.codes_bytes + (self.n_integers + 1 + self.has_minimum) * _VECTOR
+        return ROWS * (self.columns + 4 * (self.n_integers + 1 + self.has_minimum))
 
     @property
     def input_bytes(self) -> int:
@@ -173,8 +181,9 @@ def multiplier(of: BlockType) -> Any:
     def multiply_panels(typing: Any, job: Any, first: Any, stop: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             job, first, stop = args
+            read = {name: field(builder, job, JOB, name) for name in JOB.names or ()}
             with cgutils.for_range_slice(builder, first, stop, constant(1), INT64) as (panel, _count):
-                _write_panel(builder, of, job, builder.mul(panel, constant(LANES)))
+                _write_panel(builder, of, read, builder.mul(panel, constant(ROWS)))
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 3), generate
@@ -182,247 +191,307 @@ def multiplier(of: BlockType) -> Any:
     return multiply_panels
 
 
-def _write_panel(builder: Any, of: BlockType, job: Any, first_row: Any) -> None:
-    """Write code that unpacks a panel, and multiplies it by all tokens."""
-    read = {name: field(builder, job, JOB, name) for name in JOB.names or ()}
-    left = builder.sub(read["n_rows"], first_row)
-    rows = []
-    for r in range(LANES):  # beyond the last row, the first one again: its results are not stored
-        row = builder.select(builder.icmp_signed("<", constant(r), left), constant(r), constant(0))
-        own = builder.add(first_row, row)
-        rows.append(builder.add(read["weights"], builder.mul(own, read["row_bytes"])))
-    next_panel = builder.add(rows[0], builder.mul(read["row_bytes"], constant(LANES)))
-    row_offset = builder.mul(first_row, constant(4))
-    lanes = ir.Constant(INTEGERS, list(range(LANES)))
-    is_row = builder.icmp_signed("<", lanes, splat(builder, builder.trunc(left, INT32)))
-
-    def rows_of(block: Any) -> list[Any]:
-        at = builder.mul(block, constant(of.n_bytes))
-        return [builder.add(row, at) for row in rows]
-
-    def prefetch_next(block: Any) -> None:  # eight streams are more than the CPU foresees
-        ahead = builder.add(next_panel, builder.mul(block, constant(LANES * of.n_bytes)))
-        Emit(builder).prefetch(ahead, LANES * of.n_bytes)
-
-    def panel_of(block: Any) -> Any:
-        return builder.add(read["panel"], builder.mul(block, constant(of.panel_bytes)))
-
-    def write(token: Any, n: int, block_sums: Callable[[Any, list[Any]], _Block]) -> None:
-        is_first = builder.icmp_signed("==", token, constant(0))
-
-        def sums_and_prefetch(block: Any, inputs: list[Any]) -> _Block:
-            with builder.if_then(is_first):  # memory works while these tokens are multiplied
-                prefetch_next(block)
-            return block_sums(block, inputs)
-
-        inputs = [builder.add(token, constant(t)) for t in range(n)]
-        inputs = [builder.add(read["inputs"], builder.mul(each, read["token_bytes"])) for each in inputs]
-        for t, total in enumerate(_tile(builder, of, sums_and_prefetch, read["n_blocks"], inputs)):
-            record = builder.mul(builder.add(token, constant(t)), constant(TOKEN.itemsize))
-            out = field(builder, builder.add(read["tokens"], record), TOKEN, "out")
-            _store_rows(builder, total, builder.add(out, row_offset), left, is_row)
-
-    def sums_of_rows(block: Any, inputs: list[Any]) -> _Block:
-        own = rows_of(block)
-        _unpack_scales(builder, of, own, read["panel"])
-        return read["panel"], _sums_of_rows(builder, of, own, read["panel"], inputs)
-
-    def sums_of_panel(block: Any, inputs: list[Any]) -> _Block:
-        place = panel_of(block)
-        return place, _sums_of_panel(builder, of, place, inputs)
-
+def _write_panel(builder: Any, of: BlockType, job: dict[str, Any], first_row: Any) -> None:
+    """Write code that multiplies a panel by all tokens: few tokens by its rows as they are stored."""
     many, end = builder.append_basic_block("many"), builder.append_basic_block("end")
-    by_number = builder.switch(read["n_tokens"], many)
+    by_number = builder.switch(job["n_tokens"], many)
     for n in range(1, of.few + 1):
         few = builder.append_basic_block("few")
         by_number.add_case(constant(n), few)
         with builder.goto_block(few):
-            write(constant(0), n, sums_of_rows)
+            left = builder.sub(job["n_rows"], first_row)
+            n_rows = builder.select(builder.icmp_signed("<", left, constant(ROWS)), left, constant(ROWS))
+            with cgutils.for_range_slice(builder, constant(0), n_rows, constant(LANES), INT64) as (row, _count):
+                _Panel(builder, of, job, builder.add(first_row, row), LANES).multiply_stored(n)
             builder.branch(end)
     builder.position_at_end(many)
-    with cgutils.for_range(builder, read["n_blocks"]) as loop:
-        own, place = rows_of(loop.index), panel_of(loop.index)
-        _unpack_codes(builder, of, own, place)
-        _unpack_scales(builder, of, own, place)
-    cover(builder, read["n_tokens"], (TOKENS, 1), lambda token, n: write(token, n, sums_of_panel))
+    _Panel(builder, of, job, first_row, ROWS).multiply_unpacked()
     builder.branch(end)
     builder.position_at_end(end)
-
-
-def _store_rows(builder: Any, total: Any, place: Any, left: Any, is_row: Any) -> None:
-    """Store the results of rows that there are."""
-    with builder.if_else(builder.icmp_signed(">=", left, constant(LANES)), likely=True) as (all_rows, some):
-        with all_rows:
-            store(builder, total, place)
-        with some:
-            pointer = builder.inttoptr(place, FLOATS.as_pointer())
-            arguments = [FLOATS, pointer.type, INT32, ir.VectorType(ir.IntType(1), LANES)]
-            signature = ir.FunctionType(ir.VoidType(), arguments)
-            function = cgutils.get_or_insert_function(builder.module, signature, "llvm.masked.store.v8f32.p0v8f32")
-            builder.call(function, [total, pointer, ir.Constant(INT32, 4), is_row])
-
-
-def _unpack_codes(builder: Any, of: BlockType, rows: list[Any], place: Any) -> None:
-    """Write code that unpacks the codes of a block of each row."""
-    with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
-        at = builder.add(place, builder.mul(loop.index, constant(of.parts * BLOCK * LANES)))
-        read = zip(*(of.read(builder, row, loop.index) for row in rows), strict=True)
-        columns = [transposed(builder, list(each)) for each in read]
-        for j, own in enumerate(zip(*columns, strict=True)):
-            codes = of.codes(builder, [builder.bitcast(each, CODES) for each in own], loop.index)
-            for part, each in enumerate(codes):
-                store(builder, _looked_up(builder, of, each), at, (part * len(columns[0]) + j) * _VECTOR)
-
-
-def _codes_of_row(builder: Any, of: BlockType, row: Any, part: Any) -> list[Any]:
-    """Return the codes of some columns of a row, vectors of 32."""
-    codes = of.codes(builder, of.read(builder, row, part), part)
-    if codes[0].type.count < BLOCK:
-        codes = [joined(builder, *codes)]
-    return [_looked_up(builder, of, each) for each in codes]
-
-
-def _looked_up(builder: Any, of: BlockType, codes: Any) -> Any:
-    """Return what stands for 32 codes."""
-    return look_up(builder, of.table, codes) if of.table else codes
-
-
-def _unpack_scales(builder: Any, of: BlockType, rows: list[Any], place: Any) -> None:
-    """Write code that unpacks what a block of each row has besides codes."""
-    vectors = (of.integers(builder, rows) if of.integers else []) + of.floats(builder, rows)
-    for i, vector in enumerate(vectors):
-        store(builder, vector, place, of.codes_bytes + i * _VECTOR)
 
 
 #: The address of a block's scales in a panel, less `codes_bytes`; and for each token the sums of products of its codes.
 _Block = tuple[Any, list[Any]]
 
 
-def _tile(
-    builder: Any, of: BlockType, block_sums: Callable[[Any, list[Any]], _Block], n_blocks: Any, inputs: list[Any]
-) -> list[Any]:
-    """Write the products of eight rows and some tokens; return a vector of results for each.
+class _Panel:
+    """Write the products of some rows, a lane each.
 
-    `block_sums` takes the number of a block, and the addresses of the tokens' blocks.
+    Parameters
+    ----------
+    job : dict
+        The fields of its JOB record.
+    first_row : LLVM int64
+        The first one of the rows.
     """
-    totals = accumulators(builder, Emit(builder, LANES), len(inputs))
-    with cgutils.for_range(builder, n_blocks) as loop:
-        step = builder.mul(loop.index, constant(of.input_bytes))
-        own = [builder.add(each, step) for each in inputs]
-        place, sums = block_sums(loop.index, own)
-        _add_block(builder, of, place, own, sums, totals)
-    return [builder.load(total) for total in totals]
 
+    def __init__(self, builder: Any, of: BlockType, job: dict[str, Any], first_row: Any, lanes: int) -> None:
+        self._builder, self._of, self._job, self._lanes = builder, of, job, lanes
+        self._types, self._bytes = vectors_of(lanes), 4 * lanes  # of a vector
+        self._first_row, self._left = first_row, builder.sub(job["n_rows"], first_row)
+        self._codes_bytes = of.columns * lanes  # of a block in a panel
+        self._rows = []
+        for r in range(lanes):  # beyond the last row, the first one again: its results are not stored
+            row = builder.select(builder.icmp_signed("<", constant(r), self._left), constant(r), constant(0))
+            own = builder.add(first_row, row)
+            self._rows.append(builder.add(job["weights"], builder.mul(own, job["row_bytes"])))
 
-def _add_block(builder: Any, of: BlockType, place: Any, inputs: list[Any], sums: list[Any], totals: list[Any]) -> None:
-    """Add the products of a block to totals: the sums of products of codes, by the scales, and what codes lack."""
-    offsets = [] if of.has_sign else _offsets(builder, of, place, inputs)
-    floats = of.codes_bytes + of.n_integers * _VECTOR
-    scale = load(builder, FLOATS, place, floats)
-    for t, (own, total) in enumerate(zip(inputs, totals, strict=True)):
-        input_scale = load(builder, FLOAT, own, of.input_bytes - SCALE_BYTES)
-        is_whole = of.has_minimum or of.has_sign
-        _add_scaled(builder, sums[t] if is_whole else builder.add(sums[t], offsets[t]), input_scale, scale, total)
-        if of.has_minimum:
-            minimum = load(builder, FLOATS, place, floats + _VECTOR)
-            if of.integers:
-                _add_scaled(builder, offsets[t], input_scale, minimum, total)
-            else:
-                scaled_sum = splat(builder, load(builder, FLOAT, own, BLOCK))
-                builder.store(Emit(builder, LANES).fma(minimum, scaled_sum, builder.load(total)), total)
+    def multiply_stored(self, n_tokens: int) -> None:
+        """Write the products of all tokens, whose number is known, by rows as they are stored."""
 
+        def sums_of_rows(block: Any, inputs: list[Any]) -> _Block:
+            own, place = self._rows_of(block), self._job["panel"]
+            self._unpack_scales(own, place)
+            return place, self._sums_of_rows(own, place, inputs)
 
-def _offsets(builder: Any, of: BlockType, place: Any, inputs: list[Any]) -> list[Any]:
-    """Return the integers, for each token, that belong to the sums of its inputs."""
-    if not of.integers:
-        return [splat(builder, load(builder, INT32, own, BLOCK)) for own in inputs]
-    offsets = [_slot(builder) for _ in inputs]
-    pairs = builder.add(place, constant(of.codes_bytes + of.n_scales * _VECTOR))
-    with cgutils.for_range(builder, constant(of.columns // (2 * of.scaled))) as loop:
-        pair = load(builder, WORDS, pairs, builder.mul(loop.index, constant(_VECTOR)))
-        for own, slot in zip(inputs, offsets, strict=True):
-            place = builder.add(constant(PLACES_OF_SUMS[of.scaled]), builder.mul(loop.index, constant(4)))
-            _add(builder, slot, multiply_words(builder, pair, splat(builder, load(builder, INT32, own, place))))
-    return [builder.load(slot) for slot in offsets]
+        self._write(constant(0), n_tokens, sums_of_rows)
 
+    def multiply_unpacked(self) -> None:
+        """Write code that unpacks the rows, and multiplies them by all tokens."""
 
-def _add_scaled(builder: Any, integers: Any, input_scale: Any, scale: Any, total: Any) -> None:
-    """Add integers, times the scales of the inputs and of the rows, to a sum."""
-    floats = builder.fmul(builder.sitofp(integers, FLOATS), splat(builder, input_scale))
-    builder.store(Emit(builder, LANES).fma(floats, scale, builder.load(total)), total)
+        def sums_of_panel(block: Any, inputs: list[Any]) -> _Block:
+            place = self._place_of(block)
+            return place, self._sums_of_panel(place, inputs)
 
+        builder = self._builder
+        with cgutils.for_range(builder, self._job["n_blocks"]) as loop:
+            own, place = self._rows_of(loop.index), self._place_of(loop.index)
+            for first in range(0, self._lanes, LANES):
+                some, part = own[first : first + LANES], builder.add(place, constant(4 * first))
+                self._unpack_codes(some, part)
+                self._unpack_scales(some, part)
+        sizes = (TOKENS, 1)
+        cover(builder, self._job["n_tokens"], sizes, lambda token, n: self._write(token, n, sums_of_panel))
 
-def _sums_of_rows(builder: Any, of: BlockType, rows: list[Any], place: Any, inputs: list[Any]) -> list[Any]:
-    """Return, for each token, the sums of its products with a block of eight rows, as it is stored."""
-    slots = [[_slot(builder) for _ in rows] for _ in inputs]
-    at_once = LANES // 2 if len(inputs) < 3 else LANES // 4  # their sums are in registers together
-    for first in range(0, LANES, at_once):
+    def _rows_of(self, block: Any) -> list[Any]:
+        """Return the addresses of a block of each row."""
+        at = self._builder.mul(block, constant(self._of.n_bytes))
+        return [self._builder.add(row, at) for row in self._rows]
+
+    def _place_of(self, block: Any) -> Any:
+        """Return the address of a block in the panel."""
+        return self._builder.add(self._job["panel"], self._builder.mul(block, constant(self._of.panel_bytes)))
+
+    def _write(self, token: Any, n: int, block_sums: Callable[[Any, list[Any]], _Block]) -> None:
+        """Write the products of n tokens from one on, and store them.
+
+        `block_sums` takes the number of a block, and the addresses of the tokens' blocks.
+        """
+        builder, job, of = self._builder, self._job, self._of
+        is_first = builder.icmp_signed("==", token, constant(0))
+        numbers = [builder.add(token, constant(t)) for t in range(n)]
+        inputs = [builder.add(job["inputs"], builder.mul(each, job["token_bytes"])) for each in numbers]
+        totals = accumulators(builder, Emit(builder, self._lanes), n)
+        with cgutils.for_range(builder, job["n_blocks"]) as loop:
+            with builder.if_then(is_first):  # memory works while these tokens are multiplied
+                self._prefetch_next(loop.index)
+            step = builder.mul(loop.index, constant(of.input_bytes))
+            own = [builder.add(each, step) for each in inputs]
+            place, sums = block_sums(loop.index, own)
+            self._add_block(place, own, sums, totals)
+        for number, total in zip(numbers, totals, strict=True):
+            record = builder.add(job["tokens"], builder.mul(number, constant(TOKEN.itemsize)))
+            self._store_rows(builder.load(total), field(builder, record, TOKEN, "out"))
+
+    def _prefetch_next(self, block: Any) -> None:
+        """Prefetch the next panel's part of a block's number: so many streams are more than the CPU foresees."""
+        builder, n_bytes = self._builder, self._lanes * self._of.n_bytes
+        next_panel = builder.add(self._rows[0], builder.mul(self._job["row_bytes"], constant(self._lanes)))
+        Emit(builder).prefetch(builder.add(next_panel, builder.mul(block, constant(n_bytes))), n_bytes)
+
+    def _store_rows(self, total: Any, out: Any) -> None:
+        """Store the results of rows that there are, in a token's row of results."""
+        builder, lanes = self._builder, self._lanes
+        place = builder.add(out, builder.mul(self._first_row, constant(4)))
+        has_all = builder.icmp_signed(">=", self._left, constant(lanes))
+        with builder.if_else(has_all, likely=True) as (all_rows, some):
+            with all_rows:
+                store(builder, total, place)
+            with some:
+                numbers = ir.Constant(self._types.integers, list(range(lanes)))
+                is_row = builder.icmp_signed("<", numbers, splat(builder, builder.trunc(self._left, INT32), lanes))
+                pointer = builder.inttoptr(place, total.type.as_pointer())
+                signature = ir.FunctionType(ir.VoidType(), [total.type, pointer.type, INT32, is_row.type])
+                name = f"llvm.masked.store.v{lanes}f32.p0v{lanes}f32"
+                function = cgutils.get_or_insert_function(builder.module, signature, name)
+                builder.call(function, [total, pointer, ir.Constant(INT32, 4), is_row])
+
+    def _unpack_codes(self, rows: list[Any], place: Any) -> None:
+        """Write code that unpacks the codes of a block of eight rows."""
+        builder, of = self._builder, self._of
         with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
-            for r in range(first, first + at_once):
-                for i, codes in enumerate(_codes_of_row(builder, of, rows[r], loop.index)):
-                    part = builder.add(builder.mul(loop.index, constant(of.parts)), constant(i))
-                    own = [load(builder, CODES, each, builder.mul(part, constant(BLOCK))) for each in inputs]
-                    scale = _scale_of_row(builder, of, place, part, r)
-                    for product, of_token in zip(_products(builder, of, codes, own), slots, strict=True):
-                        _add(builder, of_token[r], multiply_words(builder, product, scale))
-    return [sums_of_lanes(builder, [builder.load(slot) for slot in own]) for own in slots]
+            at = builder.add(place, builder.mul(loop.index, constant(of.parts * BLOCK * self._lanes)))
+            read = zip(*(of.read(builder, row, loop.index) for row in rows), strict=True)
+            columns = [transposed(builder, list(each)) for each in read]
+            for j, own in enumerate(zip(*columns, strict=True)):
+                codes = of.codes(builder, [builder.bitcast(each, CODES) for each in own], loop.index)
+                for part, each in enumerate(codes):
+                    store(builder, self._looked_up(each), at, (part * len(columns[0]) + j) * self._bytes)
 
+    def _codes_of_row(self, row: Any, part: Any) -> list[Any]:
+        """Return the codes of some columns of a row, vectors of 32."""
+        codes = self._of.codes(self._builder, self._of.read(self._builder, row, part), part)
+        if codes[0].type.count < BLOCK:
+            codes = [joined(self._builder, *codes)]
+        return [self._looked_up(each) for each in codes]
 
-def _scale_of_row(builder: Any, of: BlockType, place: Any, part: Any, r: int) -> Any:
-    """Return the whole scales of 32 columns of a row, for words that hold two columns each."""
-    if not of.integers:
-        return equal(WORDS, 1)
-    n = BLOCK // of.scaled
-    first = builder.add(builder.mul(part, constant(n * _VECTOR)), constant(of.codes_bytes + 4 * r))
-    scales = [splat(builder, load(builder, INT32, place, builder.add(first, constant(i * _VECTOR)))) for i in range(n)]
-    if n == 1:
-        return scales[0]
-    low, high = scales
-    return Emit(builder).shuffle(low, high, [0, 1, 2, 3, 12, 13, 14, 15])
+    def _looked_up(self, codes: Any) -> Any:
+        """Return what stands for 32 codes, less their sign."""
+        if self._of.table:
+            codes = look_up(self._builder, self._of.table, codes)
+        return self._builder.xor(codes, equal(CODES, ADDED)) if self._of.has_sign and ADDED else codes
 
+    def _unpack_scales(self, rows: list[Any], place: Any) -> None:
+        """Write code that unpacks what a block of each of eight rows has besides codes."""
+        builder, of = self._builder, self._of
+        vectors = (of.integers(builder, rows) if of.integers else []) + of.floats(builder, rows)
+        for i, vector in enumerate(vectors):
+            store(builder, vector, place, self._codes_bytes + i * self._bytes)
 
-def _sums_of_panel(builder: Any, of: BlockType, place: Any, inputs: list[Any]) -> list[Any]:
-    """Return, for each token, the sums of its products with a block of a panel."""
-    slots = [_slot(builder) for _ in inputs]
-    with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
-        codes = builder.add(place, builder.mul(loop.index, constant(BLOCK * LANES)))
-        own = [builder.add(each, builder.mul(loop.index, constant(BLOCK))) for each in inputs]
-        n_scales = BLOCK // of.scaled
-        scales = builder.add(place, builder.mul(loop.index, constant(n_scales * _VECTOR)))
-        for first in range(0, BLOCK // 4, of.together):
-            scale = equal(WORDS, 1)
-            if of.integers:
-                scale = load(builder, WORDS, scales, of.codes_bytes + first * 4 // of.scaled * _VECTOR)
-            words = _sums_of_groups(builder, of, codes, own, range(first, first + of.together))
-            for each, slot in zip(words, slots, strict=True):
-                _add(builder, slot, multiply_words(builder, each, scale))
-    return [builder.load(slot) for slot in slots]
+    def _add_block(self, place: Any, inputs: list[Any], sums: list[Any], totals: list[Any]) -> None:
+        """Add the products of a block to totals: the sums of products of codes, by the scales, and what codes lack."""
+        builder, of = self._builder, self._of
+        offsets = self._offsets(place, inputs) if of.has_offset else []
+        floats = self._codes_bytes + of.n_integers * self._bytes
+        scale = load(builder, self._types.floats, place, floats)
+        for t, (own, total) in enumerate(zip(inputs, totals, strict=True)):
+            input_scale = load(builder, FLOAT, own, of.input_bytes - SCALE_BYTES)
+            is_whole = of.has_minimum or not of.has_offset
+            self._add_scaled(sums[t] if is_whole else builder.add(sums[t], offsets[t]), input_scale, scale, total)
+            if of.has_minimum:
+                minimum = load(builder, self._types.floats, place, floats + self._bytes)
+                if of.integers:
+                    self._add_scaled(offsets[t], input_scale, minimum, total)
+                else:
+                    scaled_sum = splat(builder, load(builder, FLOAT, own, BLOCK), self._lanes)
+                    added = Emit(builder, self._lanes).fma(minimum, scaled_sum, builder.load(total))
+                    builder.store(added, total)
 
+    def _offsets(self, place: Any, inputs: list[Any]) -> list[Any]:
+        """Return the integers, for each token, that belong to the sums of its inputs."""
+        builder, of = self._builder, self._of
+        if not of.integers:
+            return [splat(builder, load(builder, INT32, own, BLOCK), self._lanes) for own in inputs]
+        offsets = [self._slot() for _ in inputs]
+        pairs = builder.add(place, constant(self._codes_bytes + of.n_scales * self._bytes))
+        with cgutils.for_range(builder, constant(of.columns // (2 * of.scaled))) as loop:
+            pair = load(builder, self._types.words, pairs, builder.mul(loop.index, constant(self._bytes)))
+            for own, slot in zip(inputs, offsets, strict=True):
+                place = builder.add(constant(PLACES_OF_SUMS[of.scaled]), builder.mul(loop.index, constant(4)))
+                sums = splat(builder, load(builder, INT32, own, place), self._lanes)
+                self._add(slot, multiply_words(builder, pair, sums))
+        return [builder.load(slot) for slot in offsets]
 
-def _sums_of_groups(builder: Any, of: BlockType, place: Any, inputs: list[Any], groups: range) -> list[Any]:
-    """Return, for each token, the sums of the products of some groups of four columns, as words."""
-    words: list[Any] = []
-    for j in groups:
-        own = [splat(builder, load(builder, INT32, each, 4 * j)) for each in inputs]
-        products = _products(builder, of, load(builder, CODES, place, j * _VECTOR), own)
-        words = [builder.add(*each) for each in zip(words, products, strict=True)] if words else products
-    return words
+    def _add_scaled(self, integers: Any, input_scale: Any, scale: Any, total: Any) -> None:
+        """Add integers, times the scales of the inputs and of the rows, to a sum."""
+        builder, input_scale = self._builder, splat(self._builder, input_scale, self._lanes)
+        floats = builder.fmul(builder.sitofp(integers, self._types.floats), input_scale)
+        builder.store(Emit(builder, self._lanes).fma(floats, scale, builder.load(total)), total)
 
+    def _sums_of_rows(self, rows: list[Any], place: Any, inputs: list[Any]) -> list[Any]:
+        """Return, for each token, the sums of its products with a block of eight rows, as it is stored."""
+        builder, of = self._builder, self._of
+        slots = [[self._slot() for _ in rows] for _ in inputs]
+        at_once = LANES // 2 if len(inputs) < 3 else LANES // 4  # their sums are in registers together
+        for first in range(0, LANES, at_once):
+            with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
+                for r in range(first, first + at_once):
+                    for i, codes in enumerate(self._codes_of_row(rows[r], loop.index)):
+                        part = builder.add(builder.mul(loop.index, constant(of.parts)), constant(i))
+                        own = [load(builder, CODES, each, builder.mul(part, constant(BLOCK))) for each in inputs]
+                        scale = self._scale_of_row(place, part, r)
+                        for each, of_token in zip(own, slots, strict=True):
+                            self._add_columns(codes, each, scale, of_token[r])
+        return [sums_of_lanes(builder, [builder.load(slot) for slot in own]) for own in slots]
 
-def _products(builder: Any, of: BlockType, codes: Any, inputs: list[Any]) -> list[Any]:
-    """Multiply 32 codes by the bytes of each token; return sums of two neighbours, as words."""
-    if not of.has_sign:
-        return [multiply_codes(builder, codes, own) for own in inputs]
-    magnitudes = magnitudes_of(builder, codes)
-    return [multiply_codes(builder, magnitudes, with_signs(builder, own, codes)) for own in inputs]
+    def _add_columns(self, codes: Any, inputs: Any, scale: Any, slot: Any) -> None:
+        """Add the products of 32 columns of a row, by their whole scales."""
+        builder, of = self._builder, self._of
+        if ADDS_PRODUCTS and not of.integers:
+            builder.store(add_products(builder, builder.load(slot), codes, inputs), slot)
+        elif ADDS_PRODUCTS and (of.has_sign or not HAS_AVX2):  # two products overflow an int16
+            fours = add_products(builder, equal(INTEGERS, 0), codes, inputs)
+            self._add(slot, builder.mul(fours, self._whole(scale)))
+        else:
+            self._add(slot, multiply_words(builder, self._products(codes, [inputs])[0], scale))
 
+    def _whole(self, scale: Any) -> Any:
+        """Return whole scales as int32, from lanes that hold each twice, as words."""
+        return self._builder.ashr(self._builder.bitcast(scale, self._types.integers), equal(self._types.integers, 16))
 
-def _add(builder: Any, slot: Any, integers: Any) -> None:
-    builder.store(builder.add(builder.load(slot), integers), slot)
+    def _scale_of_row(self, place: Any, part: Any, r: int) -> Any:
+        """Return the whole scales of 32 columns of a row, for words that hold two columns each."""
+        builder, of = self._builder, self._of
+        if not of.integers:
+            return equal(WORDS, 1)
+        n = BLOCK // of.scaled
+        first = builder.add(builder.mul(part, constant(n * self._bytes)), constant(self._codes_bytes + 4 * r))
+        places = [builder.add(first, constant(i * self._bytes)) for i in range(n)]
+        scales = [splat(builder, load(builder, INT32, place, each)) for each in places]
+        if n == 1:
+            return scales[0]
+        low, high = scales
+        return Emit(builder).shuffle(low, high, [0, 1, 2, 3, 12, 13, 14, 15])
 
+    def _sums_of_panel(self, place: Any, inputs: list[Any]) -> list[Any]:
+        """Return, for each token, the sums of its products with a block of a panel."""
+        builder, of = self._builder, self._of
+        slots = [self._slot() for _ in inputs]
+        with cgutils.for_range(builder, constant(of.columns // BLOCK)) as loop:
+            codes = builder.add(place, builder.mul(loop.index, constant(BLOCK * self._lanes)))
+            own = [builder.add(each, builder.mul(loop.index, constant(BLOCK))) for each in inputs]
+            n_scales = BLOCK // of.scaled
+            scales = builder.add(place, builder.mul(loop.index, constant(n_scales * self._bytes)))
+            together = of.scaled // 4 if ADDS_PRODUCTS else of.together
+            for first in range(0, BLOCK // 4, together):
+                scale = equal(self._types.words, 1)
+                if of.integers:
+                    at = self._codes_bytes + first * 4 // of.scaled * self._bytes
+                    scale = load(builder, self._types.words, scales, at)
+                groups = range(first, first + together)
+                if ADDS_PRODUCTS:
+                    sums = self._sums_of_fours(codes, own, groups)
+                    whole = [builder.mul(each, self._whole(scale)) if of.integers else each for each in sums]
+                else:
+                    words = self._sums_of_groups(codes, own, groups)
+                    whole = [multiply_words(builder, each, scale) for each in words]
+                for each, slot in zip(whole, slots, strict=True):
+                    self._add(slot, each)
+        return [builder.load(slot) for slot in slots]
 
-def _slot(builder: Any) -> Any:
-    """Allocate a vector of int32, set to zeros. LLVM turns such a stack slot into a register."""
-    slot = cgutils.alloca_once(builder, INTEGERS)
-    builder.store(equal(INTEGERS, 0), slot)
-    return slot
+    def _sums_of_fours(self, place: Any, inputs: list[Any], groups: range) -> list[Any]:
+        """Return, for each token, the sums of the products of some groups of four columns, four at once."""
+        sums = [equal(self._types.integers, 0)] * len(inputs)
+        for j in groups:
+            codes, own = self._group(place, inputs, j)
+            sums = [add_products(self._builder, total, codes, each) for total, each in zip(sums, own, strict=True)]
+        return sums
+
+    def _sums_of_groups(self, place: Any, inputs: list[Any], groups: range) -> list[Any]:
+        """Return, for each token, the sums of the products of some groups of four columns, as words."""
+        words: list[Any] = []
+        for j in groups:
+            products = self._products(*self._group(place, inputs, j))
+            words = [self._builder.add(*each) for each in zip(words, products, strict=True)] if words else products
+        return words
+
+    def _group(self, place: Any, inputs: list[Any], j: int) -> tuple[Any, list[Any]]:
+        """Return the codes of four columns of all rows, and each token's bytes in all lanes."""
+        own = [four_of(self._builder, each, j, self._lanes) for each in inputs]
+        return load(self._builder, self._types.codes, place, j * self._bytes), own
+
+    def _products(self, codes: Any, inputs: list[Any]) -> list[Any]:
+        """Multiply 32 codes by the bytes of each token; return sums of two neighbours, as words."""
+        if not self._of.has_sign:
+            return [multiply_codes(self._builder, codes, own) for own in inputs]
+        magnitudes = magnitudes_of(self._builder, codes)
+        return [multiply_codes(self._builder, magnitudes, with_signs(self._builder, own, codes)) for own in inputs]
+
+    def _add(self, slot: Any, integers: Any) -> None:
+        self._builder.store(self._builder.add(self._builder.load(slot), integers), slot)
+
+    def _slot(self) -> Any:
+        """Allocate a vector of int32, set to zeros. LLVM turns such a stack slot into a register."""
+        slot = cgutils.alloca_once(self._builder, self._types.integers)
+        self._builder.store(equal(self._types.integers, 0), slot)
+        return slot

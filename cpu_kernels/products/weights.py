@@ -21,6 +21,7 @@ from .activations import (
     round_with_sum,
 )
 from .integers import (
+    ADDED,
     CODES,
     FLOATS,
     INTEGERS,
@@ -184,7 +185,11 @@ def _scales_less_32(builder: Any, rows: list[Any]) -> list[Any]:
         upper = builder.and_(builder.lshr(high, equal(INTEGERS, 2 * part)), equal(INTEGERS, 3))
         own = builder.or_(own, builder.shl(upper, equal(INTEGERS, 4)))
         scales.append(builder.sub(own, equal(INTEGERS, 32)))
-    return [_words_of(builder, each, each) for each in scales]
+    words = [_words_of(builder, each, each) for each in scales]
+    if ADDED:  # to codes
+        pairs = [_words_of(builder, *pair) for pair in zip(scales[::2], scales[1::2], strict=True)]
+        words += [builder.mul(builder.bitcast(pair, WORDS), equal(WORDS, -ADDED)) for pair in pairs]
+    return words
 
 
 def _scale_and_subtracted(builder: Any, rows: list[Any]) -> list[Any]:
@@ -344,11 +349,11 @@ KERNELS = {
     3: Kernels(Q4_1, round_with_sum, multiply_q4_1),
     6: Kernels(Q5_0, round_with_offset, multiply_q5_0, -16),
     7: Kernels(Q5_1, round_with_sum, multiply_q5_1),
-    8: Kernels(Q8_0, round_with_offset, multiply_q8_0),
+    8: Kernels(Q8_0, round_with_offset, multiply_q8_0, -ADDED),
     12: Kernels(Q4_K, round_superblocks, multiply_q4_k),
     13: Kernels(Q5_K, round_superblocks, multiply_q5_k),
     14: Kernels(Q6_K, round_superblocks, multiply_q6_k),
-    20: Kernels(IQ4_NL, round_with_offset, multiply_iq4_nl),
+    20: Kernels(IQ4_NL, round_with_offset, multiply_iq4_nl, -ADDED),
     23: Kernels(IQ4_XS, round_superblocks, multiply_iq4_xs),
     39: Kernels(MXFP4, round_with_offset, multiply_mxfp4, -_ADDED),
 }

@@ -48,6 +48,8 @@ class Piece:
         The table between rules that it is.
     part : Part
         The paragraph or the like that the file names.
+    begins_cell : bool
+        Whether it is in another cell than the piece before, however close.
     """
 
     text: str
@@ -60,6 +62,7 @@ class Piece:
     font: bytes = b""
     table: Table | None = None
     part: Part = NO_PART
+    begins_cell: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ class Block:
     Parameters
     ----------
     kind : str
-        "text", "heading", "item", "table", "rows" (of a table with unclear columns), "code" or "entry".
+        "text", "heading", "item", "table", "rows" (lines that stay lines, of verse or of a table with unclear columns),
+        "code" or "entry".
     rows : tuple
         Of a table.
     """

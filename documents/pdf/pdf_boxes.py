@@ -13,6 +13,7 @@ from itertools import pairwise
 from .pdf_blocks import Line, Piece
 from .pdf_characters import Part
 from .pdf_columns import are_rows, column_lines, lines_in_order
+from .pdf_forms import Entry
 from .pdf_rules import Grid
 from .pdf_tables import runs_on
 
@@ -20,10 +21,25 @@ from .pdf_tables import runs_on
 #: in a box in it; and most distance of lines of a paragraph, in font sizes.
 _LABEL, _MOST, _NEAR = 0.85, 0.5, 1.6
 
+#: Most from a field to the label above it, and to the one before it; and the height of capitals; in font sizes.
+_ABOVE, _AFTER, _CAPITALS = 1.2, 3.0, 0.72
+
 
 @dataclass(frozen=True)
 class Box:
-    """A frame or an area: its borders, its number, and the number of its row of boxes, 0 without others."""
+    """A frame, an area or a form's field with its label.
+
+    Parameters
+    ----------
+    left, right, bottom, top : float
+        Its borders.
+    number : int
+        Its own number among boxes.
+    row : int
+        Its row of boxes, 0 without others.
+    is_field : bool
+        Whether it is known to have a label and its value.
+    """
 
     left: float
     right: float
@@ -31,6 +47,7 @@ class Box:
     top: float
     number: int
     row: int
+    is_field: bool = False
 
     def holds(self, piece: Piece) -> bool:
         """Return whether a piece is in it."""
@@ -51,6 +68,30 @@ def boxes_of(grids: Iterable[Grid]) -> list[Box]:
     rows = [(grid, number, list(pairwise(grid.xs))) for number, grid in enumerate(grids, start=1)]
     found = [(ends, grid, row if len(columns) > 1 else 0) for grid, row, columns in rows for ends in columns]
     return [Box(*ends, grid.ys[-1], grid.ys[0], number, row) for number, (ends, grid, row) in enumerate(found, start=1)]
+
+
+def boxes_of_fields(entries: Sequence[Entry], pieces: Sequence[Piece]) -> list[Box]:
+    """Return the fields side by side that have their labels above them, each with its label."""
+    found = [(entry, label) for entry in entries if (label := _label(entry, pieces))]
+    return [
+        Box(piece.left, piece.right, bottom, label.y + _CAPITALS * label.size, -number, row=-1, is_field=True)
+        for number, ((_, piece, bottom, top), label) in enumerate(found, start=1)
+        if any(piece is not other.piece and label.y == beside.y and top == other.top for other, beside in found)
+    ]
+
+
+def _label(entry: Entry, pieces: Sequence[Piece]) -> Piece | None:
+    """Return the words closely above a field, if there are none beside it."""
+    _, field, bottom, top = entry
+    before = [
+        piece for piece in pieces if bottom < piece.y < top and 0 < field.left - piece.right < _AFTER * piece.size
+    ]
+    above = [
+        piece
+        for piece in pieces
+        if field.left - piece.size < piece.left < field.right and 0 < piece.y - top < _ABOVE * piece.size
+    ]
+    return above[0] if len(above) == 1 and not before else None
 
 
 def lines_by_box(pieces: Sequence[Piece], boxes: Sequence[Box]) -> list[Line]:
@@ -93,7 +134,7 @@ def _held(pieces: Sequence[Piece], boxes: Sequence[Box]) -> list[tuple[Box, list
     """Return the boxes beside other text, and fields, from top to bottom, with the pieces in each."""
     found = [(box, [piece for piece in pieces if box.holds(piece)]) for box in boxes]
     found = [(box, those) for box, those in found if those and not any(each.table for each in those)]
-    of_fields = {box.row for box, those in found if box.row and _is_field(those)}
+    of_fields = {box.row for box, those in found if box.is_field or (box.row and _is_field(those))}
     held = [
         (box, those)
         for box, those in found

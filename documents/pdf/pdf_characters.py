@@ -8,7 +8,7 @@ import re
 import statistics
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -30,6 +30,9 @@ _HYPHEN = 2
 _FIXED_PITCH, _FIXED_FONTS = 1, re.compile(rb"courier|mono|consol|typewriter|cmtt|sftt|fixed", re.IGNORECASE)
 _BOLD_FONTS = re.compile(rb"bold|black|heavy|demi|cmbx|sfbx|nimbus.*-medi|-bd$", re.IGNORECASE)
 _PLAIN_FONTS = re.compile(rb"roman|regu|light|plain|-book", re.IGNORECASE)
+
+#: Narrow and wide letters; and most that their widths differ in monospaced fonts, in font sizes.
+_NARROW_OR_WIDE, _WIDE, _SAME_WIDTH = frozenset("ijltI.,mwMW"), frozenset("mwMW"), 0.02
 
 #: Usual height of the boxes of letters, the least difference of a box's sides that shows its width, and the least and
 #: largest width of a letter, in font sizes.
@@ -97,7 +100,8 @@ class Style:
 class Character(NamedTuple):
     """A character or a ligature's letters: start and end along its line, and height above it.
 
-    PDFium guesses characters of fonts that do not say which letters they draw.
+    PDFium guesses characters of fonts that do not say which letters they draw. Those that begin a cell are marked where
+    the file draws cells one below the other.
     """
 
     text: str
@@ -106,6 +110,7 @@ class Character(NamedTuple):
     y: float
     style: Style
     is_guess: bool = False
+    begins_cell: bool = False
 
 
 def lines_of_characters(page: Any, parts: Mapping[int, Part]) -> tuple[list[list[Character]], dict[int | None, Style]]:
@@ -164,7 +169,23 @@ def lines_of_characters(page: Any, parts: Mapping[int, Part]) -> tuple[list[list
             if number == _HYPHEN:
                 lines.append([])
     text_page.close()
-    return [_spaced(line) for line in lines], styles
+    return [_spaced(line) for line in _with_fixed(lines, styles)], styles
+
+
+def _with_fixed(lines: list[list[Character]], styles: dict[int | None, Style]) -> list[list[Character]]:
+    """Return lines whose styles are fixed where a font's narrow and wide letters have one width, whatever its name."""
+    widths: dict[bytes, tuple[set[float], set[float]]] = {}
+    for text, left, right, _, style, *_ in (each for line in lines for each in line if each.text in _NARROW_OR_WIDE):
+        if not (style.fixed or style.is_faint):
+            widths.setdefault(style.font, (set(), set()))[text in _WIDE].add((right - left) / style.size)
+    fixed = {
+        font for font, both in widths.items() if all(both) and max(map(max, both)) - min(map(min, both)) < _SAME_WIDTH
+    }
+    if not fixed:
+        return lines
+    new = {id(style): replace(style, fixed=style.fixed or style.font in fixed) for style in styles.values()}
+    styles.update({key: new[id(style)] for key, style in styles.items()})
+    return [[each._replace(style=new[id(each.style)]) for each in line] for line in lines]
 
 
 def address(found: Any) -> int | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from .pdf_blocks import Line, Piece, Span
-from .pdf_tables import ROW_GAP, cells, is_number, runs_on
+from .pdf_tables import ROW_GAP, cells, is_number, runs_on, words_of
 
 #: Least width of a column as a share of the page's text; a gutter's width in font sizes; and the fewest letters of a
 #: column.
@@ -340,7 +340,7 @@ def _are_named(before: Sequence[Line], after: Sequence[Line]) -> bool:
 
 def are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
     """Return whether lines on both sides of a gap are cells of rows."""
-    if _ordinals_continue_across(before, after):
+    if _ordinals_continue_across(before, after) or _are_code(before, after):
         return True
     if _ordinals_continue(before, after) or _are_named(before, after):
         return False
@@ -359,6 +359,11 @@ def are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
         return False
     are_entries = _are_text(before) == _are_text(after) and _are_sorted(first, second)
     return not (are_entries or _are_alike(before, after) or _are_short(before, after))
+
+
+def _are_code(before: Sequence[Line], after: Sequence[Line]) -> bool:
+    """Return whether both sides are in letters of one width, whose places say what belongs together, and no text."""
+    return all(all(line.fixed for line in side) and not _are_text(side) for side in (before, after))
 
 
 def _are_pairs(before: Sequence[Line], after: Sequence[Line]) -> bool:
@@ -501,10 +506,16 @@ def _n_words(line: Line) -> int:
     return 0 if any(kinds) else len(kinds)
 
 
+def _first(line: Line) -> str:
+    return words_of(cells(line)[0])
+
+
 def _are_alike(before: Sequence[Line], after: Sequence[Line]) -> bool:
-    """Return whether both sides have rows of their own, of a name and its number, and no heads that differ."""
+    """Return whether both sides have rows of their own: with the same head, or of a name and its number."""
     level = [(a, b) for a, b in product(before, after) if _are_level(a, b)]
-    if level and min(map(_n_words, level[0])) > 1 and level[0][0].text != level[0][1].text:
+    if any(min(map(_n_words, pair)) > 1 and _first(pair[0]) == _first(pair[1]) for pair in level):
+        return True
+    if level and min(map(_n_words, level[0])) > 1:
         return False
     alike = [_kinds(a) for a, b in level if _kinds(a) == _kinds(b) and not _kinds(a)[0] and any(_kinds(a))]
     return len(alike) > 1 and 2 * len(alike) > len(level)

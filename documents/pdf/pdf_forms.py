@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from .pdf_blocks import Piece
 
@@ -22,16 +22,30 @@ _EMPTY = 2
 _HIDDEN, _MULTILINE, _PASSWORD = 2, 1 << 12, 1 << 13
 
 
-def form_pieces(page: Any) -> list[tuple[tuple[float, float], Piece]]:
-    """Return the values of fields, "[x]" and "[ ]" for boxes, and text typed on a page, each with its place.
+class Entry(NamedTuple):
+    """A line that a form's field has, as the page is seen, at the angle of its rotation.
 
-    The pieces lie as the page is seen, at the angle of its rotation.
+    Parameters
+    ----------
+    place : tuple of float
+        The middle of the field on the page.
+    bottom, top : float
+        The borders of the field.
     """
+
+    place: tuple[float, float]
+    piece: Piece
+    bottom: float
+    top: float
+
+
+def form_entries(page: Any) -> list[Entry]:
+    """Return the values of fields, "[x]" and "[ ]" for boxes, and text typed on a page."""
     import pypdfium2.raw as pdfium
 
     boxes = {pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON}
     values = {pdfium.FPDF_FORMFIELD_TEXTFIELD, pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX}
-    pieces: list[tuple[tuple[float, float], Piece]] = []
+    entries: list[Entry] = []
     for note in laid_over(page):
         kind, text, is_centred = pdfium.FPDFAnnot_GetSubtype(note), "", False
         if kind == pdfium.FPDF_ANNOT_FREETEXT:
@@ -46,8 +60,8 @@ def form_pieces(page: Any) -> list[tuple[tuple[float, float], Piece]]:
                 text = "[x]" if pdfium.FPDFAnnot_IsChecked(form, note) else "[ ]"
             elif field in values and not flags & _PASSWORD:
                 text = _string(pdfium.FPDFAnnot_GetFormFieldValue, form, note)
-        pieces += _placed(note, text, page.get_rotation(), is_centred=is_centred)
-    return pieces
+        entries += _placed(note, text, page.get_rotation(), is_centred=is_centred)
+    return entries
 
 
 def remarks(page: Any) -> list[str]:
@@ -95,7 +109,7 @@ def _string(function: Any, *arguments: Any) -> str:
     return buffer.raw[:n_bytes].decode("utf-16-le", "replace").rstrip("\0")
 
 
-def _placed(note: Any, text: str, angle: int, *, is_centred: bool) -> Iterator[tuple[tuple[float, float], Piece]]:
+def _placed(note: Any, text: str, angle: int, *, is_centred: bool) -> Iterator[Entry]:
     """Yield the lines of a text in the box of a field, as it is seen on a page that is rotated by an angle."""
     import pypdfium2.raw as pdfium
 
@@ -114,4 +128,5 @@ def _placed(note: Any, text: str, angle: int, *, is_centred: bool) -> Iterator[t
     base = bottom + ((height - _CAPITALS * size) / 2 if is_centred else height - size)
     for number, line in enumerate(lines):
         if line:
-            yield middle, Piece(line, left, right, base - number * step, size, bold=False, fixed=False)
+            piece = Piece(line, left, right, base - number * step, size, bold=False, fixed=False)
+            yield Entry(middle, piece, bottom, top)

@@ -24,6 +24,9 @@ _IN_ADDRESS, _OF_ADDRESS = re.compile(rf"\w[.@/]\w[^\s@]*{_HYPHEN}$"), re.compil
 #: The beginning of a code, a range or a name with a hyphen, which a digit or a capital continues.
 _CODE = re.compile(rf"\w{_HYPHEN}$")
 
+#: The end of a line within an address, or between two words without a blank.
+_PATH = re.compile(r"\w/$")
+
 #: Most characters of a part of a word, as to search all of a long text for each line takes too long.
 _LONGEST_PART = 64
 
@@ -55,13 +58,16 @@ def joined(lines: Sequence[str], words: Counter[str]) -> str:
     """
     text = lines[0]
     for line in lines[1:]:
-        if _CODE.search(text[-_LONGEST_PART:]) and (line[0].isdigit() or line[0].isupper()):
+        end = text[-_LONGEST_PART:]
+        if (_CODE.search(end) and (line[0].isdigit() or line[0].isupper())) or (
+            _PATH.search(end) and line[0].isalnum()
+        ):
             text += line
             continue
-        parted = re.search(rf"([^\W\d_]+){_HYPHEN}$", text[-_LONGEST_PART:])
+        parted = re.search(rf"([^\W\d_]+){_HYPHEN}$", end)
         following = re.match(r"[^\W\d_]+", line)
         if parted and following and line[0].islower():
-            is_whole = _IN_ADDRESS.search(text[-_LONGEST_PART:]) or _OF_ADDRESS.match(line)
+            is_whole = _IN_ADDRESS.search(end) or _OF_ADDRESS.match(line)
             are_two = is_whole or _are_two(parted[1].lower(), following[0].lower(), words)
             text = (text if are_two else text[:-1]) + line
         else:

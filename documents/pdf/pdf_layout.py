@@ -53,6 +53,7 @@ _NUMBERED = re.compile(r"\(?(\d{1,3}|[a-z]|[A-Z](?=\)))[.)]\s+(?=\S)")
 #: A value with its label, or an amount with its currency; an amount alone; and years.
 _AMOUNT = re.compile(
     r":\s*\S*\d\S*$|[$€£¥]\s?[\d.,]*\d$|\d[.,]\d\d\s?([$€£¥]|[A-Z]{3})$|[A-Z]{3}\s[\d.,]*[.,]\d\d$|:\s+\d.*\d$"
+    r"|(?<![\d.,])(\d+,|(\d{1,3},)?\d{3}\.)\d\d$"
 )
 _MONEY = re.compile(r"\D{0,5}\d[\d.,\s]*[.,]\d\d\D{0,4}")
 _YEARS = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
@@ -71,6 +72,14 @@ _APART, _LONG_DATE = 3.0, 0.4
 
 #: Most lines of one of several paragraphs that are a list without marks.
 _MOST_OF_ENTRY = 2
+
+#: The least share of lines of verse that had room for the next word, and some more, in font sizes.
+_VERSE, _SPARE = 0.3, 0.25
+
+#: What prose has: lines that fill so much of their width at least, ends of sentences within lines, and lines that end
+#: at one place, up to so many font sizes.
+_FILLED = 0.87
+_SENTENCE_END, _FLUSH = re.compile(r"[^\W\d_]{2}[.!?][\"'\u201d\u201c\u00bb)]?\s+[^\W\d_a-zß-ÿ]"), 0.02
 
 #: Fewest lines of a list without marks; the share of their width that full lines fill; the most of its lines that are
 #: full; and the least share of those that end with the number of a page, as in an index.
@@ -92,7 +101,7 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
     """
     lines = [part for line in lines for part in _choices(line)]
     leading, page_size = _leading(lines), _page_size(lines)
-    n_cells = [_n_cells(line) for line in lines]
+    n_cells = [0 if _parts_tables(line, body_size, titles) else _n_cells(line) for line in lines]
     tables = {table.start: table for table in find_tables(lines, n_cells)}
     grouped: list[Block] = []
     position = 0
@@ -130,7 +139,8 @@ def blocks(lines: Sequence[Line], body_size: float, titles: Set[str]) -> list[Bl
         else:
             grouped.append(Block([line], kind))
         position += 1
-    return _close([part for block in grouped for part in _entries(_no_long_heading(block))], leading)
+    parts = [part for block in grouped for part in _entries(_no_long_heading(block))]
+    return _close(_with_verse(parts), leading)
 
 
 def _no_long_heading(block: Block) -> Block:
@@ -162,7 +172,7 @@ def _kind_of_row(line: Line, kind: str, body_size: float, made: Sequence[Block],
         if is_long or line.text.endswith(".") or any(n > 1 for n in n_cells_after):
             return "rows"
         return "rows" if is_number(words_of(parts[1])) and not _YEARS.search(words_of(parts[1])) else "heading"
-    if kind == "heading" and len(parts) == 2:
+    if kind == "heading" and len(parts) == 2 and not _MONEY.fullmatch(words_of(parts[1])):
         return kind
     return "rows" if is_apart or _has_neighbour(made, n_cells_after) else kind
 
@@ -190,7 +200,63 @@ def _entries(block: Block) -> list[Block]:
             entries[-1].lines.append(line)
         else:
             entries.append(Block([line], "entry"))
-    return entries
+    return entries if len(entries) < len(block.lines) else [replace(block, kind="rows")]
+
+
+def _with_verse(made: Sequence[Block]) -> list[Block]:
+    """Return blocks with stanzas as lines. Paragraphs beside one another are tried together, as stanzas are."""
+    runs: list[list[Block]] = []
+    for block in made:
+        above = runs[-1][-1] if runs else None
+        are_text = above is not None and above.kind == block.kind == "text"
+        if above and are_text and above.lines[-1].column == block.lines[0].column and _is_below(above, block):
+            runs[-1].append(block)
+        else:
+            runs.append([block])
+    found = []
+    for run in runs:
+        right = max(_right(block.lines) for block in run)
+        has_verse = run[0].kind == "text" and any(
+            _is_open(each, _right(each.lines)) and _is_short(each) for each in run
+        )
+        found += [replace(each, kind="rows") if has_verse and _is_open(each, right) else each for each in run]
+    return found
+
+
+def _right(lines: Sequence[Line]) -> float:
+    return max(line.right for line in lines)
+
+
+def _is_below(above: Block, block: Block) -> bool:
+    """Return whether blocks begin at the same place, one below the other."""
+    left, left_below = (min(line.left for line in each.lines) for each in (above, block))
+    return abs(left - left_below) < block.lines[0].size and above.lines[-1].y > block.lines[0].y
+
+
+def _is_open(block: Block, right: float) -> bool:
+    """Return whether many lines end though the next word had room before a place, and none as those of prose do."""
+    pairs = list(pairwise(block.lines))
+    n_open = sum(_has_room(*pair, right) for pair in pairs)
+    n_within = sum(len(_SENTENCE_END.findall(line.text)) for line in block.lines)
+    n_at_end = sum(above.text.endswith((".", "!", "?")) for above, _ in pairs)
+    is_parted = any(above.text.endswith(("-", "\u2010")) for above, _ in pairs)
+    is_justified = any(abs(above.right - line.right) < _FLUSH * line.size for above, line in pairs)
+    is_prose = 0 < n_within >= n_at_end or is_parted or is_justified
+    return not is_prose and n_open > 0 and n_open >= _VERSE * len(pairs)
+
+
+def _is_short(block: Block) -> bool:
+    """Return whether many lines are short, or all begin with capitals."""
+    left, right = min(line.left for line in block.lines), _right(block.lines)
+    n_short = sum(line.right - left < _FILLED * (right - left) for line in block.lines[:-1])
+    return n_short >= _VERSE * (len(block.lines) - 1) or all(line.text[:1].isupper() for line in block.lines)
+
+
+def _has_room(above: Line, line: Line, right: float) -> bool:
+    """Return whether the first word of a line had room at the end of the line above it."""
+    word = line.text.split(maxsplit=1)[0]
+    width = (line.right - line.left) * (len(word) + 1) / len(line.text)
+    return above.column == line.column and above.right + width + _SPARE * line.size < right
 
 
 def _close(made: Sequence[Block], leading: float) -> list[Block]:
@@ -209,6 +275,12 @@ def _close(made: Sequence[Block], leading: float) -> list[Block]:
         for run in runs
         for block in run
     ]
+
+
+def _parts_tables(line: Line, body_size: float, titles: Set[str]) -> bool:
+    """Return whether a line is a heading between tables, by its name in the file or its size."""
+    is_large = line.size >= _HEADING_SIZE * body_size and _kind(line, body_size) == "heading"
+    return len(cells(line)) == 1 and (is_large or bool(line.part.level) or plain(line.text) in titles)
 
 
 def _n_cells(line: Line) -> int:
@@ -301,7 +373,8 @@ def _kind(line: Line, body_size: float) -> str:
     if _SURE_BULLET.match(text):
         return "item"
     if _BULLET.match(text) or _NUMBERED.match(text):
-        return "item" if line.size < _HEADING_SIZE * body_size and not line.bold else "heading"
+        is_item = line.size < _HEADING_SIZE * body_size and not line.bold
+        return "item" if is_item else "heading" if _is_title(text) else "text"
     is_short = len(text) < 120 and not text.endswith((".", ",", ";", ":"))
     if is_short and _is_title(text) and (line.size >= _HEADING_SIZE * body_size or line.bold):
         return "heading"

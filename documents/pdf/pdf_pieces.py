@@ -13,12 +13,12 @@ from itertools import zip_longest
 from typing import Any
 
 from .pdf_blocks import Line, Piece
-from .pdf_boxes import boxes_of, lines_by_box
+from .pdf_boxes import boxes_of, boxes_of_fields, lines_by_box
 from .pdf_cells import Cell, cell_at, mirrored, parts_by_cell, table_pieces, tables
 from .pdf_characters import NO_PART, Character, lines_of_characters
 from .pdf_columns import lines_in_order
 from .pdf_covered import without_covered
-from .pdf_forms import form_pieces, remarks
+from .pdf_forms import form_entries, remarks
 from .pdf_fractions import with_fractions
 from .pdf_legible import fonts_of_objects, unclear_fonts, without_hidden
 from .pdf_line_numbers import without_line_numbers
@@ -29,6 +29,7 @@ from .pdf_strips import strip_grids
 from .pdf_symbols import UNKNOWN
 from .pdf_tables import NUMBER_GAP
 from .pdf_tags import Tags
+from .pdf_tight import with_cells
 from .pdf_turned import with_labels
 from .right_to_left import is_right_to_left, logical_text
 
@@ -141,7 +142,7 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     level, upright, bars = rules(page, _cos(main), _sin(main)) if main % 90 == 0 else ([], [], [])
     ruled, boxed = grids_of_rules(level, upright, _cos(main), _sin(main))
     grids = tables(tags.grids(lines, main), [*ruled, *strip_grids(bars, lines, main)], lines)
-    lines = with_fractions(lines, bars, main)
+    lines = with_cells(with_fractions(lines, bars, main), main)
     turned: dict[int, list[Piece]] = {}
     in_cells: dict[Cell, dict[int, list[Piece]]] = {}
     for cell, part in (each for line in lines for each in parts_by_cell(line, grids)):
@@ -150,20 +151,22 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
         for angle, piece in pieces:
             (in_cells.setdefault(cell, {}) if cell else turned).setdefault(angle, []).append(piece)
     usual = _usual_size([piece for at in (turned, *in_cells.values()) for pieces in at.values() for piece in pieces])
-    for place, piece in form_pieces(page):
-        piece = replace(piece, size=min(piece.size, usual or piece.size))  # a box may be higher than its letters
-        cell = cell_at(*place, grids)
+    entries = form_entries(page)
+    for entry in entries:  # whose fields may be higher than letters
+        piece = replace(entry.piece, size=min(entry.piece.size, usual or entry.piece.size))
+        cell = cell_at(*entry.place, grids)
         (in_cells.setdefault(cell, {}) if cell else turned).setdefault(page.get_rotation(), []).append(piece)
     parts, over = _by_angle(with_labels(turned, main), main, page.get_bbox())
     lines_of_stamps = lines_of_characters(stamps, {})[0] if stamps else []
     over += [[piece for _, piece in _pieces(line)] for line in lines_of_stamps]
     over, repeated = _once(over)
     lowest, highest = _heights(page.get_bbox(), main)
+    found_boxes = [*boxes_of(boxed), *boxes_of_fields(entries, parts[0])]
     parts[0] = _without_drop_capitals(parts[0]) + table_pieces(grids, in_cells, main, from_right)
     parts[0] = [replace(piece, y=piece.y - lowest) for piece in parts[0]]
     parts[0], line_numbers = without_line_numbers(parts[0])
     fonts, missing_fonts = fonts_of_objects(page, styles)
-    boxes = [box.moved(lowest, is_mirrored=from_right) for box in boxes_of(boxed)]
+    boxes = [box.moved(lowest, is_mirrored=from_right) for box in found_boxes]
     if from_right:
         parts = [mirrored(part) for part in parts]
     return PageText(
@@ -343,7 +346,8 @@ def _is_gap(words: Sequence[Character], character: Character, after: Character |
 def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
     words: list[Character] = []
     for character, after in zip_longest(line, line[1:]):
-        if words and character.text != " " and (not _continues(words, character) or _is_gap(words, character, after)):
+        is_apart = words and (not _continues(words, character) or _is_gap(words, character, after))
+        if words and character.text != " " and (is_apart or character.begins_cell):
             yield from _piece(words, _with_exponents(words))
             words = []
         if words or character.text != " ":
@@ -434,7 +438,10 @@ def _piece(words: Sequence[Character], text: str) -> Iterator[tuple[int, Piece]]
         font, n_letters = Counter(style.font.rpartition(b"+")[2] for style in styles).most_common(1)[0]
         font = font if n_letters >= _IN_ONE_FONT * len(styles) else b""
         part = styles[0].part if len({style.part for style in styles}) == 1 else NO_PART
-        yield styles[0].angle, Piece(text, left, right, words[0].y, size, bold > len(styles), fixed, font, part=part)
+        whole = Piece(
+            text, left, right, words[0].y, size, bold > len(styles), fixed, font, None, part, words[0].begins_cell
+        )
+        yield styles[0].angle, whole
 
 
 def _mixed_pieces(line: Sequence[Character], from_right: bool) -> Iterator[tuple[int, Piece]]:

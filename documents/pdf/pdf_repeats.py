@@ -14,8 +14,9 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from .pdf_blocks import Line
+from .pdf_hyphens import joined
 from .pdf_packed import Packed
-from .pdf_tables import ROW_GAP, cells
+from .pdf_tables import ROW_GAP, cells, runs_on
 
 #: Share of a page's height at each end that may hold running heads and feet; and the least shares of pages that have
 #: the same one (left or right pages only are fewer than half of all), that have any at its height, and that have the
@@ -110,6 +111,10 @@ class _Row:
     def size(self) -> float:
         return max(line.size for line in self.lines)
 
+    def is_title(self, largest: float) -> bool:
+        """Return whether it may be a title, by its size, as a number at the foot of a page is not."""
+        return self.size > largest and (self.place[0] or bool(self.words))
+
     @property
     def key(self) -> int:
         """A number for its place and its words: documents have many rows."""
@@ -146,15 +151,27 @@ def without_repeats(pages: Iterable[list[Line]], heights: Sequence[float], label
     left = _left_out(outer, n_words)
     made = Repeats(Packed(), [], [], [])
     for page, rows in zip(pages, outer, strict=True):
-        moved = [row for row in rows if not row.begins or row.size <= largest]
+        moved = [row for row in rows if not row.begins or not row.is_title(largest)]
         gone = {line for row in moved for line in row.lines}
         made.pages.append([line for line in page if line not in gone])
         kept = [row for row in moved if row.words and (row.begins or row.key not in left)]
-        made.heads.append([row.words for row in kept if row.place[0]])
-        made.feet.append([row.words for row in reversed(kept) if not row.place[0]])
+        made.heads.append(_paragraphs([row for row in kept if row.place[0]]))
+        made.feet.append(_paragraphs([row for row in reversed(kept) if not row.place[0]]))
         texts = [f"repeated: {row.words}" for row in moved if row.key in left and not row.begins]
         made.left_out.append(texts + [f"number of the page: {row.numbered}" for row in moved if row.number])
     return made
+
+
+def _paragraphs(rows: Sequence[_Row]) -> list[str]:
+    """Return the words of rows from top to bottom, of those that continue a sentence together."""
+    right = max((line.right for row in rows for line in row.lines), default=0.0)
+    paragraphs: list[list[str]] = []
+    for above, row in pairwise([None, *rows]):
+        if above and row and runs_on(above.lines[-1], row.lines[0], right):
+            paragraphs[-1].append(row.words)
+        elif row:
+            paragraphs.append([row.words])
+    return [joined(lines, Counter()) for lines in paragraphs]
 
 
 def _with_number(both: tuple[_Edge, _Edge], number: str, largest: float) -> tuple[_Edge, _Edge]:
@@ -240,7 +257,7 @@ def _page_numbers(edges: Iterable[tuple[_Edge, _Edge]], labels: Sequence[str], l
     Alone in its line, or named, or beside a running head if it is the label or changes sides as in books.
     """
     rows_of = [
-        [replace(row, lines=[]) for edge in both for row in edge.rows if row.number and row.size <= largest]
+        [replace(row, lines=[]) for edge in both for row in edge.rows if row.number and not row.is_title(largest)]
         for both in edges
     ]
     in_book = _numbers_of_book(rows_of)

@@ -6,13 +6,13 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from .pdf_blocks import Line, Piece, Rows, Span
 
-#: Least gap between two cells, and between two numbers, and most between two rows, in font sizes; tolerance for the
-#: start of a column's cells.
-_CELL_GAP, NUMBER_GAP, ROW_GAP, _ALIGNED = 0.9, 0.4, 3.0, 1.0
+#: Least gap between two cells, and between two numbers, and most between two rows, and from heads to the first one, in
+#: font sizes; tolerance for the start of a column's cells.
+_CELL_GAP, NUMBER_GAP, ROW_GAP, _HEAD_GAP, _ALIGNED = 0.9, 0.4, 3.0, 5.0, 1.0
 
 #: Most rows of a table on a page; and the least share of its rows with a cell in each column, or of cells that are not
 #: empty where those of each column begin or end at one place.
@@ -151,9 +151,21 @@ def _table(lines: Sequence[Line], start: int, stop: int, floor: int) -> GapTable
     while sum(map(bool, rows[-1])) == 1 and rows[-1][0]:
         rows.pop()
     grouped = grouped[: len(rows)]
+    if not above and start > floor and (head := _head(lines[start - 1], lines[start], columns)):
+        above, grouped = [head], [[head], *grouped]
+        rows = rows_of(grouped, len(columns))
     first = start - len(above)
     are_rows = _are_clear(rows, [each for group in grouped for each in group], lines[start].size)
     return GapTable(first, first + sum(map(len, grouped)), tuple(rows)) if are_rows else None
+
+
+def _head(line: Line, first: Line, columns: Sequence[Span]) -> Placed | None:
+    """Return the words over all columns that are their heads, though further from the rows than these; None without."""
+    is_near = line.column == first.column and 0 < line.y - first.y < _HEAD_GAP * first.size
+    parts = cells(line)
+    if not is_near or len(parts) != len(columns) or any(is_number(words_of(cell)) for cell in parts):
+        return None
+    return _placed(parts, columns)
 
 
 def _span(cell: Sequence[Piece]) -> Span:
@@ -206,8 +218,9 @@ def _placed(line: Sequence[list[Piece]], columns: Sequence[Span]) -> Placed | No
     """
     placed: Placed = {}
     taken = -1
-    for cell in line:
+    for cell, after in zip_longest(line, line[1:]):
         left, right = _span(cell)
+        right = min(right, after[0].left) if after else right
         inside = [i for i, column in enumerate(columns) if left < column[1] and right > column[0]]
         inside = inside or [min(range(len(columns)), key=lambda i: max(left - columns[i][1], columns[i][0] - right))]
         first = inside[0]
@@ -350,7 +363,7 @@ def _are_clear(rows: Rows | Sequence[tuple[tuple[str, ...], ...]], placed: Seque
 def is_gap(before: Piece, piece: Piece) -> bool:
     """Return whether two pieces of a line are cells: numbers may be closer than words."""
     least = NUMBER_GAP if is_number(before.text) and is_number(piece.text) else _CELL_GAP
-    return piece.left - before.right > least * piece.size
+    return piece.begins_cell or piece.left - before.right > least * piece.size
 
 
 def cells(line: Line) -> list[list[Piece]]:

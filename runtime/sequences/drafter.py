@@ -87,7 +87,7 @@ class Drafter:
     Parameters
     ----------
     most : int, optional
-        Length of all drafts; by default each has the length that pays most.
+        Length of all drafts, 0 for none; by default each has the length that pays most.
     prediction : sequence of int
         Tokens of a text that the answer may resemble.
     experience : Experience, optional
@@ -136,6 +136,8 @@ class Drafter:
         tokens : int32 array, shape (n_tokens,)
             All tokens so far.
         """
+        if self._most == 0:
+            return []
         text = np.concatenate([self._prediction, tokens])
         end, self._n_matched = longest_match(text)
         most = _LONGEST if self._most is None else self._most

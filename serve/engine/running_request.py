@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ask.answer.answer_stream import AnswerStream, Meter
-from ...ask.answer.notices import notices_of_budget, notices_of_changed, notices_of_end
+from ...ask.answer.notices import notices_of_changed, notices_of_end, notices_of_settings
 from ...runtime.drafting import new_drafter
 from ...runtime.llama import Llama
-from ...runtime.sequences.drafter import Drafter
 from ...runtime.sequences.sequence import TokenSequence
 from ...system.working_time import working_time
 from .request import AnswerPart, End, PromptProgress, Request, TokenLogprob, Usage
@@ -76,7 +75,8 @@ class RunningRequest:
         request, asked = self.request, self.request.generation
         self._sampler = TokenSampler(llama, request)
         self.sequence, self.unread, self.steps, self._n_ctx = sequence, unread, steps, llama.n_ctx()
-        sequence.drafter = new_drafter(llama, asked.sampling.draft, asked.prediction)
+        self._drafter = sequence.drafter = new_drafter(llama, asked.sampling.draft, asked.prediction)
+        self._no_drafts = llama.context.no_drafts
         self.n_cached = request.n_prompt - len(unread)
         room, most = longest - request.n_prompt, asked.sampling.max_tokens
         self._stream = AnswerStream(
@@ -150,7 +150,7 @@ class RunningRequest:
     def end(self, sources: Sequence[tuple[SourceText, Passage]]) -> End:
         """Return the end of an answer."""
         assert self.sequence is not None
-        stream = self._stream
+        stream, draft = self._stream, self.request.generation.sampling.draft
         return End(
             stream.reason,
             self._usage(),
@@ -160,7 +160,7 @@ class RunningRequest:
             stream.thought_cut,
             {
                 **notices_of_end(stream, self._n_ctx, not self.request.thinking.is_off),
-                **notices_of_budget(self.sequence.attention, self.sequence.cache),
+                **notices_of_settings(self.sequence.attention, draft, self.sequence.cache, self._no_drafts),
                 **notices_of_changed(() if self.request.context is None else self.request.context.documents),
             },
         )
@@ -179,7 +179,6 @@ class RunningRequest:
     def _usage(self) -> Usage:
         assert self.sequence is not None
         cache, stream, meter = self.sequence.cache, self._stream, self._meter
-        drafter = self.sequence.drafter or Drafter()
         stored = max(stream.n_tokens - 1, 1) * cache.n_tokens * cache.table.counted_row_bytes
         return Usage(
             prompt_tokens=self.request.n_prompt,
@@ -191,6 +190,6 @@ class RunningRequest:
             waited_s=self.started - self.put,
             attention=str(self.sequence.attention),
             kv_share=meter.grown[0] / stored,
-            drafted_tokens=drafter.n_drafted,
-            accepted_tokens=drafter.n_accepted,
+            drafted_tokens=self._drafter.n_drafted,
+            accepted_tokens=self._drafter.n_accepted,
         )

@@ -56,7 +56,7 @@ class DocumentAnswers:
         OctavoError
             The model or the documents cannot be used, or the question is empty.
         """
-        from ...ask.answer.notices import notices_of_budget, notices_of_whole
+        from ...ask.answer.notices import notices_of_settings, notices_of_whole
         from ...library.question_words import needs_whole
 
         if not question.strip():
@@ -73,7 +73,9 @@ class DocumentAnswers:
         basis = answer.read
         assert basis is not None
         of_whole = notices_of_whole(needs_whole(question), basis.share)
-        notices = {**answer.notices, **of_whole, **notices_of_budget(self._attention, session.llama.context.cache)}
+        context, draft = session.llama.context, self._sampling.draft
+        of_settings = notices_of_settings(self._attention, draft, context.cache, context.no_drafts)
+        notices = {**answer.notices, **of_whole, **of_settings}
         return GivenAnswer(
             answer=answer.text,
             finish_reason=answer.finish_reason,

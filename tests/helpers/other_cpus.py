@@ -34,5 +34,11 @@ def pretend(cpu: str) -> None:
     platformdirs.user_cache_dir = lambda *_, **__: str(folder)
 
 
+#: Emulated ARM CPUs that add products of bytes: the emulator does not say so.
+_WITH_DOT = ("cortex-a76", "apple-m1")
+
+if os.environ.get("NUMBA_CPU_NAME") in _WITH_DOT:
+    _features = {**llvmlite.binding.get_host_cpu_features(), "dotprod": True}
+    llvmlite.binding.get_host_cpu_features = lambda: _features
 if os.environ.get("OCTAVO_TEST_CPU"):
     pretend(os.environ["OCTAVO_TEST_CPU"])

@@ -1,5 +1,6 @@
 """Answers of a session are the same with drafts and without, and so is what they leave behind."""
 
+import numpy as np
 import pytest
 from helpers import story_model
 
@@ -70,12 +71,25 @@ def test_an_answer_that_its_reader_leaves_has_the_tokens_that_were_drawn(llama):
     assert left[1] == left[0]
 
 
-def test_a_drafter_is_only_there_where_drafts_can_pay(llama):
+def test_nothing_is_drafted_where_drafts_cannot_pay(llama):
     """The weights of this model are of f32, which llama.cpp multiplies."""
-    assert new_drafter(llama, None) is None
-    assert new_drafter(llama, 0) is None
-    assert new_drafter(llama, 5) is not None
+    text = np.array(list(range(20)) * 2, np.intc)
+    assert new_drafter(llama, None).draft(text, 9) == []
+    assert new_drafter(llama, 0).draft(text, 9) == []
+    assert new_drafter(llama, 5).draft(text, 9) == [0, 1, 2, 3, 4]
     llama.reset()
     llama.set_attention("h2o")
-    assert new_drafter(llama, 5) is None
+    assert new_drafter(llama, 5).draft(text, 9) == []
+    llama.set_attention("quest")
+
+
+@pytest.mark.parametrize(("attention", "draft", "warns"), [("h2o", 5, True), ("h2o", None, False), ("quest", 5, False)])
+def test_drafts_that_cannot_be_had_are_noted_once(llama, attention, draft, warns):
+    said = []
+    llama.reset()
+    llama.set_attention(attention)
+    session = Session(llama, Sampling(max_tokens=3, draft=draft), notice=said.append)
+    assert [session.ask("Tell me.").timing.drafted_tokens for _ in range(2)] == [0, 0] or attention != "h2o"
+    assert said == ["Note: Nothing is drafted: each step of this attention changes which rows are kept."] * warns
+    llama.reset()
     llama.set_attention("quest")

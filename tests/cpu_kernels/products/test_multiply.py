@@ -12,7 +12,7 @@ from octavo.cpu_kernels.products.multiply import PRODUCT, multiply_batch, multip
 from octavo.cpu_kernels.products.product_table import ProductTable
 from octavo.cpu_kernels.products.weights import KERNELS
 
-pytestmark = pytest.mark.skipif(not MULTIPLIES_WEIGHTS, reason="the kernels are for CPUs with AVX2 and no AVX-512")
+pytestmark = pytest.mark.skipif(not MULTIPLIES_WEIGHTS, reason="llama.cpp multiplies weights on this CPU")
 
 TYPES = [pytest.param(number, id=Type(number).name) for number in KERNELS]
 

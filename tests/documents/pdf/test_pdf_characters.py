@@ -232,3 +232,20 @@ def test_words_of_slanted_lines_stay_whole(degrees):
 )
 def test_dots_that_lead_to_a_price_leave_its_own(entry, expected):
     assert read(PdfWriter().page((60, 700, entry))).text == f"{expected}\n"
+
+
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_letters_of_one_width_are_code_whatever_the_name_of_their_font(is_fixed):
+    widths = " ".join("600" if is_fixed else str(300 + 40 * (code % 12)) for code in range(32, 127))
+    writer = PdfWriter()
+    writer.others[500] = (
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Gothic /Encoding /WinAnsiEncoding /FirstChar 32 /LastChar 126 "
+        f"/Widths [{widths}] /FontDescriptor << /Type /FontDescriptor /FontName /Gothic /Flags 32 >> >>"
+    )
+    writer.resources = "/Font << /plain 500 0 R >>"
+    drawn = " ".join(
+        f"BT /plain 10 Tf 1 0 0 1 {x} {y} Tm ({text}) Tj ET"
+        for x, y, text in ((60, 700, "SELECT"), (132, 700, "time, mill"), (60, 688, "FROM"), (132, 688, "weirs w"))
+    )
+    text = read(writer.page(drawn=drawn)).text
+    assert (text == "```\nSELECT      time, mill\nFROM        weirs w\n```\n") == is_fixed

@@ -194,3 +194,8 @@ def test_a_head_that_begins_within_a_paragraph_follows_it():
     text = read(lower).text
     assert f"ended with {TEXT[1]}" in text
     assert (text.count("Of Ships"), text.count("Of Lights")) == (1, 1)
+
+
+def test_a_text_that_all_pages_have_is_a_paragraph_on_each():
+    text = read(pages(*[[(60, 800, f"Copy {number}")] for number in "abc"], text=TEXT)).text
+    assert text.count(" ".join(TEXT)) == 3

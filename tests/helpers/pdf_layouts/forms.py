@@ -29,6 +29,16 @@ def _tall_fields(page: Drawing) -> None:
         page.texts.append(value)
 
 
+def _labels_above(page: Drawing) -> None:
+    """Draw two fields on each line, with their labels above them."""
+    for i, (label, value) in enumerate(_BOAT):
+        x, y = (60, 300)[i % 2], 760 - 60 * (i // 2)
+        page.text(x, y, label)
+        page.canvas.acroForm.textfield(name=f"field{i}", value=value, x=x, y=y - 31, width=200, height=26)
+        page.texts.append(value)
+
+
+_BOAT = [("1. Nome da barca", "Gaivota"), ("2. Dono", "Rui Melo"), ("3. Comprimento", "9 m"), ("4. Porto", "Sines")]
 _NAMES = [("Sukunimi", "Virtanen"), ("Etunimi", "Aino"), ("Paikkakunta", "Oulu")]
 
 
@@ -132,6 +142,7 @@ _OPEN = (
 )
 
 LAYOUTS = [
+    Layout("labels above fields", _labels_above, rows=_BOAT, order=[value for _, value in _BOAT]),
     Layout("form with tall fields", _tall_fields, rows=_NAMES),
     Layout("options down two columns", _options_down, order=[part for one, all_of in _EXAM for part in (one, *all_of)]),
     Layout(

@@ -166,6 +166,79 @@ def _spread_words(page: Drawing) -> None:
     page.lines(60, 754, ["que dure el contrato, y al", "fin se devuelven."])
 
 
+_STANZAS = [
+    ["La barca se fue al alba fría", "con un farol y con pan,", "y nadie en el muelle sabía", "quiénes en ella van."],
+    ["El río llevó su hielo al mar", "y atrás los juncos dejó,", "y lo que hubiera de pasar", "solo el viento lo vio."],
+]
+
+
+def _verse(page: Drawing) -> None:
+    """Draw a poem of two stanzas, whose lines begin with small letters."""
+    page.text(120, 790, "La barca", 14, "Times-Bold")
+    for y, stanza in zip((760, 690), _STANZAS, strict=True):
+        page.lines(120, y, stanza, step=14, size=11, font="Times-Roman")
+
+
+_TEAMS = {
+    "Equipo A": [("N.º", "Nombre", "Goles"), ("1", "Aas", "0"), ("4", "Berg", "2"), ("7", "Dahl", "1")],
+    "Equipo B": [("N.º", "Nombre", "Goles"), ("2", "Eide", "3"), ("5", "Foss", "0"), ("9", "Gran", "0")],
+}
+
+
+def _two_tables(page: Drawing) -> None:
+    """Draw two tables side by side, whose rows are level and whose heads are the same."""
+    for x, (team, rows) in zip((60, 320), _TEAMS.items(), strict=True):
+        page.text(x, 770, team, 11, "Helvetica-Bold")
+        for i, row in enumerate(rows):
+            page.row(750 - 15 * i, (x, x + 40, -(x + 180)), row)
+
+
+_FARES = [
+    ("Núm.", "Puerto", "Km", "Precio"),
+    ("AX", "Marienhamn", "112", "18,00"),
+    ("BO", "Borgholm, norte", "88", "9,50"),
+    ("KA", "Kalmar", "91", "12,00"),
+    ("OS", "Oskarshamn", "120", "12,00"),
+]
+
+
+def _close_fares(page: Drawing) -> None:
+    """Draw a table whose cells are hardly a blank apart, and whose first head touches the second."""
+    for i, row in enumerate(_FARES):
+        page.row(780 - 12 * i, (60, 78, 149, -191), row, font="Times-Roman")
+
+
+_ACCOUNT = [
+    ("Producto", "Uds.", "Precio", "Total"),
+    ("Silla de pino", "4", "35,00", "140,00"),
+    ("Mesa baja", "1", "90,00", "90,00"),
+    ("", "", "IVA 21 %", "48,30"),
+]
+
+
+def _high_head(page: Drawing) -> None:
+    """Draw a head of a table further above its rows than these are from one another."""
+    for y, row in zip((780, 744, 728, 712), _ACCOUNT, strict=True):
+        page.row(y, (60, -320, -400, -480), row)
+
+
+def _totals_at_right(page: Drawing) -> None:
+    """Draw claims on five pages, with their totals in bold type at the foot, and an address that two lines part."""
+    for number, total in enumerate(("412.50", "97.00", "1,203.90", "66.10", "18.00"), start=1):
+        page.lines(
+            60, 790, [f"Claim {number}", "The lamp of quay three was dark. See www.example.org/", f"claims-{number}."]
+        )
+        page.row(60, (-480, -540), ("Amount claimed", total), font="Helvetica-Bold")
+        page.text(297, 30, f"- {number} -", 13, at="middle")
+        page.page()
+
+
+_PRICES = (
+    "<style>@page{size:A5} p{display:flex;justify-content:space-between;margin:1mm}</style>"
+    "<h1>La carte</h1><h2>Entrées</h2><p><span>Soupe</span><span>7,50</span><p><span>Œuf</span><span>5,00</span>"
+    "<h2>Plats</h2><p><span>Bar grillé</span><span>19,00</span><p><span>Bavette</span><span>16,50</span>"
+    "<h2>Desserts</h2><p><span>Île flottante</span><span>6,00</span>"
+)
 _SLIDE = (
     "<style>@page{size:254mm 143mm;margin:12mm} body{font:20pt sans-serif} div{display:flex} ul{flex:1}</style>"
     "<h1>¿Por qué?</h1><div><ul><li>Los barcos son largos<li>Los pilotes se pudren</ul>"
@@ -216,6 +289,23 @@ LAYOUTS = [
         _spread_words,
         whole=["Las llaves se entregan al entrar por todo el tiempo que dure el contrato"],
     ),
+    Layout("verse", _verse, rows=[(line,) for stanza in _STANZAS for line in stanza], headings=["La barca"]),
+    Layout(
+        "two tables side by side",
+        _two_tables,
+        rows=[row for rows in _TEAMS.values() for row in rows],
+        order=["Equipo A", "Dahl", "Equipo B", "Gran"],
+    ),
+    Layout("cells a blank apart", _close_fares, table=_FARES),
+    Layout("a head far above its rows", _high_head, table=_ACCOUNT),
+    Layout(
+        "totals at the right",
+        _totals_at_right,
+        pairs=[("Amount claimed", "1,203.90"), ("See www.example.org/claims-4.",)],
+        texts=["Amount", "- "],
+        left_out="1 2 3 4 5",
+    ),
+    Layout("headings between prices", _PRICES, headings=["La carte", "Entrées", "Plats", "Desserts"]),
     Layout(
         "lists side by side on a slide",
         _SLIDE,

@@ -137,11 +137,15 @@ def test_drafts_end_where_positions_are_counted_anew(gqa):
         assert llama.context.draft_room == max(n_left, 1)
 
 
-def test_a_hybrid_model_does_not_draft(tmp_path):
+def test_a_hybrid_model_does_not_draft_and_says_so(tmp_path):
     path = zoo.write_model(tmp_path / "hybrid.gguf", "lfm2", **zoo.HYBRID["lfm2/one slides"])
     llama = new_llama(path, "dense", n_ctx=zoo.N_CTX)
     assert llama.context.draft_room == 1
-    assert new_drafter(llama, 8) is None
+    assert llama.context.no_drafts == "the model keeps a state that cannot go back by a token"
+    with drafting(llama, drafter := new_drafter(llama, 8)):
+        for token in [*TOKENS[:30]] * 2:
+            llama.eval([token])
+    assert (drafter.n_steps, drafter.n_drafted) == (60, 0)
 
 
 @pytest.mark.parametrize("attention", ["dense", "quest", "sketch", "squeezed", "streaming"])

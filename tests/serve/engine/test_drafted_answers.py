@@ -61,6 +61,7 @@ def test_answers_are_the_same(telling, how):
         choice["logprobs"] = rounded(choice.get("logprobs"))
     assert answer["choices"] == expected["choices"]
     assert (sum(drafts(answer)) > 0) == (how.get("attention") != "h2o")
+    assert any("Nothing is drafted" in said for said in answer.get("notices", [])) == (how.get("attention") == "h2o")
     if not how:
         n_accepted, n_rejected = drafts(answer)
         assert n_accepted > 30
