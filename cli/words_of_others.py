@@ -1,4 +1,4 @@
-"""Answer words that are no commands: of other programs, mistyped ones, documents and questions."""
+"""Answer what is not a command: words of other programs, mistyped ones, documents and questions."""
 
 from __future__ import annotations
 
