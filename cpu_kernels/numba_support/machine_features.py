@@ -22,6 +22,9 @@ HAS_VNNI = HAS_AVX2 and bool(_FEATURES.get("avxvnni") or (_FEATURES.get("avx512v
 #: a unit for matrices that Accelerate has for itself.
 HAS_DOT = bool(_FEATURES.get("dotprod")) and platform.system() != "Darwin"
 
+#: Whether products of weights are added up four at once, from bytes to int32. AVX2 adds them up as int16 before.
+ADDS_PRODUCTS = HAS_VNNI or HAS_DOT
+
 #: Whether octavo multiplies quantised weights. With AVX-512 or AMX, llama.cpp does.
 MULTIPLIES_WEIGHTS = HAS_DOT or (LANES == 8 and all(_FEATURES.get(name) for name in ("avx2", "fma", "f16c")))
 
