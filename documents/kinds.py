@@ -154,7 +154,8 @@ def text_kind(content: bytes, name: str) -> TextKind:
 def _is_mail(content: bytes, name: str) -> bool:
     """Return whether a file begins with the headers of a mail, after the line that mailboxes put before each."""
     beginning = of_apple_mail(content[: 1 << 16]).replace(b"\r\n", b"\n").lstrip()
-    head = _HEADERS.match(ENVELOPE.sub(b"", beginning, count=1))
+    envelope = ENVELOPE.match(beginning)
+    head = _HEADERS.match(beginning, envelope.end() if envelope else 0)
     if head is None or b"from:" not in head[0].lower():
         return False
     return name.lower().endswith(_MAIL_NAMES) or _OF_MAIL.search(head[0]) is not None

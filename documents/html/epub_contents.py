@@ -49,12 +49,17 @@ def contents_of_points(root: Any, level: int = 0) -> Iterator[tuple[str, str, in
 
 def mark_headings(root: Any, entries: list[Entry]) -> None:
     """Make the lines that entries name headings, or put a heading in their place if the lines are not there."""
-    named = {name: node for node in root.iter("*") for key in ("name", "id") if (name := node.get(key))}
+    nodes = root.xpath("//*[@name or @id]") if any(entry.element for entry in entries) else ()
+    named = {name: node for node in nodes for key in ("name", "id") if (name := node.get(key))}
     for entry in entries:
         start = named.get(entry.element) if entry.element else next(root.iter("body"), root)
         if start is None or not entry.title:
             continue
-        lines = list(islice(_lines_from(start), _MOST_LINES))
+        following = _lines_from(start)
+        lines = list(islice(following, 1))
+        if lines and lines[0].tag in _HEADINGS:  # as in most books
+            continue
+        lines += islice(following, _MOST_LINES - 1)
         own = list(takewhile(lambda line: line.tag not in _HEADINGS, lines))
         parts = (own[first:last] for first in range(len(own)) for last in range(first + 1, len(own) + 1))
         has_heading = any(line.tag in _HEADINGS for line in lines[:2])

@@ -52,7 +52,7 @@ def extract_fiction_book(content: bytes, name: str) -> Document:
     except RecursionError as problem:
         raise too_deep(name) from problem
     left_out = LeftOut(picture=sum(element_name(node) == "image" for body in bodies for node in body.iter()))
-    text, pages = to_markdown(parse(written, name), is_site=False, left_out=left_out)
+    text, pages = to_markdown(parse(written.replace("</pre><pre>", "\n"), name), is_site=False, left_out=left_out)
     return document_of(text, pages, left_out.notices(name))
 
 
@@ -64,6 +64,8 @@ def _as_html(node: Element, depth: int) -> str:
         level = min(depth + (name == "subtitle"), 6)
         return f"<h{level}>{escape(words(node))}</h{level}>"
     inner = inner_html(node, lambda child: _as_html(child, depth + (name == "section")))
+    if name == "p" and len(node) == 1 and element_name(node[0]) == "code" and not (node.text or node[0].tail):
+        return f"<pre>{inner.removeprefix('<code>').removesuffix('</code>')}</pre>"
     if name == "a" and attribute(node, "type") == "note":
         return inner if inner.startswith("[") else f"[{inner}]"
     tag = _TAGS.get(name)

@@ -175,7 +175,7 @@ def to_markdown(root: Any, is_site: bool = True, left_out: LeftOut | None = None
         Counts what a page does not show.
     """
     counted = LeftOut()
-    elements = HTMLElements(Page.of(root, is_site, apply_style_sheets(root), counted), labels=[])
+    elements = HTMLElements(Page(root, is_site, apply_style_sheets(root), counted), labels=[])
     _open_shadow_roots(root)
     elements.walk(root)
     if is_site and not elements.out.text():  # all that there is stands in what looks like margins

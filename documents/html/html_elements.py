@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..left_out import LeftOut
@@ -24,8 +25,8 @@ _SILENT |= {"desc"}
 #: Elements on lines of their own, those with a blank line before and after, and those of a site, outside articles.
 _LINES = {"address", "center", "dt", "fieldset", "foreignobject", "form", "legend", "menu", "optgroup"}
 _LINES |= {"option", "summary"}
-_BLOCKS = {"article", "aside", "caption", "details", "dialog", "div", "dl", "figcaption", "figure", "footer", "header"}
-_BLOCKS |= {"hgroup", "main", "p", "search", "section", "tbody", "td", "tfoot", "th", "thead", "tr"}
+BLOCKS = {"article", "aside", "caption", "details", "dialog", "div", "dl", "figcaption", "figure", "footer", "header"}
+BLOCKS |= {"hgroup", "main", "p", "search", "section", "tbody", "td", "tfoot", "th", "thead", "tr"}
 _OF_SITES = ("aside", "footer", "header")
 _ARTICLES = {"article", "blockquote", "details", "dialog", "fieldset", "figure", "main", "section", "td", "th"}
 
@@ -57,16 +58,18 @@ _LIST_STYLE = re.compile(r"(?:^|;)\s*list-style(?:-type)?\s*:([^;]*)", re.IGNORE
 #: Styles that hide an element until it is opened, and for good; those that begin a line, that raise or lower
 #: text, that make it white, and that colour the ground.
 _CLOSED = re.compile(r"(^|;)(display:none|visibility:(hidden|collapse))")
+_OF_HIDDEN = {"aria-hidden", "epub:type", "hidden", "role", "style"}  # attributes
 _UNSEEN = re.compile(
     r"(^|;)((opacity|font-size):0(\.0+)?(px|pt|r?em|%)?(;|!|$)|mso-hide:all|(left|top):-\d{3,}(px|em))"
 )
 _OWN_LINE = re.compile(r"(^|;)display:(block|flex|grid|list-item|table|table-row)(;|!|$)")
+_OWN_CELL = re.compile(r"(^|;)display:table-cell(;|!|$)")
 _SIDE = re.compile(r"(^|;)vertical-align:(super|sub)(;|!|$)")
 _WHITE = re.compile(r"(^|;)color:(#fff(fff)?|white|rgb\(255,255,255\)|transparent)(;|!|$)")
 _GROUND = re.compile(r"(^|;)background")
 
 #: The numbers of lines of code, and what programs that colour it call them.
-_LINE_NUMBERS, _NUMBERS = re.compile(r"line-?no|line-?num|gutter", re.IGNORECASE), re.compile(r"[\d\s]*")
+_LINE_NUMBERS, _NUMBERS = re.compile(r"line-?no|line-?num|gutter|\bln\b", re.IGNORECASE), re.compile(r"[\d\s]*")
 
 #: Notes that readers of books show where they are referred to.
 _NOTE = re.compile("(foot|end|rear)note")
@@ -95,33 +98,35 @@ class Page:
 
     Parameters
     ----------
+    root : lxml.etree.Element
+        Its parsed elements.
     is_site : bool
         Whether it is a page of a site, whose header, footer and margins belong to the site.
     has_ground : bool
         Whether a style sheet may colour the ground of white text.
-    has_article : bool
-        Whether the page marks its text, so that anything beside it is a margin.
-    opened : frozenset of str
-        Names of elements that something on the page opens.
     left_out : LeftOut
         Counts what the page does not show.
     """
 
+    root: Any
     is_site: bool
     has_ground: bool
-    has_article: bool
-    opened: frozenset[str]
     left_out: LeftOut
 
-    @classmethod
-    def of(cls, root: Any, is_site: bool, has_ground: bool, left_out: LeftOut) -> Page:
-        """Look at a parsed page."""
+    @cached_property
+    def has_article(self) -> bool:
+        """Return whether the page marks its text, so that anything beside it is a margin."""
+        return next(self.root.iter("article", "main"), None) is not None
+
+    @cached_property
+    def opened(self) -> frozenset[str]:
+        """Return the names of the elements that something on the page opens."""
+        root = self.root
         names = [name for key in _OPENING for value in root.xpath(f".//@{key}") for name in _NAMED.findall(value)]
         tabs = root.xpath('.//*[@role="tab" or @data-toggle or @data-bs-toggle]/@href')
         names += [link[1:] for link in tabs if link.startswith("#")]
         names += root.xpath('.//*[@aria-expanded or @role="tab"]/@id')  # of labels
-        has_article = next(root.iter("article", "main"), None) is not None
-        return cls(is_site, has_ground, has_article, frozenset(names), left_out)
+        return frozenset(names)
 
 
 class HTMLElements:
@@ -165,10 +170,11 @@ class HTMLElements:
 
     def _begin(self, node: Any) -> _End:
         tag = node.tag
-        if tag in _SILENT or ((names := node.keys()) and self._is_left_out(node, names)):
+        if tag in _SILENT or self._is_left_out(node):
             return _done
-        style = _style(node) if "style" in names else ""
-        if not style or tag in _BLOCKS or not _OWN_LINE.search(style):
+        style = _style(node)
+        if not style or tag in BLOCKS or not _OWN_LINE.search(style):
+            self.out.has_blank |= bool(style) and _OWN_CELL.search(style) is not None
             return self._begin_element(node, tag, style)
         self.out.need(1)
         end = self._begin_element(node, tag, style)
@@ -178,9 +184,12 @@ class HTMLElements:
         return lambda: self._end_line(end)
 
     def _begin_element(self, node: Any, tag: str, style: str) -> _End:
-        if style and tag not in _OWN and (side := _SIDE.search(style)):
+        if style and (tag == "a" or tag not in _OWN) and (side := _SIDE.search(style)):
             return self._sup(node) if side[2] == "super" else self._sub(node)
         if tag in _MARKS:
+            is_power = len(node) == 1 and node[0].tag in ("sub", "sup")
+            if is_power and not f"{node.text or ''}{node[0].tail or ''}".strip():
+                return None  # it has a mark of its own
             self.out.begin_mark(_MARKS[tag])
             return self.out.end_mark
         if tag in _HEADINGS and not self.out.in_line:
@@ -190,7 +199,7 @@ class HTMLElements:
         if tag in _OWN:
             end: _End = _OWN[tag](self, node)
             return end
-        if tag in _BLOCKS or tag in _LINES or tag in _HEADINGS:
+        if tag in BLOCKS or tag in _LINES or tag in _HEADINGS:
             return self._begin_block(node, tag)
         return None
 
@@ -235,8 +244,10 @@ class HTMLElements:
         inner.walk(node)
         return inner.out.text().strip()
 
-    def _is_left_out(self, node: Any, names: list[str]) -> bool:
+    def _is_left_out(self, node: Any) -> bool:
         """Return whether an element is hidden, or only begins a page, which is marked."""
+        if _OF_HIDDEN.isdisjoint(names := node.keys()):
+            return False
         if "pagebreak" in kind_of(node):
             label = (node.get("title") or node.get("aria-label") or "".join(node.itertext())).strip()
             self.out.labels += [label] if label else []
@@ -259,7 +270,8 @@ class HTMLElements:
         if node.get("id") in self.page.opened or node.get("aria-labelledby") in self.page.opened:
             return True
         before = node.getprevious()
-        return before is not None and before.tag == "button" and self._opens(before)
+        buttons = () if before is None else before.iter("button") if before.tag in _TITLES else (before,)
+        return any(each.tag == "button" and self._opens(each) for each in buttons)
 
     def _note_hidden(self, node: Any) -> None:
         is_read_elsewhere = node.get("aria-hidden") == "true"  # or a sign
@@ -295,7 +307,7 @@ class HTMLElements:
         text = "".join(node.itertext()).strip()
         if text.startswith("[") or not text:
             return None
-        if node.find(".//a") is not None or next(node.iterancestors("a"), None) is not None:  # to a note
+        if any(each.tag == "a" for each in (*node.iter(), *node.iterancestors())):  # to a note
             return None if text.startswith("(") else self._begin_note()
         return self._script(text, raised(text if node.find(".//sup") is None else self._line(node)))
 
@@ -391,11 +403,11 @@ class HTMLElements:
             tag = child.tag
             if tag == "br":
                 yield "\n"
-            elif isinstance(tag, str) and tag != "button" and tag not in _SILENT:
-                names = child.keys()
-                if not (names and (self._is_left_out(child, names) or _has_line_numbers(child))):
-                    is_line = tag in _BLOCKS or tag in _LINES or tag == "li" or _OWN_LINE.search(_style(child))
-                    yield from ("\0" if is_line else "", *self._parts_of_code(child), "\0" if is_line else "")
+            elif isinstance(tag, str) and not (
+                tag in _SILENT or tag == "button" or self._is_left_out(child) or _has_line_numbers(child)
+            ):
+                is_line = tag in BLOCKS or tag in _LINES or tag == "li" or _OWN_LINE.search(_style(child))
+                yield from ("\0" if is_line else "", *self._parts_of_code(child), "\0" if is_line else "")
             yield child.tail or ""
 
     def _table(self, node: Any) -> _End:
@@ -517,7 +529,7 @@ def _as_formula(tex: str) -> str:
 
 
 def _style(node: Any) -> str:
-    return (node.get("style") or "").replace(" ", "").lower()
+    return style.replace(" ", "").lower() if (style := node.get("style")) else ""
 
 
 def _form_of(node: Any) -> str:

@@ -128,7 +128,7 @@ class MarkdownWriter:
         """End emphasis, before any blanks, with the sign that it began with or another."""
         mark = self._marks.pop()
         if mark.is_open:
-            self._add(mark.sign if sign is None else sign)
+            self._add(sign if sign is not None and mark.sign else mark.sign)
 
     def begin_pages(self) -> None:
         """Begin the pages that wait for text."""

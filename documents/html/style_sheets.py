@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
+from .html_elements import BLOCKS
+
 #: The properties that are applied, each with the values for which it is.
 _VALUES = {
-    "display": r"none|block|flex|grid|list-item|table|table-row",
+    "display": r"none|block|flex|grid|list-item|table|table-row|table-cell",
     "visibility": r"hidden|collapse",
     "opacity": r"0(\.0+)?%?",
     "font-size": r"0(\.0+)?(px|pt|em|rem|%)?",
@@ -25,8 +27,18 @@ _VALUES = {
 }
 _APPLIED = {name: re.compile(values) for name, values in _VALUES.items()}
 
+#: The same in a sheet without blanks, as most sheets have none of them.
+_PRESENT = {name: re.compile(rf"(?<![-\w]){name}:(?:{values})(?=[;!}}]|\Z)") for name, values in _VALUES.items()}
+_PRESENT["list-style-type"] = re.compile("(?<![-\\w])list-style(-type)?:")
+
 #: Values that hide an element.
 _HIDING = {"display": "none", "left": None, "visibility": None, "opacity": None, "font-size": None, "color": None}
+
+#: Elements whose lists have numbers.
+_LISTS = ("ol", "ul", "li")
+
+#: What a reader does with an element: a rule for that can only show text, too.
+_STATE = re.compile(r":(?:checked|target|hover|focus(?:-within|-visible)?|active)\b")
 
 #: Text between rules; groups of rules that apply in any window, and those that may apply.
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|<!--|-->", re.DOTALL)
@@ -68,8 +80,10 @@ class _Selector(NamedTuple):
         if not self.last:
             found: list[Any] = scope.xpath(f".//{self.path}")
             return found
+        if sum(self.specificity) == 1:
+            return by_name[self.last]
         is_selected = XPath(f"self::{self.path}")
-        return [node for node in by_name.get(self.last, ()) if is_selected(node)]
+        return [node for node in by_name[self.last] if is_selected(node)]
 
 
 class _Rule(NamedTuple):
@@ -104,20 +118,26 @@ def _apply(sheet: str, scope: Any) -> None:
     parsed = _parsed(sheet)
     if not parsed:
         return
+    by_name: dict[str, list[Any]] = {
+        name: [] for _, rule in parsed for name in (*rule.selector.needs, rule.selector.last)
+    }
+    for name in by_name:
+        if name[:1] not in ".#":
+            by_name[name] = list(scope.iter(name))
+    for node in scope.xpath("descendant-or-self::*[@class or @id]"):
+        for name in (f"#{node.get('id')}", *(f".{each}" for each in (node.get("class") or "").split())):
+            if name in by_name:
+                by_name[name].append(node)
     rules: dict[str, list[_Rule]] = {}
-    by_name: dict[str, list[Any]] = {}
-    for node in scope.iter("*"):
-        for name in {f".{each}" for each in (node.get("class") or "").split()} | {f"#{node.get('id')}", node.tag}:
-            by_name.setdefault(name, []).append(node)
     for name, rule in parsed:
-        if rule.selector.needs <= by_name.keys():
+        if all(by_name[needed] for needed in rule.selector.needs):
             rules.setdefault(name, []).append(rule)
 
     @cache
     def elements(selector: _Selector) -> list[Any]:  # one may set several properties
         return selector.elements(scope, by_name)
 
-    most = _MOST_MATCHES // (1 + sum(1 for _ in scope.iter()))
+    most = _MOST_MATCHES // (1 + int(scope.xpath("count(.//*)")))
     for name, own in rules.items():
         if (name == "opacity" and _FADES.search(sheet)) or not any(
             _APPLIED[name].fullmatch(rule.value) for rule in own
@@ -127,21 +147,33 @@ def _apply(sheet: str, scope: Any) -> None:
         for rule in sorted(own[:most], key=lambda rule: rule.rank):
             values.update(dict.fromkeys(elements(rule.selector), rule))
         for node, rule in values.items():
-            if _APPLIED[name].fullmatch(rule.value):
+            if _APPLIED[name].fullmatch(rule.value) and (rule.rank[0] or _matters(node.tag, name, rule.value)):
                 written = node.get("style") or ""
                 if rule.rank[0] or not re.search(rf"(?:^|[;\s]){name}\s*:", written):
                     node.set("style", f"{name}:{rule.value};{written}")
 
 
+def _matters(tag: Any, name: str, value: str) -> bool:
+    """Return whether a value changes how an element is written."""
+    return tag in _LISTS if name == "list-style-type" else name != "display" or value == "none" or tag not in BLOCKS
+
+
 @lru_cache(maxsize=8)
 def _parsed(sheet: str) -> list[tuple[str, _Rule]]:
     """Return the rules of a sheet that matter, with the properties that they set. Chapters of a book share sheets."""
-    parsed = []
-    for number, (selectors, declarations, is_certain) in enumerate(_rules(_COMMENT.sub("", sheet))):
-        found = [each for each in _declarations(declarations) if is_certain or not _hides(*each[:2])]
-        for selector in filter(None, map(_selector, selectors.split(",") if found else ())):
+    sheet = _COMMENT.sub("", sheet)
+    compact = "".join(sheet.lower().split())
+    present = {name for name, pattern in _PRESENT.items() if pattern.search(compact)}
+    parsed: list[tuple[str, _Rule]] = []
+    for number, (selectors, declarations, is_certain) in enumerate(_rules(sheet) if present else ()):
+        found = [each for each in _declarations(declarations) if each[0] in present]
+        for written in selectors.split(",") if found else ():
+            stateless, n_states = _STATE.subn("", written)
+            if (selector := _selector(stateless)) is None:
+                continue
             for name, value, is_important in found:
-                parsed.append((name, _Rule(value, selector, (is_important, *selector.specificity, number))))
+                if (is_certain and not n_states) or not _hides(name, value):
+                    parsed.append((name, _Rule(value, selector, (is_important, *selector.specificity, number))))
     return parsed
 
 

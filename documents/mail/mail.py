@@ -32,6 +32,9 @@ _UNSEEN = re.compile(r"text/(css|javascript|(x-)?(amp|watch)-html)|application/(
 _SIGNATURE = re.compile(r"application/(x-)?(pgp|pkcs7)-signature")
 _MAILS = ("rfc822", "global", "news", "partial", "rfc822-headers")
 
+#: A line that mailboxes mark, as it would begin a mail.
+_QUOTED = re.compile(rb"^>From ", re.MULTILINE)
+
 #: Least share of the words of a page that a plain text has that says the same.
 _LEAST_SHARED = 0.8
 
@@ -65,7 +68,7 @@ def extract_mail(content: bytes, name: str) -> Document:
     texts, whole = [], _Read()
     content = of_apple_mail(content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").lstrip())
     for mail in filter(None, map(bytes.strip, ENVELOPE.split(content))):
-        text, read = _message(message_from_bytes(mail + b"\n"), name, 1)
+        text, read = _message(message_from_bytes(_QUOTED.sub(b"From ", mail) + b"\n"), name, 1)
         texts.append(text)
         whole.add(read)
     return document_of("\n".join(texts), notices=(*whole.notices, *whole.left_out.notices(name)))

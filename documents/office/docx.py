@@ -182,8 +182,9 @@ def _simplify(root: ElementTree.Element, styles: ElementTree.Element, left_out: 
                 parent[number].append(_with_text("t", _chosen(choices)))
             elif name == "pict" and (art := _word_art(child)):
                 parent[number] = _with_text("t", art)
-            elif name == "tr" and (skipped := _skipped(child)):
-                child[0:0] = [_empty_cell() for _ in range(skipped)]
+            elif name == "tr":
+                child[0:0] = [_empty_cell() for _ in range(_skipped(child, "gridBefore"))]
+                child.extend(_empty_cell() for _ in range(_skipped(child, "gridAfter")))
             elif name in _WRAPPERS:
                 parent[number : number + 1] = list(child)
             elif name in _BLANKS:
@@ -211,10 +212,10 @@ def _word_art(drawing: ElementTree.Element) -> str:
     return " ".join(node.get("string", "") for node in drawing.iter() if element_name(node) == "textpath").strip()
 
 
-def _skipped(row: ElementTree.Element) -> int:
-    """Return how many columns are left of the first cell of a row."""
-    before = row.find(f"{_WORD}trPr/{_WORD}gridBefore")
-    number = "" if before is None else str(before.get(f"{_WORD}val"))
+def _skipped(row: ElementTree.Element, side: str) -> int:
+    """Return how many columns are left of the first cell of a row, or right of the last."""
+    found = row.find(f"{_WORD}trPr/{_WORD}{side}")
+    number = "" if found is None else str(found.get(f"{_WORD}val"))
     return int(number) if number.isdigit() and len(number) < 3 else 0
 
 

@@ -99,7 +99,7 @@ class _OpenDocument:
     """A file: what its styles say, and how far its lists are numbered."""
 
     def __init__(self, trees: list[Element], part: Callable[[str], Element | None], left_out: LeftOut) -> None:
-        self.trees, self.part, self.left_out = trees, part, left_out
+        self.part, self.left_out = part, left_out
         self.styles = Styles(trees)
         self.n_slides = 0
         self.opened: set[str] = set()
@@ -119,8 +119,7 @@ class _OpenDocument:
     def _head(self, kind: str) -> str:
         """Return the heads or feet of pages of the kinds that are used, and of those that follow them."""
         self.is_head = True
-        pages = [page for tree in self.trees for page in tree.iter() if element_name(page) == "master-page"]
-        first = self.styles.pages
+        pages, first = self.styles.master_pages, self.styles.pages
         used = first | {attribute(page, "next-style-name") for page in pages if attribute(page, "name") in first}
         heads = (
             node

@@ -47,14 +47,16 @@ class Styles:
         self._lists: dict[str, Element] = {}
         self._levels: dict[str, dict[int, _Level]] = {}  # of the lists that were asked for
         self.pages = {"Standard"}  # the kinds of pages that paragraphs begin
-        for tree in trees:
-            for node in tree.iter():
-                name = element_name(node)
-                if name == "style":
-                    self._styles[attribute(node, "family"), attribute(node, "name")] = node
-                    self.pages.add(attribute(node, "master-page-name"))
-                elif name in ("list-style", "outline-style"):
-                    self._lists[attribute(node, "name") if name == "list-style" else ""] = node
+        self.master_pages: list[Element] = []
+        for node in (node for tree in trees for part in tree if element_name(part) != "body" for node in part.iter()):
+            name = element_name(node)
+            if name == "style":
+                self._styles[attribute(node, "family"), attribute(node, "name")] = node
+                self.pages.add(attribute(node, "master-page-name"))
+            elif name in ("list-style", "outline-style"):
+                self._lists[attribute(node, "name") if name == "list-style" else ""] = node
+            elif name == "master-page":
+                self.master_pages.append(node)
 
     def chain(self, family: str, name: str) -> Iterator[Element]:
         """Yield a style and those that it is based on."""

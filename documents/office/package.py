@@ -15,7 +15,10 @@ _OF_TYPES = "{http://schemas.openxmlformats.org/package/2006/content-types}"
 
 #: The beginning of names in a file that is strict about the standard, and of those that it says nothing about.
 _STRICT, _PROPERTIES = b"http://purl.oclc.org/ooxml/", "docprops/"
-_OF_STRICT = re.compile(re.escape(_STRICT) + rb"(\w+)/")
+_OF_STRICT, _USUAL = re.compile(re.escape(_STRICT) + rb"(\w+)/"), rb"http://schemas.openxmlformats.org/\1/2006/"
+
+#: The parts that name all others.
+_MAIN = re.compile(r"(?:word/document|ppt/presentation|xl/workbook)\d*\.xml", re.IGNORECASE)
 
 #: Kinds of links to parts without text.
 _UNUSED = {"theme", "themeOverride", "tags", "presProps", "viewProps", "tableStyles", "printerSettings", "customXml"}
@@ -33,12 +36,11 @@ def office_package(archive: Archive) -> Archive:
     names = [name for name in archive.names if not name.endswith("/") and not name.lower().startswith(_PROPERTIES)]
     known = {name.lower(): name for name in names}
     parts = {name: b"" for name in names if not _is_xml(name)}
-    for name in filter(_is_xml, names):
-        content = archive.read(name)
-        if _STRICT in content:
-            parts[name] = _OF_STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/", content)
-        elif name.endswith(".rels") or name == _TYPES:
-            parts[name] = content
+    parts |= {name: archive.read(name) for name in names if name.endswith(".rels") or name == _TYPES}
+    mains = (archive.read(name) for name in names if _MAIN.fullmatch(name))
+    if any(_STRICT in content for content in (*parts.values(), *mains)):
+        written = {name: archive.read(name) for name in filter(_is_xml, names)}
+        parts |= {name: _OF_STRICT.sub(_USUAL, content) for name, content in written.items()}
     linked: set[str] = set()
     for name in [name for name in parts if name.endswith(".rels")]:
         links = archive.parse(parts[name])

@@ -48,7 +48,7 @@ _COUNTED = {"pict": "picture", "object": "embedded object", "annotation": "remar
 
 #: Controls for text above and below the line, and those that take text out, and as what.
 _SCRIPTS = {"super": "sup", "sub": "sub", "nosupersub": "", "up": "sup", "dn": "sub"}
-_TAKING_OUT = {"v": "hidden passage", "htmlrtf": "", "deleted": "deleted passage"}
+_TAKING_OUT = {"v": "hidden passage", "htmlrtf": "", "deleted": "deleted passage", "mvf": "deleted passage"}
 
 #: Names of fields that are numbers of pages, and bytes of the instruction of a field within which they are.
 _PAGE_FIELDS = re.compile(rb"\b(?:PAGE|NUMPAGES|SECTIONPAGES)\b")

@@ -24,6 +24,7 @@ from .package import office_package
 from .reading_order import Box, in_reading_order
 from .sheet_notes import remark
 
+_DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 
 #: The names of numbers of paragraphs: a form, and the signs around it.
@@ -95,7 +96,7 @@ def _choose_newer(slide: Any) -> None:
 
 def _box(shape: Any) -> Box | None:
     """Return where a shape is; None if neither it nor its layout says so."""
-    holders = (shape._element, *shape._element)
+    holders = (shape._element, *(node for node in shape._element if element_name(node) in ("spPr", "grpSpPr")))
     own = next((node for holder in holders for node in holder if element_name(node) == "xfrm"), ())
     sides = {side: number for node in own if element_name(node) in ("off", "ext") for side, number in node.items()}
     try:
@@ -153,8 +154,9 @@ def _words(paragraph: Any) -> str:
     for node in paragraph._p:
         name = element_name(node)
         if name in ("r", "fld"):
-            text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")
-            height = next((each.get("baseline") or "" for each in node if element_name(each) == "rPr"), "")
+            text = "".join(each.text or "" for each in node.iter(f"{_DRAWING}t"))
+            about = node.find(f"{_DRAWING}rPr")
+            height = "" if about is None else about.get("baseline") or ""
             side = 0 if not height.strip("-0%.") else -1 if height.startswith("-") else 1
         else:
             text, side = " " if name == "br" else formula(node) if name in ("m", "oMath", "oMathPara") else "", 0
@@ -166,12 +168,15 @@ def _lines(frame: Any) -> str:
     """Return the paragraphs of a frame: those with numbers, and the deeper ones, as items of lists."""
     lines: list[str] = []
     counts: dict[int, int] = {}
+    forms: dict[int, str] = {}
     for paragraph in frame.paragraphs:
-        about = next((node for node in paragraph._p if element_name(node) == "pPr"), None)
+        about = paragraph._p.find(f"{_DRAWING}pPr")
         level, text = int(0 if about is None else about.get("lvl") or 0), _words(paragraph)
-        numbered = [node for node in (() if about is None else about) if element_name(node) == "buAutoNum"]
-        for deeper in [each for each in counts if each > level or (each == level and not numbered)]:
+        numbered = [] if about is None else about.findall(f"{_DRAWING}buAutoNum")
+        form = "".join(map(str, sorted(numbered[0].items()))) if numbered else ""
+        for deeper in [each for each in counts if each > level or (each == level and forms[level] != form)]:
             del counts[deeper]
+        forms[level] = form
         if not text:
             continue
         label = "- " * bool(level)

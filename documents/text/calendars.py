@@ -38,6 +38,9 @@ _TIMES, _TIME = (
 #: Kinds of numbers and addresses that say nothing.
 _PLAIN_KINDS = ("pref", "voice", "internet", "x400")
 
+#: A fold within a letter of UTF-8: programs count bytes.
+_WITHIN_LETTER = re.compile(rb"(?<=[\xc2-\xff\x80-\xbf])\r?\n[ \t](?=[\x80-\xbf])")
+
 
 class _Property(NamedTuple):
     name: str
@@ -47,7 +50,7 @@ class _Property(NamedTuple):
 
 def extract_calendar(content: bytes, name: str) -> Document:
     """Extract a calendar or contacts: a heading for each event, task and person, and its properties."""
-    written, notices = decode(content, name)
+    written, notices = decode(_WITHIN_LETTER.sub(b"", content), name)
     left_out = LeftOut()
     return document_of(calendar_text(written, left_out), notices=(*notices, *left_out.notices(name)))
 
@@ -106,7 +109,14 @@ def _components(written: str) -> list[tuple[str, list[_Property]]]:
 
 def _properties(written: str) -> Iterator[_Property]:
     """Yield the properties of a text. A line that begins with a blank continues the one before."""
-    lines = iter(re.sub(r"\r?\n[ \t]", "", written).splitlines())
+    unfolded: list[str] = []
+    for line in written.splitlines():
+        if unfolded and line[:1] in (" ", "\t"):
+            is_quoted = unfolded[-1].endswith("=") and "QUOTED-PRINTABLE" in unfolded[-1].upper()
+            unfolded[-1] = unfolded[-1][:-1] + line if is_quoted else unfolded[-1] + line[1:]
+        else:
+            unfolded.append(line)
+    lines = iter(unfolded)
     for line in lines:
         if (found := _PROPERTY.match(line)) is None:
             continue

@@ -19,6 +19,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: How Python prints an object that shows itself in another way.
 _OBJECT = re.compile(r"<[^<>\n]*>")
 
+_TABLE = re.compile(r"<table\b", re.IGNORECASE)
+
 
 def extract_notebook(content: bytes, name: str) -> Document:
     """Extract a notebook. A place is a cell, by its number, below its heading."""
@@ -54,10 +56,12 @@ def _output(output: dict[str, Any], name: str, left_out: LeftOut) -> str:
     if markdown := _joined(data.get("text/markdown", "")).strip():
         return without_pictures(markdown, left_out)
     plain = _joined(data.get("text/plain", data.get("text", ""))).strip("\n")
-    page = markdown_of_html(_joined(data.get("text/html", "")), name, left_out).strip()
     is_object = not plain or _OBJECT.fullmatch(plain.strip()) is not None
-    if page and (is_object or "| --- |" in page):
-        return page
+    page = _joined(data.get("text/html", ""))
+    if is_object or _TABLE.search(page):
+        written = markdown_of_html(page, name, left_out).strip()
+        if written and (is_object or "| --- |" in written):
+            return written
     if is_object and (formula := _joined(data.get("text/latex", "")).strip()):
         return formula
     left_out["picture"] += any(str(kind).startswith("image/") for kind in data)

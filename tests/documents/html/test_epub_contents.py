@@ -8,6 +8,7 @@ from helpers.document_files import CONTAINER, zipped
 from octavo.documents.archive import Archive
 from octavo.documents.extract import extract_document
 from octavo.documents.html.epub import extract_epub
+from octavo.documents.html.fiction_book import extract_fiction_book
 from octavo.documents.left_out import LeftOut
 from octavo.errors import OctavoError
 
@@ -118,3 +119,16 @@ def test_a_fiction_book_begins_with_its_annotation_and_series(tmp_path):
     document = extract_document(tmp_path / "a.fb2")
     assert document.text == "# Log\n\nCoast 2\n\n> Of *ninety* ships.\n\nFog.\n"
     assert document.notices == LeftOut(picture=1).notices("a.fb2")
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("<p>10<sup>6</sup> l, H<sub>2</sub>O, 2<sup>n+1</sup></p>", "10^6 l, H2O, 2^{n+1}"),
+        ("<p>Type <code>make all</code> now.</p>", "Type `make all` now."),
+        ("<p><code>if n:</code></p><p><code>    go(n)</code></p><p>So.</p>", "```\nif n:\n    go(n)\n```\n\nSo."),
+    ],
+)
+def test_powers_and_code_of_fiction_books(body, text):
+    book = f"<FictionBook><body><section>{body}</section></body></FictionBook>"
+    assert extract_fiction_book(book.encode(), "a.fb2").text.removeprefix("#").strip() == text

@@ -88,3 +88,27 @@ def test_a_page_that_a_script_shows_as_a_whole_is_read(sheet, body):
     page = f"<!doctype html><style>{sheet}</style>{body or '<body>'}<p>One.</p><p hidden>gone</p>"
     document = extract_html(page.encode(), "page.html")
     assert (document.text, document.notices) == ("One.\n", HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("sheet", "body"),
+    [
+        (
+            ".pane { display: none } #t1:checked ~ #p1, #t2:checked ~ #p2 { display: block }",
+            "<input type=hidden id=t1><input type=hidden id=t2><p class=pane id=p1>A.</p><p class=pane id=p2>B.</p>",
+        ),
+        (".more { display: none } .more:target { display: grid }", "<p class=more>A.</p><p class=more>B.</p>"),
+        ("p .tip { visibility: hidden } p:hover .tip { visibility: visible }", "<p><b class=tip>A.</b></p><p>B.</p>"),
+        ("i { opacity: 0 } i:focus-within { opacity: 1 }", "<p><i>A.</i></p>B."),
+        ("a:hover { display: none } a:focus { font-size: 0 }", "<p><a>A.</a></p>B."),
+    ],
+)
+def test_what_a_reader_can_have_shown_is_read(sheet, body):
+    document = page(sheet, body)
+    assert document.text.replace("*", "") == "One.\n\nA.\n\nB.\n"
+    assert not document.notices
+
+
+def test_cells_by_style_stand_apart():
+    text = page(".c { display: table-cell }", "<p><span class=c>Ane</span><span class=c>Holm</span></p>").text
+    assert text == "One.\n\nAne Holm\n"

@@ -231,3 +231,8 @@ def test_what_a_mail_server_wrote_is_mail(header):
 
 def test_the_line_before_the_sender_is_no_heading():
     assert extract_mail(HEAD + b"\nSee you.\nAne\n-- \nHarbour Board\n", "a.eml").places == ()
+
+
+def test_a_line_that_a_mailbox_marks_is_as_it_was_written():
+    mail = b"From a@b Mon Jun  8 10:00:00 2026\nFrom: a@b\n\n>From the quay.\n>> From here.\n"
+    assert extract_mail(mail, "a.mbox").text == "From: a@b\n\nFrom the quay.\n>> From here.\n"

@@ -278,3 +278,25 @@ def test_powers_are_marked_however_they_are_raised(properties, text):
         "Own", "own", '<w:basedOn w:val="Up"/>'
     )
     assert read(p(run("10") + run("4", properties) + run(" meshes")), styles).text == f"{text}\n"
+
+
+def cell(text, properties=""):
+    return f"<w:tc><w:tcPr>{properties}</w:tcPr>{p(text)}</w:tc>"
+
+
+def test_rows_that_begin_later_and_end_earlier_keep_their_columns():
+    inner = f"<w:tbl><w:tr>{cell('Oars')}{cell('8')}</w:tr></w:tbl>"
+    rows = (
+        cell("Boat") + cell("Tonnes", '<w:gridSpan w:val="2"/>'),
+        '<w:trPr><w:gridBefore w:val="1"/></w:trPr>' + cell("23") + cell("24"),
+        f'<w:trPr><w:gridAfter w:val="1"/></w:trPr>{cell("Ling")}<w:tc>{inner}{p("")}</w:tc>',
+    )
+    text = read(f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in rows)}</w:tbl>").text
+    assert text.splitlines()[::2] == ["| Boat | Tonnes | Tonnes |", "|  | 23 | 24 |"]
+    assert text.endswith("| Ling | Oars 8 |  |\n")
+
+
+@pytest.mark.parametrize(("font", "is_code"), [("Consolas", True), ("Monotype Corsiva", False)])
+def test_code_is_known_by_its_font(font, is_code):
+    text = read(p(run("a = 1", f'<w:rFonts w:ascii="{font}" w:hAnsi="{font}"/>')) + p("Plain text.")).text
+    assert text.startswith("```\na = 1\n```" if is_code else "a = 1\n")

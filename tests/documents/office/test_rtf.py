@@ -73,12 +73,13 @@ def test_formulas_are_written_in_a_line(formula, text):
         rb"The rent is \v 900\v0 1,250 kroner.",
         rb"The rent is \deleted 90\revauthdel2 0\deleted0 1,250 kroner.",
         rb"The rent is {\deleted 9\u48 ?0}1,250 kroner.",
+        rb"The rent is {\mvf\mvauth1\mvdate12 900 }1,250 kroner.",
     ],
 )
 def test_hidden_and_deleted_text_is_left_out_and_counted(rtf):
     document = read(rb"\pard " + rtf + rb"\par")
     assert document.text == "The rent is 1,250 kroner.\n"
-    kind = "deleted" if b"deleted" in rtf else "hidden"
+    kind = "deleted" if b"deleted" in rtf or b"mvf" in rtf else "hidden"
     assert document.notices == (f"a.rtf has 1 {kind} passage: octavo leaves it out.",)
 
 
@@ -101,6 +102,16 @@ def test_headings_of_several_programs(heading):
     document = read(heading + rb"\pard\plain The lamp burns.\par")
     assert document.text == "# Harbour\n\nThe lamp burns.\n"
     assert document.place(20).heading == "Harbour"
+
+
+def test_a_style_that_is_based_on_a_heading_is_one():
+    styles = rb"{\stylesheet{\s0 Normal;}{\s1\sbasedon0 heading 2;}{\s20\sbasedon1 Board;}{\s21\sbasedon0 Plain;}}"
+    document = read(styles + rb"\pard\s20 Harbour\par\pard\s21 Open.\par")
+    assert document.text == "## Harbour\n\nOpen.\n"
+
+
+def test_a_column_ends_a_paragraph():
+    assert read(rb"\pard Left.\column Right.\par").text == "Left.\n\nRight.\n"
 
 
 WIDE = rb"\cellx4000\cellx6000"

@@ -138,7 +138,19 @@ def test_numbered_lists_have_their_numbers():
         item("e", "romanUcPeriod", 0, ' startAt="4"'),
         item("f", "arabicParenBoth"),
     )
-    assert text == "1. a\n  a) b\n  b) c\n2. d\nplain\nIV. e\n(5) f\n"
+    assert text == "1. a\n  a) b\n  b) c\n2. d\nplain\nIV. e\n(1) f\n"
+
+
+def test_a_list_that_begins_after_another_has_its_own_numbers():
+    start = ' startAt="4"'
+    lists = item("a", "alphaLcParenBoth"), item("b", "alphaLcParenBoth"), item("c", "arabicPeriod", start=start)
+    assert paragraphs(*lists, item("d", "arabicPeriod", start=start)) == "(a) a\n(b) b\n4. c\n5. d\n"
+
+
+def test_a_text_box_that_begins_with_a_hash_sign_is_no_heading():
+    document = read(presentation(("# of boats: 3", 1, 1), ("## 12 boxes", 1, 9))[0])
+    assert document.text == "## Slide 1\n\n\\# of boats: 3\n\n\\## 12 boxes\n"
+    assert [place.heading for place in document.places] == ["Slide 1"]
 
 
 MATH = "http://schemas.openxmlformats.org/officeDocument/2006/math"

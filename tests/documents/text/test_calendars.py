@@ -77,3 +77,15 @@ def test_pictures_of_contacts_are_left_out_and_counted(tmp_path, photo):
     assert document.text == "# Kari\n\nNote: Keeper\n"
     assert document.notices == ("a.vcf has 1 picture: octavo leaves it out.",)
     assert document.places[0].heading == "Kari"
+
+
+def test_a_fold_within_a_letter_is_none(tmp_path):
+    written = event("SUMMARY:Þoka").encode()
+    within = written.index("Þ".encode()) + 1
+    (tmp_path / "a.ics").write_bytes(written[:within] + b"\r\n " + written[within:])
+    assert extract_document(tmp_path / "a.ics").text == "# Þoka\n"
+
+
+def test_a_broken_line_of_an_old_contact_keeps_its_blank():
+    name = "FN;ENCODING=QUOTED-PRINTABLE:K=C3=A5re, keeper of the=\n east light"
+    assert calendar_text(card(name, version="2.1"), LeftOut()) == "# Kåre, keeper of the east light\n"
