@@ -19,7 +19,7 @@ from llama_cpp.llama_tokenizer import BaseLlamaTokenizer
 
 from ..cpu_kernels.numba_support import background_compile
 from ..cpu_kernels.numba_support import compile as compiling
-from ..cpu_kernels.numba_support.machine_features import HAS_AMX
+from ..cpu_kernels.numba_support.machine_features import HAS_AMX, MULTIPLIES_WEIGHTS
 from ..errors import OctavoError
 from ..prompts.chat_template import TEMPLATE_NAME, ChatTemplate, special_tokens, without_templates
 from ..prompts.conversation_tokens import ConversationTokens
@@ -41,7 +41,6 @@ from .models import model_file
 from .models.gguf_header import weight_types
 from .models.hub import files_of
 from .models.llama_arguments import kv_type_named, original_n_ctx, rope_arguments, wants_extra_buffers
-from .models.own_products import multiplies_weights
 from .process.interruption import shielded
 from .sequences.drafter import Drafter, Experience
 from .sequences.sequence import TokenSequence, steps_within
@@ -149,7 +148,7 @@ class Llama(DropIn):
         length = n_ctx or n_batch * only_words if native else n_batch  # the vocabulary alone has no context
         arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
         self._weight_types = set[int]()
-        if not native and multiplies_weights(Path(self._file)):
+        if MULTIPLIES_WEIGHTS and not native:
             self._weight_types = {*own_types, *weight_types(map(Path, files_of(self._file)[1:]))}
         if native:
             self._load(path, arguments)

@@ -9,13 +9,10 @@ from pathlib import Path
 
 from gguf.constants import GGMLQuantizationType
 
-from ...cpu_kernels.numba_support.machine_features import HAS_AMX, MULTIPLIES_WEIGHTS
+from ...cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from ...cpu_kernels.products.weights import KERNELS
 from .gguf_header import multiplied_weights
 from .hub import files_of
-
-#: ggml's numbers of the types that llama.cpp multiplies as fast as octavo, or faster, on AMX tiles: Q4_0, Q4_1, Q8_0.
-_FAST_ON_TILES = {2, 3, 8}
 
 
 @dataclass(frozen=True)
@@ -48,22 +45,10 @@ def own_products(path: Path) -> OwnProducts:
     return products_of(multiplied_weights(map(Path, files_of(str(path)))))
 
 
-def multiplies_weights(path: Path) -> bool:
-    """Return whether octavo multiplies a model's weights of its types on this CPU, or llama.cpp all of them."""
-    if not HAS_AMX:
-        return MULTIPLIES_WEIGHTS
-    return _multiplies(multiplied_weights(map(Path, files_of(str(path)))))
-
-
-def _multiplies(weights: Mapping[int, int]) -> bool:
-    on_tiles = sum(count for kind, count in weights.items() if kind in _FAST_ON_TILES)
-    return MULTIPLIES_WEIGHTS and not (HAS_AMX and 2 * on_tiles > sum(weights.values()))
-
-
 def products_of(weights: Mapping[int, int]) -> OwnProducts:
     """Say who multiplies how many weights of each of ggml's types."""
     kinds = sorted(weights, key=lambda kind: -weights[kind])
-    own = [kind for kind in kinds if kind in KERNELS] if _multiplies(weights) else []
+    own = [kind for kind in kinds if MULTIPLIES_WEIGHTS and kind in KERNELS]
     others = [kind for kind in kinds if kind not in own]
     share = sum(weights[kind] for kind in own) / max(sum(weights.values()), 1)
     return OwnProducts(share, [_name(kind) for kind in own], [_name(kind) for kind in others])

@@ -149,7 +149,7 @@ def test_layers_for_a_gpu_stay_on_the_cpu(tiny_model, n_gpu_layers):
 def test_no_buffers_for_amx_hold_latent_attention(tmp_path, monkeypatch, architecture, has_amx, attention):
     """llama.cpp's AMX buffers take weights of latent attention, and abort when they are multiplied."""
     monkeypatch.setattr("octavo.runtime.llama.HAS_AMX", has_amx)
-    monkeypatch.setattr("octavo.runtime.models.own_products.MULTIPLIES_WEIGHTS", False)
+    monkeypatch.setattr("octavo.runtime.llama.MULTIPLIES_WEIGHTS", False)
     model = tiny_models.write_model(tmp_path / "model.gguf", architecture, n_layer=1)
     llama = octavo.Llama(model, device="cpu", n_ctx=128, attention=attention)
     assert llama.model_params.use_extra_bufts == (not has_amx or architecture == "llama")

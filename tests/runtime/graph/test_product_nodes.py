@@ -24,12 +24,6 @@ SHORT = {"Q4_0", "Q4_1", "Q8_0", "Q4_K_M"}
 CASES = [each if each in SHORT else pytest.param(each, marks=pytest.mark.slow) for each in FILES]
 
 
-@pytest.fixture(autouse=True)
-def _has_no_amx(monkeypatch):
-    """Let octavo multiply weights of each type, also those that llama.cpp multiplies on AMX tiles."""
-    monkeypatch.setattr("octavo.runtime.models.own_products.HAS_AMX", False)
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     path = tmp_path_factory.mktemp("products") / "plain.gguf"

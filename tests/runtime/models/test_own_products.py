@@ -1,12 +1,10 @@
 """Which share of a model's products is octavo's."""
 
-from pathlib import Path
-
 import pytest
 from gguf import GGMLQuantizationType as Type
 
 from octavo.runtime.models import own_products
-from octavo.runtime.models.own_products import multiplies_weights, products_of
+from octavo.runtime.models.own_products import products_of
 
 CASES = {
     "octavo multiplies 75 % of the weights (Q4_K, Q6_K), llama.cpp the others (F16)": {
@@ -21,11 +19,6 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _has_no_amx(monkeypatch):
-    monkeypatch.setattr(own_products, "HAS_AMX", False)
-
-
 @pytest.mark.parametrize("sentence", CASES)
 def test_share_follows_from_the_types(sentence, monkeypatch):
     monkeypatch.setattr(own_products, "MULTIPLIES_WEIGHTS", True)
@@ -34,25 +27,6 @@ def test_share_follows_from_the_types(sentence, monkeypatch):
 
 def test_on_other_cpus_all_are_llama_cpps(monkeypatch):
     monkeypatch.setattr(own_products, "MULTIPLIES_WEIGHTS", False)
-    assert not multiplies_weights(Path("never-read.gguf"))
     found = products_of({Type.Q4_0: 2, Type.Q8_0: 3})
     assert str(found) == "llama.cpp multiplies all weights (Q8_0, Q4_0)"
     assert found.share == 0
-
-
-@pytest.mark.parametrize(
-    ("weights", "octavos"),
-    [
-        ({Type.Q4_K: 60, Type.Q6_K: 20}, True),
-        ({Type.MXFP4: 60, Type.Q8_0: 20}, True),
-        ({Type.Q4_1: 60, Type.Q8_0: 20}, False),
-        ({Type.Q8_0: 60, Type.Q6_K: 40}, False),
-        ({Type.Q4_0: 50, Type.Q6_K: 50}, True),
-    ],
-)
-def test_amx_multiplies_a_model_if_most_weights_are_of_its_types(monkeypatch, weights, octavos):
-    monkeypatch.setattr(own_products, "MULTIPLIES_WEIGHTS", True)
-    monkeypatch.setattr(own_products, "HAS_AMX", True)
-    assert products_of(weights).share == octavos
-    monkeypatch.setattr(own_products, "multiplied_weights", lambda _files: weights)
-    assert multiplies_weights(Path("model.gguf")) == octavos
