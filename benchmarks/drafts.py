@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from octavo import Attention, Llama
-from octavo.cli.render import markdown_table
+from octavo.cli.render import markdown_table, say
 from octavo.cpu_kernels.numba_support.machine import cpu_name
 from octavo.evaluation.samples import Text
 from octavo.evaluation.tasks import task_class
@@ -37,9 +37,11 @@ from octavo.system.working_time import working_time
 
 _PASSAGE = {"n_tokens": 200, "per_text": 4}
 
-#: Tokens of each task's texts, and number of answers. `fixed-context` has texts of its own.
-_TASKS = {"repetition": (8000, 4), "qa": (2500, 30), "fixed-context": (8000, 30)}
+#: Tokens of each task's texts; `fixed-context` has texts of its own. The number of answers of each row.
+_DEPTHS = {"repetition": 8000, "qa": 2500, "fixed-context": 8000}
+_ANSWERS = {"repetition": 4, "qa": 20, "fixed-context": 40, "chat": 20, "stream": 10, "streams": 12}
 
+_HEADS = ["row", "same answers", "tokens", "tokens a step", "accepted", "tokens/s without", "with", "ratio"]
 _LONGEST = 9000
 _TOPICS = (
     *("a lighthouse keeper", "bread", "the sea in winter", "an old bicycle", "learning to swim", "rain", "mathematics"),
@@ -125,11 +127,11 @@ def chat(llama: Llama, n: int) -> Totals:
 def texts_of(llama: Llama, name: str, n: int) -> list[Text]:
     """Return a task's texts with n questions."""
     chosen = task_class(name)(**(_PASSAGE if name == "repetition" else {}))
-    texts: list[Text] = chosen.texts(llama, chosen.data, _TASKS[name][0], n, 0)
+    texts: list[Text] = chosen.texts(llama, chosen.data, _DEPTHS[name], n, 0)
     return texts
 
 
-def task(llama: Llama, name: str, n: int, say: Callable[[str], None]) -> Totals:
+def task(llama: Llama, name: str, n: int) -> Totals:
     """Answer a task's questions."""
     totals = Totals()
     for text in texts_of(llama, name, n):
@@ -151,9 +153,9 @@ class Streams:
             ModelSettings(model, n_ctx=_LONGEST, n_threads=n_threads, index_dir=folder), Attention.parse("auto")
         )
         library = Library.of(model, folder)
-        self.llama = load(job.settings, library, job.attention, print, 4)
+        self.llama = load(job.settings, library, job.attention, say, 4)
         limits = Limits(n_parallel=4, n_waiting=4, timeout=600.0, kept_bytes=0)
-        self.server = open_server(self.llama, library, job, limits, Sampling(), name=model.name, notice=print)
+        self.server = open_server(self.llama, library, job, limits, Sampling(), name=model.name, notice=say)
 
     async def _answer(self, prompt: Sequence[int], sampling: Sampling) -> tuple[str, End]:
         request = Request(tokens=prompt, generation=Generation(sampling=sampling))
@@ -179,7 +181,7 @@ class Streams:
         totals.n_answers += len(prompts)
         totals.n_same += sum(one == other for one, other in zip(*texts.values(), strict=True))
 
-    def stream(self, n: int, say: Callable[[str], None]) -> Totals:
+    def stream(self, n: int) -> Totals:
         """Answer questions over a text one after another."""
         totals, text = Totals(), texts_of(self.llama, "qa", n)[0]
         say(f"stream: reading {len(text.tokens):,} tokens")
@@ -196,32 +198,38 @@ class Streams:
         return totals
 
 
+def measured(model: Path, n_threads: int, answers: dict[str, int]) -> Iterator[tuple[str, Totals]]:
+    """Measure rows, each with a number of answers; yield each at once."""
+    llama = Llama(model, n_threads=n_threads, attention=Attention.parse("auto"), n_ctx=_LONGEST)
+    for name, n in answers.items():
+        if name in _DEPTHS:
+            yield name, task(llama, name, n)
+        if name == "chat":
+            yield name, chat(llama, n)
+    llama.close()
+    if {"stream", "streams"} & answers.keys():
+        with TemporaryDirectory() as folder:
+            engine = Streams(model, n_threads, Path(folder))
+            with closing(engine.server):
+                if "stream" in answers:
+                    yield "stream", engine.stream(answers["stream"])
+                if "streams" in answers:
+                    yield "streams", engine.streams(answers["streams"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", type=Path)
     parser.add_argument("-t", "--threads", type=int, default=2)
-    parser.add_argument("-n", "--answers", type=int, help="of each row; by default 4 to 30")
-    parser.add_argument("--rows", default="repetition,qa,fixed-context,chat,stream,streams")
+    parser.add_argument("-n", "--answers", type=int, help="of each row; by default 4 to 40")
+    parser.add_argument("--rows", default=",".join(_ANSWERS))
     arguments = parser.parse_args()
-    model, names, found = arguments.model or default_model(), arguments.rows.split(","), dict[str, Totals]()
-    llama = Llama(model, n_threads=arguments.threads, attention=Attention.parse("auto"), n_ctx=_LONGEST)
-    for name in names:
-        if name in _TASKS:
-            found[name] = task(llama, name, arguments.answers or _TASKS[name][1], print)
-        elif name == "chat":
-            found[name] = chat(llama, arguments.answers or len(_TOPICS))
-    llama.close()
-    if {"stream", "streams"} & {*names}:
-        with TemporaryDirectory() as folder:
-            engine = Streams(model, arguments.threads, Path(folder))
-            with closing(engine.server):
-                if "stream" in names:
-                    found["stream"] = engine.stream(arguments.answers or 10, print)
-                if "streams" in names:
-                    found["streams"] = engine.streams(arguments.answers or len(_TOPICS))
-    print(f"{cpu_name()}, {arguments.threads} threads, {Path(model).name}")
-    heads = ["row", "same answers", "tokens", "tokens a step", "accepted", "tokens/s without", "with", "ratio"]
-    print(markdown_table(heads, [found[name].row(name) for name in names]))
+    model = arguments.model or default_model()
+    answers = {name: arguments.answers or _ANSWERS[name] for name in arguments.rows.split(",")}
+    print(f"{cpu_name()}, {arguments.threads} threads, {Path(model).name}\n")
+    print(markdown_table(_HEADS, []), flush=True)
+    for name, totals in measured(model, arguments.threads, answers):
+        print("| " + " | ".join(totals.row(name)) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import patch
 
 from write_random_latent import KV_RANK, N_HEAD, N_ROTATED, write_model
@@ -41,8 +40,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "random.gguf"
         write_model(path, _N_LAYER)
-        with patch.object(engines, "time", SimpleNamespace(perf_counter=time.thread_time)):
-            rows = Bench(ModelSettings(path, n_threads=1, device="cpu"), None, settings, Silent()).run()["results"]
+        with patch.object(engines, "working_time", time.thread_time):
+            rows = Bench(ModelSettings(path, n_threads=1, device="cpu"), None, settings, Silent()).run()
     ms = {(row["attention"], row["depth"]): row["decode_ms"] for row in rows}
     own = {name: (ms[name, arguments.depth] - ms[name, _SHALLOW]) / _N_LAYER for name in names}
     operations = 2 * arguments.depth * N_HEAD * (2 * KV_RANK + N_ROTATED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,24 +12,31 @@ import click
 
 from ..library.background.computing import computing
 from ..runtime.methods import LLAMA_CPP
-from ..settings import ModelSettings
+from ..settings import CACHE_TYPES, MOST_THREADS, ModelSettings
 from . import options
-from .option_types import AttentionListType, DepthListType, DraftLength
+from .option_types import AttentionListType, DepthListType, DraftLength, ListOf, Number
 from .render import TaskProgress, markdown_table, notice
 
-#: Columns of the tables: a key of the rows, and its heading.
+#: Columns of the tables: a key of the rows, and its heading. Those of a sweep are left out without one.
 _COLUMNS = {
     "attention": "attention",
     "depth": "depth",
     "prefill_tokens_per_s": "prefill tokens/s",
+    "first_token_ms": "first token ms",
     "decode_ms": "decode ms",
+    "decode_ms_min": "min",
+    "decode_ms_p10": "p10",
+    "decode_ms_p90": "p90",
     "decode_tokens_per_s": "decode tokens/s",
     "tokens_per_step": "tokens a step",
+    "attention_share": "time in attention",
+    "attention_gb_s": "attention GB/s",
     "bytes_read_per_token": "MB read a token",
     "kv_bytes": "KV MB",
     "kl_divergence": "KL to dense",
     "top1_agreement": "same top token",
 }
+_SWEPT = {"threads": "threads", "cache_type": "keys, values"}
 _KERNEL_COLUMNS = {
     "kernel": "kernel",
     "kv_type": "keys, values",
@@ -52,8 +61,23 @@ _FILLS = {
 
 @click.command()
 @options.model
-@options.threads
-@options.cache_type
+@options.option(
+    "-t",
+    "--threads",
+    "threads_of_runs",
+    env="THREADS",
+    type=ListOf(click.IntRange(1, MOST_THREADS), "N"),
+    help="Numbers of threads, each measured in a run of its own.  [default: (physical cores)]",
+)
+@options.option(
+    "--cache-type",
+    "cache_types",
+    env="CACHE_TYPE",
+    type=ListOf(click.Choice(CACHE_TYPES), "TYPE"),
+    default="f16",
+    show_default=True,
+    help=f"How keys and values are stored, each type in a run of its own: {', '.join(CACHE_TYPES)}.",
+)
 @options.device
 @click.option("--doc", type=click.Path(path_type=Path), help="Text to read, longer than the deepest measurement.")
 @click.option(
@@ -99,12 +123,41 @@ _FILLS = {
     show_default=True,
     help="Drafts of octavo's engines; the text decides what they are worth.",
 )
+@click.option(
+    "--question",
+    "n_question",
+    type=click.IntRange(min=0),
+    default=32,
+    show_default=True,
+    help="Tokens of a question over what was read, for the time until the first token of an answer.",
+)
+@click.option(
+    "-r",
+    "--repetitions",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How often tokens are decoded and a question is read at each depth, one after another in the text.",
+)
+@click.option(
+    "--delay",
+    "delay_s",
+    type=Number(min=0),
+    default=0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Pause before each repetition but the first.",
+)
+@click.option("--alone", is_flag=True, help="Run engines one after another, in place of in turns, token by token.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw time over depth and over bytes, as a PNG file.")
 @click.option("--kernels", is_flag=True, help="Time the attention kernels alone, without a model.")
-@options.output_option("md", "json")
+@options.output_option("md", "json", "csv")
 @options.as_settings
 @computing()
 def bench(
     settings: ModelSettings,
+    threads_of_runs: list[int] | None,
+    cache_types: list[str],
     doc: Path | None,
     depths: list[int],
     fill: str,
@@ -114,48 +167,70 @@ def bench(
     retrieval_heads: float | None,
     n_decode: int,
     draft: int | None,
+    n_question: int,
+    repetitions: int,
+    delay_s: float,
+    alone: bool,
+    plot: Path | None,
     kernels: bool,
     output: str,
 ) -> None:
-    """Time octavo against llama.cpp on a real text."""
+    """Time octavo against llama.cpp on a real text.
+
+    Threads run on any core that this process may use; `taskset` chooses others.
+    """
     if kernels:
         from ..system.processors import default_threads
 
-        time_kernels(settings.n_threads or default_threads(), output)
+        time_kernels(threads_of_runs or [default_threads()], output)
         return
     from ..convert.plan.recall_texts import SHIPPED_NOVEL
     from ..documents.extract import extract_document
-    from ..evaluation.bench import Bench, BenchSettings
+    from ..evaluation.bench import BenchSettings, sweep
     from ..runtime.load_model import locate_model
     from ..runtime.methods.attention import Attention, plan_for
 
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")
-    cache_type = settings.cache_type
-    if fill != "prefill" and cache_type != "f16":
-        raise click.UsageError(f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {cache_type}.")
-    text = None if fill == "random" else extract_document(doc or SHIPPED_NOVEL).text
+    if fill != "prefill" and cache_types != ["f16"]:
+        raise click.UsageError(
+            f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {','.join(cache_types)}."
+        )
+    if plot is not None:
+        from ..evaluation.pictures import check_plot
+
+        check_plot(plot)
+    novel = doc or SHIPPED_NOVEL
+    text = None if fill == "random" else (novel.name, extract_document(novel).text)
     located, library = locate_model(settings, notice)
     attentions = [Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads) for words in attention]
     model_plan = plan_for(attentions, library, plan)
     attentions = [one.with_plan(model_plan) for one in attentions]
-    measured = BenchSettings(depths, attentions, n_decode, fill, draft)
+    measured = BenchSettings(depths, attentions, n_decode, fill, draft, n_question, repetitions, delay_s, alone)
     with TaskProgress() as progress:
-        result = Bench(located, text, measured, progress).run()
-    click.echo(json.dumps(result, indent=1) if output == "json" else as_markdown(result))
+        result = sweep(located, library, text, measured, threads_of_runs or [None], cache_types, progress)
+    if plot is not None:
+        from ..evaluation.bench_plot import write_plot
+
+        write_plot(result, plot)
+        notice(f"The picture is {plot}")
+    written = {"json": lambda: json.dumps(result, indent=1), "csv": lambda: as_csv(result)}
+    click.echo(written.get(output, lambda: as_markdown(result))())
 
 
-def time_kernels(threads: int, output: str) -> None:
+def time_kernels(threads: list[int], output: str) -> None:
     """Time the kernels alone, and print the result. Raise click.UsageError for options about a model or a text."""
     from ..evaluation.kernel_bench import KernelBench
 
     context = click.get_current_context()
     named = {parameter.name: parameter for parameter in context.command.params}
     for name in context.params:
-        if name not in ("kernels", "threads", "output") and options.is_on_command_line(name):
+        if name not in ("kernels", "threads_of_runs", "output") and options.is_on_command_line(name):
             raise click.UsageError(f"--kernels runs no model: leave out {named[name].opts[-1]}.")
+    if len(threads) > 1 or output == "csv":
+        raise click.UsageError("--kernels takes one number of threads, and prints -o md or json.")
     with TaskProgress() as progress:
-        result = KernelBench(threads, progress).run()
+        result = KernelBench(threads[0], progress).run()
     click.echo(json.dumps(result, indent=1) if output == "json" else kernels_as_markdown(result))
 
 
@@ -175,15 +250,51 @@ def _kernel_cell(name: str, row: dict[str, Any]) -> str:
 
 
 def as_markdown(result: dict[str, Any]) -> str:
-    """Write the result of `Bench.run` as a table, with the machine above it."""
-    machine, model = result["machine"], result["model"]
-    stored_as = f"; keys and values are {result['cache_type']}" if result["cache_type"] != "f16" else ""
-    heading = (
-        f"{model['file']}, {machine['cpu']}, {machine['threads']} threads, "
-        f"reads {machine['read_bandwidth_gb_s']} GB/s from memory{_FILLS[result['fill']]}{stored_as}"
-    )
-    rows = [[_cell(name, row) for name in _COLUMNS] for row in result["results"]]
-    return f"{heading}\n\n{markdown_table(_COLUMNS.values(), rows)}"
+    """Write the result of `sweep` as a table, with what its figures depend on above it."""
+    machine, model, software, rows = result["machine"], result["model"], result["software"], result["results"]
+    swept = {key: title for key, title in _SWEPT.items() if len({row[key] for row in rows}) > 1}
+    first = rows[0]
+    said = [model["file"], machine["cpu"]]
+    if "threads" not in swept:
+        said += [f"{first['threads']} threads", f"reads {first['read_bandwidth_gb_s']} GB/s from memory"]
+    said += [f"octavo {software['octavo']}", f"llama-cpp-python {software['llama_cpp_python']}", software["date"][:10]]
+    stored_as = f"; keys and values are {first['cache_type']}" if first["cache_type"] != "f16" and not swept else ""
+    unmeasured = {key for key in ("first_token_ms", "attention_gb_s") if all(row[key] is None for row in rows)}
+    columns = {key: title for key, title in {**swept, **_COLUMNS}.items() if key not in unmeasured}
+    cells = [[_cell(name, row) for name in columns] for row in rows]
+    heading = f"{', '.join(said)}{_FILLS[result['settings']['fill']]}{stored_as}"
+    return f"{heading}\n\n{markdown_table(columns.values(), cells)}"
+
+
+def as_csv(result: dict[str, Any]) -> str:
+    """Write the result of `sweep` as CSV, each row with all that it depends on, without a line end after the last."""
+    conditions = {
+        **_flat("software", result["software"]),
+        **_flat("machine", result["machine"]),
+        **_flat("model", result["model"]),
+        **_flat("text", result["text"] or {}),
+        **_flat("settings", result["settings"]),
+        "device": result["device"],
+    }
+    rows = [{**conditions, **_flat("", row)} for row in result["results"]]
+    names = dict.fromkeys(name for row in rows for name in row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(names), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
+
+
+def _flat(prefix: str, value: dict[str, Any]) -> dict[str, Any]:
+    """Name nested values by their path; a list is one value, parted by blanks."""
+    flat: dict[str, Any] = {}
+    for name, inner in value.items():
+        path = f"{prefix}.{name}" if prefix else name
+        if isinstance(inner, dict):
+            flat |= _flat(path, inner)
+        else:
+            flat[path] = " ".join(map(str, inner)) if isinstance(inner, list) else inner
+    return flat
 
 
 def _cell(name: str, row: dict[str, Any]) -> str:
@@ -195,6 +306,8 @@ def _cell(name: str, row: dict[str, Any]) -> str:
         return f"{row['attention']} ({row['chosen']})"
     if row[name] is None:
         return "-"
+    if name == "attention_share":
+        return f"{row[name]:.0%}"
     if name in ("kv_bytes", "bytes_read_per_token"):
         return f"{row[name] / 1e6:.1f}"
     return f"{row[name]:,}" if isinstance(row[name], int) else str(row[name])

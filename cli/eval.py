@@ -18,7 +18,7 @@ from ..library.background.computing import computing
 from ..runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from ..settings import ModelSettings
 from . import options
-from .option_types import HELP, AttentionListType, BudgetListType, DepthListType, completions, explained, guessed
+from .option_types import HELP, AttentionListType, DepthListType, ListOf, Number, completions, explained, guessed
 from .render import TaskProgress, markdown_table, notice, print_json, resumable
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _class_of(task: str) -> type[Task] | type[FolderTask]:
 )
 @click.option(
     "--budgets",
-    type=BudgetListType(),
+    type=ListOf(Number(0, 1, min_open=True), "SHARE"),
     default="0.25,0.125",
     show_default=True,
     help="Shares of the KV bytes that each method is to read: its own budget is set so that it does.",

@@ -100,14 +100,14 @@ class DepthListType(click.ParamType):  # type: ignore[type-arg]
         return depths
 
 
-class BudgetListType(click.ParamType):  # type: ignore[type-arg]
-    """Comma-separated shares, above 0 and at most 1."""
+class ListOf(click.ParamType):  # type: ignore[type-arg]
+    """Comma-separated values of a type."""
 
-    name = "SHARE,SHARE,..."
+    def __init__(self, one: Any, name: str) -> None:
+        self.one, self.name = one, f"{name},{name},..."
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
-        one = Number(0, 1, min_open=True)
-        return [one.convert(part, param, ctx) for part in str(value).split(",")]
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
+        return [self.one.convert(part, param, ctx) for part in str(value).split(",")]
 
 
 class TokenLimit(click.IntRange):

@@ -1,27 +1,33 @@
 """Time octavo against llama.cpp: one model, one text, all methods interleaved in one run.
 
-Each engine first reads to a depth. Then the engines decode the text's next tokens in turn. llama.cpp runs with flash
-attention on and off, and the better of the two counts for each figure; its q8_0 cache needs flash attention. Ways to
-fill the caches:
+Each engine decodes a few tokens over nothing, for a step's time without attention, and reads to a depth. Then
+the engines decode the text's next tokens in turn, and read a question. llama.cpp runs with flash attention on and off,
+and the better of the two counts for each figure; its q8_0 cache needs flash attention. Ways to fill the caches:
 
 - prefill: every engine reads the text itself, batch by batch, in turn. Engines that read densely and select only when
-  they decode share the rows of our dense engine, as the index of a document.
+  they decode share the rows of our dense engine, as the index of a document; their time is that of an engine that
+  reads as `octavo index` does.
 - copy: our dense engine reads the text. llama.cpp gets a copy of its keys and values, and other engines get an index.
 - random: no engine reads. Text, keys and values are random, and the same for all engines.
 """
 
 from __future__ import annotations
 
-import os
+import time
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import zip_longest
-from typing import Any
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..convert.clusters import settings_for
-from ..convert.pipeline import batches, calibrate, cluster, keep_whole
-from ..cpu_kernels.numba_support.machine import cpu_name, read_bandwidth
+from ..convert.pipeline import batches, calibrate, cluster, keep_whole, prefill_attention_share
+from ..cpu_kernels.numba_support.machine import read_bandwidth
+from ..cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS
+from ..cpu_kernels.prefill.tile_scratch import BLOCK
 from ..errors import OctavoError
 from ..progress import Progress
 from ..runtime.document.index import Index, IndexLayer
@@ -32,16 +38,24 @@ from ..runtime.methods import DENSE
 from ..runtime.methods.attention import Attention, Clustering
 from ..runtime.methods.auto import SHORT
 from ..runtime.models.llama_arguments import GGML_TYPES
-from ..settings import ModelSettings
+from ..runtime.store.model_library import Library
+from ..settings import PREFILL_SPARSE, ModelSettings
 from ..system.processors import default_threads
+from ..system.sensors import peak_resident_bytes
 from ..system.working_time import working_time
+from .bench_record import machine, machine_now, model_record, software, spread, text_record
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
 from .measures import kl_divergence, log_softmax, same_top_token
 from .synthetic import fill_at_random
 
+_Work = TypeVar("_Work")
+
 _BATCH = 512
 _WARM_UP = 2
+
+#: Most tokens that each engine decodes over nothing, and from how many on a document is read sparsely.
+_WITHOUT_CONTEXT, _LONG = 16, FEWEST_BLOCKS * BLOCK
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,14 @@ class BenchSettings:
         How the caches are filled: "prefill", "copy" or "random".
     draft : int, optional
         Drafts of octavo's engines, as in `Sampling`.
+    n_question : int
+        Tokens of a question over what was read; 0 for none.
+    repetitions : int
+        How often `n_decode` tokens are decoded and a question is read, one after another in the text.
+    delay_s : float
+        Seconds to wait before each repetition but the first, so that a warm machine cools down.
+    alone : bool
+        Whether engines run one after another; else they take turns, token by token.
     """
 
     depths: list[int]
@@ -67,6 +89,15 @@ class BenchSettings:
     n_decode: int
     fill: str = "prefill"
     draft: int | None = 0
+    n_question: int = 0
+    repetitions: int = 1
+    delay_s: float = 0.0
+    alone: bool = False
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens after the document."""
+        return self.repetitions * (_WARM_UP + self.n_decode + self.n_question)
 
 
 class Bench:
@@ -96,7 +127,7 @@ class Bench:
             "type_k": self.kv_number,
             "type_v": self.kv_number,
         }
-        self.longest = max(settings.depths) + settings.n_decode + _WARM_UP
+        self.longest = max(settings.depths) + settings.n_tokens
         note_compiling(progress.notice)
         self.dense = Engine(DENSE, Llama(self.model_path, device=model.device, **self.options))
         if settings.fill != "prefill":
@@ -112,9 +143,21 @@ class Bench:
             for attention in settings.attentions
             if not attention.is_llama_cpp and str(attention) != DENSE
         ]
+        self.reader: Engine | None = None
+        if settings.fill == "prefill" and max(settings.depths) >= _LONG and any(map(self._is_indexed, self.octavo)):
+            self.reader = Engine(
+                "index",
+                Llama(self.model_path, attention=DENSE, device=model.device, **self.options),
+                covers=prefill_attention_share(PREFILL_SPARSE, self.dense.llama),
+            )
         if self.longest > SHORT:  # below it nothing is selected
             for engine in self.octavo:
                 engine.llama.measure_steps()
+
+    def close(self) -> None:
+        """Free the models."""
+        for engine in [*self._engines, *([self.reader] if self.reader is not None else [])]:
+            engine.llama.close()
 
     def _tokens(self, text: str | None) -> list[int]:
         tokens: list[int]
@@ -135,48 +178,57 @@ class Bench:
             )
         return tokens
 
-    def run(self) -> dict[str, Any]:
-        """Measure all engines; return the content of `octavo bench -o json`."""
-        settings = self.settings
-        machine = {
-            "cpu": cpu_name(),
+    def run(self) -> list[dict[str, Any]]:
+        """Measure all engines; return the rows of `octavo bench -o json`."""
+        self._without_context()
+        where = {
             "threads": self.n_threads,
+            "cache_type": self.model.cache_type,
             "read_bandwidth_gb_s": round(read_bandwidth(self.n_threads) / 1e9, 2),
         }
-        results = [row for depth in sorted(set(settings.depths)) for row in self._at_depth(depth)]
-        metadata = self.dense.llama.metadata
-        model = {
-            "file": os.path.basename(self.model_path),
-            "name": metadata.get("general.name"),
-            "architecture": metadata.get("general.architecture"),
-            "parameters": self.dense.llama._model.n_params(),
-        }
-        return {
-            "machine": machine,
-            "model": model,
-            "fill": settings.fill,
-            "cache_type": self.model.cache_type,
-            "device": self.dense.llama.context.device.name,
-            "results": results,
-        }
+        return [{**row, **where} for depth in sorted(set(self.settings.depths)) for row in self._at_depth(depth)]
+
+    @property
+    def _engines(self) -> list[Engine]:
+        return [*self.llama_cpp, self.dense, *self.octavo]
+
+    def _without_context(self) -> None:
+        """Measure each engine's step over nothing, and forget it."""
+        for engine in (self.dense, *self.octavo):
+            engine.llama.compile_first(engine.llama.attention, 0)
+        for engine in self._engines:
+            engine.keep_state()
+        n = min(self.settings.n_decode, _WITHOUT_CONTEXT)
+        self.progress.start("Decoding over nothing", (_WARM_UP + n) * len(self._engines), "tokens")
+        self._decode(self.tokens[: _WARM_UP + n], self._engines, draft=0)
+        for engine in self._engines:
+            engine.step_s = engine.token_s
+            self._forget(engine, 0)
 
     def _at_depth(self, depth: int) -> list[dict[str, Any]]:
-        engines = [*self.llama_cpp, self.dense, *self.octavo]
         for engine in (self.dense, *self.octavo):
             engine.llama.compile_first(engine.llama.attention, depth)
         if depth:
             queries, layers = self._fill(depth)
             self._attach(depth, queries, layers)
-        for engine in engines:
+        for engine in self._engines:
             engine.keep_state()
-        self._decode(depth, engines)
-        rows = self._rows(depth, engines)
-        for engine in engines:
-            if engine in self.octavo:
-                engine.start_over()  # the next depth has a document of its own
-            else:
-                engine.back_to(depth)
+        self._answer(depth)
+        rows = self._rows(depth)
+        for engine in self._engines:
+            self._forget(engine, depth)
         return rows
+
+    def _forget(self, engine: Engine, depth: int) -> None:
+        """Forget all tokens after the first `depth`. The next depth has a document of its own."""
+        if engine in self.octavo:
+            engine.start_over()
+        else:
+            engine.back_to(depth)
+
+    def _is_indexed(self, engine: Engine) -> bool:
+        """Return whether an engine of ours attends a document that another engine reads."""
+        return not self._reads(engine)
 
     def _reads(self, engine: Engine) -> bool:
         """Return whether an engine of ours reads the text itself, because its prefill is not dense."""
@@ -193,7 +245,9 @@ class Bench:
             tokens = self.tokens[:depth]
             queries, layers = fill_at_random(dense.llama, tokens, self.clustering, self.rng, self.progress)
         else:
-            readers = [*self.llama_cpp, dense, *filter(self._reads, self.octavo)] if fill == "prefill" else [dense]
+            reader = [self.reader] if self.reader is not None else []
+            everyone = [*self.llama_cpp, dense, *reader, *filter(self._reads, self.octavo)]
+            readers = everyone if fill == "prefill" else [dense]
             queries = self._read(depth, readers)
         if fill != "prefill" and self.llama_cpp:
             self.progress.start(f"Copying {depth:,} tokens to llama.cpp", len(self.llama_cpp), "contexts")
@@ -208,19 +262,23 @@ class Bench:
         n_last = min(self.clustering.exact_last, depth - dense.llama.n_tokens)
         self.progress.start(f"Reading to {depth:,}", sum(depth - engine.llama.n_tokens for engine in engines), "tokens")
         queries: list[np.ndarray] = []
-        turns = zip_longest(*(batches(engine.llama.n_tokens, depth, _BATCH, n_last) for engine in engines))
-        for turn in turns:
-            for engine, batch in zip(engines, turn, strict=True):
-                if batch is None:
-                    continue
-                tokens = self.tokens[batch.start : batch.stop]
-                if engine is dense and batch.stop == depth:
-                    with dense.llama.context.captured_queries(len(batch)) as queries:
-                        engine.prefill(tokens)
-                else:
-                    engine.prefill(tokens)
-                self.progress.advance(len(batch))
+        work = [
+            [(engine, batch) for batch in batches(engine.llama.n_tokens, depth, _BATCH, n_last)] for engine in engines
+        ]
+        for engine, batch in self._in_order(work):
+            tokens = self.tokens[batch.start : batch.stop]
+            last = engine is dense and batch.stop == depth
+            with dense.llama.context.captured_queries(len(batch)) if last else nullcontext(queries) as captured:
+                engine.prefill(tokens)
+            queries = captured
+            self.progress.advance(len(batch))
         return queries
+
+    def _in_order(self, work: Iterable[Iterable[_Work]]) -> Iterable[_Work]:
+        """Put the work of engines in order: all of one engine first, or a piece of each in turn."""
+        if self.settings.alone:
+            return chain.from_iterable(work)
+        return (piece for turn in zip_longest(*work) for piece in turn if piece is not None)
 
     def _attach(self, depth: int, queries: list[np.ndarray], layers: list[IndexLayer]) -> None:
         """Give the engines that do not read the rows of the dense engine, as a document.
@@ -246,30 +304,40 @@ class Bench:
             document, indexing_s = documents[engine.llama.attention.clustering_key(depth, engine.llama.on_metal)]
             start = working_time()
             engine.llama.attach(replace(document, curves={}, extras={}))  # each takes the time to make its own
-            if self.dense.prefill_s:
-                engine.prefill_s = self.dense.prefill_s + working_time() - start
+            read_s = (self.reader or self.dense).prefill_s
+            if read_s:
+                engine.prefill_s = read_s + working_time() - start
                 engine.prefill_s += indexing_s
 
-    def _decode(self, depth: int, engines: list[Engine]) -> None:
-        """Decode the text's next tokens with each engine in turn."""
-        n = self.settings.n_decode + _WARM_UP
-        self.progress.start(f"Decoding at {depth:,}", n, "tokens")
-        for i, token in enumerate(self.tokens[depth : depth + n]):
-            if i == _WARM_UP:
-                for engine in engines:
-                    engine.measure_anew(self.settings.draft)
-            for engine in engines:
-                engine.decode(token)
-            self.progress.advance(1)
-        for engine in (self.dense, *self.octavo):
-            engine.llama.sequence.drafter = None
+    def _answer(self, depth: int) -> None:
+        """Decode the text's next tokens, and read a question, as often as asked."""
+        settings, each = self.settings, self.settings.n_tokens // self.settings.repetitions
+        self.progress.start(f"Decoding at {depth:,}", settings.n_tokens * len(self._engines), "tokens")
+        for repetition in range(settings.repetitions):
+            if repetition:
+                time.sleep(settings.delay_s)
+            tokens = self.tokens[depth + repetition * each : depth + (repetition + 1) * each]
+            self._decode(tokens[: _WARM_UP + settings.n_decode], self._engines, settings.draft)
+            for engine in self._engines if settings.n_question else ():
+                engine.ask(tokens[-settings.n_question :])
+                self.progress.advance(settings.n_question)
 
-    def _rows(self, depth: int, engines: list[Engine]) -> list[dict[str, Any]]:
+    def _decode(self, tokens: list[int], engines: list[Engine], draft: int | None) -> None:
+        """Decode tokens with each engine; the first ones warm it up."""
+        for engine, i in self._in_order([[(engine, i) for i in range(len(tokens))] for engine in engines]):
+            if i == _WARM_UP:
+                engine.begin(draft)
+            engine.decode(tokens[i], warm=i >= _WARM_UP)
+            self.progress.advance(1)
+        for engine in engines:
+            engine.end()
+
+    def _rows(self, depth: int) -> list[dict[str, Any]]:
         layers = self.dense.llama.context.cache.layers
         widths = [n for layer in layers for n in (layer.head_dim, 0 if layer.latent else layer.shape.value_dim)]
         heads = [layer.n_kv_head for layer in layers for _ in range(2)]
         row_bytes = sum(row_size(self.kv_number, n * width) for n, width in zip(heads, widths, strict=True))
-        mean_length = depth + _WARM_UP + (self.settings.n_decode + 1) / 2
+        mean_length = depth + (self.settings.n_tokens - self.settings.n_question + _WARM_UP + 1) / 2
         rows = []
         for attention in self.settings.attentions:
             if attention.is_llama_cpp:
@@ -277,11 +345,10 @@ class Bench:
                 prefill_s = min(engine.prefill_s for engine in self.llama_cpp)
                 kv_bytes, bytes_read = best.llama.n_ctx() * row_bytes, round(mean_length * row_bytes)
             else:
-                best = next(engine for engine in engines if engine.name == str(attention))
-                context = best.llama.context
+                best = next(engine for engine in self._engines if engine.name == str(attention))
                 prefill_s = best.prefill_s
-                kv_bytes, bytes_read = context.cache.kv_bytes, context.bytes_read // self.settings.n_decode
-            decode_s = best.token_s
+                kv_bytes, bytes_read = best.llama.context.cache.kv_bytes, best.bytes_read // len(best.decode_s)
+            decode_s, attention_s = best.token_s, best.token_s - best.step_s
             divergence, agreement = compare(self.dense.logits, best.logits)
             rows.append(
                 {
@@ -290,10 +357,19 @@ class Bench:
                     "depth": depth,
                     "prefill_tokens_per_s": round(depth / prefill_s, 1) if prefill_s else None,
                     "decode_ms": round(decode_s * 1e3, 2),
+                    **spread(best.decode_s),
                     "decode_tokens_per_s": round(1 / decode_s, 1),
                     "tokens_per_step": round(best.tokens_per_step, 2),
+                    "step_without_context_ms": round(best.step_s * 1e3, 2),
+                    "attention_share": None if best.drafter.n_drafted else round(max(attention_s, 0) / decode_s, 3),
+                    "attention_gb_s": round(bytes_read / attention_s / 1e9, 2)
+                    if attention_s > 0 and not best.drafter.n_drafted
+                    else None,
+                    "question_tokens": self.settings.n_question,
+                    "first_token_ms": round(float(np.median(best.ask_s)) * 1e3, 1) if best.ask_s else None,
                     "kv_bytes": kv_bytes,
                     "bytes_read_per_token": bytes_read,
+                    "joules_per_token": round(best.joules / len(best.decode_s), 3) if best.meter.works else None,
                     "kl_divergence": round(divergence, 5),
                     "top1_agreement": round(agreement, 3),
                     **(
@@ -304,6 +380,64 @@ class Bench:
                 }
             )
         return rows
+
+
+def sweep(
+    model: ModelSettings,
+    library: Library,
+    text: tuple[str, str] | None,
+    settings: BenchSettings,
+    threads: Iterable[int | None],
+    cache_types: Iterable[str],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Run a benchmark with each number of threads and each type of keys and values.
+
+    Parameters
+    ----------
+    library : Library
+        The model's, which knows the hash of its file.
+    text : tuple of str, optional
+        Name and content of the text; None for random tokens.
+    threads : iterable of int or None
+        None for the default number.
+
+    Returns
+    -------
+    dict
+        The content of `octavo bench -o json`: what the figures depend on, and the rows.
+    """
+    before, rows, described = machine_now(), [], {}
+    name, content = text or (None, None)
+    for cache_type in cache_types:
+        for n_threads in threads:
+            bench = Bench(replace(model, n_threads=n_threads, cache_type=cache_type), content, settings, progress)
+            rows += bench.run()
+            described = model_record(bench.dense.llama, Path(str(model.model)), library)
+            device = bench.dense.llama.context.device.name
+            bench.close()
+    return {
+        "software": software(),
+        "machine": {
+            **machine(),
+            "before": before,
+            "after": machine_now(),
+            "peak_resident_bytes": peak_resident_bytes(),
+        },
+        "model": described,
+        "text": text_record(name, content),
+        "settings": {
+            "fill": settings.fill,
+            "predict": settings.n_decode,
+            "question": settings.n_question,
+            "repetitions": settings.repetitions,
+            "delay_s": settings.delay_s,
+            "alone": settings.alone,
+            "draft": settings.draft,
+        },
+        "device": device,
+        "results": rows,
+    }
 
 
 def compare(expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[float, float]:

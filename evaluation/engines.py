@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from ..runtime.llama import Llama
 from ..runtime.methods import LLAMA_CPP
 from ..runtime.sequences.drafter import Drafter
 from ..runtime.sequences.recurrent import put_recurrent_state, recurrent_state
+from ..system.sensors import EnergyMeter
 from ..system.working_time import working_time
 
 
@@ -32,10 +34,18 @@ class Engine:
         Whether llama.cpp uses flash attention; None on octavo's attention.
     prefill_s : float
         Seconds of reading the text up to this depth; 0 for an engine that read nothing.
-    decode_s : list of float
-        Seconds of each decoded token.
+    covers : float
+        Share of its attention that a batch of the text must cover, on octavo's attention; 0 to read everything.
+    step_s : float
+        Seconds of a token over nothing.
+    decode_s, ask_s : lists of float
+        Seconds of each decoded token, and of each question.
     logits : list of float64 arrays, shape (n_vocab,)
         Logits after each decoded token.
+    bytes_read : int
+        Bytes of keys, values and look-ups that the decoded tokens read, on octavo's attention.
+    joules : float
+        Energy of the decoded tokens, if `meter` works.
     drafter : Drafter
         Drafts the text that is decoded.
     """
@@ -44,31 +54,55 @@ class Engine:
     llama: llama_cpp.Llama
     flash_attention: bool | None = None
     prefill_s: float = 0.0
+    covers: float = 0.0
+    step_s: float = 0.0
     decode_s: list[float] = field(default_factory=list)
+    ask_s: list[float] = field(default_factory=list)
     logits: list[np.ndarray] = field(default_factory=list)
+    bytes_read: int = 0
+    joules: float = 0.0
+    meter: EnergyMeter = field(default_factory=EnergyMeter)
     drafter: Drafter = field(default_factory=partial(Drafter, 0))
     _state: np.ndarray | None = field(default=None, init=False)
 
     def prefill(self, tokens: list[int]) -> None:
         """Read a batch of the text."""
         start = working_time()
-        self.llama.eval(tokens)
+        with self.llama.context.attending_share(self.covers) if self.covers else nullcontext():
+            self.llama.eval(tokens)
         self.prefill_s += working_time() - start
 
-    def decode(self, token: int) -> None:
-        """Read one token, and keep its time and logits."""
+    def ask(self, tokens: list[int]) -> None:
+        """Read a question, and keep the time until the first token of an answer can be drawn."""
         start = working_time()
+        self.llama.eval(tokens)
+        self.ask_s.append(working_time() - start)
+
+    def decode(self, token: int, warm: bool) -> None:
+        """Read one token. Of a warm engine keep time, energy and logits."""
+        before, start = self.meter.look(), working_time()
         self.llama.eval([token])
-        self.decode_s.append(working_time() - start)
+        seconds = working_time() - start
+        if not warm:
+            return
+        self.decode_s.append(seconds)
+        self.joules += self.meter.joules_since(before)
         row = self.llama._ctx.get_logits_ith(-1)
         self.logits.append(np.ctypeslib.as_array(row, (self.llama.n_vocab(),)).astype(np.float64))
 
-    def measure_anew(self, draft: int | None) -> None:
-        """Forget what was measured, and draft from here on as an answer does (see `new_drafter`)."""
-        self.decode_s, self.logits = [], []
+    def begin(self, draft: int | None) -> None:
+        """Begin to measure, and draft from here on as an answer does (see `new_drafter`)."""
         if isinstance(self.llama, Llama):
             self.llama.context.bytes_read = 0
-            self.drafter = self.llama.sequence.drafter = new_drafter(self.llama, draft)
+            if not self.decode_s:
+                self.drafter = new_drafter(self.llama, draft)
+            self.llama.sequence.drafter = self.drafter
+
+    def end(self) -> None:
+        """End to measure."""
+        if isinstance(self.llama, Llama):
+            self.bytes_read += self.llama.context.bytes_read
+            self.llama.sequence.drafter = None
 
     @property
     def tokens_per_step(self) -> float:
@@ -83,7 +117,11 @@ class Engine:
     def start_over(self) -> None:
         """Forget everything."""
         self.llama.reset()
-        self.prefill_s, self.decode_s, self.logits = 0.0, [], []
+        self.prefill_s = 0.0
+        self._forget_measurements()
+
+    def _forget_measurements(self) -> None:
+        self.decode_s, self.ask_s, self.logits, self.bytes_read, self.joules = [], [], [], 0, 0.0
 
     def keep_state(self) -> None:
         """Keep the recurrent state of a hybrid model, to go back to it."""
@@ -101,7 +139,7 @@ class Engine:
                 put_recurrent_state(self.llama.ctx, 0, self._state)
             self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
             self.llama.n_tokens = depth
-        self.decode_s, self.logits = [], []
+        self._forget_measurements()
 
 
 def llama_cpp_engines(model_path: str, n_tokens: int, cache_type: str, arguments: dict[str, Any]) -> list[Engine]:

@@ -119,7 +119,7 @@ class CpuExecutor:
         )
         self._connect(1)
         self._connect(2)
-        self._layers["together"] = hook.compiled_together().address
+        self._layers["together"] = background_compile.compiled(hook.compiled_together).address
         self._work["arrived"] = self.step["next_layer"] = 0
         self._products.start()
 
@@ -199,6 +199,7 @@ class CpuDevice:
     def compile_ahead(self, assignments: Sequence[Assignment], weight_types: Collection[int] = ()) -> None:
         """Compile products, the methods' hooks, and other kernels that are needed after the first tokens."""
         hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
-        first, last = [attend_tile, load_values, hook.compiled_token], [kmeans.improve, *WORD_STAGES, choose_in_layer]
+        first = [attend_tile, load_values, hook.compiled_token]
+        last = [hook.compiled_together, kmeans.improve, *WORD_STAGES, choose_in_layer]
         products = [each for kind in sorted(weight_types) if kind in KERNELS for each in KERNELS[kind].stages]
         background_compile.compile_ahead([*products, *first, *hooks, *last])

@@ -51,9 +51,9 @@ def products_of(weights: Mapping[int, int]) -> OwnProducts:
     own = [kind for kind in kinds if MULTIPLIES_WEIGHTS and kind in KERNELS]
     others = [kind for kind in kinds if kind not in own]
     share = sum(weights[kind] for kind in own) / max(sum(weights.values()), 1)
-    return OwnProducts(share, [_name(kind) for kind in own], [_name(kind) for kind in others])
+    return OwnProducts(share, [type_name(kind) for kind in own], [type_name(kind) for kind in others])
 
 
-def _name(kind: int) -> str:
+def type_name(kind: int) -> str:
     """Return the name of a type, or its number if only llama.cpp may know it."""
     return GGMLQuantizationType(kind).name if kind in set(GGMLQuantizationType) else f"type {kind}"

@@ -1,6 +1,10 @@
 """`octavo bench` on a tiny model: what it reports, not how fast that is."""
 
+import csv
+import io
 import json
+from datetime import datetime
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,9 +12,13 @@ from click.testing import CliRunner
 from helpers import tiny_models
 from helpers.slow_compiling import SECONDS, compile_slowly
 
-from octavo.cli.bench import as_markdown, bench
+from octavo.cli.bench import as_csv, as_markdown, bench
+from octavo.convert.pipeline import ATTENTION_SHARE
 from octavo.evaluation.bench import compare
+from octavo.runtime.context import Context
 from octavo.runtime.methods.attention import Attention
+from octavo.system.files import sha256_of
+from octavo.version import __version__
 
 AUTO = Attention.parse("auto")
 RESULT = {
@@ -21,6 +29,19 @@ RESULT = {
     "decode_ms",
     "decode_tokens_per_s",
     "tokens_per_step",
+    "decode_ms_min",
+    "decode_ms_p10",
+    "decode_ms_p90",
+    "decode_ms_all",
+    "step_without_context_ms",
+    "attention_share",
+    "attention_gb_s",
+    "question_tokens",
+    "first_token_ms",
+    "joules_per_token",
+    "threads",
+    "cache_type",
+    "read_bandwidth_gb_s",
     "kv_bytes",
     "bytes_read_per_token",
     "kl_divergence",
@@ -76,9 +97,26 @@ def test_reports_every_method_at_every_depth(result):
     for row in rows:
         own = ONLY_LLAMA_CPP if row["attention"] == "llama.cpp" else ONLY_OCTAVO
         assert set(row) == RESULT | own
-    assert set(result["machine"]) == {"cpu", "threads", "read_bandwidth_gb_s"}
-    assert result["model"]["file"] == "tiny.gguf"
-    assert (result["fill"], result["cache_type"]) == ("prefill", "f16")
+        assert len(row["decode_ms_all"]) == 6
+        assert row["decode_ms_min"] <= row["decode_ms_p10"] <= row["decode_ms"] <= row["decode_ms_p90"]
+        assert row["step_without_context_ms"] > 0
+        assert row["first_token_ms"] > 0
+        assert (row["threads"], row["cache_type"], row["question_tokens"]) == (2, "f16", 32)
+
+
+def test_says_what_the_figures_depend_on(result, tiny_model):
+    assert result["software"]["octavo"] == __version__
+    assert "llama_cpp_build" in result["software"]
+    assert datetime.fromisoformat(result["software"]["date"]).tzinfo is not None
+    assert result["machine"]["cpu"]
+    assert result["machine"]["memory_bytes"] > result["machine"]["peak_resident_bytes"] > 0
+    assert set(result["machine"]["before"]) == set(result["machine"]["after"])
+    model = result["model"]
+    assert (model["file"], model["bytes"]) == ("tiny.gguf", tiny_model.stat().st_size)
+    assert model["sha256"] == sha256_of(tiny_model)
+    assert sum(model["types"].values()) == pytest.approx(1, abs=1e-3)
+    assert result["text"]["name"] == "emma.txt"
+    assert result["settings"]["fill"] == "prefill"
 
 
 def test_the_default_says_what_it_chose(tiny_model):
@@ -139,7 +177,7 @@ def test_a_prefill_that_was_not_timed_is_null(filled):
         "prefill": {"llama.cpp", "dense", "squeezed"},
         "copy": {"dense", "squeezed"},
         "random": set(),
-    }[filled["fill"]]
+    }[filled["settings"]["fill"]]
     for row in filled["results"]:
         speed = row["prefill_tokens_per_s"]
         assert (speed is not None) == (row["depth"] > 0 and row["attention"] in timed)
@@ -147,15 +185,16 @@ def test_a_prefill_that_was_not_timed_is_null(filled):
 
 def test_the_table_shows_what_was_not_timed_as_a_dash_and_how_caches_were_filled(filled):
     heading, _, columns, _, *rows = as_markdown(filled).splitlines()
+    assert "GB/s from memory" in heading
     place = columns.split(" | ").index("prefill tokens/s")
     for line, row in zip(rows, filled["results"], strict=True):
         assert (line.split(" | ")[place] == "-") == (row["prefill_tokens_per_s"] is None)
     assert heading.endswith(
         {
-            "prefill": "GB/s from memory",
+            "prefill": filled["software"]["date"][:10],
             "copy": "; llama.cpp's keys and values are a copy of octavo's",
             "random": "; text, keys and values are random",
-        }[filled["fill"]]
+        }[filled["settings"]["fill"]]
     )
 
 
@@ -164,7 +203,7 @@ def test_a_cache_of_q8_0_is_compared_with_llama_cpps_own(quantised):
     assert [(row["depth"], row["attention"]) for row in rows] == [
         (depth, name) for depth in (300, 1500) for name in METHODS
     ]
-    assert quantised["cache_type"] == "q8_0"
+    assert {row["cache_type"] for row in rows} == {"q8_0"}
     assert {row["flash_attention"] for row in rows if row["attention"] == "llama.cpp"} == {True}
     for row in rows:
         if row["attention"] == "llama.cpp":
@@ -179,15 +218,15 @@ def test_bytes_of_q8_0_are_counted(quantised):
     llama_cpp, dense, squeezed = quantised["results"][3:]
     for row in (llama_cpp, dense):
         assert 1500 < row["bytes_read_per_token"] / row_bytes[row["attention"]] < 1515
-    assert llama_cpp["kv_bytes"] == 1536 * row_bytes["llama.cpp"]
-    assert dense["kv_bytes"] == 6 * 256 * row_bytes["dense"]
+    assert llama_cpp["kv_bytes"] == 1792 * row_bytes["llama.cpp"]
+    assert dense["kv_bytes"] == 7 * 256 * row_bytes["dense"]
     assert squeezed["bytes_read_per_token"] < 0.5 * dense["bytes_read_per_token"]
 
 
 def test_the_heading_names_the_type_that_is_not_f16(result, quantised):
     headings = [as_markdown(each).splitlines()[0] for each in (result, quantised)]
-    assert headings[0].endswith("GB/s from memory")
-    assert headings[1].endswith("GB/s from memory; keys and values are q8_0")
+    assert not headings[0].endswith("q8_0")
+    assert headings[1].endswith("; keys and values are q8_0")
 
 
 def test_a_head_that_llama_cpp_cannot_keep_as_q8_0_is_told(tmp_path):
@@ -216,7 +255,7 @@ def test_a_text_that_is_too_short_is_refused_with_both_numbers(tiny_model, tmp_p
     text.write_text("x y z " * 40)
     run = CliRunner().invoke(bench, ["-m", str(tiny_model), "--doc", str(text), "--depths", "600"])
     assert run.exit_code == 1
-    assert "the deepest measurement needs 650" in str(run.exception)
+    assert "the deepest measurement needs 682" in str(run.exception)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +266,11 @@ def test_a_text_that_is_too_short_is_refused_with_both_numbers(tiny_model, tmp_p
         (["--depths", ""], "not a list of token counts"),
         (["--fill", "magic"], "'magic' is not one of 'prefill', 'copy', 'random'"),
         (["--fill", "random", "--doc", "text.txt"], "--fill random reads no text: leave out --doc."),
+        (["--delay", "-1"], "-1.0 is not in the range x>=0"),
+        (["-t", "2,0"], "0 is not in the range 1<=x<=512"),
+        (["-t", "2,"], "'' is not a valid integer"),
+        (["--kernels", "-t", "1,2"], "--kernels takes one number of threads"),
+        (["--fill", "copy", "--cache-type", "f16,q8_0"], "--fill copy gives engines f16 keys and values"),
         (["--fill", "copy", "--cache-type", "q8_0"], "--fill copy gives engines f16 keys and values"),
         (["--fill", "random", "--cache-type", "q8_0"], "--fill random gives engines f16 keys and values"),
         (["--cache-type", "q4_1"], "'q4_1' is not one of 'f16', 'q8_0', 'q4_0'"),
@@ -237,6 +281,58 @@ def test_wrong_use_exits_with_2(arguments, message):
     run = CliRunner().invoke(bench, arguments)
     assert run.exit_code == 2
     assert message in run.output
+
+
+def test_a_sweep_measures_each_number_of_threads_with_each_type(tiny_model, tmp_path):
+    picture = tmp_path / "sweep.png"
+    swept = measure(
+        tiny_model,
+        *("--depths", "64", "--attention", "dense,auto", "-n", "1", "--question", "0"),
+        *("-t", "1,2", "--cache-type", "f16,q8_0", "--plot", str(picture)),
+    )
+    rows = swept["results"]
+    assert [(row["cache_type"], row["threads"], row["attention"]) for row in rows] == list(
+        product(("f16", "q8_0"), (1, 2), ("dense", "auto:most=0.2"))
+    )
+    assert {row["first_token_ms"] for row in rows} == {None}
+    table = as_markdown(swept)
+    assert "| threads | keys, values | attention |" in table
+    assert "first token" not in table
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    lines = list(csv.DictReader(io.StringIO(as_csv(swept))))
+    assert [line["threads"] for line in lines] == ["1", "1", "2", "2"] * 2
+    assert {line["model.sha256"] for line in lines} == {swept["model"]["sha256"]}
+    assert {line["machine.before.times_throttled"] for line in lines} == {
+        "" if (count := swept["machine"]["before"]["times_throttled"]) is None else str(count)
+    }
+
+
+@pytest.mark.parametrize("order", [[], ["--alone"]])
+def test_repetitions_and_order_give_every_engine_the_same_text(tiny_model, order):
+    told = ["--depths", "300", "--attention", "llama.cpp,dense,squeezed", "-n", "3", "-r", "2", "--question", "5"]
+    for row in measure(tiny_model, *told, *order)["results"]:
+        assert len(row["decode_ms_all"]) == 6
+        assert row["kl_divergence"] < 1e-3
+
+
+def test_a_pause_precedes_each_repetition_but_the_first(tiny_model, monkeypatch):
+    pauses = []
+    monkeypatch.setattr("octavo.evaluation.bench.time.sleep", pauses.append)
+    measure(tiny_model, "--depths", "0", "--attention", "dense", "-n", "1", "-r", "3", "--delay", "7")
+    assert pauses.count(7) == 2
+
+
+def test_an_engine_that_attends_an_index_has_the_time_of_reading_one(tiny_model, monkeypatch):
+    """Reading as `octavo index` does leaves out keys of a long document; here each length is long."""
+    shares = []
+    attending_share = Context.attending_share
+    monkeypatch.setattr("octavo.evaluation.bench._LONG", 64)
+    monkeypatch.setattr(
+        Context, "attending_share", lambda self, share: shares.append(share) or attending_share(self, share)
+    )
+    rows = measure(tiny_model, "--depths", "64", "--attention", "dense,auto", "-n", "1")["results"]
+    assert shares == [ATTENTION_SHARE]
+    assert all(row["prefill_tokens_per_s"] for row in rows)
 
 
 def test_compare_gives_kl_divergence_and_agreement():
@@ -262,13 +358,13 @@ class Begun(Exception):
 def test_what_compiles_elsewhere_is_compiled_before_anything_is_timed(tiny_model, monkeypatch):
     events = []
 
-    def begin(*_):
+    def begin(*_, **_named):
         raise Begun
 
     background = "octavo.cpu_kernels.numba_support.background_compile"
     monkeypatch.setattr(f"{background}.compile_ahead", lambda functions: events.append("asked"))
     monkeypatch.setattr(f"{background}.wait", lambda *_: events.append("waited"))
-    monkeypatch.setattr("octavo.evaluation.bench.Bench._fill", begin)
+    monkeypatch.setattr("octavo.evaluation.bench.Bench._decode", begin)
     with pytest.raises(Begun):
         measure(tiny_model, "--depths", "64", "--attention", "dense,auto")
     assert events == ["asked", "waited"] * 2

@@ -7,8 +7,10 @@ from helpers.given_drafter import GivenDrafter
 from helpers.index_builds import build, library_of
 
 import octavo
+from octavo.cpu_kernels.numba_support import background_compile
 from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from octavo.runtime.drafting import drafting, new_drafter
+from octavo.runtime.graph import hook
 from octavo.runtime.query_recorder import QueryHead, Recorder
 from octavo.runtime.sequence_pool import SequencePool
 from octavo.runtime.store.index_files import open_index
@@ -174,6 +176,20 @@ def test_a_draft_is_forgotten_if_something_else_happens(gqa, attention, way):
             llama.rewind(590)
         results.append(drawn(llama, tokens, GivenDrafter([*TOKENS[:590], *tokens]))[0])
     np.testing.assert_allclose(results[1], results[0], atol=SAME)
+
+
+def test_what_a_draft_needs_is_compiled_ahead(gqa, monkeypatch):
+    """Otherwise the first draft of all would stop an answer for seconds."""
+    ahead, needed, compiled = [], [], background_compile.compiled
+    monkeypatch.setattr(background_compile, "compile_ahead", ahead.extend)
+    monkeypatch.setattr(background_compile, "compiled", lambda each: needed.append(each) or compiled(each))
+    llama = new_llama(gqa, "auto")
+    llama.compile_ahead(llama.attention, 4096)
+    llama.eval(TOKENS[:40])
+    in_a_prompt = len(needed)
+    drawn(llama, TOKENS[40:60], GivenDrafter(TOKENS))
+    assert hook.compiled_together in needed[in_a_prompt:]
+    assert {*needed[in_a_prompt:]} <= {*ahead}
 
 
 def test_rows_that_find_no_memory_leave_everything_as_it_was(gqa, monkeypatch):
