@@ -66,7 +66,7 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
             if len(pdf) > _MOST_PAGES:
                 raise OctavoError(f"{name} has {len(pdf):,} pages: split it.")
             texts, labels = Packed(_page_texts(content, password, len(pdf))), page_labels(pdf)
-            without_text = [number for number, text in enumerate(texts) if text.is_picture or text.is_unclear]
+            without_text = [number for number, text in enumerate(texts) if text.is_picture or text.unclear]
             for number, page_pdf in recognition.pages(without_text, lambda number: picture_of(pdf[number])).items():
                 with pypdfium2.PdfDocument(page_pdf) as recognised:
                     texts[number] = page_text(recognised[0])
@@ -106,6 +106,7 @@ def extract_pdf(content: bytes, name: str, recognition: Recognition | None = Non
         drawn_texts = _drawn_texts(content, password, lost)
     for number, each in enumerate(texts):
         left_out[number] += [f"invisible: {line}" for line in each.hidden]
+        left_out[number] += [f"without a meaning: {line}" for line in each.unclear]
         left_out[number] += [f"in place of the form: {line}" for line in requests[number]] if form else []
         left_out[number] += [f"all that is drawn: {drawn_texts[number]}"] if number in lost else []
     document = document_of(text, list(zip(offsets, labels, strict=True)), notices)
@@ -180,7 +181,7 @@ def _without_warnings() -> Iterator[None]:
 def _notices(name: str, texts: Packed[PageText], labels: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each way in which text of a file was not read."""
     sentences = {
-        "is_unclear": f"does not tell which letters it has {{}}: {remedy()}",
+        "unclear": f"does not tell which letters it has {{}}: {remedy()}",
         "is_picture": f"has only pictures or drawings {{}}: {remedy()}",
         "has_unknown": f"has signs of fonts that do not say what they mean {{}}: octavo writes {UNKNOWN} for each",
         "line_numbers": "numbers its lines {}: octavo leaves the numbers out",

@@ -126,6 +126,11 @@ def _band(band: Sequence[Piece], gutter: float, extent: Span, below: Line | None
     if strip and not any(_are_text(_lines(side)) for side in sides):
         above, rest = ([piece for piece in band if (piece.y > strip) == is_above] for is_above in (True, False))
         return [*_band(above, gutter, extent, None), *_band(rest, gutter, extent, below)]
+    if foot := _foot_of_tables(*map(_lines, sides)):
+        return [
+            *_band([piece for piece in band if piece.y > foot], gutter, extent, None),
+            *column_lines([piece for piece in band if piece.y <= foot], extent),
+        ]
     first, second = (_in_order(side, _extent(side)) for side in sides)
     if second[-1].y > first[0].y and len(second) <= len(first):
         return second + first
@@ -204,6 +209,17 @@ def _strip(lines: Sequence[Line], top: float) -> float | None:
     usual = statistics.median(step for step, _ in steps) if steps else 0.0
     wide = (line.y + step / 2 for step, line in steps if step > max(ROW_GAP * line.size, _WIDER * usual))
     return next((height for height in wide if height < top), None)
+
+
+def _foot_of_tables(before: Sequence[Line], after: Sequence[Line]) -> float | None:
+    """Return the height from which on a few lines, such as a total, belong to the tables on both sides above them."""
+    above, below = ([line for line in before if (line.y >= after[-1].y) == is_above] for is_above in (True, False))
+    n_rows = [sum(len(cells(line)) > 1 for line in side) for side in (above, after)]
+    are_tables = all(2 * n > len(side) and n > 1 for n, side in zip(n_rows, (above, after), strict=True))
+    if not below or len(below) >= _FEWEST_ROWS or not are_tables or any(len(cells(line)) > 1 for line in below):
+        return None
+    usual = statistics.median(a.y - b.y for a, b in pairwise(above))
+    return below[0].y if above[-1].y - below[0].y > _WIDER * usual else None
 
 
 def _end_of_choices(before: Sequence[Line], after: Sequence[Line]) -> float | None:
@@ -349,7 +365,7 @@ def are_rows(before: Sequence[Line], after: Sequence[Line]) -> bool:
     n_level = sum(all(row) and _is_level(row) for row in rows)
     n_fewer, n_more = sorted((len(first), len(second)))
     is_text = _are_text(before) or _are_text(after)
-    have_rows = n_level >= _LEVEL_ROWS * n_fewer and len(rows) >= _ROWS * n_more
+    have_rows = n_level >= _LEVEL_ROWS * n_fewer and len(rows) >= _ROWS * n_more and not any(map(_is_torn, rows))
     have_rows = have_rows and (n_level >= _FEWEST_ROWS or not is_text)
     n_pairs = sum(any(_are_level(line, other) for other in after) for line in before)
     are_pairs = n_pairs >= _ROWS * max(len(before), len(after)) and not _are_text(before)
@@ -374,7 +390,7 @@ def _are_pairs(before: Sequence[Line], after: Sequence[Line]) -> bool:
 
 
 def _are_labels(before: Sequence[Line], after: Sequence[Line]) -> bool:
-    """Return whether the lines at the left are words, each level with what it names, which is longer and no text."""
+    """Return whether the lines at the left are words, each level with its value, which is longer and no text."""
     widest, widest_after = (max(line.right - line.left for line in side) for side in (before, after))
     fewer, more = sorted((before, after), key=len)
     are_level = len(fewer) >= _FEWEST_ROWS and all(any(_are_level(line, other) for other in more) for line in fewer)
@@ -442,6 +458,15 @@ def _rows(before: Sequence[_Stretch], after: Sequence[_Stretch]) -> Iterator[tup
 
 def _top(placed: tuple[_Stretch, int]) -> float:
     return -placed[0].top
+
+
+def _is_torn(row: tuple[list[_Stretch], list[_Stretch]]) -> bool:
+    """Return whether several blocks are beside lines of one, and neither their tops nor their middles are level."""
+    if not all(row) or sorted(map(len, row))[0] > 1 or len(row[0]) == len(row[1]):
+        return False
+    (top, end), (other_top, other_end) = ((side[0].top, side[-1].end) for side in row)
+    off = min(abs(top - other_top), abs(top + end - other_top - other_end) / 2)
+    return off > _LEVEL * row[0][0].first.size
 
 
 def _is_level(row: tuple[list[_Stretch], list[_Stretch]]) -> bool:
@@ -518,11 +543,14 @@ def _are_alike(before: Sequence[Line], after: Sequence[Line]) -> bool:
     if level and min(map(_n_words, level[0])) > 1:
         return False
     alike = [_kinds(a) for a, b in level if _kinds(a) == _kinds(b) and not _kinds(a)[0] and any(_kinds(a))]
-    return len(alike) > 1 and 2 * len(alike) > len(level)
+    n_rows = sum(max(len(_kinds(a)), len(_kinds(b))) > 1 for a, b in level)
+    return len(alike) > 1 and 2 * len(alike) > n_rows
 
 
 def _are_short(before: Sequence[Line], after: Sequence[Line]) -> bool:
     """Return whether both sides are a few lines close together without numbers or labels, such as addresses."""
+    top = min(side[0].y + side[0].size for side in (before, after))
+    before, after = ([line for line in side if line.y < top] for side in (before, after))  # a title may be above one
     if max(len(before), len(after)) > _SHORT or min(len(before), len(after)) < 2:
         return False
     are_solid = all(a.y - b.y < _SOLID * a.size for side in (before, after) for a, b in pairwise(side))

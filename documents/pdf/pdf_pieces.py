@@ -85,11 +85,12 @@ class PageText:
         In the order of reading; those at other angles follow.
     over : list of Line
         What is drawn across the page or in its margins, such as watermarks and stamps.
-    is_unclear, has_unknown, is_picture : bool
-        Whether letters were left out whose meaning is unknown, or marked as unknown; and whether the page has nothing
-        but pictures and drawings, apart from text in the margins, such as a stamp.
-    hidden, repeated : list of str
-        What was left out as it is invisible, and of `over` as it is there already.
+    has_unknown, is_picture : bool
+        Whether letters were marked as unknown; and whether the page has nothing but pictures and drawings, apart from
+        text in the margins, such as a stamp.
+    unclear, hidden, repeated : list of str
+        What was left out as the meaning of its letters is unknown, as it is invisible, and of `over` as it is there
+        already.
     line_numbers : list of str
         Numbers of lines, which were left out.
     letters : Counter of str
@@ -103,9 +104,9 @@ class PageText:
     height: float
     lines: list[Line]
     over: list[Line]
-    is_unclear: bool
     has_unknown: bool
     is_picture: bool
+    unclear: list[str]
     hidden: list[str]
     repeated: list[str]
     line_numbers: list[str]
@@ -132,7 +133,8 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
     found, styles = lines_of_characters(page, tags.parts)
     unclear = unclear_fonts(found)
     seen = without_covered(page, without_hidden(page, found), styles, may_be_off=may_be_off)
-    lines = _whole_lines([sign for sign in line if not (sign.is_guess and sign.style.font in unclear)] for line in seen)
+    clear = [[sign for sign in line if not (sign.is_guess and sign.style.font in unclear)] for line in seen]
+    lines = _whole_lines(clear)
     signs = Counter(character.text for line in lines for character in line)
     n_from_right = sum(n for sign, n in signs.items() if is_right_to_left(sign))
     n_letters = sum(n for sign, n in signs.items() if sign.isalpha())
@@ -173,9 +175,9 @@ def page_text(page: Any, stamps: Any = None, *, may_be_off: bool = False) -> Pag
         height=highest - lowest,
         lines=lines_by_box(parts[0], boxes) + [line for part in parts[1:] for line in lines_in_order(part)],
         over=[line for part in over for line in lines_in_order(part)],
-        is_unclear=bool(unclear),
         has_unknown=any(UNKNOWN in piece.text for part in [*parts, *over] for piece in part),
-        hidden=_hidden(found, seen),
+        unclear=_without(seen, clear),
+        hidden=_without(found, seen),
         repeated=repeated,
         line_numbers=line_numbers,
         letters=letters_of(character.text for line in [*lines, *lines_of_stamps] for character in line),
@@ -249,12 +251,12 @@ def _once(over: Sequence[Sequence[Piece]]) -> tuple[list[list[Piece]], list[str]
     return once, repeated
 
 
-def _hidden(found: Sequence[Sequence[Character]], seen: Sequence[Sequence[Character]]) -> list[str]:
-    """Return the texts of the characters that were left out, by line."""
-    if sum(map(len, seen)) == sum(map(len, found)):
+def _without(lines: Sequence[Sequence[Character]], left: Sequence[Sequence[Character]]) -> list[str]:
+    """Return the texts of the characters that are not among those that are left, by line."""
+    if sum(map(len, left)) == sum(map(len, lines)):
         return []
-    kept = {id(character) for line in seen for character in line}
-    texts = ("".join(character.text for character in line if id(character) not in kept).strip() for line in found)
+    kept = {id(character) for line in left for character in line}
+    texts = ("".join(character.text for character in line if id(character) not in kept).strip() for line in lines)
     return [text for text in texts if text]
 
 

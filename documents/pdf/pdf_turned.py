@@ -78,11 +78,9 @@ def _heads(labels: Sequence[_Label], lines: Sequence[Line]) -> dict[int, Piece]:
         size = first.piece.size
         level = [each for each in labels if abs(each.low - first.low) < _LEVEL * size and id(each.piece) not in found]
         row = sorted(level, key=lambda each: each.x)
-        below = next((line for line in lines if 0 < first.low - line.y < _ABOVE * size), None)
+        below = _rows_below(lines, first)
         n_over = sum(
-            any(piece.left - _BESIDE * size < each.x < piece.right + _BESIDE * size for piece in below.pieces)
-            for each in row
-            if below
+            any(piece.left - _BESIDE * size < each.x < piece.right + _BESIDE * size for piece in below) for each in row
         )
         are_apart = all(b.x - a.x > size for a, b in pairwise(row)) and len({each.piece.text for each in row}) == len(
             row
@@ -95,6 +93,17 @@ def _heads(labels: Sequence[_Label], lines: Sequence[Line]) -> dict[int, Piece]:
             right = max(min(each.x + width, end), each.x + size / 2)
             found[id(each.piece)] = replace(each.piece, left=each.x, right=right, y=first.low)
     return found
+
+
+def _rows_below(lines: Sequence[Line], head: _Label) -> list[Piece]:
+    """Return the pieces of the rows closely below a head, as the first ones may have empty cells."""
+    y, pieces = head.low, list[Piece]()
+    for line in (line for line in lines if line.y < head.low):
+        if y - line.y > _ABOVE * head.piece.size:
+            break
+        y = line.y
+        pieces += line.pieces
+    return pieces
 
 
 def _names(labels: Sequence[_Label], lines: Sequence[Line]) -> dict[int, Piece]:

@@ -17,7 +17,7 @@ _FORMS = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]")
 
 _BRACKETS = str.maketrans("()[]{}«»", ")(][}{»«")
 
-#: Unicode's classes of letters that are read from right to left, of digits, and of what may stand in numbers.
+#: Unicode's classes of letters that are read from right to left, of digits, and of signs within numbers.
 _RIGHT, _DIGITS, _IN_NUMBERS, _AT_NUMBERS = {"R", "AL"}, {"EN", "AN"}, {"ES", "CS"}, {"ET"}
 
 

@@ -6,6 +6,7 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
+from dataclasses import replace
 
 import pypdfium2
 
@@ -66,8 +67,14 @@ def read(writer, password=None):
     """What octavo reads of a file; what it leaves out it must tell."""
     content = writer.content()
     document = extract_pdf(content, "report.pdf", Recognition(b"", "", Extraction(password)))
-    assert untold(content, document, password) == {}
+    assert untold(content, document, password) == lost(content, document, password) == {}
     return document
+
+
+def lost(content, document, password=None):
+    """Return the words of each page that are drawn, but neither in the text nor in what `octavo read --all` adds."""
+    whole = "\n".join([document.text, *document.left_out])
+    return untold(content, replace(document, text=whole, notices=()), password)
 
 
 def untold(content, document, password=None):

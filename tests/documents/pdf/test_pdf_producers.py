@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.browser import chromium
-from helpers.pdf_files import PdfWriter, lines, untold
+from helpers.pdf_files import PdfWriter, lines, lost, untold
 from helpers.pdf_layouts import LAYOUTS, Layout
 
 from octavo.documents.pdf.pdf import extract_pdf
@@ -44,13 +44,15 @@ def test_a_layout_is_read_right(layout, print_html):
     content = layout.content(print_html)
     document = extract_pdf(content, "printed.pdf")
     assert list(layout.problems(document.text)) == []
-    assert untold(content, document) == {}
+    assert untold(content, document) == lost(content, document) == {}
 
 
 def test_a_word_that_is_lost_without_a_notice_is_found():
     content = PdfWriter().page(*lines(["Sent on 9 June", "Total 20.50"])).page(*lines(["Total 20.50", "2"])).content()
     document = extract_pdf(content, "bill.pdf")
-    for part, lost in (("9 June", {1: ["9", "June"]}), ("20.50", {1: ["20", "50"]})):
+    for part, lost_words in (("9 June", {1: ["9", "June"]}), ("20.50", {1: ["20", "50"]})):
         short = replace(document, text=document.text.replace(part, ""))
-        assert untold(content, short) == lost
+        assert untold(content, short) == lost_words
         assert untold(content, replace(short, notices=("bill.pdf has a stamp on 1 of 2 pages (1).",))) == {}
+        told = replace(short, left_out=(f"page 1, repeated: Sent on {part} as Total {part}",))
+        assert (lost(content, short), lost(content, told)) == (lost_words, {})

@@ -239,6 +239,47 @@ _PRICES = (
     "<h2>Plats</h2><p><span>Bar grillé</span><span>19,00</span><p><span>Bavette</span><span>16,50</span>"
     "<h2>Desserts</h2><p><span>Île flottante</span><span>6,00</span>"
 )
+_PAY = [("Basic", "2,400.00"), ("Overtime", "180.00"), ("Gross", "2,580.00")]
+_TAKEN = [("Tax", "410.00"), ("Pension", "132.00"), ("Deductions", "542.00")]
+
+
+def _pay(page: Drawing) -> None:
+    """Draw two tables side by side, addresses above them, and a total below both."""
+    page.text(60, 790, "Payslip", 16, "Helvetica-Bold")
+    for x, address in ((60, ["Harbour of Visby", "Quay 3", "62157 Visby"]), (320, ["Ida Holm", "Mill 9", "Kalmar"])):
+        page.lines(x, 760, address)
+    for x, rows in ((60, _PAY), (320, _TAKEN)):
+        for i, row in enumerate(rows):
+            page.row(690 - 14 * i, (x, -(x + 200)), row)
+    page.text(60, 638, "Net pay 2,038.00", font="Helvetica-Bold")
+
+
+_CREW = [("", "Boreal", "Babor", "Bodega"), ("Seal", "x", "", "x"), ("Meg", "", "x", ""), ("Thrift", "x", "x", "")]
+
+
+def _slanted(page: Drawing) -> None:
+    """Draw slanted heads over a table whose first row has empty cells."""
+    for x, head in zip((160, 200, 240), _CREW[0][1:], strict=True):
+        page.text(x, 760, head, angle=55)
+    for i, row in enumerate(_CREW[1:]):
+        page.row(745 - 14 * i, (60, 160, 200, 240), row)
+
+
+_LIFE = "Led a crew of twelve at the harbour and wrote the plans of the week for all three yards at the river."
+
+
+def _bar_level_with_text(page: Drawing) -> None:
+    """Draw a side bar whose lines are level with lines of the text, though not with its paragraphs."""
+    y = 790.0
+    for job in ("Pilot, Visby", "Keeper, lock 4", "Deckhand, Kiel"):
+        page.text(60, y, job, 10, "Helvetica-Bold")
+        y = page.lines(60, y - 13, textwrap.wrap(_LIFE, 62))
+    for i, line in enumerate(
+        ("Quay 3", "Visby", "LANGUAGES", "Swedish", "German", "Finnish", "TOOLS", "Radar", "Radio")
+    ):
+        page.text(430, 790 - 13 * i, line)
+
+
 _SLIDE = (
     "<style>@page{size:254mm 143mm;margin:12mm} body{font:20pt sans-serif} div{display:flex} ul{flex:1}</style>"
     "<h1>¿Por qué?</h1><div><ul><li>Los barcos son largos<li>Los pilotes se pudren</ul>"
@@ -306,6 +347,16 @@ LAYOUTS = [
         left_out="1 2 3 4 5",
     ),
     Layout("headings between prices", _PRICES, headings=["La carte", "Entrées", "Plats", "Desserts"]),
+    Layout(
+        "totals under two tables",
+        _pay,
+        rows=[*_PAY, *_TAKEN],
+        order=["62157 Visby", "Ida Holm", "Kalmar", "Gross", "Deductions", "Net pay 2,038.00"],
+    ),
+    Layout("slanted heads over empty cells", _slanted, table=_CREW),
+    Layout(
+        "a side bar level with the text", _bar_level_with_text, whole=[_LIFE], order=["Deckhand", "Quay 3", "Radio"]
+    ),
     Layout(
         "lists side by side on a slide",
         _SLIDE,
