@@ -76,7 +76,7 @@ _IN_XML: dict[XMLKind, re.Pattern[bytes]] = {
 _HEADERS = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)+", re.ASCII)
 _OF_MAIL = re.compile(
     rb"^(?:MIME-Version:[ \t]*1|Message-ID:\s*<[^>]+>|Snapshot-Content-Location:|"
-    rb"Received:[ \t]*(?:from|by)\b(?:[^\n;]|\n[ \t])*;)",
+    rb"Received:[ \t]*(?:from|by)\b(?:[^\n;]|\n[ \t])*;(?:[^\n;]|\n[ \t])*\d\d:\d\d)",
     re.IGNORECASE | re.MULTILINE,
 )
 _MAIL_NAMES = (".eml", ".emlx", ".mht", ".mhtml", ".mbox")

@@ -17,7 +17,7 @@ from .html import parse, to_markdown, too_deep
 #: What becomes of elements; the text of those that are absent stays.
 _TAGS = {"p": "p", "table": "table", "tr": "tr", "td": "td", "th": "th", "v": "p", "text-author": "p", "stanza": "p"}
 _TAGS |= {"cite": "blockquote", "epigraph": "blockquote", "poem": "blockquote", "section": "div", "body": "div"}
-_TAGS |= {"annotation": "blockquote"}
+_TAGS |= {"annotation": "blockquote", "subtitle": "p"}
 _TAGS |= {"emphasis": "em", "strong": "b", "sup": "sup", "sub": "sub", "code": "code", "strikethrough": "s"}
 
 
@@ -60,7 +60,7 @@ def _as_html(node: Element, depth: int) -> str:
     name = element_name(node)
     if name in ("binary", "image", ""):
         return ""
-    if name in ("title", "subtitle"):
+    if name == "title" or (name == "subtitle" and any(map(str.isalnum, words(node)))):
         level = min(depth + (name == "subtitle"), 6)
         return f"<h{level}>{escape(words(node))}</h{level}>"
     inner = inner_html(node, lambda child: _as_html(child, depth + (name == "section")))

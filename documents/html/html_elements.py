@@ -387,7 +387,7 @@ class HTMLElements:
         if self.out.in_line:
             return None
         lines = self._code(node).split("\n")
-        if any(line.strip() for line in lines) and not _has_line_numbers(node):
+        if any(line.strip() for line in lines) and not any(map(_has_line_numbers, (node, node.getparent()))):
             fence = "```" if not any(line.lstrip().startswith("```") for line in lines) else "````"
             self.out.block([fence, *(line.rstrip(" \t") for line in lines), fence])
         return _done

@@ -18,6 +18,7 @@ from ..html.html import markdown_of_html
 from ..kinds import ENVELOPE, of_apple_mail
 from ..left_out import LeftOut
 from ..markdown import document_of
+from ..office.rtf import html_of_rtf
 from ..text.calendars import calendar_text
 from .mail_headers import file_name, header, header_text, write_in_unicode
 
@@ -34,6 +35,10 @@ _MAILS = ("rfc822", "global", "news", "partial", "rfc822-headers")
 
 #: A line that mailboxes mark, as it would begin a mail.
 _QUOTED = re.compile(rb"^>From ", re.MULTILINE)
+
+#: A word, which is a letter where no blanks part words: from Thai to Khmer, and in Japanese and Chinese.
+_UNPARTED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+_WORD = re.compile(rf"[{_UNPARTED}]|[^\W{_UNPARTED}]+")
 
 #: Least share of the words of a page that a plain text has that says the same.
 _LEAST_SHARED = 0.8
@@ -131,7 +136,7 @@ def _fuller(parts: list[_Read]) -> _Read | None:
     page = next((part for part in reversed(parts) if part.texts and part.is_page), None)
     if plain is None or page is None:
         return plain or page
-    said, shown = (set(re.findall(r"\w+", " ".join(part.texts).casefold())) for part in (plain, page))
+    said, shown = (set(_WORD.findall(" ".join(part.texts).casefold())) for part in (plain, page))
     return page if len(said & shown) < _LEAST_SHARED * len(shown) and len(said) < len(shown) else plain
 
 
@@ -148,8 +153,11 @@ def _read_message(part: Any, name: str, depth: int) -> _Read:
     elif kind in _MAILS or kind == "external-body":
         read.attachments = [file_name(part) or part.get_content_type()]
     else:
-        fields = ("\n".join(f"{key}: {header_text(value)}" for key, value in each.raw_items()) for each in inner)
-        read.texts = ["\n\n".join(filter(None, fields))]
+        for each in inner:  # of a report in Unicode only the first block is taken for headers
+            fields = (f"{key}: {header_text(value)}" for key, value in each.raw_items())
+            rest: bytes = each.get_payload(decode=True) or b""
+            read.texts += ["\n".join(fields), rest.decode(errors="replace").strip()]
+        read.texts = ["\n\n".join(filter(None, read.texts))]
     return read
 
 
@@ -180,4 +188,6 @@ def _text(part: Any, name: str, read: _Read) -> str:
         text, own = decode_as("cp1252", content, name)
     read.notices += own
     text = text.replace("\r\n", "\n")
-    return markdown_of_html(text, name, read.left_out) if part.get_content_type() == "text/html" else text
+    if part.get_content_type() == "text/rtf":
+        text = html_of_rtf(content, read.left_out)
+    return markdown_of_html(text, name, read.left_out) if part.get_content_subtype() in ("html", "rtf") else text

@@ -19,6 +19,7 @@ from .docx_hidden import hidden_runs
 from .docx_letterheads import place_letterheads
 from .docx_numbering import number_paragraphs, place_labels
 from .docx_styles import STYLE_MAP, Styles, name_styles
+from .equation_fields import equation
 from .letterheads import with_letterheads
 from .package import links_of, office_package
 
@@ -180,6 +181,8 @@ def _simplify(root: ElementTree.Element, styles: ElementTree.Element, left_out: 
             elif (choices := child.find(f"{_WORD}fldChar/{_WORD}ffData/{_WORD}ddList")) is not None:
                 parent.insert(number, ElementTree.Element(f"{_WORD}r"))
                 parent[number].append(_with_text("t", _chosen(choices)))
+            elif name == "p":
+                _write_equations(child)
             elif name == "pict" and (art := _word_art(child)):
                 parent[number] = _with_text("t", art)
             elif name == "tr":
@@ -206,6 +209,18 @@ def _chosen(choices: ElementTree.Element) -> str:
     marks = (choices.find(f"{_WORD}{name}") for name in ("result", "default"))
     chosen = next((str(mark.get(f"{_WORD}val")) for mark in marks if mark is not None), "0")
     return entries[int(chosen)] if chosen.isdigit() and int(chosen) < len(entries) else ""
+
+
+def _write_equations(paragraph: ElementTree.Element) -> None:
+    """Write the formulas of fields, whose code may be in several runs."""
+    codes: list[ElementTree.Element] = []
+    for node in (*paragraph.iter(), ElementTree.Element(f"{_WORD}fldChar")):
+        if node.tag == f"{_WORD}instrText":
+            codes.append(node)
+        elif node.tag == f"{_WORD}fldChar":
+            if (formula := equation("".join(code.text or "" for code in codes))) is not None:
+                codes[0].tag, codes[0].text = f"{_WORD}t", formula
+            codes = []
 
 
 def _word_art(drawing: ElementTree.Element) -> str:

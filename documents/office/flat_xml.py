@@ -6,6 +6,7 @@ import io
 import re
 import xml.etree.ElementTree as ElementTree
 import zipfile
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from html import escape
@@ -17,6 +18,7 @@ from ..document import Document
 from ..html.html import parse, to_markdown
 from ..left_out import LeftOut
 from ..markdown import document_of
+from ..scripts import with_scripts
 from ..xml_text import attribute, element_name, words
 from .docx import extract_docx
 from .number_formats import shown_value
@@ -31,6 +33,9 @@ _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationship
 _FORMATS = {"Fixed": "0.00", "Standard": "#,##0.00", "Percent": "0.00%", "Currency": "$#,##0.00"}
 _FORMATS |= {"Euro Currency": "[$€] #,##0.00", "Scientific": "0.00E+00", "General Number": "General"}
 _FORMATS |= {"Short Date": "d.m.yy", "Short Time": "h:mm"}
+
+#: A format of durations, and the time from which they count.
+_DURATION, _BEGINNING = re.compile(r"\[[hms]", re.IGNORECASE), datetime(1899, 12, 31)
 
 #: Elements of Word 2003 that only hold paragraphs, and the declaration that notes of Evernote have within.
 _HOLDERS, _DECLARATIONS = {"sect", "sub-section"}, re.compile(r"<\?xml[^>]*>|<!DOCTYPE[^>]*>")
@@ -143,16 +148,26 @@ def _sheet(sheet: Element, formats: dict[str, str], left_out: LeftOut) -> str:
 
 def _value(data: Element, named: str) -> str:
     """Return the text that a cell shows, by its value and the name of its format, or the format itself."""
-    text, kind, code = "".join(data.itertext()), attribute(data, "Type"), _FORMATS.get(named, named or "General")
+    text, kind, code = with_scripts(list(_runs(data))), attribute(data, "Type"), _FORMATS.get(named, named or "General")
     with suppress(ValueError):
         if kind == "Number":
             return shown_value(float(text), code)
         if kind == "DateTime":
             moment = datetime.fromisoformat(text)
+            if _DURATION.search(code):
+                return shown_value(moment - _BEGINNING, code)
             return shown_value(moment.time() if moment.year < 1900 else moment, code)
         if kind == "Boolean":
             return shown_value(text == "1")
     return shown_value(text, code)
+
+
+def _runs(node: Element, side: int = 0) -> Iterator[tuple[str, int]]:
+    """Yield the texts of a cell, each with 1 above the line, -1 below it, and else 0."""
+    yield node.text or "", side
+    for child in node:
+        yield from _runs(child, {"Sup": 1, "Sub": -1}.get(element_name(child), side))
+        yield child.tail or "", side
 
 
 def _place(node: Element, before: int) -> int:

@@ -10,17 +10,24 @@ SEPARATOR, PAGE = "\ue004", "\ue005"
 #: What parts a number of a page from other text in a line.
 _PARTED = re.compile(r"\t+| {3,}| [|·•–—-] ")  # noqa: RUF001
 
-#: A number of a page, or two ("page 3 of 9"), with the words around them.
-_NUMBER = re.compile(rf"[(,;]?\s*(?:[^\W\d_]+[.:]?\s*)?{PAGE}(?:[^{PAGE}]{{0,12}}{PAGE})?(?:\s*[^\W\d_]{{1,2}}\b)?\)?")
+#: Words for pages, and a number of a page, or two ("page 3 of 9"), with such words around it.
+_WORDS = (
+    r"pages?|pg?|seiten?|blatt|s|sider?|sid[ao]r?|sivu|p[áa]g(?:ina)?s?|folio|feuille|hoja|bladzijden?|blz|bls|stron[ay]?"
+    r"|str(?:an[ay]|ánka|anica)?|oldal|sayfa|halaman|hal|trang|lpp|psl|lk|n[ro]|страница|стр|сторінка|стор|σελίδα|σελ"
+    r"|第|ページ|頁|页|쪽|페이지|صفحة|עמוד|หน้า|पृष्ठ"
+)
+_NUMBER = re.compile(
+    rf"[(,;]?\s*(?:\b(?:{_WORDS})[.:]?\s*)?{PAGE}(?:[^{PAGE}]{{0,12}}{PAGE})?(?:\s*(?:{_WORDS}|[^\W\d_]{{1,2}})\b)?\)?",
+    re.IGNORECASE,
+)
 
 
 def without_page_numbers(line: str) -> str:
     """Return a line of a head or foot without the numbers of pages and the words that belong to them."""
     if PAGE not in line:
         return line
-    parts = (part for part in _PARTED.split(line) if PAGE not in part) if _PARTED.search(line) else ()
-    rest = " ".join(parts) or _NUMBER.sub("", line)
-    return rest.strip() if len(re.findall(r"\w", rest)) > 2 else ""
+    rest = " ".join(filter(None, (_NUMBER.sub("", part).strip() for part in _PARTED.split(line))))
+    return rest if re.search(r"(?:\w\W*){3}|[\u3040-\u9fff\uac00-\ud7af]", rest) else ""
 
 
 def with_letterheads(text: str) -> str:

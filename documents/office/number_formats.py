@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime, time, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ _WITH_SECONDS = re.compile(r"s|\[s", re.IGNORECASE)
 
 #: A character of XML that a workbook cannot hold as it is.
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
+
+#: Rounds numbers of any size.
+_ROUNDING = Context(prec=400, rounding=ROUND_HALF_UP)
 
 
 class _Format(NamedTuple):
@@ -120,7 +124,9 @@ def _written(value: float, found: _Format) -> str:
     """Return a number in a format: the last places take the last digits, and the first place all that are left."""
     if not any(len(part) == 1 for part in found.whole) and not found.decimals:
         return "".join(part[1:] for part in found.whole).strip()
-    digits, _, after = f"{value * found.scale:.{len(found.decimals)}f}".partition(".")
+    exact = Decimal(f"{value * found.scale:.15g}")  # Excel has 15 digits, and rounds halves up
+    rounded = exact.quantize(Decimal(1).scaleb(-len(found.decimals)), context=_ROUNDING)
+    digits, _, after = f"{rounded:f}".partition(".")
     while after and found.decimals[len(after) - 1] != "0" and after.endswith("0"):
         after = after[:-1]
     digits = digits.lstrip("0")

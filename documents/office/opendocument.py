@@ -162,6 +162,9 @@ class _OpenDocument:
             return self._table(node, is_sheet)
         if name == "table-row":
             return self._row(node)
+        if name == "shapes" and self.charts is not None:
+            self.charts.append(self._inner(node))
+            return ""
         inner = self._inner(node, style, depth, name == "spreadsheet")
         if name == "note-citation":
             return f"[{inner}]"

@@ -16,6 +16,7 @@ from ..html.html import parse, to_markdown
 from ..left_out import LeftOut
 from ..markdown import document_of
 from .docx_styles import CODE_FONT
+from .equation_fields import equation
 from .letterheads import PAGE, SEPARATOR, with_letterheads, without_page_numbers
 from .rtf_formula import add_text, begin_element, begin_formula, written_formula
 from .rtf_table import Row, table_html
@@ -53,6 +54,7 @@ _TAKING_OUT = {"v": "hidden passage", "htmlrtf": "", "deleted": "deleted passage
 #: Names of fields that are numbers of pages, and bytes of the instruction of a field within which they are.
 _PAGE_FIELDS = re.compile(rb"\b(?:PAGE|NUMPAGES|SECTIONPAGES)\b")
 _INSTRUCTION = 400
+_CODE = re.compile(r"\\u(-?\d+) ?\??|\\([\\{}])|\\[a-z]+-?\d* ?|[{}\r\n]|([^\\])")
 
 #: The number of a field of a form that was not filled in.
 _UNDEFINED = 25
@@ -317,11 +319,14 @@ class _Parser:
             self._choices.append("")
 
     def _field(self, word: str) -> None:
-        """Write the mark of a page's number in heads and feet. Other fields have their text in the file."""
+        """Write the mark of a page's number in heads and feet, and a formula. Others have their text in the file."""
         is_page = word == "chpgn"
         if word == "fldinst":
             instruction = self._content[self._position : self._position + _INSTRUCTION].partition(b"fldrslt")[0]
             is_page = self._has_result = _PAGE_FIELDS.search(instruction) is not None
+            if (formula := equation(_code_of(instruction.decode("latin-1")))) is not None:
+                self._flow.text.append(escape(formula))
+                self._has_result = True
         elif word == "fldrslt" and self._has_result:
             self._change(is_silent=True)
         if is_page and self._flow is not self._flows[""]:
@@ -398,6 +403,17 @@ class _Parser:
         elif block:
             flow.end_table()
             flow.blocks.append(block)
+
+
+def _code_of(instruction: str) -> str:
+    """Return the code of a field up to the end of its group, without what RTF says about its looks."""
+    code, depth = "", 0
+    for token in _CODE.finditer(instruction):
+        depth += {"{": 1, "}": -1}.get(token[0], 0)
+        if depth < 0:
+            break
+        code += chr(int(token[1]) % 0x10000) if token[1] else token[2] or token[3] or ""
+    return code
 
 
 def _is_encoding(name: str) -> bool:

@@ -20,6 +20,7 @@ from ..scripts import with_scripts
 from ..xml_text import attribute, element_name
 from .charts import chart_rows, chart_titles
 from .docx_drawings import diagram_texts
+from .docx_styles import CODE_FONT
 from .package import office_package
 from .reading_order import Box, in_reading_order
 from .sheet_notes import remark
@@ -28,10 +29,14 @@ _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 
 #: The names of numbers of paragraphs: a form, and the signs around it.
-_NUMBER = re.compile(r"(arabic|alphaLc|alphaUc|romanLc|romanUc|\w*?)(Period|ParenR|ParenBoth|Plain|)$")
+_NUMBER = re.compile(r"(\w*?)(Period|ParenR|ParenBoth|Plain|Minus|)$")
 _FORMS = {"alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman", "romanUc": "upperRoman"}
 _FORMS |= {"ea1Chs": "chineseCounting", "ea1Cht": "chineseCounting", "circleNumDb": "decimalEnclosedCircle"}
-_CLOSINGS = {"Period": "{}.", "ParenR": "{})", "ParenBoth": "({})", "Plain": "{}", "": "{}."}
+_FORMS |= {"thaiAlpha": "thaiLetters", "thaiNum": "thaiNumbers", "hindiNum": "hindiNumbers"}
+_FORMS |= {"arabicDb": "decimalFullWidth", "hindiAlpha1": "hindiVowels"}
+_FORMS |= {"ea1JpnKor": "japaneseCounting", "ea1JpnChsDb": "chineseCounting"}
+_FORMS |= {"arabic1": "arabicAlpha", "arabic2": "arabicAbjad", "hebrew2": "hebrew1"}
+_CLOSINGS = {"Minus": "{}-", "Period": "{}.", "ParenR": "{})", "ParenBoth": "({})", "Plain": "{}", "": "{}."}
 
 
 def extract_slides(archive: Archive) -> Document:
@@ -179,10 +184,22 @@ def _lines(frame: Any) -> str:
         forms[level] = form
         if not text:
             continue
+        if code := _code(paragraph):
+            lines.append(f"```\n{code}\n```")
+            continue
         label = "- " * bool(level)
         if numbered:
             form, closing = _NUMBER.match(numbered[0].get("type") or "").groups()  # type: ignore[union-attr]
             counts[level] = counts[level] + 1 if level in counts else int(numbered[0].get("startAt") or 1)
             label = _CLOSINGS[closing].format(in_form(counts[level], _FORMS.get(form, "decimal"))) + " "
         lines.append("  " * (level - 1 + bool(numbered) * (level > 0)) + label + (text if label else as_text(text)))
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\n```\n```\n", "\n")
+
+
+def _code(paragraph: Any) -> str:
+    """Return the lines of a paragraph that is in a font for code; nothing of another."""
+    runs = [node for node in paragraph._p if element_name(node) in ("r", "fld", "br")]
+    fonts = [node.find(f"{_DRAWING}rPr/{_DRAWING}latin") for node in runs if element_name(node) != "br"]
+    if not all(font is not None and CODE_FONT.search(font.get("typeface") or "") for font in fonts):
+        return ""
+    return "".join("\n" if element_name(node) == "br" else node.findtext(f"{_DRAWING}t") or "" for node in runs)

@@ -55,7 +55,7 @@ def _cues(written: str) -> list[_Cue]:
             *blocks, last = blocks
             before, _, identifier = last.rstrip("\n").rpartition("\n")
             is_identifier = not last.endswith("\n\n") and (identifier.strip().isdigit() or not before.strip())
-            blocks.append(before if is_identifier and (blocks or before) else last)
+            blocks.append(before if is_identifier and (blocks or before or last.startswith("\n")) else last)
         said = _SPEAKER.sub("\ue000\\1: ", re.sub(r"(?<=[^\n])[ \t]*(?=<v[. ])", "\n", "\n".join(blocks)))
         lines = [" ".join(html.unescape(_MARKS.sub("", line)).split()) for line in said.split("\n")]
         cues.append(_Cue(time, _seconds(time, fraction), _seconds(end, end_fraction), list(filter(None, lines))))

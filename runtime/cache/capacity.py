@@ -40,7 +40,8 @@ class Holding:
     def n_bytes(self, layers: Sequence[CacheLayer], n_tokens: int) -> float:
         """Return the bytes that the chunks of all layers take after n_tokens tokens."""
         dense, streaming = method_class(DENSE)(), method_class(STREAMING)()
-        kept = max(round(self.method.budget * n_tokens), CHUNK_ROWS) if self.method.evicts else n_tokens
+        budget: float = getattr(self.method, "budget", 1.0) if self.method.evicts else 1.0
+        kept = max(round(budget * n_tokens), min(CHUNK_ROWS, n_tokens))
         forgets = (self.method.evicts or self.retrieval < 1) and not all(layer.window for layer in layers)
         total = 0.0
         for layer in layers:

@@ -125,6 +125,7 @@ def test_a_fiction_book_begins_with_its_annotation_and_series(tmp_path):
     ("body", "text"),
     [
         ("<p>10<sup>6</sup> l, H<sub>2</sub>O, 2<sup>n+1</sup></p>", "10^6 l, H2O, 2^{n+1}"),
+        ("<subtitle>* * *</subtitle><subtitle>Fog</subtitle><p>So.</p>", "* * *\n\n### Fog\n\nSo."),
         ("<p>Type <code>make all</code> now.</p>", "Type `make all` now."),
         ("<p><code>if n:</code></p><p><code>    go(n)</code></p><p>So.</p>", "```\nif n:\n    go(n)\n```\n\nSo."),
     ],

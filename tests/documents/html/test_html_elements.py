@@ -37,6 +37,7 @@ MATH = "<p>So <math{}>{}</math>.</p>"
         ('<p>a<a href="#n" style="vertical-align: super">1</a> b</p>', "a[1] b"),
         ("<h2><button>When?</button></h2><div hidden>At nine.</div>", "## When?\n\nAt nine."),
         ("<dl><dt><button type=button>Cost?</button><dd style='display:none'>Ten.</dl>", "Cost?\n:   Ten."),
+        ("<table><tr><td class=gutter><pre>1\n2</pre><td><pre>a\n b</pre></table>", "```\na\n b\n```"),
         ("<pre><span class=ln>1</span>a = 1\n<span class=ln>2</span>b = 2</pre>", "```\na = 1\nb = 2\n```"),
         ("<svg><title>Map</title><g><text>North</text><text>Sea</text></g></svg>", "Map North Sea"),
         (MATH.format(' alttext="x^2"', "<mi>y</mi>"), "So $x^2$."),

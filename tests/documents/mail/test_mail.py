@@ -85,6 +85,7 @@ BILL = "<h1>Bill 204</h1><p>The sum of 1,250 kroner is due on 9 June.</p>"
         ("Bill 204\n\nThe sum of 1,250", BILL, True),
         ("Bill 204\n\nThe sum of 1,250 kroner is due on 9 June. https://example.org/unsubscribe", BILL, False),
         ("The sum of 1,250 kroner is due on 9 June, and not before.", "<p>See the text.</p>", False),
+        ("This message needs a reader of HTML.", "<h2>Bill 204</h2><p>料金は1,250円です。支払いは六月九日まで。", True),
     ],
 )
 def test_of_alternatives_the_fuller_is_read(plain, page, is_page):
@@ -210,6 +211,7 @@ def test_mail_of_apple_is_read_without_what_the_program_noted(tmp_path):
         "From: North store\nReceived: 9 June, by Ane\nBoxes: 40\n\nGrey shed.\n",
         "From: Ane\nMessage-ID: see the list\nTo: Per\n\nGrey shed.\n",
         "From: Ane\nMIME-Version: unknown\n\nGrey shed.\n",
+        "Received: from Ane; 9 June\nFrom: Kari\n\nx\n",
         "Received: from the north store\nFrom: Ane\nBoxes: 4\n\nx\n",
     ],
 )
@@ -236,3 +238,13 @@ def test_the_line_before_the_sender_is_no_heading():
 def test_a_line_that_a_mailbox_marks_is_as_it_was_written():
     mail = b"From a@b Mon Jun  8 10:00:00 2026\nFrom: a@b\n\n>From the quay.\n>> From here.\n"
     assert extract_mail(mail, "a.mbox").text == "From: a@b\n\nFrom the quay.\n>> From here.\n"
+
+
+def test_a_report_in_unicode_says_whom_the_mail_did_not_reach():
+    report = "Reporting-MTA: dns; mx\n\nFinal-Recipient: utf-8; håvn@example.org\nDiagnostic-Code: smtp; 552 full\n"
+    text = read(parts("multipart/report", part("Sorry."), part(report, "message/global-delivery-status")))
+    assert "Reporting-MTA: dns; mx\n\nFinal-Recipient: utf-8; håvn@example.org\nDiagnostic-Code: smtp; 552 full" in text
+
+
+def test_a_body_in_rtf_is_read_as_rtf():
+    assert "Nine oars." in read(parts("multipart/mixed", part("{\\rtf1\\ansi Nine {\\b oars}.\\par}", "text/rtf")))

@@ -62,6 +62,9 @@ PAGE += '<w:fldChar w:fldCharType="separate"/></w:r><w:r><w:t>1</w:t></w:r><w:r>
         (p(run("Board, no. 4711") + "<w:r><w:tab/></w:r>" + run("Page ") + PAGE.format("PAGE")), "Board, no. 4711"),
         (p(run("Board, page ") + PAGE.format("PAGE") + run(" of ") + PAGE.format("NUMPAGES")), "Board"),
         (p(run("Seite ") + PAGE.format("PAGE") + run(" | ") + run("Amt")), "Amt"),
+        (p(run("Board ") + PAGE.format("PAGE") + run(" / ") + PAGE.format("NUMPAGES")), "Board"),
+        (p(run("Log - Board p. ") + PAGE.format("PAGE")), "Log Board"),
+        (p(run("第") + PAGE.format("PAGE") + run("页 海港")), "海港"),
         (p('<w:fldSimple w:instr=" PAGE "><w:r><w:t>1</w:t></w:r></w:fldSimple>') + p("Amt"), "Amt"),
         (p(run("- ") + PAGE.format("PAGE \\* MERGEFORMAT") + run(" -")) + p("Amt") + p("Amt"), "Amt"),
         (

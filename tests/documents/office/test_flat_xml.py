@@ -118,3 +118,12 @@ def test_the_content_says_which_program_wrote_a_file(tmp_path, content):
     path.write_text(content[:-9], "utf-8")
     with pytest.raises(OctavoError, match=r"^x\.xml is damaged"):
         extract_document(path)
+
+
+def test_durations_and_powers_of_sheets_of_one_file():
+    style = '<Styles><Style ss:ID="d"><NumberFormat ss:Format="[h]:mm"/></Style></Styles>'
+    cells = '<Cell ss:StyleID="d"><Data ss:Type="DateTime">1900-01-01T12:00:00.000</Data></Cell>'
+    cells += '<Cell><Data ss:Type="String">10<Sup>6</Sup> <B>l</B>, CO<Sub>2</Sub></Data></Cell>'
+    head = SHEETS[: SHEETS.index("<Worksheet")]
+    sheet = f'{head}{style}<Worksheet ss:Name="A"><Table><Row>{cells}</Row></Table></Worksheet></Workbook>'
+    assert extract_sheets_xml(sheet.encode(), "x.xml").text.splitlines()[2] == "| 36:00 | 10^6 l, CO2 |"

@@ -49,3 +49,17 @@ ACCOUNTS = '_-* #,##0.00 "kr"_-;-* #,##0.00 "kr"_-;_-* "-"??_-;_-@_-'
 )
 def test_a_cell_shows_its_value_as_its_format_says(value, number_format, text):
     assert shown_value(value, number_format) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "shown"),
+    [
+        (1234.5, "#,##0", "1,235"),
+        (2.675, "0.00", "2.68"),
+        (0.285, "0%", "29%"),
+        (-0.5, "0", "-1"),
+        (1e22, "0", "1" + "0" * 22),
+    ],
+)
+def test_halves_are_rounded_up(value, code, shown):
+    assert shown_value(value, code) == shown

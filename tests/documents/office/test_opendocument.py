@@ -149,3 +149,12 @@ def test_objects_and_pictures_in_a_text_are_told(tmp_path):
     assert extract_document(tmp_path / "a.odt").notices == (
         "a.odt has 1 embedded object and 1 picture: octavo leaves them out.",
     )
+
+
+def test_boxes_on_a_sheet_follow_its_table(tmp_path):
+    box = "<draw:frame><draw:text-box><text:p>Sold in June.</text:p></draw:text-box></draw:frame>"
+    cells = "".join(f"<table:table-cell><text:p>{text}</text:p></table:table-cell>" for text in ("Petrel", "41"))
+    sheet = f"<table:shapes>{box}</table:shapes><table:table-row>{cells}</table:table-row>"
+    sheet = f'<table:table table:name="Boats">{sheet}</table:table>'
+    text = read(tmp_path, zipped({"content.xml": content(f"<o:spreadsheet>{sheet}</o:spreadsheet>")})).text
+    assert text == "## Boats\n\n| Petrel | 41 |\n| --- | --- |\n\nSold in June.\n"

@@ -226,3 +226,14 @@ def test_a_line_that_begins_with_a_mark_of_markdown_is_no_heading():
     document = read(presentation(("# 4 oars\nfor all\n=====", 1, 1))[0])
     assert document.text == "## Slide 1\n\n\\# 4 oars\nfor all\n\\=====\n"
     assert [place.heading for place in document.places] == ["Slide 1"]
+
+
+def test_numbers_of_lists_are_in_their_script():
+    forms = "hindiNumPeriod", "thaiAlphaPeriod", "ea1JpnKorPeriod", "arabicDbPlain", "hebrew2Minus"
+    assert paragraphs(*(item("x", form) for form in forms)) == "१. x\nก. x\n一. x\n１ x\nא- x\n"  # noqa: RUF001
+
+
+def test_code_of_slides_keeps_its_lines_and_blanks():
+    code = '<a:r><a:rPr><a:latin typeface="Courier New"/></a:rPr><a:t>{}</a:t></a:r>'
+    lines = code.format("if n:") + "<a:br/>" + code.format("    # go"), code.format("end")
+    assert paragraphs(run("So:"), *lines, run("Done.")) == "So:\n```\nif n:\n    # go\nend\n```\nDone.\n"

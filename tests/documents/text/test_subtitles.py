@@ -24,6 +24,7 @@ def vtt(*cues):
     [
         (srt("The lamp\n\nburns.", "Two."), "[00:00:01] The lamp burns.\n[00:00:02] Two.\n"),
         (srt("\nOne.\n \nTwo.\n\n", "\n\n", "40"), "[00:00:01] One. Two.\n[00:00:03] 40\n"),
+        (srt("One.", "", "3 boats.\n\n4 more."), "[00:00:01] One.\n[00:00:03] 3 boats. 4 more.\n"),
         (srt("One.", "Two.").replace("\n\n", "\n"), "[00:00:01] One.\n[00:00:02] Two.\n"),
         (vtt("a\n\nNOTE no\nno", "b\n\nSTYLE\nno\n\nlast"), "[00:00] a\n[00:01] b last\n"),
         (vtt("a\n\nid of b", "b\nNOTE seen", "c"), "[00:00] a id of b\n[00:01] b NOTE seen\n[00:02] c\n"),

@@ -18,7 +18,7 @@ N_TOKENS = 1100
 
 @pytest.mark.parametrize(("architecture", "n_layer"), [("llama", 2), ("gemma3", 6), ("gemma3", 2)])
 @pytest.mark.parametrize(("words", "evicts"), [("dense", False), ("sketch", False), ("sparq", False), ("h2o", True)])
-def test_real_caches_take_as_many_bytes(tmp_path, architecture, n_layer, words, evicts):
+def test_real_caches_take_the_counted_bytes(tmp_path, architecture, n_layer, words, evicts):
     """The last model has sliding layers only. Where rows are forgotten, a head may use a chunk less than is counted."""
     model = tiny_models.write_model(tmp_path / "model.gguf", architecture, n_layer=n_layer)
     llama = Llama(str(model), n_ctx=2048, attention=words, n_threads=1)
