@@ -47,7 +47,7 @@ test-plain: $(VENV)/dev
 	OCTAVO_PLAIN_NUMBA=1 $(PYTEST) -m "not slow" --cases=$(CASES) --case-seed=$(SEED) tests/cpu_kernels
 
 test-cpus: $(VENV)/dev
-	for cpu in baseline avx2 alderlake skylake; do \
+	for cpu in baseline avx2 alderlake skylake icelake; do \
 		OCTAVO_TEST_CPU=$$cpu $(PYTEST) -m "not slow" tests/cpu_kernels || exit 1; done
 
 # Emulated, and as each of these CPUs: the oldest with NEON, one with products of bytes, and Apple's first.

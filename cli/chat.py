@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -291,7 +292,8 @@ class ChatLoop:
             saved.with_stem(self.kept).unlink(missing_ok=True)
         if self.keeps and not _is_path(name):
             self.kept = name
-        say(f"Saved as {saved}")
+        resumes = f"{name}: `octavo chat --resume {quote(name)}` resumes it."
+        say(f"Saved as {saved if _is_path(name) else resumes}")
 
     def load(self, name: str) -> None:
         """Do /load: continue a saved conversation. The one before it is kept as it is."""
@@ -369,7 +371,7 @@ class ChatLoop:
             )
             if timing.drafted_tokens:
                 say(
-                    f"drafts     {timing.drafted_tokens:,} tokens, {timing.accepted_tokens:,} of them drawn: "
+                    f"drafts     {timing.accepted_tokens:,} of {timing.drafted_tokens:,} tokens drawn, "
                     f"{timing.tokens_per_step:.1f} tokens a step"
                 )
             if timing.answer_tokens > 1:

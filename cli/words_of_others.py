@@ -1,8 +1,10 @@
-"""Answer the words of other programs with the commands that do the same here, and guess at mistyped ones."""
+"""Answer what is not a command: words of other programs, mistyped ones, documents and questions."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from shlex import quote
 
 from .option_types import guessed
 
@@ -48,8 +50,13 @@ _DELETING = {"remove", "prune", "--remove", "--yes", "--stale", "--unfinished", 
 
 
 def advice(word: str, commands: Iterable[str]) -> str:
-    """Return what does here what a word means elsewhere, or a guess at a command; "" for neither."""
-    known = _HERE.get(word.lower())
+    """Return what takes a file or a question, or does what a word means elsewhere, or a guess at a command; or ""."""
+    if os.path.lexists(word):
+        name = quote(word)
+        if word.lower().endswith(".gguf"):
+            return f" `octavo chat -m {name}` talks with this model."
+        return f' `octavo chat {name}` talks about it, and `octavo ask {name} "QUESTION"` answers a question.'
+    known = _HERE.get(word.lower(), _ASK if " " in word else "")
     guess = f" {known}" if known else guessed(word, commands)
     return "" if any(f"`{name}`" in guess for name in _DELETING) else guess
 

@@ -147,6 +147,8 @@ def compared(system_info: str, of_cpu: set[str]) -> Finding:
     built = {name.strip() for name, value in flags if value.strip() == "1"}
     foreign = [name for name, ours in _INSTRUCTIONS.items() if name in built and ours not in of_cpu]
     missing = [name for name, ours in _DECISIVE.items() if name not in built and ours in of_cpu]
+    if "OPENMP" not in built and sys.platform == "linux":  # Apple's compiler has none
+        missing.append("OpenMP")
     if foreign:
         return Finding(
             "llama.cpp", "broken", f"It was built for {', '.join(foreign)}, which this CPU lacks: {_REBUILD}"

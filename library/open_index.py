@@ -177,8 +177,8 @@ class Indexer:
             cost = self.cost([problem.n_tokens / len(parts)] * len(parts))
             self.notice(
                 f"{text.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. So it "
-                f"is read in {cost}. Each question is answered from excerpts of the parts: a long-context model "
-                "(`model`) reads it whole."
+                f"is read in {len(parts):,} parts, {cost}. Each question is answered from excerpts of the parts: a "
+                "long-context model (`model`) reads it whole."
             )
             return [SourceText.of(part) for part in parts]
 
@@ -198,7 +198,7 @@ class Indexer:
         n_tokens, n_parts = sum(lengths), sum(math.ceil(length / max(self._most, 1)) for length in lengths)
         n_bytes = _MORE_THAN_ROWS * n_tokens * self.llama.context.cache.row_bytes
         speed = ReadingSpeed(self.llama, self.library).certain
-        parts = [f"{n_parts:,} parts"] if n_parts > 1 else []
+        parts = [f"{n_parts:,} parts"] if n_parts > len(lengths) else []
         times = [f"about {_time(n_tokens / speed)}"] if speed else []
         return ", ".join([*parts, f"{n_tokens:,.0f} tokens", f"{_size(n_bytes)} of disk", *times])
 

@@ -18,6 +18,7 @@ from ...library.reading_speed import ReadingSpeed
 from ...library.source_text import SourceFile, SourceText
 from ...library.text_store import Piece
 from ...progress import ProgressOfMany
+from ...runtime.llama import Llama
 from ...settings import ReadSettings
 from .answer_context import Context
 from .document_set import DocumentSet, index_again, open_document_set
@@ -60,17 +61,16 @@ class TimeToRead:
 
     def suffices(self) -> bool:
         """Return whether the documents without an index can be indexed in time."""
-        self.n_left, per_token = 0.0, 1.0
+        self.n_left = 0.0
         for text in self._new:
             self._extracted.append(text)
             if self._indexer.is_read(text):
                 continue
             if not self.tokens_per_s:
-                sample = self._texts.load(text).text
-                self.tokens_per_s = self.speed.tokens_per_s(sample)
-                per_token = characters_per_token(self._indexer.llama, sample)
+                self.tokens_per_s = self.speed.tokens_per_s(self._texts.load(text).text)
             unfinished = unfinished_index(self._indexer, text)
-            self.n_left += text.length / per_token - (n_tokens_read(unfinished) if unfinished else 0)
+            self.n_left += _n_tokens(self._indexer.llama, self._texts, text)
+            self.n_left -= n_tokens_read(unfinished) if unfinished else 0
             if self.n_left > self._seconds * self.tokens_per_s:
                 return False
         return True
@@ -196,8 +196,12 @@ class GrowingIndexes:
 
     def _cost_of(self, documents: Sequence[SourceText]) -> str:
         """Return a sentence with the documents that are read, and how much that is."""
-        llama, names = self._indexer.llama, [document.name for document in documents]
+        names = [document.name for document in documents]
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        per_token = characters_per_token(llama, self._texts.load(documents[0]).text)
-        cost = self._indexer.cost([document.length / per_token for document in documents])
+        cost = self._indexer.cost([_n_tokens(self._indexer.llama, self._texts, document) for document in documents])
         return f"Reading {', '.join(names[:_NAMED])}{more} in the background: {cost}."
+
+
+def _n_tokens(llama: Llama, texts: FileTexts, document: SourceText) -> float:
+    """Return how many tokens a document has, about: figures have more for their length than prose."""
+    return document.length / characters_per_token(llama, texts.load(document).text)

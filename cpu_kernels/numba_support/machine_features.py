@@ -22,8 +22,8 @@ HAS_VNNI = HAS_AVX2 and bool(_FEATURES.get("avxvnni") or (_FEATURES.get("avx512v
 #: a unit for matrices that Accelerate has for itself.
 HAS_DOT = bool(_FEATURES.get("dotprod")) and platform.system() != "Darwin"
 
-#: Whether octavo multiplies quantised weights. With AVX-512 or AMX, llama.cpp does.
-MULTIPLIES_WEIGHTS = HAS_DOT or (LANES == 8 and all(_FEATURES.get(name) for name in ("avx2", "fma", "f16c")))
+#: Whether products of weights are added up four at once, from bytes to int32. AVX2 adds them up as int16 before.
+ADDS_PRODUCTS = HAS_VNNI or HAS_DOT
 
 #: Linux gives a process AMX's registers on demand: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
@@ -38,3 +38,8 @@ def _may_use_amx() -> bool:
 
 #: Whether kernels may multiply on Intel's AMX tiles.
 HAS_AMX = _may_use_amx()
+
+#: Whether octavo multiplies quantised weights. With AMX, or AVX-512 without its VNNI, llama.cpp does.
+MULTIPLIES_WEIGHTS = HAS_DOT or (
+    (LANES == 8 or (HAS_VNNI and not HAS_AMX)) and all(_FEATURES.get(name) for name in ("avx2", "fma", "f16c"))
+)

@@ -36,9 +36,6 @@ def vectors_of(lanes: int) -> Vectors:
 
 CODES, WORDS, INTEGERS, FLOATS = vectors_of(LANES)
 
-#: Whether there is `add_products`.
-ADDS_PRODUCTS = HAS_VNNI or HAS_DOT
-
 #: What is added to codes with a sign before `add_products`, which takes codes without one on x86.
 ADDED = 128 if HAS_VNNI else 0
 
@@ -162,7 +159,7 @@ def multiply_codes(builder: Any, codes: Any, elements: Any) -> Any:
 
 
 def add_products(builder: Any, total: Any, codes: Any, elements: Any) -> Any:
-    """Add products of codes and signed bytes to int32, four neighbours to each: see `ADDS_PRODUCTS`."""
+    """Add products of codes and signed bytes to int32, four neighbours to each, if the CPU `ADDS_PRODUCTS`."""
     elements = builder.bitcast(elements, codes.type)
     if HAS_DOT:
         four = vectors_of(4)

@@ -25,13 +25,12 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.machine_features import HAS_AVX2, HAS_VNNI
+from ..numba_support.machine_features import ADDS_PRODUCTS, HAS_AVX2, HAS_VNNI
 from ..numba_support.machine_features import LANES as LANES_OF_CPU
 from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover
 from .activations import BLOCK, PLACES_OF_SUMS, SCALE_BYTES, SUMS_BYTES
 from .integers import (
     ADDED,
-    ADDS_PRODUCTS,
     CODES,
     INTEGERS,
     LANES,

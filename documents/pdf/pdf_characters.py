@@ -31,8 +31,9 @@ _FIXED_PITCH, _FIXED_FONTS = 1, re.compile(rb"courier|mono|consol|typewriter|cmt
 _BOLD_FONTS = re.compile(rb"bold|black|heavy|demi|cmbx|sfbx|nimbus.*-medi|-bd$", re.IGNORECASE)
 _PLAIN_FONTS = re.compile(rb"roman|regu|light|plain|-book", re.IGNORECASE)
 
-#: Narrow and wide letters; and most that their widths differ in monospaced fonts, in font sizes.
-_NARROW_OR_WIDE, _WIDE, _SAME_WIDTH = frozenset("ijltI.,mwMW"), frozenset("mwMW"), 0.02
+#: First letters of lines in which narrow and wide ones are compared; these; and most that their widths differ in
+#: monospaced fonts, in font sizes.
+_SOME, _NARROW_OR_WIDE, _WIDE, _SAME_WIDTH = 60, frozenset("ijltI.,mwMW"), frozenset("mwMW"), 0.02
 
 #: Usual height of the boxes of letters, the least difference of a box's sides that shows its width, and the least and
 #: largest width of a letter, in font sizes.
@@ -175,7 +176,9 @@ def lines_of_characters(page: Any, parts: Mapping[int, Part]) -> tuple[list[list
 def _with_fixed(lines: list[list[Character]], styles: dict[int | None, Style]) -> list[list[Character]]:
     """Return lines whose styles are fixed where a font's narrow and wide letters have one width, whatever its name."""
     widths: dict[bytes, tuple[set[float], set[float]]] = {}
-    for text, left, right, _, style, *_ in (each for line in lines for each in line if each.text in _NARROW_OR_WIDE):
+    for text, left, right, _, style, *_ in (
+        each for line in lines for each in line[:_SOME] if each.text in _NARROW_OR_WIDE
+    ):
         if not (style.fixed or style.is_faint):
             widths.setdefault(style.font, (set(), set()))[text in _WIDE].add((right - left) / style.size)
     fixed = {

@@ -50,16 +50,15 @@ def with_cells(lines: Sequence[list[Character]], angle: int) -> list[list[Charac
 
 def _parts(number: int, line: Sequence[Character]) -> Iterator[_Part]:
     """Yield the parts of a line that are drawn for themselves, but for the first one."""
-    letters = [(n, sign) for n, sign in enumerate(line) if sign.text != " "]
     starts = [
         n
-        for n, ((_, before), (_, sign)) in enumerate(pairwise(letters), start=1)
+        for n, (before, sign) in enumerate(pairwise(line), start=1)
         if before.style is not sign.style and abs(sign.left - before.right) > _APART * sign.style.size
-        if before.text.isalnum() or before.style.font == sign.style.font  # no tick before its words
     ]
-    for start, stop in pairwise([*starts, len(letters)]):
-        first, last = letters[start], letters[stop - 1]
-        yield _Part(number, first[0], first[1].left, last[1].right)
+    for start, stop in pairwise([*starts, len(line)]):
+        before = line[start - 2] if line[start - 1].text == " " and start > 1 else line[start - 1]
+        if before.text.isalnum() or before.style.font == line[start].style.font:  # no tick before its words
+            yield _Part(number, start, line[start].left, line[stop - 1].right)
 
 
 def _chains(rows: Sequence[Sequence[_Part]]) -> list[list[int]]:

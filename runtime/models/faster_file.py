@@ -1,7 +1,7 @@
 """Tell which file of a repository this CPU reads much faster than the chosen one, and what that costs.
 
-It depends on the type of most of a file's weights, and is known where octavo multiplies them: elsewhere llama.cpp does,
-whose speed differs from CPU to CPU.
+It depends on the type of most of a file's weights, and is known where octavo multiplies them in AVX2. Other
+instructions are as fast with types that cost AVX2 more, and the speed of llama.cpp differs from CPU to CPU.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def has_quant(file: str, quant: str) -> bool:
 
 def faster_file(files: Iterable[str], chosen: str) -> str:
     """Return a sentence about the file of a repository that this CPU reads fastest, or "" if none is much faster."""
-    from ...cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
+    from ...cpu_kernels.numba_support.machine_features import ADDS_PRODUCTS, MULTIPLIES_WEIGHTS
 
     files = list(files)
     there = [quant for quant in MEASURED if any(has_quant(file, quant) for file in files)]
     own = next((quant for quant in there if has_quant(chosen, quant)), None)
-    if own is None or not MULTIPLIES_WEIGHTS:
+    if own is None or ADDS_PRODUCTS or not MULTIPLIES_WEIGHTS:
         return ""
     fastest = max(there, key=lambda quant: (MEASURED[quant].speed, -MEASURED[quant].divergence))
     times = MEASURED[fastest].speed / MEASURED[own].speed

@@ -128,7 +128,7 @@ def test_a_saved_conversation_goes_on(chat, tmp_path):
     whole = CliRunner().invoke(cli, chat, input="Which ship?\nWhere?\nAnd when?\n")
     saved = CliRunner().invoke(cli, chat, input="Which ship?\nWhere?\n/save talk\nAnd when?\n")
     assert saved.stdout == whole.stdout
-    assert "Saved as " in saved.stderr
+    assert "Saved as talk: `octavo chat --resume talk` resumes it.\n" in saved.stderr
     loaded = CliRunner().invoke(cli, chat, input="Who?\n/load talk\nAnd when?\n/regenerate\n")
     last = whole.stdout.split("\n\n")[-1]
     assert loaded.stdout.endswith(f"\n{last}\n{last}")

@@ -26,6 +26,19 @@ def test_a_command_of_others_is_met_with_what_does_it_here(arguments, said):
     fails(octavo(*arguments.split()), 2, f"No such command '{arguments.split()[0]}'. {said}")
 
 
+def test_a_document_a_model_and_a_question_are_met_with_their_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("my report.pdf", "tiny.gguf"):
+        (tmp_path / name).touch()
+    (tmp_path / "papers").mkdir()
+    about = '`octavo chat {0}` talks about it, and `octavo ask {0} "QUESTION"` answers a question.'
+    fails(octavo("papers/"), 2, f"No such command 'papers/'. {about.format('papers/')}")
+    fails(octavo("my report.pdf", "Why?"), 2, about.format("'my report.pdf'"))
+    fails(octavo("tiny.gguf"), 2, "`octavo chat -m tiny.gguf` talks with this model.")
+    fails(octavo("Who wrote it?"), 2, '`octavo ask DOCUMENT "QUESTION"` answers a question.')
+    assert "`" not in octavo("missing.pdf").stderr
+
+
 def test_no_word_of_others_is_a_command_here_and_each_sentence_names_one_that_is():
     assert _HERE.keys().isdisjoint(COMMANDS)
     for sentence in _HERE.values():

@@ -43,6 +43,14 @@ def test_the_build_of_llama_cpp_fits_the_cpu():
     assert compared("CPU : NEON = 1 | ", {"neon", "dotprod"}).found.startswith("It was built without DOTPROD")
 
 
+@pytest.mark.parametrize(("system", "state"), [("linux", "note"), ("darwin", "ok")])
+def test_a_build_of_llama_cpp_without_openmp(system, state, monkeypatch):
+    monkeypatch.setattr(checkup.sys, "platform", system)
+    found = compared(BUILT.format(0).replace("OPENMP = 1 | ", ""), {"avx", "avx2", "fma", "f16c"})
+    assert found.state == state
+    assert found.found.startswith("It was built without OpenMP, so it is slow: build") == (system == "linux")
+
+
 @pytest.mark.parametrize(
     ("code", "stderr", "found"),
     [

@@ -18,6 +18,7 @@ _NO_AVX2 = ("avx2", "avxifma", "avxneconvert", "vaes", "vpclmulqdq", "gfni", "sh
 #: The features that each of them lacks, by how their names begin.
 CPUS = {
     "skylake": ("avx512vnni", "avx10", "evex512", "amx", *_NO_VNNI),  # AVX-512 without products of bytes
+    "icelake": ("amx", *_NO_VNNI),  # AVX-512 with products of 64 bytes
     "alderlake": _NO_AVX512,  # AVX2, and products of 32 bytes
     "avx2": (*_NO_AVX512, *_NO_VNNI),
     "baseline": (*_NO_AVX512, *_NO_VNNI, *_NO_AVX2),

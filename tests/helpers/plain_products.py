@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from octavo.cpu_kernels.numba_support import machine_features
 
-machine_features.HAS_VNNI = True
+machine_features.HAS_VNNI = machine_features.ADDS_PRODUCTS = True
 machine_features.LANES = int(os.environ["PLAIN_LANES"])
 
 from octavo.cpu_kernels.products import integers  # noqa: E402

@@ -17,6 +17,9 @@ from octavo.documents.document import Document, Place
 from octavo.errors import OctavoError
 from octavo.library import source_text
 from octavo.library.document_parts import parts_of
+from octavo.library.open_index import Indexer
+from octavo.runtime.store.library_snapshot import LibrarySnapshot
+from octavo.runtime.store.model_library import Library
 
 
 def n_words(text):
@@ -95,7 +98,8 @@ def test_a_question_about_a_long_document_is_answered_from_a_part(how, tmp_path)
         first = collection.ask("Which ship?").text
         assert collection.path in parts
     [sentence] = [sentence for sentence in progress.notices if "is read in" in sentence]
-    assert f"more than the context of 1,024. So it is read in {len(parts)} parts" in sentence
+    assert f"more than the context of 1,024. So it is read in {len(parts)} parts, " in sentence
+    assert sentence.count("parts, ") == 1
     progress.notices.clear()
     with octavo.open_documents([tmp_path / "long.txt"], progress=progress, **how) as collection:
         assert collection.ask("Which ship?").text == first
@@ -221,3 +225,11 @@ def test_a_missing_part_does_not_count_as_read(how, long):
     with octavo.open_document(long, **settings) as opened:
         opened.ask("Which ship?")
         assert opened.rest == "unread"
+
+
+def test_the_cost_of_documents_names_parts_if_these_are_more(how, tmp_path):
+    llama = octavo.Llama(how["model"].model, n_ctx=1024, n_threads=2)
+    snapshot = LibrarySnapshot(Library.of(how["model"].model, tmp_path))
+    indexer = Indexer(llama, snapshot, octavo.ReadSettings(), print)
+    assert re.match(r"300 tokens, \d+ MiB of disk$", indexer.cost([100, 200]))
+    assert indexer.cost([100, 5000]).startswith(f"{1 + -(-5000 // indexer._most)} parts, 5,100 tokens, ")

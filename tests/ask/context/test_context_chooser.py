@@ -7,9 +7,14 @@ import numpy as np
 import pytest
 
 import octavo
+from octavo.ask.context.growing_indexes import TimeToRead
 from octavo.library.background.reading_queue import ReadingQueue
+from octavo.library.file_texts import FileTexts
+from octavo.library.open_index import Indexer
 from octavo.library.reading_speed import ReadingSpeed
+from octavo.library.source_text import SourceFile
 from octavo.library.text_store import TEXTS
+from octavo.progress import Silent
 from octavo.runtime.document.stored_rows import as_floats
 from octavo.runtime.store.index_files import open_index
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
@@ -397,6 +402,19 @@ def test_the_speed_of_a_model_is_measured_and_kept(book, how, library, monkeypat
     speed.note(1000, 4.1)  # about the same
     speed.note(10, 1.0)  # too short to tell
     assert speed.tokens_per_s("") == pytest.approx(244, abs=0.1)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_document_has_tokens_of_its_own_kind(order, book, how, library, tmp_path):
+    """What is left to read is estimated from a sample of each: figures have other tokens than prose."""
+    (tmp_path / "figures.csv").write_text("".join(f"{n % 7},{n % 11},{n % 13}\n" for n in range(400)))
+    llama, snapshot = octavo.Llama(how["model"].model, n_ctx=16384, n_threads=2), LibrarySnapshot(library)
+    files = [SourceFile(path, how["reading"].extraction) for path in (tmp_path / "figures.csv", book)[::order]]
+    texts = FileTexts(library, Silent(), 1)
+    time_to_read = TimeToRead(Indexer(llama, snapshot, how["reading"], print), texts, files, 1e6)
+    assert time_to_read.suffices()
+    n_tokens = sum(len(llama.prompt().document(file.path.read_text())) for file in files)
+    assert time_to_read.n_left == pytest.approx(n_tokens, rel=0.05)
 
 
 def test_a_speed_is_certain_once_two_measurements_agree(how, library, monkeypatch):

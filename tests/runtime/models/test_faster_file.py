@@ -4,13 +4,14 @@ import pytest
 
 from octavo.runtime.models.faster_file import faster_file
 
-MULTIPLIES = "octavo.cpu_kernels.numba_support.machine_features.MULTIPLIES_WEIGHTS"
+FEATURES = "octavo.cpu_kernels.numba_support.machine_features"
 REPO = ["README.md", "m-Q8_0.gguf", "m-Q5_K_M.gguf", "m.Q4_K_M.gguf", "m-Q4_K_S.gguf", "m-Q4_0.gguf", "m-Q2_K.gguf"]
 
 
 @pytest.fixture(autouse=True)
 def _multiplies(monkeypatch):
-    monkeypatch.setattr(MULTIPLIES, True)
+    monkeypatch.setattr(f"{FEATURES}.MULTIPLIES_WEIGHTS", True)
+    monkeypatch.setattr(f"{FEATURES}.ADDS_PRODUCTS", False)
 
 
 def test_a_slower_file_names_the_fastest_one_and_its_loss():
@@ -48,6 +49,8 @@ def test_nothing_is_said_if_there_is_nothing_much_faster(files, chosen):
     assert faster_file(files, chosen) == ""
 
 
-def test_nothing_is_said_where_llama_cpp_multiplies(monkeypatch):
-    monkeypatch.setattr(MULTIPLIES, False)
+@pytest.mark.parametrize(("feature", "has_it"), [("MULTIPLIES_WEIGHTS", False), ("ADDS_PRODUCTS", True)])
+def test_nothing_is_said_of_cpus_that_were_not_measured(monkeypatch, feature, has_it):
+    """Leave out CPUs whose products are llama.cpp's, and those with other instructions than AVX2's."""
+    monkeypatch.setattr(f"{FEATURES}.{feature}", has_it)
     assert faster_file(REPO, "m-Q8_0.gguf") == ""

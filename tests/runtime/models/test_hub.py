@@ -51,7 +51,9 @@ def fetch(name=REPO):
 
 
 def test_a_download_names_a_file_that_is_read_faster(hub, monkeypatch):
-    monkeypatch.setattr("octavo.cpu_kernels.numba_support.machine_features.MULTIPLIES_WEIGHTS", True)
+    features = "octavo.cpu_kernels.numba_support.machine_features"
+    monkeypatch.setattr(f"{features}.MULTIPLIES_WEIGHTS", True)
+    monkeypatch.setattr(f"{features}.ADDS_PRODUCTS", False)
     _, notices = fetch(f"{REPO}:Q8_0")
     assert notices[0] == f"Fetching tiny-Q8_0.gguf of {REPO}, once."
     assert notices[1:] == [faster_file(hub.repos[REPO], "tiny-Q8_0.gguf")] != [""]
