@@ -189,11 +189,11 @@ class Context(internals.LlamaContext):
         Parameters
         ----------
         states : sequence of KeptState
-            States to keep, in rising order. The last one is that after all rows; without any, the state is lost.
+            States to keep, in rising order. The last one is that after all rows; without any, the state of rows is lost.
         """
         if self._states is None or self.sequence.recurrent is None:
             return
-        if not states:
+        if not states and self.cache.n_tokens:
             self._states.lose([self.sequence.recurrent])
             return
         self.sequence.recurrent.kept = [*self.sequence.recurrent.kept, *states]

@@ -321,7 +321,7 @@ class DropIn(llama_cpp.Llama):
         self._ctx.attach(None)
         self.n_tokens = 0
         blob = np.frombuffer(content, np.uint8)[n_rows:]
-        states = [KeptState(state.n_tokens, arrays_of(blob))] if is_hybrid else []
+        states = [KeptState(state.n_tokens, arrays_of(blob))] if len(blob) else []
         self.extend(state.input_ids[: state.n_tokens], layers, states, getattr(state, "steps", ()))
         self.scores[: len(state.scores)] = state.scores
         self._seed = state.seed

@@ -539,6 +539,8 @@ class KVCache:
         """
         self._refuse_eviction()
         n_new = layers[0][0].shape[1]
+        if not n_new:
+            return
         self.reserve(n_new, is_step=False)
         for layer, (keys, values) in enumerate(layers):
             for head, tail in enumerate(self._layer_tails(layer)):

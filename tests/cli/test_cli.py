@@ -86,7 +86,7 @@ def test_each_shared_option_names_its_environment_variable():
     assert found == {f"OCTAVO_{name}" for name in names.split()}
 
 
-@pytest.mark.parametrize("command", ["ask", "chat", "index", "bench"])
+@pytest.mark.parametrize("command", ["ask", "chat", "index"])
 def test_each_command_that_runs_a_model_has_the_type_of_its_cache(command):
     text = _all_help(command)
     assert (

@@ -235,6 +235,31 @@ def test_a_step_of_several_sequences_that_fails_is_recovered_from(model, monkeyp
         assert_near(llama.logits(), expected)
 
 
+@pytest.mark.parametrize("attention", ["dense", "quest", "squeezed"])
+def test_an_empty_state_is_restored(model, attention):
+    llama = new_llama(model, attention=attention, budget=0.3)
+    state = llama.save_state()
+    expected = logits_after(llama, TOKENS)
+    llama.load_state(state)
+    assert llama.n_tokens == 0
+    llama.eval(TOKENS)
+    assert_near(llama.logits(), expected)
+
+
+def test_a_fork_of_no_tokens_begins_anew(model):
+    llama = new_llama(model, n_parallel=2)
+    expected = logits_after(llama, TOKENS[:40])
+    llama.reset()
+    pool = SequencePool(llama)
+    other = pool.current
+    llama.eval(TOKENS[50:90])
+    fork = pool.fork(other, 0)
+    pool.step([fork, other], TOKENS[:2])
+    pool.take(fork)
+    llama.eval(TOKENS[1:40])
+    assert_near(llama.logits(), expected)
+
+
 def test_a_fork_goes_its_own_way(model):
     llama = new_llama(model, n_parallel=2)
     expected = [logits_after(llama, [*TOKENS[:100], *end]) for end in (TOKENS[100:], TOKENS[150:])]

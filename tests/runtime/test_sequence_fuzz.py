@@ -54,8 +54,9 @@ class Walk:
     def __init__(self, llama, seed):
         self.llama, self.random = llama, random.Random(seed)
         self.pool, self.straight = SequencePool(llama), []
-        # K-means turns the rounding of a row into other codes, and llama.cpp rounds a token alone in its own way.
-        self.least = 2 if str(llama.attention) == "sketch" else 1
+        # K-means turns the rounding of a row into other clusters, and llama.cpp rounds a token alone in its own way.
+        self.is_clustered = str(llama.attention) in ("sketch", "squeezed", "squeezed2")
+        self.least = 2 if self.is_clustered else 1
 
     def tokens(self, most):
         n_tokens = self.random.randint(1, most) * self.least
@@ -128,7 +129,9 @@ def straight_run(path, attention, way):
 @pytest.mark.parametrize("seed", range(10))
 def test_any_way_gives_what_the_straight_one_gives(models, model, attention, seed):
     walk = Walk(new_llama(models[model], attention), f"{model} {attention} {seed}")
-    doings = [walk.read, walk.read, walk.step, walk.go_back, walk.copy, walk.save, walk.step_together]
+    doings = [walk.read, walk.read, walk.step, walk.go_back, walk.copy, walk.save]
+    if not walk.is_clustered:
+        doings.append(walk.step_together)  # the straight way has these tokens alone
     walk.read()
     for _ in range(10):
         walk.random.choice(doings)()
