@@ -189,7 +189,7 @@ class Context(internals.LlamaContext):
         Parameters
         ----------
         states : sequence of KeptState
-            States to keep, in rising order. The last one is that after all rows; without any, the state of rows is lost.
+            States to keep, in rising order. The last one is that after all rows; without any, it is lost.
         """
         if self._states is None or self.sequence.recurrent is None:
             return
