@@ -9,6 +9,7 @@ import statistics
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -127,50 +128,59 @@ def lines_of_characters(page: Any, parts: Mapping[int, Part]) -> tuple[list[list
     import pypdfium2.raw as pdfium
 
     text_page = page.get_textpage()
+    # Names of this function: they are looked up for each letter.
+    get_letter, get_object = pdfium.FPDFText_GetUnicode, pdfium.FPDFText_GetTextObject
+    get_box, get_origin = pdfium.FPDFText_GetLooseCharBox, pdfium.FPDFText_GetCharOrigin
+    is_guessed = pdfium.FPDFText_HasUnicodeMapError
     raw, box, x, y = text_page.raw, pdfium.FS_RECTF(), ctypes.c_double(), ctypes.c_double()
     to_box, to_x, to_y = map(ctypes.pointer, (box, x, y))
     styles: dict[int | None, Style] = {}
     lines: list[list[Character]] = [[]]
     lead = 0
     for i in range(text_page.count_chars()):
-        number = pdfium.FPDFText_GetUnicode(raw, i)
+        number = get_letter(raw, i)
         if 0xD800 <= number < 0xDC00:  # the first half of a surrogate pair
             lead = number
             continue
         if 0xDC00 <= number < 0xE000 and lead:
             number = 0x10000 + ((lead - 0xD800) << 10) + number - 0xDC00
         lead = 0
-        if 0x1D400 <= number < 0x1D800:  # mathematical letters in all their fonts
-            number = ord(unicodedata.normalize("NFKC", chr(number)))
-        is_symbol = is_private(number)
-        text = (
-            "-"
-            if number == _HYPHEN
-            else UNKNOWN
-            if is_symbol
-            else _SAME.get(number, chr(number) if 0 < number < 0x110000 else "")
-        )
+        text, is_drawn = _letter(number)
         if text in ("\r", "\n"):
             lines.append([])
-        elif (not text.isprintable() and text != "\u00ad") or text in ("", " "):
+        elif not is_drawn:
             if text and lines[-1]:
                 last = lines[-1][-1]
                 lines[-1].append(Character(" ", last.right, last.right, last.y, last.style))
         else:
-            pdfium.FPDFText_GetLooseCharBox(raw, i, to_box)
-            pdfium.FPDFText_GetCharOrigin(raw, i, to_x, to_y)
-            key = address(pdfium.FPDFText_GetTextObject(raw, i))
+            get_box(raw, i, to_box)
+            get_origin(raw, i, to_x, to_y)
+            key = address(get_object(raw, i))
             if key is None or key not in styles:
                 styles[key] = _style(raw, i, box, parts)
-            text = sign(number, styles[key].font) if is_symbol else text
-            character = _placed(text, box, x.value, y.value, styles[key])
-            if pdfium.FPDFText_HasUnicodeMapError(raw, i):
+            style = styles[key]
+            text = sign(number, style.font) if text == UNKNOWN else text
+            character = _placed(text, box, x.value, y.value, style)
+            if is_guessed(raw, i):
                 character = character._replace(is_guess=True)
             lines[-1].append(character)
             if number == _HYPHEN:
                 lines.append([])
     text_page.close()
     return [_spaced(line) for line in _with_fixed(lines, styles)], styles
+
+
+@cache
+def _letter(number: int) -> tuple[str, bool]:
+    """Return what a code stands for, and whether that is drawn; `UNKNOWN` for a symbol that its font names."""
+    if 0x1D400 <= number < 0x1D800:  # mathematical letters in all their fonts
+        number = ord(unicodedata.normalize("NFKC", chr(number)))
+    if number == _HYPHEN:
+        return "-", True
+    if is_private(number):
+        return UNKNOWN, True
+    text = _SAME.get(number, chr(number) if 0 < number < 0x110000 else "")
+    return text, text not in ("", " ") and (text.isprintable() or text == "\u00ad")
 
 
 def _with_fixed(lines: list[list[Character]], styles: dict[int | None, Style]) -> list[list[Character]]:

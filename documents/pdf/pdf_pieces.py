@@ -348,6 +348,16 @@ def _is_gap(words: Sequence[Character], character: Character, after: Character |
 def _pieces(line: Sequence[Character]) -> Iterator[tuple[int, Piece]]:
     words: list[Character] = []
     for character, after in zip_longest(line, line[1:]):
+        style = character.style
+        if (
+            words
+            and style is words[-1].style is words[0].style
+            and character.y == words[0].y
+            and -style.size < character.left - words[-1].right < NUMBER_GAP * style.size
+            and not character.begins_cell
+        ):  # as most letters do
+            words.append(character)
+            continue
         is_apart = words and (not _continues(words, character) or _is_gap(words, character, after))
         if words and character.text != " " and (is_apart or character.begins_cell):
             yield from _piece(words, _with_exponents(words))
