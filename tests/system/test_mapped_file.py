@@ -29,7 +29,7 @@ def n_open():
 def test_thousands_of_files_are_mapped_without_a_descriptor(path):
     before = n_open()
     mapped = [map_arrays(path) for _ in range(2000)]
-    assert n_open() == before
+    assert n_open() <= before  # what earlier tests left open may be closed meanwhile
     for arrays in mapped[::500]:
         for name, array in ARRAYS.items():
             np.testing.assert_array_equal(arrays[name], array)
