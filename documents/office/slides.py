@@ -101,9 +101,10 @@ def _choose_newer(slide: Any) -> None:
 
 def _box(shape: Any) -> Box | None:
     """Return where a shape is; None if neither it nor its layout says so."""
-    holders = (shape._element, *(node for node in shape._element if element_name(node) in ("spPr", "grpSpPr")))
-    own = next((node for holder in holders for node in holder if element_name(node) == "xfrm"), ())
-    sides = {side: number for node in own if element_name(node) in ("off", "ext") for side, number in node.items()}
+    holders = (shape._element, *shape._element.iterchildren("{*}spPr", "{*}grpSpPr"))
+    own = next((node for holder in holders for node in holder.iterchildren("{*}xfrm")), None)
+    places = () if own is None else own.iterchildren("{*}off", "{*}ext")
+    sides = {side: number for node in places for side, number in node.items()}
     try:
         if len(sides) == 4:
             return float(sides["x"]), float(sides["y"]), float(sides["cx"]), float(sides["cy"])
@@ -130,16 +131,16 @@ def _shape(shape: Any, part: Any, left_out: LeftOut) -> Iterator[str]:
     elif (diagram := _found(shape, "relIds", "dm")) in part.rels:
         yield "\n".join(f"- {text}" for text in diagram_texts(ElementTree.fromstring(part.related_part(diagram).blob)))
     else:
-        names = {element_name(node) for node in shape._element.iter()}
-        left_out["embedded object"] += "oleObj" in names
-        left_out["picture"] += "blip" in names and "oleObj" not in names
+        is_object, is_picture = (next(shape._element.iter(name), None) is not None for name in ("{*}oleObj", "{*}blip"))
+        left_out["embedded object"] += is_object
+        left_out["picture"] += is_picture and not is_object
         if description := " ".join(_found(shape, "cNvPr", "descr").split()):
             yield f"![{description}]"
 
 
 def _found(shape: Any, name: str, key: str) -> str:
     """Return an attribute of the first element of a name that has it; nothing without it."""
-    values = (attribute(node, key) for node in shape._element.iter() if element_name(node) == name)
+    values = (attribute(node, key) for node in shape._element.iter(f"{{*}}{name}"))
     return next(filter(None, values), "")
 
 
