@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from ..runtime.methods import LLAMA_CPP
 from ..settings import CACHE_TYPES, MOST_THREADS, ModelSettings
 from . import options
 from .option_types import AttentionListType, DepthListType, DraftLength, ListOf, Number
-from .render import TaskProgress, markdown_table, notice
+from .render import TaskProgress, csv_table, markdown_table, notice
 
 #: Columns of the tables: a key of the rows, and its heading. Those of a sweep are left out without one.
 _COLUMNS = {
@@ -278,11 +276,7 @@ def as_csv(result: dict[str, Any]) -> str:
     }
     rows = [{**conditions, **_flat("", row)} for row in result["results"]]
     names = dict.fromkeys(name for row in rows for name in row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(names), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().rstrip("\n")
+    return csv_table(names, rows)
 
 
 def _flat(prefix: str, value: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,7 @@ from ..runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from ..settings import ModelSettings
 from . import options
 from .option_types import HELP, AttentionListType, DepthListType, ListOf, Number, completions, explained, guessed
-from .render import TaskProgress, markdown_table, notice, print_json, resumable
+from .render import TaskProgress, csv_table, markdown_table, notice, print_json, resumable
 
 if TYPE_CHECKING:
     from ..evaluation.folders.folder_task import FolderTask
@@ -276,8 +274,4 @@ def _cell(name: str, row: dict[str, Any]) -> str:
 
 def as_csv(result: dict[str, Any]) -> str:
     """Write the result of `Evaluation.run` as CSV, without a line end after the last line."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(_columns(result)), extrasaction="ignore", restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(result["results"])
-    return text.getvalue().rstrip("\n")
+    return csv_table(_columns(result), result["results"])

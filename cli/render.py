@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -263,6 +264,17 @@ class TaskProgress(AbstractContextManager["TaskProgress"]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._close()
+
+
+def csv_table(columns: Iterable[str], rows: Iterable[dict[str, Any]]) -> str:
+    """Write these columns of rows as CSV, without a line end after the last line."""
+    import csv
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(columns), extrasaction="ignore", restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
 
 
 def markdown_table(columns: Iterable[str], rows: Iterable[Iterable[str]], n_left: int = 1) -> str:

@@ -144,7 +144,7 @@ class Bench:
             if not attention.is_llama_cpp and str(attention) != DENSE
         ]
         self.reader: Engine | None = None
-        if settings.fill == "prefill" and max(settings.depths) >= _LONG and any(map(self._is_indexed, self.octavo)):
+        if settings.fill == "prefill" and max(settings.depths) >= _LONG and not all(map(self._reads, self.octavo)):
             self.reader = Engine(
                 "index",
                 Llama(self.model_path, attention=DENSE, device=model.device, **self.options),
@@ -225,10 +225,6 @@ class Bench:
             engine.start_over()
         else:
             engine.back_to(depth)
-
-    def _is_indexed(self, engine: Engine) -> bool:
-        """Return whether an engine of ours attends a document that another engine reads."""
-        return not self._reads(engine)
 
     def _reads(self, engine: Engine) -> bool:
         """Return whether an engine of ours reads the text itself, because its prefill is not dense."""
@@ -407,13 +403,14 @@ def sweep(
     dict
         The content of `octavo bench -o json`: what the figures depend on, and the rows.
     """
-    before, rows, described = machine_now(), [], {}
+    before, rows = machine_now(), []
+    described: dict[str, Any] = {}
     name, content = text or (None, None)
     for cache_type in cache_types:
         for n_threads in threads:
             bench = Bench(replace(model, n_threads=n_threads, cache_type=cache_type), content, settings, progress)
             rows += bench.run()
-            described = model_record(bench.dense.llama, Path(str(model.model)), library)
+            described = described or model_record(bench.dense.llama, Path(str(model.model)), library)
             device = bench.dense.llama.context.device.name
             bench.close()
     return {

@@ -18,7 +18,7 @@ from ..documents.document import hash_text
 from ..runtime.llama import Llama
 from ..runtime.models.gguf_header import multiplied_weights
 from ..runtime.models.hub import files_of
-from ..runtime.models.own_products import own_products, type_name
+from ..runtime.models.own_products import products_of, type_name
 from ..runtime.store.model_library import Library
 from ..system.processors import cores_of_others, usable_cpus
 from ..system.sensors import temperature, times_throttled
@@ -72,7 +72,7 @@ def model_record(llama: Llama, path: Path, library: Library) -> dict[str, Any]:
         "bytes": sum(file.stat().st_size for file in files),
         "sha256": library.model_hash,
         "types": shares,
-        "octavo_multiplies": round(own_products(path).share, 4),
+        "octavo_multiplies": round(products_of(weights).share, 4),
     }
 
 

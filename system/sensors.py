@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,9 +31,6 @@ def times_throttled(cores: Path = _CORES) -> int | None:
 
 def peak_resident_bytes() -> int:
     """Return the most memory that this process has held."""
-    import resource
-    import sys
-
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB
 
