@@ -38,7 +38,7 @@ def _multiplies_most(path: str) -> bool:
 
 
 @contextmanager
-def drafting(llama: Llama, drafter: Drafter | None) -> Iterator[None]:
+def drafting(llama: Llama, drafter: Drafter) -> Iterator[None]:
     """Have a drafter draft for the model's present sequence, while its tokens are drawn."""
     sequence = llama.sequence
     sequence.drafter = drafter
