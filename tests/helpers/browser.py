@@ -81,6 +81,13 @@ class Window:
         self.driver, self.url = driver, url
         #: Whether the browser may report refused requests: by default nothing may go wrong.
         self.refused = False
+        self.leave()
+
+    def leave(self) -> list[str]:
+        """Close the page, which would go on asking for documents of its test, and return its `problems`."""
+        reported = self.problems()
+        self.driver.get("about:blank")
+        return reported
 
     def open(self, fresh: bool = True, ready: bool = True) -> None:
         """Load the page, up to where the server has told its model; a fresh one remembers nothing."""

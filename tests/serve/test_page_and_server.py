@@ -29,10 +29,9 @@ def window(browser, served_real):
     set_size(browser, 1280, 800)
     set_media(browser)
     window = Window(browser, f"{served_real.url}/")
-    window.problems()
     window.open()
     yield window
-    assert window.problems() == []
+    assert window.leave() == []
     for file in served_real.client.get("/v1/files").json()["data"]:
         served_real.client.delete(f"/v1/files/{file['id']}")
 
@@ -183,7 +182,6 @@ def test_what_the_server_refuses_is_said_in_its_words(window, tmp_path):
 def test_a_server_with_a_key_asks_for_it(browser, tiny_model, tmp_path):
     with serving(tiny_model, tmp_path / "library", key="secret") as server:
         window = Window(browser, f"{server.url}/")
-        window.problems()
         window.open(ready=False)
         window.find("#key").send_keys("wrong\n")
         window.sees("#key-error", "The server does not know this key.")

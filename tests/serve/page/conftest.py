@@ -32,9 +32,8 @@ def window(browser, server):
     set_size(browser, 1280, 800)
     set_media(browser)
     window = Window(browser, server.url)
-    window.problems()
     yield window
-    assert window.problems() == []
+    assert window.leave() == []
 
 
 @pytest.fixture

@@ -15,10 +15,9 @@ def window(browser):
         set_size(browser, 1280, 800)
         set_media(browser)
         window = Window(browser, server.url)
-        window.problems()
         window.open()
         yield window
-        assert [each for each in window.problems() if "/favicon.ico" not in each] == []  # a style has no icon
+        assert [each for each in window.leave() if "/favicon.ico" not in each] == []  # a style has no icon
 
 
 def test_a_document_is_read_asked_and_removed(window, file):
