@@ -20,7 +20,7 @@ from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.sequences.sequence import n_common
 from ..runtime.store.model_library import Library
-from ..settings import Sampling
+from ..settings import Sampling, check_whole
 from ..system.threads import release_threads
 from ..system.working_time import working_time
 from .answer.answer import Answer
@@ -33,6 +33,7 @@ from .context.answer_context import Context, Rest, at_once
 from .context.context_chooser import ContextChooser
 from .one_thread import OneThread
 from .search.ranking import Candidate
+from .sources.answer_marks import OF_SENTENCE, AnswerMarks, Found
 from .sources.find_sources import Passage
 
 
@@ -96,6 +97,7 @@ class Session(AbstractContextManager["Session"]):
         self._unread: list[int] = []  # tokens of the last answer that the model has not evaluated yet
         self._history: History | None = History()  # None for a conversation that an older octavo saved
         self._last: Turn | None = None
+        self._marks: AnswerMarks | None = None
         self._recorder = None if heads is None else Recorder(llama.context.nodes, llama.context.shapes, heads)
         llama.context.record(self._recorder)
         if sampling.seed is not None:
@@ -204,15 +206,21 @@ class Session(AbstractContextManager["Session"]):
         """
         return _without_thoughts(self.stream_parts(question))
 
-    def stream_parts(self, question: str) -> Generator[Part, None, None]:
+    def stream_parts(self, question: str, marks: bool = False) -> Generator[Part, None, None]:
         """Answer a question piece by piece as `stream` does, the model's thoughts included.
+
+        Parameters
+        ----------
+        marks : bool
+            Whether to find the sources of each sentence at its end, in a session that records them.
 
         Yields
         ------
         Part
-            The next piece: its `text`, which may be empty, and whether it `is_thought`.
+            The next piece: its `text`, which may be empty, whether it `is_thought`, and with `marks` the numbers of the
+            passages of `sources` that the sentence comes from, if one ends with it.
         """
-        return self._thread.drawn(self._answer(question))
+        return self._thread.drawn(self._answer(question, with_marks=marks))
 
     def _choose_context(self, chooser: ContextChooser, question: str) -> None:
         llama, asked_before = self.llama, self._history.last_question if self._history is not None else ""
@@ -245,7 +253,7 @@ class Session(AbstractContextManager["Session"]):
             self._warn(f"Note: {' '.join(warnings.values())}")
             self._warn = None
 
-    def _answer(self, question: str, is_again: bool = False) -> Generator[Part, None, None]:
+    def _answer(self, question: str, is_again: bool = False, with_marks: bool = False) -> Generator[Part, None, None]:
         """Choose the context of an answer, unless the question is asked again, and draw the answer."""
         began = working_time()
         if self._closed:
@@ -262,11 +270,12 @@ class Session(AbstractContextManager["Session"]):
             llama, sampling, self.prompt, self.thinking, tokens, self._recorder, began, question
         )
         self.answer, self._last = None, turn
+        self._marks = AnswerMarks(generated.stream, self._find_sources)
         llama.context.keep_state()
         if self._recorder is not None:
             self._recorder.steps.clear()
         try:
-            yield from generated.parts()
+            yield from self._marked(generated, self._marks) if with_marks else generated.parts()
             self._check_document()
         finally:
             if (answer := generated.answer()) is not None:
@@ -281,6 +290,16 @@ class Session(AbstractContextManager["Session"]):
                 self._unread = generated.unread()
             release_threads()
 
+    def _marked(self, generated: GeneratedAnswer, marks: AnswerMarks) -> Generator[Part, None, None]:
+        """Yield the parts of an answer with the marks of its sentences, if a head sees what they may come from."""
+        document = self.llama.context.cache.document
+        if self._recorder is None or document is None or not self._recorder.sees(document):
+            yield from generated.parts()
+            return
+        with closing(generated.parts()) as parts:
+            for part in parts:
+                yield from marks.add([part]) or [Part("")]
+
     def _take(self, answer: Answer, generated: GeneratedAnswer, question: str) -> None:
         """Keep an answer in the conversation, with notices about it."""
         llama, history, found = self.llama, self._history, list[str]()
@@ -294,7 +313,7 @@ class Session(AbstractContextManager["Session"]):
         share = None if self._context is None else self._context.share
         if self._recorder is not None and self._context is not None and len(self._context.documents) > 1:
             with suppress(OctavoError):  # no head may see the whole context
-                self._context = self._context.using(self._sources_of(answer.text, self._recorder))
+                self._context = self._context.using(self._sources())
         self.answer = replace(answer, read=share, unfounded=found, notices=said)
         if history is not None:
             history.answer(answer.text, answer.reasoning, generated.tokens)
@@ -309,8 +328,8 @@ class Session(AbstractContextManager["Session"]):
         """
         return _without_thoughts(self.regenerate_parts())
 
-    def regenerate_parts(self) -> Generator[Part, None, None]:
-        """Answer the last question anew as `regenerate` does, the model's thoughts included."""
+    def regenerate_parts(self, marks: bool = False) -> Generator[Part, None, None]:
+        """Answer the last question anew as `regenerate` does, the model's thoughts included (see `stream_parts`)."""
         with self._thread.held():
             last, question = self._last, self._history.last_question if self._history is not None else ""
             if last is not None:
@@ -320,23 +339,24 @@ class Session(AbstractContextManager["Session"]):
                 raise OctavoError("There is no question to answer again.")
             if self._history is not None:
                 self._history.forget_last()
-        return self._thread.drawn(self._answer(question, is_again=last is not None))
+        return self._thread.drawn(self._answer(question, last is not None, marks))
 
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages of the document that the last answer comes from.
 
-        The answer's tokens attended to them more than any token does, by the retrieval heads. Without such a passage,
-        it is the sentence that has the answer's names, numbers or phrases (docs/sources.md).
+        The tokens of one of its sentences attended to them more than any token does, by the retrieval heads. Without
+        such a passage, it is the sentence that has the answer's names, numbers or phrases (docs/sources.md).
 
         Parameters
         ----------
         most : int
-            Most passages to return, at least 1.
+            Most passages to return, at least 1, unless the answer's sentences are marked with more.
 
         Returns
         -------
         list of Passage
-            Those with the largest shares first; none if none is likely. Passages of a collection name their document.
+            Those that sentences are marked with, in the order of these, and then the ones with the largest shares; none
+            if none is likely. Passages of a collection name their document.
 
         Raises
         ------
@@ -346,21 +366,26 @@ class Session(AbstractContextManager["Session"]):
         """
         if self._chooser is None:
             raise OctavoError("There is no document that answers could come from.")
+        check_whole("most", most, 1)
         if self._recorder is None:
             raise OctavoError("Sources are not recorded: open the document with sources=True.")
         with self._thread.held(ends_answer=False):
             if self.answer is None:
                 raise OctavoError("There is no answer yet, so it has no sources.")
-            found = self._sources_of(self.answer.text, self._recorder, most)
+            found = self._sources(most)
         return self._named(found)
 
-    def _sources_of(self, answer: str, recorder: Recorder, most: int = 3) -> list[tuple[SourceText, Passage]]:
+    def _sources(self, most: int = 3) -> Found:
         """Return the passages that the last answer comes from, with their documents."""
-        context, document = self._context, self.llama.context.cache.document
-        if context is None or document is None:
+        return [] if self._marks is None else self._marks.sources(most)
+
+    def _find_sources(self, start: int, stop: int | None, sentence: str) -> Found:
+        """Return the passages that a sentence of the last answer comes from, by its steps and its text."""
+        context, document, recorder = self._context, self.llama.context.cache.document, self._recorder
+        if context is None or document is None or recorder is None:
             return []
         question = "" if self._last is None else self._last.question
-        return context.sources(recorder.attended(document), answer, question, most)
+        return context.sources(recorder.attended(document, start, stop), sentence, question, OF_SENTENCE)
 
     def passages_for_question(self, n: int = 3) -> list[Passage]:
         """Find passages of the last answer's text that share words with its question; none without a document."""

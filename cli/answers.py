@@ -66,7 +66,7 @@ def show_answer(
     facts : dict
         Further entries of the object.
     sources : bool
-        Whether to show the answer's sources. The session must record attention to a document.
+        Whether to show the answer's sources. The session must record attention to a document, and the parts have marks.
     think : str, optional
         SHOW prints thoughts, as by default on a terminal; other values leave them out.
     """
@@ -99,7 +99,12 @@ def show_answer(
 
 
 def _answer_texts(parts: Iterable[Part]) -> Iterator[str]:
-    return (part.text for part in parts if part.text and not part.is_thought)
+    return (_with_marks(part) for part in parts if not part.is_thought and (part.text or part.marks))
+
+
+def _with_marks(part: Part) -> str:
+    """Return a part's text, and the numbers of the sources of the sentence that it ends."""
+    return "".join([part.text, *(f" [{number}]" for number in part.marks or ())])
 
 
 def _with_thoughts(parts: Iterable[Part]) -> Iterator[str]:
@@ -109,9 +114,9 @@ def _with_thoughts(parts: Iterable[Part]) -> Iterator[str]:
         for part in parts:
             if part.is_thought:
                 printer.add(part.text)
-            elif part.text:
+            elif part.text or part.marks:
                 printer.end()
-                yield part.text
+                yield _with_marks(part)
     finally:
         printer.end()
 

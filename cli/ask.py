@@ -121,7 +121,7 @@ def ask(
             "model": session.llama.model_path,
             "open_s": round(time.perf_counter() - start, 3),
         }
-        show_answer(session, session.stream_parts(question), output, facts, sources, think)
+        show_answer(session, session.stream_parts(question, sources), output, facts, sources, think)
         with suppress(OctavoError):
             session.keep(*((chat.name, chat.origin.kind) if chat else (None, "question")))
 

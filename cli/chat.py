@@ -223,7 +223,7 @@ class ChatLoop:
             self.answer(line)
 
     def answer(self, question: str) -> None:
-        self.show(lambda: self.session.stream_parts(question), {"question": question})
+        self.show(lambda: self.session.stream_parts(question, self.with_sources), {"question": question})
 
     def show(self, answer: Callable[[], Generator[Part, None, None]], facts: dict[str, str | None]) -> None:
         """Stream an answer, with further `facts` in JSON. Text that came before a Ctrl-C stays in the conversation."""
@@ -248,7 +248,7 @@ class ChatLoop:
 
     def regenerate(self) -> None:
         """Do /regenerate: answer the last question anew."""
-        self.show(self.session.regenerate_parts, {})
+        self.show(lambda: self.session.regenerate_parts(self.with_sources), {})
 
     def sources(self) -> None:
         """Do /sources: list the sources of the last answer."""

@@ -152,21 +152,25 @@ def place_at(places: Sequence[Place], offset: int) -> Place | None:
     return places[number - 1] if number else None
 
 
+def sentence_ends(text: str) -> list[int]:
+    """Return where sentences of a text end, in Markdown or any other, but for the last one; blanks after it count."""
+    return [
+        end.end()
+        for end in _ENDS.finditer(text)
+        if not (end[0].startswith(".") and _ABBREVIATION.search(text[max(end.start() - 4, 0) : end.start()]))
+    ]
+
+
 def sentences(text: str) -> list[int]:
-    """Return the beginnings of a text's sentences, in Markdown or any other, and its end.
+    """Return the beginnings of a text's sentences, of which long ones are cut, and its end.
 
     Returns
     -------
     list of int
         Rising offsets of characters, from 0 to the length of the text.
     """
-    ends = [
-        end.end()
-        for end in _ENDS.finditer(text)
-        if not (end[0].startswith(".") and _ABBREVIATION.search(text[max(end.start() - 4, 0) : end.start()]))
-    ]
     made: list[int] = []
-    for start, stop in pairwise([0, *ends, len(text)]):
+    for start, stop in pairwise([0, *sentence_ends(text), len(text)]):
         made.append(start)
         while stop - made[-1] > _LONGEST:
             first, last = made[-1] + _LONGEST // 4, made[-1] + _LONGEST

@@ -9,10 +9,18 @@ from .thought_form import Stage, ThoughtForm
 
 
 class Part(NamedTuple):
-    """A piece of an answer, or of a thought before it."""
+    """A piece of an answer, or of a thought before it.
+
+    Parameters
+    ----------
+    marks : tuple of int, optional
+        Numbers of the sources, from 1, of the sentence that ends with this piece; None within a sentence, and of
+        answers without marks (ask/sources/answer_marks.py).
+    """
 
     text: str
     is_thought: bool = False
+    marks: tuple[int, ...] | None = None
 
 
 class ThoughtSplitter:

@@ -72,8 +72,16 @@ class Recorder:
         queries = {number: array[:, token] for number, array in enumerate(arrays) if array is not None}
         self.steps.append([queries[node][kv_head, member].copy() for node, kv_head, member in self.heads])
 
-    def attended(self, document: Index) -> np.ndarray:
-        """Compute the attention to each token of a document, beyond the attention of any token.
+    def sees(self, document: Index) -> bool:
+        """Return whether one of the heads sees a whole document. Heads that streamed while it was read do not."""
+        return bool(self._seeing(document))
+
+    def _seeing(self, document: Index) -> list[int]:
+        layers = [document.layers[self._nodes[head.node].kv_layer] for head in self.heads]
+        return [number for number, head in enumerate(self.heads) if head.kv_head in layers[number].heads]
+
+    def attended(self, document: Index, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Compute the attention of some steps to each token of a document, beyond the attention of any token.
 
         The attention counts the document's tokens alone. The attention of any token is the average of the document's
         own last tokens: above all to its first tokens. In a document with clusters, rows are weighed exactly in the
@@ -83,28 +91,29 @@ class Recorder:
         ----------
         document : Index
             The document that was attached during the recording.
+        start, stop : int
+            Numbers of the steps, by default of all.
 
         Returns
         -------
         float32 array, shape (n_parts, n_tokens)
-            The mean over the heads and the steps of each part of the answer; 0 for tokens that were not weighed. Heads
-            that streamed while the document was read do not count. Parts have `PART` steps or more, except the only
-            part of a short answer.
+            The mean over the heads and the steps of each part of the answer; 0 for tokens that were not weighed, and
+            without steps. Parts have `PART` steps or more, except the only part of a short answer.
 
         Raises
         ------
         OctavoError
             None of the heads sees the whole document.
         """
-        layers = [document.layers[self._nodes[head.node].kv_layer] for head in self.heads]
-        used = [number for number, head in enumerate(self.heads) if head.kv_head in layers[number].heads]
+        used, steps = self._seeing(document), self.steps[start:stop]
         if not used:
             raise OctavoError("Sources cannot be found: no head that retrieves sees the whole document.")
-        paid = np.zeros((max(len(self.steps) // PART, 1), len(document.tokens)), np.float32)
-        for number in used:
-            layer, head = layers[number], self.heads[number]
+        paid = np.zeros((max(len(steps) // PART, 1), len(document.tokens)), np.float32)
+        for number in used if steps else ():
+            head = self.heads[number]
+            layer = document.layers[self._nodes[head.node].kv_layer]
             place, softcap = layer.heads.index(head.kv_head), self._nodes[head.node].softcap
-            queries = np.stack([step[number] for step in self.steps])
+            queries = np.stack([step[number] for step in steps])
             with one_thread():
                 rows, weights = _weights(layer, place, queries, softcap)
             mean = [weights[part].mean(axis=0) for part in np.array_split(np.arange(len(queries)), len(paid))]

@@ -83,7 +83,7 @@ class AnswerStream:
         self._repeated = None if question is None else RepeatedEnd(question)
         self._written = ""  # the answer, its held end included
         self._starts: list[int] = []  # of the tokens in it
-        self._n_shown = self._n_unclear = 0
+        self._n_shown = self._n_unclear = self._n_blank = self._n_before = 0
         self.text = self.reasoning = ""
         self.n_tokens = self.n_thought = self.n_answer = 0
         self.reason: FinishReason = "interrupted"
@@ -116,6 +116,11 @@ class AnswerStream:
         """Number of tokens that begin before the end of the shown text."""
         return sum(start < self._n_shown for start in self._starts)
 
+    @property
+    def starts(self) -> list[int]:
+        """Offsets in the text at which tokens begin: those whose queries are recorded, since the last thought."""
+        return [max(start - self._n_blank, 0) for start in self._starts[self._n_before :]]
+
     def may_think(self, token: int, piece: bytes) -> bool:
         """Return whether a thought, or the tag that opens the answer, may still come with or after a token."""
         return self._splitter.continues(self._characters.get(token) or piece.decode(errors="replace"))
@@ -138,6 +143,8 @@ class AnswerStream:
         was_in_answer, n_before = self.in_answer, len(self._written)
         parts = self._add(token, piece)
         self.turned = self.in_answer != was_in_answer
+        if self.turned:
+            self._n_before = len(self._starts) - 1
         loops = self._watch is not None and self._watch.add(self._written[n_before:])
         n_counted = self.n_tokens if self._counts_thoughts else self.n_answer
         if self.stopped_by is not None:
@@ -182,7 +189,7 @@ class AnswerStream:
     def _collect(self, parts: Sequence[Part]) -> list[Part]:
         """Collect new parts; return those to show now."""
         shown = []
-        for text, is_thought in parts:
+        for text, is_thought, _ in parts:
             text = text.translate(self._texts)
             if is_thought:
                 self.reasoning += text
@@ -209,7 +216,8 @@ class AnswerStream:
             end = end if self._repeated is None else max(min(end, self._repeated.start), self._n_shown)
         shown = self._written[self._n_shown : end]
         if self._n_shown == 0 and self._strips:
-            shown = shown.lstrip()  # the blank after "Answer:"
+            stripped = shown.lstrip()  # without the blank after "Answer:"
+            self._n_blank, shown = len(shown) - len(stripped), stripped
         self._n_shown = end
         self.text += shown
         return shown

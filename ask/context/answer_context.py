@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ..answer.answer import ContextShare
 from ..search.ranking import Candidate, Span
-from ..sources.answer_words import best_sentence, has_answer, likeliest_sentences
+from ..sources.answer_words import ReadSentences, has_answer
 from ..sources.find_sources import Passage, TokenText, passages
 
 _Result = TypeVar("_Result")
@@ -96,8 +96,8 @@ class Context:
 
     def passages_for(self, question: str, most: int) -> list[tuple[SourceText, Passage]]:
         """Find the sentences that share most rare words with a question, the likeliest first."""
-        makers, sentences = _sentences({document: self.text_of(document) for document in self.documents})
-        return [makers[number]() for number in likeliest_sentences(sentences, question, most)]
+        makers, sentences = self._sentences
+        return [makers[number]() for number in sentences.likeliest(question, most)]
 
     def sources(self, attended: np.ndarray, answer: str, question: str, most: int) -> list[tuple[SourceText, Passage]]:
         """Find the passages of the documents with most attention, the largest shares first, or else one by its words.
@@ -124,30 +124,28 @@ class Context:
             if passage.share >= _PLAIN or has_answer(passage.quote, answer, question)
         ]
         if not found:
-            return _by_words(texts, answer, question)
+            return self._by_words(answer, question)
         chosen = sorted(found, key=lambda found: -found[1].share)[:most]
         total = max(sum(passage.share for _, passage in chosen), 1.0)
         return [(document, replace(passage, share=passage.share / total)) for document, passage in chosen]
 
+    def _by_words(self, answer: str, question: str) -> list[tuple[SourceText, Passage]]:
+        """Return the sentence that an answer was taken from, as its words say, if they say anything."""
+        makers, sentences = self._sentences
+        best = sentences.best(answer, question)
+        return [] if best is None else [makers[best]()]
 
-def _by_words(texts: Mapping[SourceText, TokenText], answer: str, question: str) -> list[tuple[SourceText, Passage]]:
-    """Return the sentence that an answer was taken from, as its words say, if they say anything."""
-    makers, sentences = _sentences(texts)
-    best = best_sentence(sentences, answer, question)
-    return [] if best is None else [makers[best]()]
-
-
-def _sentences(
-    texts: Mapping[SourceText, TokenText],
-) -> tuple[list[Callable[[], tuple[SourceText, Passage]]], list[str]]:
-    """Return what makes the passage of each sentence that the model saw, and the sentences."""
-    makers, sentences = list[Callable[[], tuple[SourceText, Passage]]](), []
-    for document, text in texts.items():
-        for number in np.unique(text.sentence_of).tolist():
-            start, stop = text.borders[number : number + 2].tolist()
-            sentences.append(text.text[start:stop])
-            makers.append(partial(_passage, document, text, start, stop))
-    return makers, sentences
+    @cached_property
+    def _sentences(self) -> tuple[list[Callable[[], tuple[SourceText, Passage]]], ReadSentences]:
+        """Return what makes the passage of each sentence that the model saw, and the sentences."""
+        makers, sentences = list[Callable[[], tuple[SourceText, Passage]]](), []
+        for document in self.documents:
+            text = self.text_of(document)
+            for number in np.unique(text.sentence_of).tolist():
+                start, stop = text.borders[number : number + 2].tolist()
+                sentences.append(text.text[start:stop])
+                makers.append(partial(_passage, document, text, start, stop))
+        return makers, ReadSentences(sentences)
 
 
 def _passage(document: SourceText, text: TokenText, start: int, stop: int) -> tuple[SourceText, Passage]:

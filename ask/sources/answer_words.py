@@ -53,40 +53,47 @@ class _Words:
         return set(pairwise(self.plain))
 
 
-def best_sentence(sentences: Sequence[str], answer: str, question: str) -> int | None:
-    """Return the number of the sentence that an answer was taken from, as its words say; None if they do not.
+class ReadSentences:
+    """The sentences that a model saw, by their words.
 
     Parameters
     ----------
     sentences : sequence of str
-        The sentences that the model saw, in order. The last one of a paragraph ends with a blank line.
+        The sentences in order. The last one of a paragraph ends with a blank line.
     """
-    read, given, wanted = list(map(_Words, sentences)), _Words(answer), _Words(question)
-    new = _new(given, wanted)
-    telling = new & _names_and_numbers(given, {word for one in read for word in one.written})
-    if not telling and len(new) <= _SHORT:
-        telling = new
-    of_facts, of_roots = (_Rarities(getattr(one, kind) for one in read) for kind in ("facts", "roots"))
-    least, best, number_of_best = (_LEAST if telling else _OF_PHRASE) * of_roots.sum(wanted.roots), 0.0, None
-    for number, one in enumerate(read):
-        shared = telling & one.facts if telling else new & set(chain(*given.phrases & one.phrases))
-        if not shared:
-            continue
-        begins = number == 0 or sentences[number - 1].endswith("\n\n")
-        before = set() if begins else read[number - 1].roots - one.roots
-        of_question = of_roots.sum(wanted.roots & one.roots) + _BEFORE * of_roots.sum(wanted.roots & before)
-        if of_question >= least and (score := of_facts.sum(shared) + of_question) > best:
-            best, number_of_best = score, number
-    return number_of_best
 
+    def __init__(self, sentences: Sequence[str]) -> None:
+        self._ends_paragraph = [sentence.endswith("\n\n") for sentence in sentences]
+        self._read = list(map(_Words, sentences))
+        self._facts, self._roots = (_Rarities(getattr(one, kind) for one in self._read) for kind in ("facts", "roots"))
+        self._written = {word for one in self._read for word in one.written}
 
-def likeliest_sentences(sentences: Sequence[str], question: str, most: int) -> list[int]:
-    """Return the numbers of the sentences that share most with a question, by rare words; the best one first."""
-    read, wanted = list(map(_Words, sentences)), _Words(question).roots
-    rarities = _Rarities(one.roots for one in read)
-    scores = [rarities.sum(wanted & one.roots) for one in read]
-    found = [number for number, score in enumerate(scores) if score > 0]
-    return sorted(found, key=lambda number: -scores[number])[:most]
+    def best(self, answer: str, question: str) -> int | None:
+        """Return the number of the sentence that an answer was taken from, as its words say; None if they do not."""
+        read, given, wanted = self._read, _Words(answer), _Words(question)
+        new = _new(given, wanted)
+        telling = new & _names_and_numbers(given, self._written)
+        if not telling and len(new) <= _SHORT:
+            telling = new
+        of_facts, of_roots = self._facts, self._roots
+        least, best, number_of_best = (_LEAST if telling else _OF_PHRASE) * of_roots.sum(wanted.roots), 0.0, None
+        for number, one in enumerate(read):
+            shared = telling & one.facts if telling else new & set(chain(*given.phrases & one.phrases))
+            if not shared:
+                continue
+            begins = number == 0 or self._ends_paragraph[number - 1]
+            before = set() if begins else read[number - 1].roots - one.roots
+            of_question = of_roots.sum(wanted.roots & one.roots) + _BEFORE * of_roots.sum(wanted.roots & before)
+            if of_question >= least and (score := of_facts.sum(shared) + of_question) > best:
+                best, number_of_best = score, number
+        return number_of_best
+
+    def likeliest(self, question: str, most: int) -> list[int]:
+        """Return the numbers of the sentences that share most with a question, by rare words; the best one first."""
+        wanted = _Words(question).roots
+        scores = [self._roots.sum(wanted & one.roots) for one in self._read]
+        found = [number for number, score in enumerate(scores) if score > 0]
+        return sorted(found, key=lambda number: -scores[number])[:most]
 
 
 def has_answer(quote: str, answer: str, question: str) -> bool:

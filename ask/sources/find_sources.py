@@ -45,6 +45,8 @@ class Passage:
         The document's file, if there are several.
     by : {"attention", "words"}
         How it was found: where the model looked, or by names, numbers or phrases that the answer has of it.
+    marks : tuple of (int, int)
+        Characters of the answer where the sentences that come from it start and stop.
     """
 
     quote: str
@@ -56,9 +58,11 @@ class Passage:
     heading: str | None
     document: str | None = None
     by: Literal["attention", "words"] = "attention"
+    marks: tuple[tuple[int, int], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        known = {**asdict(self), "share": round(self.share, 4)}
+        marks = [{"start": start, "stop": stop} for start, stop in self.marks]
+        known = {**asdict(self), "share": round(self.share, 4), "marks": marks}
         return {name: value for name, value in known.items() if name != "document" or value is not None}
 
 

@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import Field
@@ -14,12 +15,14 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...ask.sources.find_sources import Passage
+from ...library.source_text import SourceText
 from ...prompts.tools import ToolCall
 from ..chat_turn import ChatTurn, Event, Finished, answer, prepared
 from ..engine.prompt_limits import PromptTooLong
-from ..engine.request import AnswerPart, End, Request, Usage
+from ..engine.request import AnswerPart, Request, Usage
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
-from ..library.served_document import sources_of
+from ..library.served_document import placed
 from ..request_error import RequestError
 from ..services import Server, server_of
 from .api_body import ApiObject, AskingBody, objects_in
@@ -171,10 +174,12 @@ async def _messages(message: Message, attachments: Attachments) -> list[Mapping[
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
     results: list[Mapping[str, Any]] = []
-    texts, thoughts, calls = [], [], []
-    for block in message.content:
+    texts, thoughts, calls = list[str](), [], []
+    for before, block in pairwise([{}, *message.content]):
         kind = block.get("type")
-        if kind == "text":
+        if message.role == "assistant" and kind == before.get("type") == "text":  # sentences of one answer
+            texts[-1] += str(block.get("text", ""))
+        elif kind == "text":
             texts.append(str(block.get("text", "")))
         elif kind == "thinking":
             thoughts.append(str(block.get("thinking", "")))
@@ -261,6 +266,7 @@ class _Writer:
         self._numbers, self._titles = numbers, titles
         self._blocks: list[dict[str, Any]] = []
         self._is_open = False
+        self._is_marked = self._ended_sentence = False
         self._finished: Finished | None = None
 
     async def lines(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
@@ -288,11 +294,7 @@ class _Writer:
             self._blocks[-1]["thinking"] += event.text
             return [*lines, self._delta({"type": "thinking_delta", "thinking": event.text})]
         if isinstance(event, AnswerPart):
-            if not event.text:
-                return []
-            lines = self._open("text", {"type": "text", "text": "", "citations": []})
-            self._blocks[-1]["text"] += event.text
-            return [*lines, self._delta({"type": "text_delta", "text": event.text})]
+            return [*self._add_text(event.text), *([] if event.sources is None else self._end_sentence(event.sources))]
         if isinstance(event, ToolCall):
             block = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}, "caller": {"type": "direct"}}
             lines = [*self._close(), *self._begin(block)]
@@ -301,13 +303,32 @@ class _Writer:
             return [*lines, *self._close()]
         self._finished = event
         lines = [] if self._blocks else self._begin({"type": "text", "text": "", "citations": []})
-        citations = self._citations(event.end)
-        if citations and self._is_open and self._blocks[-1]["type"] == "text":
-            self._blocks[-1]["citations"] = citations
-            lines += [self._delta({"type": "citations_delta", "citation": citation}) for citation in citations]
+        if not self._is_marked:
+            lines += self._cite(event.end.sources)
         return [*lines, *self._close()]
 
-    def _citations(self, end: End) -> list[dict[str, Any]]:
+    def _add_text(self, text: str) -> list[str]:
+        """Add a part of the answer. A sentence with sources is a block of its own, as blocks have the citations."""
+        if not text:
+            return []
+        lines = self._close() if self._ended_sentence and text.strip() else []
+        lines += self._open("text", {"type": "text", "text": "", "citations": []})
+        self._blocks[-1]["text"] += text
+        return [*lines, self._delta({"type": "text_delta", "text": text})]
+
+    def _end_sentence(self, sources: Sequence[tuple[SourceText, Passage]]) -> list[str]:
+        self._is_marked = self._ended_sentence = True
+        return self._cite(sources)
+
+    def _cite(self, sources: Sequence[tuple[SourceText, Passage]]) -> list[str]:
+        """Add citations to the text that is open."""
+        if not self._is_open or self._blocks[-1]["type"] != "text":
+            return []
+        citations = self._citations(sources)
+        self._blocks[-1]["citations"] += citations
+        return [self._delta({"type": "citations_delta", "citation": citation}) for citation in citations]
+
+    def _citations(self, sources: Sequence[tuple[SourceText, Passage]]) -> list[dict[str, Any]]:
         titles = {number: title for number, title in enumerate(self._titles) if title}
         return [
             {
@@ -319,7 +340,7 @@ class _Writer:
                 "start_char_index": passage.start,
                 "end_char_index": passage.stop,
             }
-            for document, passage in sources_of(end)
+            for document, passage in placed(sources)
         ]
 
     def _open(self, kind: str, block: dict[str, Any]) -> list[str]:
@@ -329,7 +350,7 @@ class _Writer:
         return [*self._close(), *self._begin(block)]
 
     def _begin(self, block: dict[str, Any]) -> list[str]:
-        self._blocks.append(dict(block))
+        self._blocks.append({**block, "citations": []} if "citations" in block else dict(block))
         self._is_open = True
         return [_line("content_block_start", index=len(self._blocks) - 1, content_block=block)]
 
@@ -339,7 +360,7 @@ class _Writer:
     def _close(self) -> list[str]:
         if not self._is_open:
             return []
-        self._is_open = False
+        self._is_open = self._ended_sentence = False
         block, lines = self._blocks[-1], []
         if block["type"] == "thinking":  # nothing checks it, but clients expect one
             block["signature"] = hashlib.sha256(block["thinking"].encode()).hexdigest()

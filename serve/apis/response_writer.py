@@ -269,6 +269,7 @@ def _dump(value: Any) -> Any:
     return value.model_dump(by_alias=True, exclude_none=True) if isinstance(value, BaseModel) else value
 
 
-def _citations(end: End, index: int) -> list[dict[str, Any]]:
-    """Return the sources of an answer, which refer to the end of its text."""
-    return [{"type": source["type"], "index": index, **source["file_citation"]} for source in annotations_of(end)]
+def _citations(end: End, n_text: int) -> list[dict[str, Any]]:
+    """Return the sources of an answer, each at the end of its sentence, or of the text."""
+    cited = [source["file_citation"] for source in annotations_of(end)]
+    return [{"type": "file_citation", "index": each.get("end_index", n_text), **each} for each in cited]

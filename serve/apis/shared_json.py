@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ask.context.answer_context import Context
+from ...ask.sources.find_sources import Passage
 from ..engine.request import End, PromptProgress, Request, TokenLogprob, Usage
-from ..library.served_document import sources_of, with_id
+from ..library.served_document import ServedDocument, placed, with_id
 
 
 def logprob_as_json(token: TokenLogprob) -> dict[str, Any]:
@@ -20,14 +21,21 @@ def logprob_as_json(token: TokenLogprob) -> dict[str, Any]:
 
 
 def annotations_of(end: End) -> list[dict[str, Any]]:
-    """Return the sources of an answer as annotations."""
+    """Return the sources of an answer as annotations: one for each sentence that comes from a source.
+
+    A source that no sentence is marked with has one annotation, without a place in the answer.
+    """
     return [
-        {
-            "type": "file_citation",
-            "file_citation": {"file_id": document.id, "filename": document.name, **passage.as_json()},
-        }
-        for document, passage in sources_of(end)
+        {"type": "file_citation", "file_citation": {**_citation(document, passage), **place}}
+        for document, passage in placed(end.sources)
+        for place in [{"start_index": start, "end_index": stop} for start, stop in passage.marks] or [{}]
     ]
+
+
+def _citation(document: ServedDocument, passage: Passage) -> dict[str, Any]:
+    known = passage.as_json()
+    del known["marks"]
+    return {"file_id": document.id, "filename": document.name, **known}
 
 
 def document_as_json(context: Context) -> Any:

@@ -11,8 +11,10 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from ...ask.sources.answer_marks import OF_SENTENCE, Found
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.query_recorder import QueryHead, Recorder
@@ -27,7 +29,6 @@ from .tasks import Tasks, once
 from .turns import Turns, WaitingLine
 
 if TYPE_CHECKING:
-    from ...ask.sources.find_sources import Passage
     from ...library.source_text import SourceText
 
 _log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ _REST_AFTER = 1.0
 #: Least limit of the number of tasks: a server without a queue of requests has tasks, too.
 _FEWEST_TASKS = 8
 
-#: Largest number of an answer's sources.
+#: Most sources of an answer, unless its sentences are marked with more.
 _MOST_SOURCES = 3
 
 #: Tokens of a step with logits: each has one number for each token of the vocabulary.
@@ -332,6 +333,7 @@ class Engine:
             if running.request.generation.sources and running.request.context and running.sequence:
                 context = self.llama.context
                 running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
+                running.mark(partial(self._find_sources, running))
             if running.request.generation.reports_progress:
                 running.report()  # the tokens that are known
 
@@ -438,7 +440,7 @@ class Engine:
         if not running.ended:
             return
         try:
-            end = running.end(self._sources(running))
+            end = running.end([] if running.marks is None else running.marks.sources(_MOST_SOURCES))
         except Exception as problem:
             self._leave(running, problem)
             return
@@ -448,10 +450,10 @@ class Engine:
         self.totals.add(end.usage)
         running.tell(end)
 
-    def _sources(self, running: RunningRequest) -> list[tuple[SourceText, Passage]]:
-        """Return the passages that an answer comes from, if the request asked for them."""
+    def _find_sources(self, running: RunningRequest, start: int, stop: int | None, sentence: str) -> Found:
+        """Return the passages that a sentence of an answer comes from, by its steps and its text."""
         context, sequence = running.request.context, running.sequence
         if context is None or sequence is None or sequence.recorder is None:
             return []
-        attended, question = sequence.recorder.attended(context.index), running.request.asked or ""
-        return context.sources(attended, running.text, question, _MOST_SOURCES)
+        attended, question = sequence.recorder.attended(context.index, start, stop), running.request.asked or ""
+        return context.sources(attended, sentence, question, OF_SENTENCE)

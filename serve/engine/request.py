@@ -144,13 +144,15 @@ class TokenLogprob:
 class AnswerPart:
     """A part of an answer or of a thought: its text, which may be empty, and log probabilities if requested.
 
-    Tokens of thoughts have none. Before the answer, an empty part may report how far prefill is.
+    Tokens of thoughts have none. Before the answer, an empty part may report how far prefill is. The part that ends a
+    sentence has the sentence's sources, if the request asks for sources.
     """
 
     text: str
     logprobs: Sequence[TokenLogprob] = ()
     is_thought: bool = False
     progress: PromptProgress | None = None
+    sources: Sequence[tuple[SourceText, Passage]] | None = None
 
 
 @dataclass(frozen=True)

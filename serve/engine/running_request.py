@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ask.answer.answer_stream import AnswerStream, Meter
 from ...ask.answer.notices import notices_of_changed, notices_of_end, notices_of_settings
+from ...ask.sources.answer_marks import AnswerMarks, Found
 from ...runtime.drafting import new_drafter
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import TokenSequence
@@ -50,6 +51,8 @@ class RunningRequest:
         Log probabilities of the prompt's tokens read so far.
     last_logits : float32 array, shape (n_vocab,), or None
         Logits after these tokens, if the request asks for log probabilities.
+    marks : AnswerMarks or None
+        Finds the sources of the answer's sentences, if the request asks for sources.
     put, started : float
         Times of its arrival and of its beginning, by `working_time`.
     """
@@ -61,6 +64,7 @@ class RunningRequest:
         self.steps: list[int] = []
         self.next_token: int | None = None
         self.n_cached, self.cancelled, self.ended = 0, False, False
+        self.marks: AnswerMarks | None = None
         self.prompt_logprobs: list[TokenLogprob] = []
         self.last_logits: np.ndarray | None = None
         self.put = working_time()
@@ -117,19 +121,19 @@ class RunningRequest:
         of_prompt = self.request.generation.of_prompt
         if logprob is not None and stream.in_answer and (not stream.ended_by_model or of_prompt):
             self._logprobs.append(logprob)  # lm-eval expects them all
-        self._tell(parts)
+        self._tell(parts if self.marks is None else self.marks.add(parts))
         self.ended = stream.ended
 
-    @property
-    def text(self) -> str:
-        """Return the answer so far, without thoughts."""
-        return self._stream.text
+    def mark(self, find: Callable[[int, int | None, str], Found]) -> None:
+        """Mark the sentences of the answer with their sources from now on (see `AnswerMarks`)."""
+        self.marks = AnswerMarks(self._stream, find)
 
     def _tell(self, parts: Sequence[Part]) -> None:
         """Send parts; log probabilities go with the answer's last one."""
         logprobs, self._logprobs = self._logprobs, []
         for part in parts:
-            self.tell(AnswerPart(part.text, () if part.is_thought else logprobs, part.is_thought))
+            sources = None if part.marks is None or self.marks is None else self.marks.named(part.marks)
+            self.tell(AnswerPart(part.text, () if part.is_thought else logprobs, part.is_thought, sources=sources))
             logprobs = logprobs if part.is_thought else []
         if logprobs:
             self.tell(AnswerPart("", logprobs))

@@ -15,7 +15,6 @@ from ...library.source_text import SAME, SourceText, state_of_version
 from ...runtime.store.index_files import USED
 from ...runtime.store.manifest import file_version_of
 from ...system.files import FileVersion
-from ..engine.request import End
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,9 +135,9 @@ def with_id(text: SourceText) -> ServedDocument:
     return text
 
 
-def sources_of(end: End) -> list[tuple[ServedDocument, Passage]]:
-    """Return the sources of an answer, with their places in the clients' files."""
-    found = [(with_id(document), passage) for document, passage in end.sources]
+def placed(sources: Sequence[tuple[SourceText, Passage]]) -> list[tuple[ServedDocument, Passage]]:
+    """Return sources of an answer with their places in the clients' files."""
+    found = [(with_id(document), passage) for document, passage in sources]
     return [
         (document, replace(passage, start=passage.start + document.offset, stop=passage.stop + document.offset))
         for document, passage in found

@@ -45,6 +45,13 @@ class FoundPassages(BaseModel):
     notices: _Notices
 
 
+class Mark(BaseModel):
+    """A sentence of an answer that comes from a source."""
+
+    start: int = Field(description="First character of the sentence in the answer.")
+    stop: int
+
+
 class AnswerSource(BaseModel):
     """A passage that an answer comes from."""
 
@@ -59,6 +66,7 @@ class AnswerSource(BaseModel):
     by: Literal["attention", "words"] = Field(
         description="How it was found: where the model looked, or by words that the answer has of it."
     )
+    marks: list[Mark] = Field(description="Sentences of the answer that come from it.")
 
 
 class AnswerBasis(BaseModel):

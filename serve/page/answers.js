@@ -4,6 +4,7 @@ import { announce, byId, count, duration, emit, icon, make, on, percent, plural,
   from "./elements.js";
 import { currentId, files, namesOf, nameOf, readSoFar } from "./documents.js";
 import { drawer } from "./markdown.js";
+import { withMarks } from "./marks.js";
 import { makeBar } from "./progress.js";
 import { openText, placeOf } from "./text.js";
 
@@ -42,7 +43,11 @@ export function showTurn(conversation, turn) {
 }
 
 function makeAnswer(conversation, turn, answer, compared) {
-  const text = make("div", { class: "text" });
+  const openSource = ({ target }) => {
+    const number = target.closest?.("[data-source]")?.dataset.source;
+    if (number) sources.querySelectorAll(".source")[number - 1]?.click();
+  };
+  const text = make("div", { class: "text", onclick: openSource });
   const thinking = make("p");
   const thought = make("details", { class: "thought soft", ontoggle: () => follow(element) },
     make("summary", {}, "Thought"), thinking);
@@ -77,7 +82,7 @@ function makeAnswer(conversation, turn, answer, compared) {
   const show = () => {
     cancelAnimationFrame(frame);
     frame = 0;
-    draw(answer.text);
+    draw(withMarks(answer.text, answer.sources));
     thought.hidden = !answer.thought;
     write(thinking, answer.thought ?? "");
     text.setAttribute("aria-busy", String(!answer.done));
@@ -198,11 +203,12 @@ function showSources(element, answer) {
       make("p", { class: "soft" }, "Check this answer."),
     );
   }
-  const items = answer.sources.map((source) => {
+  const items = answer.sources.map((source, at) => {
+    const number = source.marks?.length ? make("span", { class: "number" }, `[${at + 1}] `) : null;
     const open = () => openText(currentId(source.file_id), nameOf(source), source, button);
     const button = make("button", { type: "button", class: "source", onclick: open },
       make("span", { class: "quote" }, source.quote),
-      make("span", { class: "file" }, nameOf(source)),
+      make("span", { class: "file" }, number, nameOf(source)),
       make("span", { class: "place" }, placeOf(source)),
       make("span", { class: "weight" }, ...weightOf(source)));
     return make("li", {}, button);

@@ -4,6 +4,7 @@ import { announce, emit, on, plural } from "./elements.js";
 import { newAnswer, noteScroll, showTurn, views } from "./answers.js";
 import { conversation, save } from "./conversations.js";
 import { chosenFiles, noteUse } from "./documents.js";
+import { sourcesOf } from "./marks.js";
 import { call, events } from "./server.js";
 import { compares, modelId, requestFields, systemPrompt } from "./settings.js";
 
@@ -119,7 +120,7 @@ function take(answer, event, seconds) {
     answer.first ??= seconds();
     answer.text += content;
   }
-  if (annotations) answer.sources = annotations.flatMap((one) => one.file_citation ?? []);
+  if (annotations) answer.sources = sourcesOf(annotations);
   if (choice?.finish_reason) answer.finish = choice.finish_reason;
   if (event.document) answer.documents = [event.document].flat();
   if (event.usage) answer.usage = event.usage;

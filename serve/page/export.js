@@ -1,22 +1,28 @@
 // Conversations as files: Markdown to read, JSON for programs.
 
 import { make } from "./elements.js";
+import { annotationsOf, marked } from "./marks.js";
 import { placeOf } from "./text.js";
 
 export function asMarkdown(title, turns) {
   const parts = [`# ${title}`];
+  let notes = 0;
   for (const { question, answers } of turns) {
     parts.push(`## ${question.replace(/\s*\n\s*/g, " ")}`);
     for (const { attention, text, error, stopped, notices, sources } of answers) {
       if (attention) parts.push(`*${attention}*`);
-      parts.push(text.trim() || error || "");
+      const before = notes;
+      const written = marked(text, sources, (number) => `[^${before + number}]`).trim();
+      parts.push(written || error || "");
       if (stopped) parts.push("*Stopped.*");
       parts.push(...(notices ?? []).map((notice) => `*${notice}*`));
       const cited = (sources ?? []).map((source, at) => {
         const quote = source.quote.replace(/\s+/g, " ").trim();
-        return `${at + 1}. ${[source.filename, placeOf(source)].filter(Boolean).join(", ")}: “${quote}”`;
+        const number = source.marks?.length ? `[^${before + at + 1}]:` : `${at + 1}.`;
+        return `${number} ${[source.filename, placeOf(source)].filter(Boolean).join(", ")}: “${quote}”`;
       });
       if (cited.length) parts.push(cited.join("\n"));
+      notes += cited.length;
     }
   }
   return `${parts.filter(Boolean).join("\n\n")}\n`;
@@ -34,7 +40,7 @@ export function asJson({ title, created, updated }, turns) {
       ...(documents ? { document: documents } : {}),
       ...(basis ? { basis } : {}),
       ...(notices?.length ? { notices } : {}),
-      ...(sources ? { annotations: sources } : {}),
+      ...(sources ? { annotations: annotationsOf(sources) } : {}),
       ...(error ? { error } : {}),
       ...(stopped ? { stopped } : {}),
     })),

@@ -1,9 +1,11 @@
 // The Markdown of a line of text: code, bold, italics, links.
 
 import { make } from "./elements.js";
+import { makeMark, MARK, withoutMarks } from "./marks.js";
 
 const INLINE = new RegExp(
   [
+    MARK,
     /(?<ticks>`+)(?!`)(?<code>.+?)(?<!`)\k<ticks>(?!`)/,
     /\*\*(?=\S)(?<bold>.+?)(?<=\S)\*\*/,
     /\[(?<label>[^[\]\n]+)\]\((?<address>[^\s()]+)\)/,
@@ -30,8 +32,9 @@ export function inline(source) {
   return nodes.filter((node) => node !== "");
 }
 
-function nodeOf(source, { code, bold, label, address, starred, lined }) {
-  if (code) return make("code", {}, code);
+function nodeOf(source, { mark, code, bold, label, address, starred, lined }) {
+  if (mark) return makeMark(mark);
+  if (code) return make("code", {}, withoutMarks(code));
   if (bold) return make("strong", {}, ...inline(bold));
   if (!label) return make("em", {}, ...inline(starred ?? lined));
   const href = webAddress(address);

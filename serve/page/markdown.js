@@ -2,6 +2,7 @@
 
 import { make } from "./elements.js";
 import { inline } from "./inline.js";
+import { withoutMarks } from "./marks.js";
 
 /** Return a function that draws a text into an element. It redraws only blocks that changed, so selections stay. */
 export function drawer(element) {
@@ -49,7 +50,7 @@ function blocksOf(text, depth = 0) {
       const code = take((inside) => !inside.trim().startsWith(fence));
       at++;
       const source = [line, ...code].join("\n");
-      blocks.push({ source, make: () => make("pre", { tabindex: "0" }, make("code", {}, code.join("\n"))) });
+      blocks.push({ source, make: () => make("pre", { tabindex: "0" }, make("code", {}, withoutMarks(code.join("\n")))) });
     } else if (ITEM.test(line) && depth < DEEPEST) {
       const base = indentOf(line);
       const ordered = isOrdered(line);

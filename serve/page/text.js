@@ -2,6 +2,7 @@
 
 import { byId, make, on, setCurrent, showProblem, write } from "./elements.js";
 import { files, pathOf } from "./documents.js";
+import { unitsOf } from "./marks.js";
 import { call } from "./server.js";
 import { cover } from "./narrow.js";
 
@@ -23,13 +24,6 @@ function textOf(id) {
     texts.set(id, text);
   }
   return texts.get(id);
-}
-
-/** Return where a number of code points ends in a string, whose units are UTF-16's. */
-function unitsOf(text, points) {
-  let units = 0;
-  for (; points > 0 && units < text.length; points--) units += text.codePointAt(units) > 0xffff ? 2 : 1;
-  return units;
 }
 
 /** Cut a text into parts of some 8,000 characters, at line ends if it can: the browser lays out those in sight. */

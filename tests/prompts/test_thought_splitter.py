@@ -21,7 +21,7 @@ def split(pieces, form, stage=Stage.BEFORE):
     splitter = ThoughtSplitter(form, stage)
     parts = [part for piece in pieces for part in splitter.add(piece)] + splitter.rest()
     assert all(part.text for part in parts)
-    return tuple("".join(text for text, is_thought in parts if is_thought is kind) for kind in (True, False))
+    return tuple("".join(part.text for part in parts if part.is_thought is kind) for kind in (True, False))
 
 
 def ids(form):

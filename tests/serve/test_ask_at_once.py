@@ -65,7 +65,7 @@ def attended(monkeypatch):
     """attended(token): have a token of what is read be attended, and no other; the first is 0."""
 
     def attend(token):
-        def paid(self, index):
+        def paid(self, index, *steps):
             made = np.zeros((1, len(index.tokens)), np.float32)
             made[0, index.n_prefix + token] = 0.5
             return made
@@ -99,13 +99,16 @@ def test_sources_stand_in_the_whole_text_in_all_apis(held, attended):
     attended(len(tokens) + 20)
     chat, response, message = in_each_api(held, file["id"])
     assert held.client.get(f"/v1/files/{file['id']}/content").text == BOOK
-    [one] = [each["file_citation"] for each in chat["choices"][0]["message"]["annotations"]]
+    told = chat["choices"][0]["message"]
+    one, *again = [each["file_citation"] for each in told["annotations"]]
+    for each in again:  # one annotation for each sentence of the answer
+        assert {**each, "start_index": one["start_index"], "end_index": one["end_index"]} == one
     assert (one["file_id"], one["filename"], one["quote"]) == (file["id"], "book.md", FACT.strip())
     assert BOOK[one["start"] : one["stop"]].strip() == FACT.strip()
     assert (one["heading"], one["page"]) == ("Coast", None)
     assert BOOK.splitlines()[one["line"] - 1] == FACT.strip()
-    [other] = response["output"][0]["content"][0]["annotations"]
-    assert {**other, "index": 0} == {"type": "file_citation", "index": 0, **one}
+    other = response["output"][0]["content"][0]["annotations"][0]
+    assert other == {"type": "file_citation", "index": one["end_index"], **one}
     [cited] = message["content"][0]["citations"]
     assert (cited["file_id"], cited["document_title"], cited["document_index"]) == (file["id"], "book.md", 0)
     assert (cited["cited_text"], cited["start_char_index"], cited["end_char_index"]) == (

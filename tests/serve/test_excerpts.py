@@ -41,7 +41,7 @@ def attended(monkeypatch, served):
     """attended(token): have a token of what is read be attended, and no other."""
 
     def attend(token):
-        def paid(self, index):
+        def paid(self, index, *steps):
             made = np.zeros((1, len(index.tokens)), np.float32)
             made[0, token] = 0.5
             return made

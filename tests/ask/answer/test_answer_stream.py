@@ -41,7 +41,7 @@ def feed(stream, pieces):
 
 def said(parts):
     """Return the thought and the answer in some parts."""
-    return tuple("".join(text for text, is_thought in parts if is_thought is kind) for kind in (True, False))
+    return tuple("".join(part.text for part in parts if part.is_thought is kind) for kind in (True, False))
 
 
 # Text

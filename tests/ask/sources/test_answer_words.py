@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from octavo.ask.sources.answer_words import best_sentence, has_answer, likeliest_sentences
+from octavo.ask.sources.answer_words import ReadSentences, has_answer
 from octavo.documents.document import sentences
 
 TEXT = """# The beacon of Grey Skerry
@@ -22,7 +22,7 @@ Der Turm wurde von Jürgen Großmann im Jahr 1911 gezeichnet. Смотрител
 
 def found(question: str, answer: str) -> str:
     parts = [TEXT[start:stop] for start, stop in pairwise(sentences(TEXT))]
-    number = best_sentence(parts, answer, question)
+    number = ReadSentences(parts).best(answer, question)
     return "" if number is None else " ".join(parts[number].split())
 
 
@@ -68,7 +68,7 @@ def test_other_words_have_none(question, answer):
 def test_the_sentence_before_tells_what_a_sentence_is_about():
     text = "The dog is called Biscuit. He weighs 14 kilograms.\n\nThe cat is called Kepler.\n\nIt has 14 toys."
     parts = [text[start:stop] for start, stop in pairwise(sentences(text))]
-    assert best_sentence(parts, "14", "What does the dog called Biscuit have?") == 1
+    assert ReadSentences(parts).best("14", "What does the dog called Biscuit have?") == 1
 
 
 def test_a_quote_has_the_answer_if_it_has_a_word_that_the_question_lacks():
@@ -89,8 +89,8 @@ def test_a_quote_has_the_answer_if_it_has_a_word_that_the_question_lacks():
 )
 def test_the_likeliest_sentences_share_rare_words_with_the_question(question, part):
     parts = [TEXT[start:stop] for start, stop in pairwise(sentences(TEXT))]
-    assert part in parts[likeliest_sentences(parts, question, 3)[0]]
+    assert part in parts[ReadSentences(parts).likeliest(question, 3)[0]]
 
 
 def test_a_question_without_a_word_of_the_text_has_no_sentences():
-    assert likeliest_sentences(["The beacon is blue.", "It is tall."], "Warum?", 3) == []
+    assert ReadSentences(["The beacon is blue.", "It is tall."]).likeliest("Warum?", 3) == []

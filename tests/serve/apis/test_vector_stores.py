@@ -215,7 +215,7 @@ def test_citations_name_files(talking, client, store, files, monkeypatch):
 
     from octavo.runtime.query_recorder import Recorder
 
-    def paid(self, index):
+    def paid(self, index, *steps):
         attention = np.zeros((1, len(index.tokens)), np.float32)
         attention[0, -40] = 0.5
         return attention

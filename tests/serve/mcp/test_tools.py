@@ -135,6 +135,7 @@ def test_sources_name_the_document_and_the_page(tools, monkeypatch):
         "quote": "Its keeper was Agnes Moir.",
         "share": 0.5,
         "by": "attention",
+        "marks": [],
     }
 
 
