@@ -42,6 +42,8 @@ _TASK_COLUMNS = {
     "first_three": "one of three is",
     "none_named": "none named",
     "right_answers": "right answers",
+    "right_marks": "marks that are right",
+    "marked_facts": "facts with a mark",
     "contains_answer": "has the answer",
     "first_token_s": "first token s",
     "seconds": "s a question",

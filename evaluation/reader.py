@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..ask.answer.answer_stream import AnswerStream
+from ..ask.sources.answer_marks import AnswerMarks, Found
 from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
 from ..convert.index_builder import IndexBuilder
@@ -190,10 +192,13 @@ class Reader:
         attention = np.stack(outputs) if attention_too else None
         seconds = working_time() - start
         document = self._attending[0] if self._attending else None
-        attended = recorder.attended(document) if recorder is not None and document is not None else None
+        attended, sentences = None, list[tuple[str, np.ndarray]]()
+        if recorder is not None and document is not None:
+            attended = recorder.attended(document)
+            AnswerMarks(stream, partial(_keep_attended, recorder, document, sentences)).add(is_over=True)
         self.llama.context.record(None)
         return Outcome(
-            tokens, stream.text, np.stack(log_probs), bytes_read, attention, first_token_s, seconds, attended
+            tokens, stream.text, np.stack(log_probs), bytes_read, attention, first_token_s, seconds, attended, sentences
         )
 
     def bytes_of(self, tokens: list[int]) -> int:
@@ -220,3 +225,16 @@ class Reader:
 
         with self.llama.context.observed(lambda name: _ATTENTION_OUTPUT.fullmatch(name) is not None, take):
             yield layers
+
+
+def _keep_attended(
+    recorder: Recorder,
+    document: Index,
+    sentences: list[tuple[str, np.ndarray]],
+    start: int,
+    stop: int | None,
+    sentence: str,
+) -> Found:
+    """Keep the attention of a sentence, for a task that names its sources."""
+    sentences.append((sentence, recorder.attended(document, start, stop)))
+    return []

@@ -35,6 +35,8 @@ class Sample:
         The passage of the text that has the answer, if the task knows it.
     text : TokenText, optional
         The part of the text that answers may come from, if the task asks for sources.
+    question : str
+        The prompt as text, if the task asks for sources.
     """
 
     prompt: list[int]
@@ -47,6 +49,7 @@ class Sample:
     position: float | None = None
     passage: str = ""
     text: TokenText | None = None
+    question: str = ""
 
     @property
     def n_tokens(self) -> int:
@@ -108,6 +111,8 @@ class Outcome:
         Time until the first token and in all.
     attended : float32 array, shape (n_parts, n_tokens), optional
         Attention of the answer to the text (`Recorder.attended`), if the task asks for sources.
+    sentences : list of (str, float32 array)
+        The answer's sentences, and the attention of each.
     """
 
     tokens: list[int]
@@ -118,6 +123,7 @@ class Outcome:
     first_token_s: float
     seconds: float
     attended: np.ndarray | None = None
+    sentences: list[tuple[str, np.ndarray]] = field(default_factory=list)
 
     def comparable(self, dense: Outcome, forced: bool) -> int:
         """Return the number of first steps at which both outcomes followed the same tokens, and so can be compared.

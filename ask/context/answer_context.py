@@ -15,13 +15,10 @@ from ...runtime.document.index import Index
 from ...runtime.llama import Llama
 from ..answer.answer import ContextShare
 from ..search.ranking import Candidate, Span
-from ..sources.answer_words import ReadSentences, has_answer
-from ..sources.find_sources import Passage, TokenText, passages
+from ..sources.answer_words import ReadSentences
+from ..sources.find_sources import Passage, TokenText, likely_passages
 
 _Result = TypeVar("_Result")
-
-#: Share of the attention from which on a passage is a source, whatever its words: many a wrong answer looks somewhere.
-_PLAIN = 0.2
 
 #: A computation in steps: other sequences may be computed between two of them.
 Steps: TypeAlias = Generator[object, None, _Result]
@@ -120,8 +117,7 @@ class Context:
         found = [
             (document, passage)
             for document, text in texts.items()
-            for passage in passages(text, of_documents[document], most)
-            if passage.share >= _PLAIN or has_answer(passage.quote, answer, question)
+            for passage in likely_passages(text, of_documents[document], answer, question, most)
         ]
         if not found:
             return self._by_words(answer, question)

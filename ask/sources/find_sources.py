@@ -12,10 +12,14 @@ import numpy as np
 from ...documents.document import Place, hash_text, place_at, sentences
 from ...runtime.llama import Llama
 from ...settings import check_whole
+from .answer_words import has_answer
 
 #: A source needs 4 % of the attention; in a short text twice the mean share of its sentences, at most 25 %. A sentence
 #: beside a source needs half of that.
 _LEAST, _TIMES, _MOST = 0.04, 2, 0.25
+
+#: Share of the attention from which on a passage is a source, whatever its words: many a wrong answer looks somewhere.
+_PLAIN = 0.2
 
 #: Sentences of a quote.
 _QUOTED = 2
@@ -158,6 +162,15 @@ def passages(text: TokenText, attended: np.ndarray, most: int) -> list[Passage]:
     found = [(float(shares[:, run].sum(axis=1).max()), run) for run in runs if len(run)]
     found = sorted((candidate for candidate in found if candidate[0] >= least), key=lambda candidate: -candidate[0])
     return [text.passage(*_quoted(run, best, borders), share) for share, run in found[:most]]
+
+
+def likely_passages(text: TokenText, attended: np.ndarray, answer: str, question: str, most: int) -> list[Passage]:
+    """Find the passages with most attention that an answer may come from.
+
+    One with little attention has a word of the answer that the question lacks. See `passages`.
+    """
+    found = passages(text, attended, most)
+    return [each for each in found if each.share >= _PLAIN or has_answer(each.quote, answer, question)]
 
 
 def _quoted(run: np.ndarray, best: np.ndarray, borders: np.ndarray) -> tuple[int, int]:

@@ -114,6 +114,17 @@ def source_by_its_words(door: Door) -> None:
     assert "sailed for 90 days." in said.sources
 
 
+def marks_inside_the_answer(door: Door) -> None:
+    """Each door draws the mark behind the sentence, and the text of the answer stays without it."""
+    filler = "Nobody came to the harbour that day, and the sea was calm. "
+    log = door.house.write("passage.md", f"{filler * 12}\n\nThe vessel sailed for 90 days.\n\n{filler * 12}")
+    how = How(sources=True)
+    said = door.ask("For how many days did the vessel sail?", [log], how)
+    assert (said.text, said.marked) == (ANSWER, f"{ANSWER} [1]")
+    unfounded = door.ask("Who came to the harbour that day?", [log], how)
+    assert (unfounded.text, unfounded.marked) == (ANSWER, ANSWER)
+
+
 def refused_question(door: Door) -> None:
     """A question that is refused leaves no trace in what the next answer is given from."""
     ship = door.house.write("ship.txt", WITH)
@@ -137,6 +148,7 @@ ROWS: tuple[Callable[[Door], None], ...] = (
     changed_after_it_was_indexed,
     sources,
     source_by_its_words,
+    marks_inside_the_answer,
     refused_question,
 )
 

@@ -95,6 +95,8 @@ class Said:
         Whether it says that attention cannot keep the budget.
     sources : str
         Quotes that it shows.
+    marked : str
+        The text with the marks that it draws.
     """
 
     text: str
@@ -106,6 +108,7 @@ class Said:
     needs_whole: bool = False
     warns_of_budget: bool = False
     sources: str = ""
+    marked: str = ""
 
     @classmethod
     def of(cls, text: str, sentences: str, reason: str = "stop", sources: str = "", **more: Any) -> Said:
@@ -233,6 +236,18 @@ def options(house: House, how: How) -> list[str]:
     return list(map(str, [*model, *context, *drawn, *reading]))
 
 
+def with_marks(text: str, stops: list[int]) -> str:
+    """Return an answer of a door that says where sentences with sources stop, with marks there."""
+    for number, stop in reversed([*enumerate(stops, 1)]):
+        text = f"{text[:stop]} [{number}]{text[stop:]}"
+    return text
+
+
+def without_marks(text: str) -> str:
+    """Return an answer of a door that draws marks, without them."""
+    return re.sub(r" \[\d+\]", "", text)
+
+
 class Door:
     """A way to ask octavo.
 
@@ -271,7 +286,8 @@ class CommandLine(Door):
             result = octavo("chat", *options(self.house, how), stdin=f"{question}\n")
         assert result.exit_code == 0, result.stderr
         text, _, sources_text = result.stdout.partition("\n\n") if how.sources else (result.stdout, "", "")
-        return Said.of(text.removesuffix("\n"), result.stderr, sources=sources_text)
+        text = text.removesuffix("\n")
+        return Said.of(without_marks(text), result.stderr, sources=sources_text, marked=text)
 
     def refuse(self, document: Path, how: How, question: str, refused: str) -> Refused:
         """Talk at a terminal, where a refused question does not end the chat."""
@@ -326,7 +342,8 @@ class Python(Door):
 
         with self._open(documents, how, Notices()) as session:
             answer = session.ask(question)
-            quotes = [source.quote for source in session.sources()] if how.sources else []
+            found = session.sources() if how.sources else []
+            quotes = [source.quote for source in found]
             return Said.of(
                 answer.text,
                 "\n".join([*notices, *answer.notices.values()]),
@@ -336,6 +353,7 @@ class Python(Door):
                 is_unfounded=bool(answer.unfounded),
                 is_from_part=bool(answer.read and answer.read.is_begun),
                 needs_whole=bool(getattr(session, "needs_whole", False)),
+                marked=with_marks(answer.text, [stop for source in found for _, stop in source.marks]),
             )
 
     def refuse(self, document: Path, how: How, question: str, refused: str) -> Refused:
@@ -392,9 +410,10 @@ class Http(Door):
         """Return what an answer says."""
         raise NotImplementedError
 
-    def _said(self, answer: dict[str, Any], text: str, reason: str, quotes: list[str]) -> Said:
+    def _said(self, answer: dict[str, Any], text: str, reason: str, quotes: list[str], marked: str) -> Said:
         notices, basis = "\n".join(answer.get("notices", [])), answer.get("basis") or {}
-        return Said.of(text, notices, reason, "\n".join(quotes), is_from_part=basis.get("kind") == "part")
+        is_from_part = basis.get("kind") == "part"
+        return Said.of(text, notices, reason, "\n".join(quotes), is_from_part=is_from_part, marked=marked)
 
 
 class ChatCompletions(Http):
@@ -410,8 +429,10 @@ class ChatCompletions(Http):
         """Return what an answer says."""
         [choice] = answer["choices"]
         message = choice["message"]
-        quotes = [each["file_citation"]["quote"] for each in message.get("annotations") or []]
-        return self._said(answer, message["content"], choice["finish_reason"], quotes)
+        cited = [each["file_citation"] for each in message.get("annotations") or []]
+        quotes, stops = [each["quote"] for each in cited], [each["end_index"] for each in cited if "end_index" in each]
+        text = message["content"]
+        return self._said(answer, text, choice["finish_reason"], quotes, with_marks(text, stops))
 
 
 class Responses(Http):
@@ -428,9 +449,10 @@ class Responses(Http):
         [message] = [each for each in answer["output"] if each["type"] == "message"]
         [content] = message["content"]
         quotes = [each["quote"] for each in content["annotations"]]
+        stops = [each["index"] for each in content["annotations"]]
         why = answer["incomplete_details"]
         reason = {"max_output_tokens": "length"}[why["reason"]] if why else "stop"
-        return self._said(answer, content["text"], reason, quotes)
+        return self._said(answer, content["text"], reason, quotes, with_marks(content["text"], stops))
 
     def refuse(self, document: Path, how: How, question: str, refused: str) -> Refused:
         """Continue a response that the server keeps."""
@@ -461,7 +483,8 @@ class Messages(Http):
         blocks = [block for block in answer["content"] if block["type"] == "text"]
         quotes = [each["cited_text"] for block in blocks for each in block.get("citations") or []]
         reason = {"end_turn": "stop", "max_tokens": "length"}[answer["stop_reason"]]
-        return self._said(answer, "".join(block["text"] for block in blocks), reason, quotes)
+        marked = "".join(with_marks(each["text"], [len(each["text"]) for _ in each["citations"]]) for each in blocks)
+        return self._said(answer, "".join(block["text"] for block in blocks), reason, quotes, marked)
 
 
 class Mcp(Door):
@@ -481,6 +504,9 @@ class Mcp(Door):
             "\n".join(given["notices"]),
             given["finish_reason"],
             "\n".join(source["quote"] for source in given["sources"]),
+            marked=with_marks(
+                given["answer"], [each["stop"] for source in given["sources"] for each in source["marks"]]
+            ),
             is_from_part=given["basis"]["kind"] == "part",
         )
 
@@ -528,7 +554,8 @@ class Page(Http):
     def _last(window: Window) -> Said:
         text = window.texts(".answer .text")[-1]
         everything = window.shown(".answer")[-1]
-        return Said.of(text.strip(), everything.replace(text, ""), sources="\n".join(window.texts(".source")))
+        sources, text = "\n".join(window.texts(".source")), text.strip()
+        return Said.of(without_marks(text), everything.replace(text, ""), sources=sources, marked=text)
 
     @staticmethod
     def _n_prompt(window: Window) -> int:

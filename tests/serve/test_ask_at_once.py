@@ -41,14 +41,14 @@ def ask(served, document, question=QUESTION, **more):
     return served.post("/v1/chat/completions", document=document, **{**body, **more})
 
 
-def in_each_api(served, file_id, stream=False):
+def in_each_api(served, file_id, stream=False, question=QUESTION):
     """Ask in chat, responses and messages; returns what each tells."""
-    chat = {"messages": [{"role": "user", "content": QUESTION}], "document": file_id, "sources": True}
+    chat = {"messages": [{"role": "user", "content": question}], "document": file_id, "sources": True}
     block = {"type": "document", "source": {"type": "file", "file_id": file_id}, "citations": {"enabled": True}}
-    blocks = [{"role": "user", "content": [block, {"type": "text", "text": QUESTION}]}]
+    blocks = [{"role": "user", "content": [block, {"type": "text", "text": question}]}]
     post = served.stream if stream else served.post
     chat = post("/v1/chat/completions", model="x", max_tokens=16, **chat)
-    response = post("/v1/responses", model="x", input=QUESTION, document=file_id, sources=True, max_output_tokens=16)
+    response = post("/v1/responses", model="x", input=question, document=file_id, sources=True, max_output_tokens=16)
     message = post("/v1/messages", messages=blocks, max_tokens=16)
     return chat, response, message
 
@@ -97,7 +97,7 @@ def test_sources_stand_in_the_whole_text_in_all_apis(held, attended):
     file = held.upload("book.md", BOOK.encode())
     tokens = held.server.engine.llama.prompt().document("[Coast]\n")
     attended(len(tokens) + 20)
-    chat, response, message = in_each_api(held, file["id"])
+    chat, response, message = in_each_api(held, file["id"], question="Which lighthouse was painted?")
     assert held.client.get(f"/v1/files/{file['id']}/content").text == BOOK
     told = chat["choices"][0]["message"]
     one, *again = [each["file_citation"] for each in told["annotations"]]

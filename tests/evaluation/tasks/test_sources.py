@@ -23,24 +23,37 @@ def outcome(text, paid):
     for part, share in paid.items():
         start = TEXT.index(part) + 2
         attended[0, start : start + len(part)] = share / len(part)
-    return Outcome([], text, np.zeros((0, 0)), [], None, 0.0, 0.0, attended)
+    return Outcome([], text, np.zeros((0, 0)), [], None, 0.0, 0.0, attended, [(text, attended)])
 
 
 @pytest.mark.parametrize(
-    ("text", "paid", "score", "first_three", "none_named"),
+    ("text", "paid", "score", "first_three", "none_named", "right_marks", "marked_facts"),
     [
-        (" Dover.", {"Bob lives": 0.5, "Ann": 0.1}, 1, 1, 0),
-        (" Dover.", {"Bob lives": 0.1, "Ann": 0.5}, 0, 1, 0),
-        (" Dover.", {"Ann": 0.5}, 0, 0, 0),
-        (" Dover.", {"Ann": 0.01}, 0, 0, 1),
-        (" Leith.", {"Bob lives": 0.5}, None, None, None),
+        (" Dover.", {"Bob lives": 0.5, "Ann": 0.1}, 1, 1, 0, 1, 1),
+        (" Dover.", {"Bob lives": 0.1, "Ann": 0.5}, 0, 1, 0, 0, 1),
+        (" Dover.", {"Ann": 0.5}, 0, 0, 0, 0, 1),
+        (" Dover.", {"Ann": 0.01}, 0, 0, 1, None, 0),
+        (" Leith.", {"Bob lives": 0.5}, None, None, None, None, None),
     ],
 )
-def test_scores(text, paid, score, first_three, none_named):
+def test_scores(text, paid, score, first_three, none_named, right_marks, marked_facts):
     made = Sources().score(SAMPLE, outcome(text, paid), None)
-    right = float(score is not None)
-    expected = {"score": score, "first_three": first_three, "none_named": none_named, "right_answers": right}
-    assert made == expected
+    assert made == {
+        "score": score,
+        "first_three": first_three,
+        "none_named": none_named,
+        "right_answers": float(score is not None),
+        "right_marks": right_marks,
+        "marked_facts": marked_facts,
+    }
+
+
+def test_each_sentence_counts():
+    """Half of the marks are right, and one of two facts has one; the blank sentence between them has none."""
+    sentences = [("In Dover.", {"Bob lives": 0.5}), ("Not far.", {}), ("So Dover.", {}), ("Ann too.", {"Ann": 0.5})]
+    made = [(text, outcome(text, paid).attended) for text, paid in sentences]
+    scored = Sources().score(SAMPLE, replace(outcome("Dover", {"Bob lives": 0.5}), sentences=made), None)
+    assert (scored["right_marks"], scored["marked_facts"]) == (0.5, 0.5)
 
 
 def test_half_of_a_passage_is_enough():
