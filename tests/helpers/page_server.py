@@ -106,6 +106,8 @@ class PageServer:
         Further fields of an answer, such as `notices`.
     sources : callable
         Returns the sources of an answer from the document's text.
+    marks : list of dict
+        Fields of the places of sentences that come from each source.
     basis : dict or None
         What answers are given from; by default the document, or excerpts while it is being read.
     progress : list of int
@@ -132,6 +134,7 @@ class PageServer:
     finish: str = "stop"
     told: dict[str, Any] = field(default_factory=dict)
     sources: Callable[[str], list[dict[str, Any]]] = lambda text: []
+    marks: list[dict[str, int]] = field(default_factory=list)
     basis: dict[str, Any] | None = None
     progress: list[int] = field(default_factory=list)
     models: dict[str, list[str]] = field(default_factory=lambda: {"SmolLM2-135M-Instruct": ["completion"]})
@@ -330,7 +333,9 @@ def application(server: PageServer) -> Starlette:
                     for document in documents
                     for source in server.sources(document.text)
                 ]
-                yield delta(annotations=[{"type": "file_citation", "file_citation": source} for source in sources])
+                marks = server.marks or [{}]
+                cited = [source | mark for source in sources for mark in marks]
+                yield delta(annotations=[{"type": "file_citation", "file_citation": each} for each in cited])
             yield delta(server.finish)
             passed = time.monotonic() - began
             usage = {

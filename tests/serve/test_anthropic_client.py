@@ -110,6 +110,17 @@ def test_documents(client, talking):
         assert citation.cited_text == TEXT[citation.start_char_index : citation.end_char_index].strip()
 
 
+def test_sentences_of_an_answer_are_one_text(client):
+    """An answer with citations has a block for each sentence, and the next turn sends these back."""
+    blocks = [{"type": "text", "text": text, "citations": []} for text in ("It left.", " It came back.\n", "\nWhy?")]
+
+    def n_tokens(content):
+        said = [*HELLO, {"role": "assistant", "content": content}, *HELLO]
+        return client.messages.count_tokens(model="tiny", messages=said).input_tokens
+
+    assert n_tokens(blocks) == n_tokens("It left. It came back.\n\nWhy?")
+
+
 def encoded(text):
     return base64.b64encode(text.encode()).decode()
 

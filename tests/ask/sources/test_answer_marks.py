@@ -12,6 +12,7 @@ from octavo.ask.answer.answer_stream import AnswerStream
 from octavo.ask.sources.answer_marks import AnswerMarks
 from octavo.ask.sources.find_sources import Passage
 from octavo.library.source_text import SourceText
+from octavo.prompts.thought_form import Stage, ThoughtForm, Thoughts
 
 LOG = SourceText("log", "log.md", Path("log.md"))
 
@@ -40,7 +41,8 @@ class Answer:
 
     @property
     def drawn(self):
-        return "".join([part.text + "".join(f" [{mark}]" for mark in part.marks or ()) for part in self.parts])
+        parts = [part for part in self.parts if not part.is_thought]
+        return "".join([part.text + "".join(f" [{mark}]" for mark in part.marks or ()) for part in parts])
 
 
 FOUND = {"Hale": [source(100)], "coal": [source(300), source(500, 0.2), source(700, 0.1)], "90": [source(110)]}
@@ -90,12 +92,13 @@ def test_a_sentence_has_its_own_steps():
 
 
 def test_steps_count_from_the_end_of_the_last_thought():
-    """As a recorder keeps them: the first one is that of the token that ends the thought."""
-    tags = Thoughts(ThoughtForm("<think>", "</think>"), {}, {}, ())
+    """As a recorder keeps them: the first one predicts the answer's first token."""
+    form = ThoughtForm("<think>", "</think>")
+    tags = Thoughts(form, {}, {}, (), form, None)
     pieces = ["<think>", "Hm", ".", "</think>", "Hale", " came", ".", " It", " had", " coal"]
     answer = Answer(pieces, FOUND, thoughts=tags, think_budget=9, stage=Stage.BEFORE).end()
     assert (answer.stream.reasoning, answer.drawn) == ("Hm.", "Hale came. [1] It had coal [2] [3]")
-    assert answer.asked == [(0, 4, "Hale came."), (4, None, "It had coal")]
+    assert answer.asked == [(0, 3, "Hale came."), (3, None, "It had coal")]
 
 
 def test_blanks_before_an_answer_do_not_move_marks():

@@ -125,6 +125,24 @@ def test_a_conversation_is_exported_as_markdown(window, two, tmp_path):
     assert path.read_text() == f"# What happened?\n\n## What happened?\n\nThe answer.\n\n1. {place}: “{QUOTE}”\n"
 
 
+def test_marks_are_exported_as_foot_notes_and_as_annotations(window, server, report, tmp_path):
+    server.marks = [{"start_index": 0, "end_index": 11}]
+    window.ask("Why?")
+    window.ask("And who?")
+    text = downloads(window, tmp_path, "Why?", "markdown").read_text()
+    note = f"report.txt, Notes \u203a Goodwill, page 12: \u201c{QUOTE}\u201d"
+    turns = [
+        f"## {question}\n\nThe answer.[^{n}]\n\n[^{n}]: {note}\n" for n, question in enumerate(("Why?", "And who?"), 1)
+    ]
+    assert text == "\n".join(["# Why?\n", *turns])
+    for path in tmp_path.iterdir():
+        path.unlink()
+    told = json.loads(downloads(window, tmp_path, "Why?", "json").read_text())
+    [annotation] = told["messages"][1]["annotations"]
+    assert (annotation["start_index"], annotation["end_index"]) == (0, 11)
+    assert told["messages"][1]["content"] == "The answer."
+
+
 def test_a_conversation_is_exported_as_json(window, two, tmp_path):
     told = json.loads(downloads(window, tmp_path, "What happened?", "json").read_text())
     question, answer = told["messages"]

@@ -85,3 +85,31 @@ def test_the_title_has_room_beside_the_text(window, server):
         room = window.js("const t = document.querySelector('#title'); return [t.scrollWidth, t.clientWidth]")
         assert room[0] <= room[1], width
     assert {name for _, name in window.names()} >= {"Text", "Export", "New conversation"}
+
+
+def test_a_mark_in_the_answer_opens_the_passage(window, server):
+    server.store("report.txt", REPORT)
+    server.answer = "\U0001d518 **They** objected. It was `late. Yes`. The end."
+    places = [server.answer.index(end) + len(end) for end in ("objected.", "`late.", "end.")]
+    server.marks = [{"start_index": 0, "end_index": place} for place in places]
+    window.open()
+    window.click("#documents .open")
+    window.ask("What did they object to?")
+    assert window.text(".answer .text") == "\U0001d518 They objected. [1] It was late. Yes. The end. [1]"
+    assert window.texts(".answer .text code") == ["late. Yes"], "code has no marks"
+    assert len(window.all(".source")) == 1
+    assert window.text(".source .file") == "[1] report.txt"
+    window.click(".answer .text .mark")
+    window.find("#text mark")
+    assert "".join(window.texts("#text mark")) == QUOTE
+    assert {name for _, name in window.names()} >= {"Source 1"}
+
+
+def test_a_text_cannot_forge_a_mark(window, server):
+    server.store("report.txt", REPORT)
+    server.answer = "They did.\ue0001\ue001"
+    window.open()
+    window.click("#documents .open")
+    window.ask("What did they object to?")
+    assert window.text(".answer .text") == "They did.\ufffd1\ufffd"
+    assert not window.all(".answer .mark")
