@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers import talking_model
+from helpers.talking_model import ANSWER
 from hypothesis import given
 from hypothesis import strategies as st
 
+import octavo
 from octavo.ask.answer.answer_stream import AnswerStream
 from octavo.ask.sources.answer_marks import AnswerMarks
 from octavo.ask.sources.find_sources import Passage
@@ -126,3 +129,24 @@ def test_an_answer_that_was_stopped_has_sources_too():
     assert answer.drawn == "Hale came. [1] It had"
     assert [passage.marks for _, passage in answer.marks.sources(3)] == [((0, 10),)]
     assert answer.asked[-1] == (2, None, "It had")
+
+
+def test_marks_change_nothing_of_a_conversation(tmp_path):
+    """The second turn reads the same tokens with marks as without, and each recorded step has its token."""
+    book = tmp_path / "book.md"
+    book.write_text("Nobody came that day. The vessel sailed for 90 days. " * 8)
+    talking_model.write_model(model := tmp_path / "talking.gguf")
+    settings = octavo.ModelSettings(model, n_threads=2, index_dir=tmp_path / "indexes")
+    sampling = octavo.Sampling(max_tokens=24, temperature=0)
+    seen = []
+    with octavo.open_document(book, settings, sampling=sampling, sources=True) as session:
+        for marks in (False, True):
+            session.clear()
+            for question in ("For how many days did it sail?", "Did the vessel sail for days?"):
+                text = "".join(part.text for part in session.stream_parts(question, marks=marks))
+                assert text == session.answer.text
+                assert len(session._recorder.steps) >= len(session._marks._stream.starts) > 0
+                assert (text, session.sources()[0].marks) == (ANSWER, ((0, len(ANSWER)),))
+                sources = [passage.quote for passage in session.sources()]
+                seen.append((text, session.n_tokens, session.answer.timing.prompt_tokens, sources))
+    assert seen[:2] == seen[2:]
