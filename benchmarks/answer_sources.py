@@ -6,7 +6,9 @@
 FOLDER receives the documents of mixed/facts.toml, XQuAD's articles as Markdown, and their indexes; what is there
 already is not made again. Of each article the first questions of each paragraph are asked, 120 in all. Each question is
 asked in a conversation of its own, at temperature 0. An answer is right if it has one of the accepted texts. "by words"
-counts answers whose source was found by their words alone.
+counts answers whose source was found by their words alone. Of the right answers, "right marks" counts the sentences
+whose first source has an accepted text among those that have a source, and "marked facts" the answers in which a
+sentence that has an accepted text has a source.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def main() -> None:
                 with arguments.records.open("a") as file:
                     file.write(f"{json.dumps({'set': name, **record})}\n")
         rows.append([name, *_figures(records)])
-    print(markdown_table(["questions", "right answers", "without a source", "by words", "wrong, with one"], rows))
+    titles = ["questions", "right answers", "without a source", "by words", "wrong, with one"]
+    print(markdown_table([*titles, "right marks", "marked facts"], rows))
 
 
 def _facts(folder: Path) -> Iterator[Asked]:
@@ -114,12 +117,32 @@ def _has(answer: str, accepted: str) -> bool:
 def _figures(records: list[dict[str, Any]]) -> list[str]:
     right, wrong = ([one for one in records if one["right"] is is_right] for is_right in (True, False))
     by_words = sum(one["sources"][:1] != [] and one["sources"][0].get("by") == "words" for one in records)
+    marks = [_marks(one) for one in right]
+    of_right = [
+        _has_any(source["quote"], one) for one, first in zip(right, marks, strict=True) for source in first.values()
+    ]
+    facts = [any(_has_any(text, one) for text in first) for one, first in zip(right, marks, strict=True)]
     return [
         f"{len(right)} of {len(records)}",
         f"{sum(not one['sources'] for one in right)} of {len(right)}",
         str(by_words),
         f"{sum(bool(one['sources']) for one in wrong)} of {len(wrong)}",
+        f"{sum(of_right)} of {len(of_right)}",
+        f"{sum(facts)} of {len(facts)}",
     ]
+
+
+def _marks(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the first source of each sentence of an answer that has one, by its text."""
+    found: dict[str, dict[str, Any]] = {}
+    for source in record["sources"]:
+        for mark in source["marks"]:
+            found.setdefault(record["answer"][mark["start"] : mark["stop"]], source)
+    return found
+
+
+def _has_any(text: str, record: dict[str, Any]) -> bool:
+    return any(_has(text, accepted) for accepted in record["accepted"])
 
 
 if __name__ == "__main__":
