@@ -33,7 +33,7 @@ from .context.answer_context import Context, Rest, at_once
 from .context.context_chooser import ContextChooser
 from .one_thread import OneThread
 from .search.ranking import Candidate
-from .sources.answer_marks import OF_SENTENCE, AnswerMarks, Found
+from .sources.answer_marks import AnswerMarks, Found
 from .sources.find_sources import Passage
 
 
@@ -209,16 +209,7 @@ class Session(AbstractContextManager["Session"]):
     def stream_parts(self, question: str, marks: bool = False) -> Generator[Part, None, None]:
         """Answer a question piece by piece as `stream` does, the model's thoughts included.
 
-        Parameters
-        ----------
-        marks : bool
-            Whether to find the sources of each sentence at its end, in a session that records them.
-
-        Yields
-        ------
-        Part
-            The next piece: its `text`, which may be empty, whether it `is_thought`, and with `marks` the numbers of the
-            passages of `sources` that the sentence comes from, if one ends with it.
+        With `marks`, each sentence ends with the numbers of the passages in `sources` that it comes from (see `Part`).
         """
         return self._thread.drawn(self._answer(question, with_marks=marks))
 
@@ -270,12 +261,11 @@ class Session(AbstractContextManager["Session"]):
             llama, sampling, self.prompt, self.thinking, tokens, self._recorder, began, question
         )
         self.answer, self._last = None, turn
-        self._marks = AnswerMarks(generated.stream, self._find_sources)
         llama.context.keep_state()
         if self._recorder is not None:
             self._recorder.steps.clear()
         try:
-            yield from self._marked(generated, self._marks) if with_marks else generated.parts()
+            yield from self._parts(generated, question, with_marks)
             self._check_document()
         finally:
             if (answer := generated.answer()) is not None:
@@ -290,15 +280,14 @@ class Session(AbstractContextManager["Session"]):
                 self._unread = generated.unread()
             release_threads()
 
-    def _marked(self, generated: GeneratedAnswer, marks: AnswerMarks) -> Generator[Part, None, None]:
-        """Yield the parts of an answer with the marks of its sentences, if a head sees what they may come from."""
-        document = self.llama.context.cache.document
-        if self._recorder is None or document is None or not self._recorder.sees(document):
-            yield from generated.parts()
-            return
-        with closing(generated.parts()) as parts:
-            for part in parts:
-                yield from marks.add([part]) or [Part("")]
+    def _parts(self, generated: GeneratedAnswer, question: str, with_marks: bool) -> Generator[Part, None, None]:
+        """Return the parts of an answer whose sources can be found later; with marks, if a head sees the context."""
+        context, recorder, self._marks = self._context, self._recorder, None
+        if context is None or recorder is None or self.llama.context.cache.document is None:
+            return generated.parts()
+        self._marks = AnswerMarks(generated.stream, context.finder(recorder, question))
+        is_marked = with_marks and recorder.covers(context.index)
+        return self._marks.stream(generated.parts()) if is_marked else generated.parts()
 
     def _take(self, answer: Answer, generated: GeneratedAnswer, question: str) -> None:
         """Keep an answer in the conversation, with notices about it."""
@@ -344,8 +333,7 @@ class Session(AbstractContextManager["Session"]):
     def sources(self, most: int = 3) -> list[Passage]:
         """Find the passages of the document that the last answer comes from.
 
-        The tokens of one of its sentences attended to them more than any token does, by the retrieval heads. Without
-        such a passage, it is the sentence that has the answer's names, numbers or phrases (docs/sources.md).
+        They have most attention of one of its sentences, or else its names, numbers or phrases (docs/sources.md).
 
         Parameters
         ----------
@@ -355,8 +343,8 @@ class Session(AbstractContextManager["Session"]):
         Returns
         -------
         list of Passage
-            Those that sentences are marked with, in the order of these, and then the ones with the largest shares; none
-            if none is likely. Passages of a collection name their document.
+            Those that sentences are marked with, in order, and then the largest shares; none if none is likely.
+            Passages of a collection name their document.
 
         Raises
         ------
@@ -378,14 +366,6 @@ class Session(AbstractContextManager["Session"]):
     def _sources(self, most: int = 3) -> Found:
         """Return the passages that the last answer comes from, with their documents."""
         return [] if self._marks is None else self._marks.sources(most)
-
-    def _find_sources(self, start: int, stop: int | None, sentence: str) -> Found:
-        """Return the passages that a sentence of the last answer comes from, by its steps and its text."""
-        context, document, recorder = self._context, self.llama.context.cache.document, self._recorder
-        if context is None or document is None or recorder is None:
-            return []
-        question = "" if self._last is None else self._last.question
-        return context.sources(recorder.attended(document, start, stop), sentence, question, OF_SENTENCE)
 
     def passages_for_question(self, n: int = 3) -> list[Passage]:
         """Find passages of the last answer's text that share words with its question; none without a document."""

@@ -162,7 +162,7 @@ def sentence_ends(text: str) -> list[int]:
 
 
 def sentences(text: str) -> list[int]:
-    """Return the beginnings of a text's sentences, of which long ones are cut, and its end.
+    """Return the beginnings of a text's sentences, long ones cut, and its end.
 
     Returns
     -------

@@ -72,11 +72,11 @@ class Recorder:
         queries = {number: array[:, token] for number, array in enumerate(arrays) if array is not None}
         self.steps.append([queries[node][kv_head, member].copy() for node, kv_head, member in self.heads])
 
-    def sees(self, document: Index) -> bool:
+    def covers(self, document: Index) -> bool:
         """Return whether one of the heads sees a whole document. Heads that streamed while it was read do not."""
-        return bool(self._seeing(document))
+        return bool(self._covering(document))
 
-    def _seeing(self, document: Index) -> list[int]:
+    def _covering(self, document: Index) -> list[int]:
         layers = [document.layers[self._nodes[head.node].kv_layer] for head in self.heads]
         return [number for number, head in enumerate(self.heads) if head.kv_head in layers[number].heads]
 
@@ -105,7 +105,7 @@ class Recorder:
         OctavoError
             None of the heads sees the whole document.
         """
-        used, steps = self._seeing(document), self.steps[start:stop]
+        used, steps = self._covering(document), self.steps[start:stop]
         if not used:
             raise OctavoError("Sources cannot be found: no head that retrieves sees the whole document.")
         paid = np.zeros((max(len(steps) // PART, 1), len(document.tokens)), np.float32)

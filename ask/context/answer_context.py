@@ -13,8 +13,10 @@ from ...documents.document import Place
 from ...library.source_text import SourceText
 from ...runtime.document.index import Index
 from ...runtime.llama import Llama
+from ...runtime.query_recorder import Recorder
 from ..answer.answer import ContextShare
 from ..search.ranking import Candidate, Span
+from ..sources.answer_marks import OF_SENTENCE, FindSources, Found
 from ..sources.answer_words import ReadSentences
 from ..sources.find_sources import Passage, TokenText, likely_passages
 
@@ -91,12 +93,20 @@ class Context:
         """Return the context with the documents of an answer's sources before the others."""
         return replace(self, documents=list(dict.fromkeys([*(document for document, _ in sources), *self.documents])))
 
-    def passages_for(self, question: str, most: int) -> list[tuple[SourceText, Passage]]:
+    def passages_for(self, question: str, most: int) -> Found:
         """Find the sentences that share most rare words with a question, the likeliest first."""
         makers, sentences = self._sentences
         return [makers[number]() for number in sentences.likeliest(question, most)]
 
-    def sources(self, attended: np.ndarray, answer: str, question: str, most: int) -> list[tuple[SourceText, Passage]]:
+    def finder(self, recorder: Recorder, question: str) -> FindSources:
+        """Return what finds the sources of an answer's sentences by their steps and texts, for `AnswerMarks`."""
+
+        def find(start: int, stop: int | None, sentence: str) -> Found:
+            return self.sources(recorder.attended(self.index, start, stop), sentence, question, OF_SENTENCE)
+
+        return find
+
+    def sources(self, attended: np.ndarray, answer: str, question: str, most: int) -> Found:
         """Find the passages of the documents with most attention, the largest shares first, or else one by its words.
 
         Parameters
@@ -125,7 +135,7 @@ class Context:
         total = max(sum(passage.share for _, passage in chosen), 1.0)
         return [(document, replace(passage, share=passage.share / total)) for document, passage in chosen]
 
-    def _by_words(self, answer: str, question: str) -> list[tuple[SourceText, Passage]]:
+    def _by_words(self, answer: str, question: str) -> Found:
         """Return the sentence that an answer was taken from, as its words say, if they say anything."""
         makers, sentences = self._sentences
         best = sentences.best(answer, question)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -20,6 +21,9 @@ from .find_sources import Passage
 
 #: Passages with their documents, the best first.
 Found: TypeAlias = list[tuple[SourceText, Passage]]
+
+#: Finds the sources of a sentence by the first of its steps, the one after its last (None: to the end), and its text.
+FindSources: TypeAlias = Callable[[int, int | None, str], Found]
 
 #: Most sources of a sentence.
 OF_SENTENCE = 3
@@ -41,16 +45,21 @@ class AnswerMarks:
     ----------
     stream : AnswerStream
         The answer as it comes.
-    find : callable
-        Returns the sources of a sentence, by the first of its steps, the one after its last (None: to the end), and
-        its text.
+    find : FindSources
+        Finds the sources of a sentence.
     """
 
-    def __init__(self, stream: AnswerStream, find: Callable[[int, int | None, str], Found]) -> None:
+    def __init__(self, stream: AnswerStream, find: FindSources) -> None:
         self._stream, self._find = stream, find
         self._marked: Found = []
         self._others: Found = []
         self._n_shown = self._n_ended = self._stop = 0
+
+    def stream(self, parts: Generator[Part, None, None]) -> Generator[Part, None, None]:
+        """Yield the stream's parts as they come, with marks."""
+        with closing(parts):
+            for part in parts:
+                yield from self.add([part]) or [Part("")]
 
     def add(self, parts: Sequence[Part] = (), is_over: bool = False) -> list[Part]:
         """Take over new text of the stream; return the parts to show now, each sentence's last one with its marks.
@@ -83,7 +92,7 @@ class AnswerMarks:
         return [self._marked[number - 1] for number in numbers]
 
     def sources(self, most: int) -> Found:
-        """Return the sources of the answer so far: those of its marks, numbered in this order, and then likely others.
+        """Return the sources of the answer so far: first the ones that marks number, then likely others.
 
         Parameters
         ----------

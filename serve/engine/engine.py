@@ -11,13 +11,11 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ...ask.sources.answer_marks import OF_SENTENCE, Found
 from ...errors import OctavoError
 from ...runtime.llama import Llama
-from ...runtime.query_recorder import QueryHead, Recorder
+from ...runtime.query_recorder import QueryHead
 from ...system.working_time import working_time
 from ..request_error import RequestError
 from .prompt_limits import PromptLimits
@@ -330,10 +328,8 @@ class Engine:
                 self._refuse(running, problem)
                 continue
             self._running.append(running)
-            if running.request.generation.sources and running.request.context and running.sequence:
-                context = self.llama.context
-                running.sequence.recorder = Recorder(context.nodes, context.shapes, self._heads)
-                running.mark(partial(self._find_sources, running))
+            if running.request.generation.sources:
+                running.find_sources(self.llama, self._heads)
             if running.request.generation.reports_progress:
                 running.report()  # the tokens that are known
 
@@ -449,11 +445,3 @@ class Engine:
         running.close()
         self.totals.add(end.usage)
         running.tell(end)
-
-    def _find_sources(self, running: RunningRequest, start: int, stop: int | None, sentence: str) -> Found:
-        """Return the passages that a sentence of an answer comes from, by its steps and its text."""
-        context, sequence = running.request.context, running.sequence
-        if context is None or sequence is None or sequence.recorder is None:
-            return []
-        attended, question = sequence.recorder.attended(context.index, start, stop), running.request.asked or ""
-        return context.sources(attended, sentence, question, OF_SENTENCE)

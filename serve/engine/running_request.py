@@ -9,9 +9,10 @@ import numpy as np
 
 from ...ask.answer.answer_stream import AnswerStream, Meter
 from ...ask.answer.notices import notices_of_changed, notices_of_end, notices_of_settings
-from ...ask.sources.answer_marks import AnswerMarks, Found
+from ...ask.sources.answer_marks import AnswerMarks
 from ...runtime.drafting import new_drafter
 from ...runtime.llama import Llama
+from ...runtime.query_recorder import QueryHead, Recorder
 from ...runtime.sequences.sequence import TokenSequence
 from ...system.working_time import working_time
 from .request import AnswerPart, End, PromptProgress, Request, TokenLogprob, Usage
@@ -124,9 +125,12 @@ class RunningRequest:
         self._tell(parts if self.marks is None else self.marks.add(parts))
         self.ended = stream.ended
 
-    def mark(self, find: Callable[[int, int | None, str], Found]) -> None:
-        """Mark the sentences of the answer with their sources from now on (see `AnswerMarks`)."""
-        self.marks = AnswerMarks(self._stream, find)
+    def find_sources(self, llama: Llama, heads: Sequence[QueryHead]) -> None:
+        """Record the queries of retrieval heads, and find the sources of the answer's sentences from now on."""
+        context, sequence = self.request.context, self.sequence
+        if context is not None and sequence is not None:
+            recorder = sequence.recorder = Recorder(llama.context.nodes, llama.context.shapes, heads)
+            self.marks = AnswerMarks(self._stream, context.finder(recorder, self.request.asked or ""))
 
     def _tell(self, parts: Sequence[Part]) -> None:
         """Send parts; log probabilities go with the answer's last one."""

@@ -197,7 +197,7 @@ def test_interrupted_answer(document, on_tiny, monkeypatch):
     from octavo.ask.session import Session
     from octavo.prompts.thought_splitter import Part
 
-    def stream_parts(self, question):
+    def stream_parts(self, question, marks=False):
         yield Part("The Pet")
         raise KeyboardInterrupt
 
