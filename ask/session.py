@@ -211,7 +211,7 @@ class Session(AbstractContextManager["Session"]):
 
         With `marks`, each sentence ends with the numbers of the passages in `sources` that it comes from (see `Part`).
         """
-        return self._thread.drawn(self._answer(question, with_marks=marks))
+        return self._thread.drawn(self._answer(question, False, marks))
 
     def _choose_context(self, chooser: ContextChooser, question: str) -> None:
         llama, asked_before = self.llama, self._history.last_question if self._history is not None else ""
@@ -281,13 +281,13 @@ class Session(AbstractContextManager["Session"]):
             release_threads()
 
     def _parts(self, generated: GeneratedAnswer, question: str, with_marks: bool) -> Generator[Part, None, None]:
-        """Return the parts of an answer whose sources can be found later; with marks, if a head sees the context."""
+        """Return the parts of an answer, perhaps with marks, and find its sources from now on."""
         context, recorder, self._marks = self._context, self._recorder, None
         if context is None or recorder is None or self.llama.context.cache.document is None:
             return generated.parts()
         self._marks = AnswerMarks(generated.stream, context.finder(recorder, question))
-        is_marked = with_marks and recorder.covers(context.index)
-        return self._marks.stream(generated.parts()) if is_marked else generated.parts()
+        with_marks = with_marks and recorder.covers(context.index)  # else `sources` raises an error
+        return self._marks.stream(generated.parts()) if with_marks else generated.parts()
 
     def _take(self, answer: Answer, generated: GeneratedAnswer, question: str) -> None:
         """Keep an answer in the conversation, with notices about it."""
@@ -338,7 +338,7 @@ class Session(AbstractContextManager["Session"]):
         Parameters
         ----------
         most : int
-            Most passages to return, at least 1, unless the answer's sentences are marked with more.
+            Most passages, at least 1, unless sentences are marked with more.
 
         Returns
         -------

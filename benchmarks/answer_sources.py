@@ -6,9 +6,9 @@
 FOLDER receives the documents of mixed/facts.toml, XQuAD's articles as Markdown, and their indexes; what is there
 already is not made again. Of each article the first questions of each paragraph are asked, 120 in all. Each question is
 asked in a conversation of its own, at temperature 0. An answer is right if it has one of the accepted texts. "by words"
-counts answers whose source was found by their words alone. Of the right answers, "right marks" counts the sentences
-whose first source has an accepted text among those that have a source, and "marked facts" the answers in which a
-sentence that has an accepted text has a source.
+counts answers whose source was found by their words alone. Of the right answers' sentences that have an accepted
+text and a source, "right marks" counts the ones whose first source has such a text, too; "marked facts" counts the
+answers with such a sentence.
 """
 
 from __future__ import annotations
@@ -118,16 +118,19 @@ def _figures(records: list[dict[str, Any]]) -> list[str]:
     right, wrong = ([one for one in records if one["right"] is is_right] for is_right in (True, False))
     by_words = sum(one["sources"][:1] != [] and one["sources"][0].get("by") == "words" for one in records)
     marks = [_marks(one) for one in right]
-    of_right = [
-        _has_any(source["quote"], one) for one, first in zip(right, marks, strict=True) for source in first.values()
+    are_right = [
+        _has_any(source["quote"], one)
+        for one, first in zip(right, marks, strict=True)
+        for sentence, source in first.items()
+        if _has_any(sentence, one)
     ]
-    facts = [any(_has_any(text, one) for text in first) for one, first in zip(right, marks, strict=True)]
+    facts = [any(_has_any(sentence, one) for sentence in first) for one, first in zip(right, marks, strict=True)]
     return [
         f"{len(right)} of {len(records)}",
         f"{sum(not one['sources'] for one in right)} of {len(right)}",
         str(by_words),
         f"{sum(bool(one['sources']) for one in wrong)} of {len(wrong)}",
-        f"{sum(of_right)} of {len(of_right)}",
+        f"{sum(are_right)} of {len(are_right)}",
         f"{sum(facts)} of {len(facts)}",
     ]
 

@@ -17,6 +17,7 @@ from ...documents.document import sentence_ends
 from ...library.source_text import SourceText
 from ...prompts.thought_splitter import Part
 from ..answer.answer_stream import AnswerStream
+from .answer_words import says_anything
 from .find_sources import Passage
 
 #: Passages with their documents, the best first.
@@ -67,7 +68,7 @@ class AnswerMarks:
         Parameters
         ----------
         parts : sequence of Part
-            The stream's new parts. Those of thoughts stay as they are.
+            The stream's new parts. Thoughts stay as they are.
         is_over : bool
             Whether no more text comes, also if the answer has not ended.
         """
@@ -76,7 +77,7 @@ class AnswerMarks:
         for end in self._new_ends(text, is_over):
             start, marks = self._n_ended + _n_blank(text[self._n_ended : end]), tuple[int, ...]()
             stop = max(self._n_ended + len(text[self._n_ended : end].rstrip(_AFTER)), start)
-            if stop > start:
+            if stop > start and not self._is_fragment(start, is_last=end == len(text)):
                 marks = self._marks_of(start, stop, is_last=end == len(text))
             shown.append(Part(text[self._n_shown : stop], marks=marks))
             self._n_shown, self._n_ended = max(self._n_shown, stop), end
@@ -115,6 +116,10 @@ class AnswerMarks:
                 ends.append(end)
                 begin = end
         return [*ends, len(text)] if is_over and begin < len(text) else ends
+
+    def _is_fragment(self, start: int, is_last: bool) -> bool:
+        """Return whether a sentence was cut before it said anything."""
+        return is_last and not self._stream.ended_by_model and not says_anything(self._stream.text[start:])
 
     def _marks_of(self, start: int, stop: int, is_last: bool) -> tuple[int, ...]:
         """Find the sources of a sentence; return their numbers."""

@@ -102,6 +102,11 @@ def has_answer(quote: str, answer: str, question: str) -> bool:
     return not new.isdisjoint(quoted.facts) or not quoted.roots.isdisjoint(map(_root, new))
 
 
+def says_anything(text: str) -> bool:
+    """Return whether a text has a word that says something, or a number."""
+    return bool(_Words(text).written)
+
+
 class _Rarities:
     """How rare words are among sentences."""
 
