@@ -33,7 +33,7 @@ from .context.answer_context import Context, Rest, at_once
 from .context.context_chooser import ContextChooser
 from .one_thread import OneThread
 from .search.ranking import Candidate
-from .sources.answer_marks import AnswerMarks, Found
+from .sources.answer_marks import AnswerMarks
 from .sources.find_sources import Passage
 
 
@@ -300,9 +300,9 @@ class Session(AbstractContextManager["Session"]):
         said |= notices_of_unfounded(found)
         said |= notices_of_changed(() if self._context is None else self._context.documents)
         share = None if self._context is None else self._context.share
-        if self._recorder is not None and self._context is not None and len(self._context.documents) > 1:
+        if self._marks is not None and self._context is not None and len(self._context.documents) > 1:
             with suppress(OctavoError):  # no head may see the whole context
-                self._context = self._context.using(self._sources())
+                self._context = self._context.using(self._marks.sources(most=3))
         self.answer = replace(answer, read=share, unfounded=found, notices=said)
         if history is not None:
             history.answer(answer.text, answer.reasoning, generated.tokens)
@@ -360,12 +360,8 @@ class Session(AbstractContextManager["Session"]):
         with self._thread.held(ends_answer=False):
             if self.answer is None:
                 raise OctavoError("There is no answer yet, so it has no sources.")
-            found = self._sources(most)
+            found = [] if self._marks is None else self._marks.sources(most)
         return self._named(found)
-
-    def _sources(self, most: int = 3) -> Found:
-        """Return the passages that the last answer comes from, with their documents."""
-        return [] if self._marks is None else self._marks.sources(most)
 
     def passages_for_question(self, n: int = 3) -> list[Passage]:
         """Find passages of the last answer's text that share words with its question; none without a document."""
