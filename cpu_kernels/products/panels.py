@@ -26,7 +26,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..numba_support.machine_features import ADDS_PRODUCTS, HAS_AVX2, HAS_VNNI
-from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover
+from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover_evenly
 from .activations import BLOCK, PLACES_OF_SUMS, SCALE_BYTES, SUMS_BYTES
 from .integers import (
     ADDED,
@@ -283,7 +283,7 @@ class _Panel:
             def write(token: Any, n: int) -> None:
                 self._write(token, n, start, n_own, sums_of_panel)
 
-            cover(builder, self._job["n_tokens"], (TOKENS, 1), write)
+            cover_evenly(builder, self._job["n_tokens"], TOKENS, write)
 
     def _rows_of(self, block: Any) -> list[Any]:
         """Return the addresses of a block of each row."""
