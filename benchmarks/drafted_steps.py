@@ -3,8 +3,8 @@
     python benchmarks/drafted_steps.py MODEL.gguf [--text 64 2500 8000] [--tokens 1 2 4 8 16] [--repeats 9]
 
 All drafts are right. It prints milliseconds of the process's CPU time, the median of interleaved runs: of a whole step
-with what its tokens take afterwards, of llama.cpp's graph in it, and what share of a step of one token each drafted
-token adds. The text is octavo's documentation.
+until its last token is taken, of llama.cpp's graph in it, and the share of a step of one token that each drafted token
+adds. The text is octavo's documentation.
 """
 
 from __future__ import annotations
