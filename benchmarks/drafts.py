@@ -42,8 +42,8 @@ from octavo.system.working_time import working_time
 
 _PASSAGE = {"n_tokens": 200, "per_text": 4}
 
-#: Tokens of each task's texts; `fixed-context` has texts of its own. At 8,224 tokens codebooks are made anew, which takes
-#: as long as 30 steps: no answer of `repetition` comes there. The number of answers of each row.
+#: Tokens of each task's texts; `fixed-context` has texts of its own. No answer of `repetition` comes to 8,224 tokens,
+#: where codebooks are made anew, which takes as long as 30 steps. The number of answers of each row.
 _DEPTHS = {"repetition": 8300, "qa": 2500, "fixed-context": 8000}
 _ANSWERS = {"repetition": 4, "qa": 20, "fixed-context": 40, "chat": 20, "stream": 10, "streams": 12}
 
