@@ -11,6 +11,7 @@ from helpers.served import serving
 from helpers.waiting import wait_until
 
 from octavo.serve.engine import sequences as engine_sequences
+from octavo.serve.engine.running_request import RunningRequest
 
 LONG = [3 + (7 * i + i // 11) % 200 for i in range(1400)]
 
@@ -61,7 +62,7 @@ def test_an_error_among_the_conversations_harms_no_later_request(apart, monkeypa
 
 def test_an_error_at_the_end_of_an_answer_is_told(apart, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(type(apart.server.engine), "_sources", fails)
+        patched.setattr(RunningRequest, "end", fails)
         answer = complete(apart, LONG[:40])
         assert (answer.status_code, "MemoryError" in answer.json()["error"]["message"]) == (500, True)
     assert complete(apart, LONG[:40]).status_code == 200
