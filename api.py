@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from .ask.context.context_chooser import open_chooser
 from .ask.session import Session
 from .ask.sources.retrieval_heads import source_heads
+from .ask.whole.drawn_together import TOGETHER
 from .library.background.computing import computing
 from .library.expand_paths import absolute, check_existence, documents_of, listed, names_many
 from .library.file_texts import FileTexts
@@ -111,7 +112,7 @@ def load_and_open(opening: Opening, settings: ModelSettings, attention: Attentio
     """Load a model, and open documents with it. Raise OctavoError as `open_document` does."""
     settings, library = locate_model(settings, notice)
     texts = opening.extracted(snapshot := LibrarySnapshot(library))
-    llama = load(settings, library, attention, notice)
+    llama = load(settings, library, attention, notice, TOGETHER)
     try:
         return opening.session(llama, snapshot, texts)
     except BaseException:
@@ -279,5 +280,5 @@ def open_session(
     """
     notice = (progress or Silent()).notice
     settings, library = locate_model(ModelSettings.of(model), notice)
-    llama = load(settings, library, Attention.of(attention), notice)
+    llama = load(settings, library, Attention.of(attention), notice, TOGETHER)
     return Session(llama, sampling, system_prompt, library=library, notice=notice)

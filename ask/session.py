@@ -23,7 +23,7 @@ from ..runtime.store.model_library import Library
 from ..settings import Sampling
 from ..system.threads import release_threads
 from ..system.working_time import working_time
-from .answer.answer import Answer
+from .answer.answer import Answer, Timing
 from .answer.generated_answer import GeneratedAnswer
 from .answer.notices import notices_of_changed, notices_of_end, notices_of_settings, notices_of_unfounded, unfounded
 from .chats.chat_file import Conversation, Kind, OtherText, Turn
@@ -34,6 +34,8 @@ from .context.context_chooser import ContextChooser
 from .one_thread import OneThread
 from .search.ranking import Candidate
 from .sources.find_sources import Passage
+from .whole.finding import Finding
+from .whole.whole_context import WholeContext
 
 
 class Session(AbstractContextManager["Session"]):
@@ -149,6 +151,11 @@ class Session(AbstractContextManager["Session"]):
         return asked and self._context is not None and self._context.share.share < 1
 
     @property
+    def findings(self) -> list[Finding]:
+        """Return what each part or document answered to the last question, if all were asked; else nothing."""
+        return list(self._context.findings) if isinstance(self._context, WholeContext) else []
+
+    @property
     def has_one_context(self) -> bool:
         """Return whether all questions are answered from the same text."""
         return self._chooser is None or (self._context is not None and self._context.serves_all)
@@ -257,7 +264,13 @@ class Session(AbstractContextManager["Session"]):
         self._check_document()
         unread, tokens = self._unread, self._question_tokens(question)
         llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
+        if isinstance(self._context, WholeContext) and self._context.listed:
+            yield from self._answer_with_list(self._context, question, tokens, began)
+            self._last = turn
+            return
         sampling = self.sampling.settled(self._has_document)
+        if self.findings and self.sampling.temperature is None:
+            sampling = replace(sampling, temperature=0.0)  # as the parts answered: the same question, the same answer
         generated = GeneratedAnswer(
             llama, sampling, self.prompt, self.thinking, tokens, self._recorder, began, question
         )
@@ -280,6 +293,22 @@ class Session(AbstractContextManager["Session"]):
             else:
                 self._unread = generated.unread()
             release_threads()
+
+    def _answer_with_list(
+        self, context: WholeContext, question: str, tokens: list[int], began: float
+    ) -> Generator[Part, None, None]:
+        """Answer with a list that code has written: the model reads it with the next question."""
+        self.answer, llama = None, self.llama
+        written = self.prompt.document(context.listed)
+        timing = Timing(len(tokens), len(written), working_time() - began, 0.0)
+        changed = notices_of_changed(context.documents)
+        self.answer = Answer(context.listed, "stop", timing, 0.0, 0.0, read=context.share, notices=changed)
+        if self._history is not None:
+            self._history.answer(context.listed, "", [(token, llama.piece(token)) for token in written])
+        self._unread = [*tokens, *written]
+        for line in context.listed.splitlines(keepends=True):
+            yield Part(line)
+        release_threads()
 
     def _take(self, answer: Answer, generated: GeneratedAnswer, question: str) -> None:
         """Keep an answer in the conversation, with notices about it."""
@@ -360,6 +389,8 @@ class Session(AbstractContextManager["Session"]):
         if context is None or document is None:
             return []
         question = "" if self._last is None else self._last.question
+        if isinstance(context, WholeContext) and context.listed:
+            return context.passages_for(question, most)
         return context.sources(recorder.attended(document), answer, question, most)
 
     def passages_for_question(self, n: int = 3) -> list[Passage]:

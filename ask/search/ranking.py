@@ -28,6 +28,9 @@ _ATTENTION = 0.5
 #: Length penalty: the maximum of many scores grows with their number, so subtract half of log(pieces).
 _LENGTH = 0.5
 
+#: Score from which on a piece stands out: in standard deviations among all pieces.
+_STANDS_OUT = 1.0
+
 #: What `folding` returned for each model.
 _FOLDED: WeakKeyDictionary[Llama, np.ndarray] = WeakKeyDictionary()
 
@@ -163,9 +166,7 @@ class Ranking:
         the question.
         """
         of_pieces = [(number, i) for number, pieces in enumerate(self.pieces) for i in range(pieces.shape[2])]
-        words = np.concatenate(WordScores(self.texts, PIECE).of_pieces(self.question))
-        shares = attention_shares(np.concatenate(self.pieces, axis=2))
-        scores = _standing_out(words) + _ATTENTION * _standing_out(shares)
+        scores = self._piece_scores
         chosen: dict[tuple[int, int], float] = {}
         n_chosen = 0
         for at in np.argsort(-scores, kind="stable").tolist():
@@ -187,6 +188,38 @@ class Ranking:
             for run in runs
             for number, first in run[:1]
         ]
+
+    def windows(self, most: int) -> list[list[Span]]:
+        """Choose windows of each document that stand out among all pieces: a piece and the next one, the best first.
+
+        Windows of a document do not overlap, and it may have none.
+
+        Parameters
+        ----------
+        most : int
+            Most windows of a document.
+        """
+        borders = np.cumsum([pieces.shape[2] for pieces in self.pieces])[:-1]
+        windows: list[list[Span]] = []
+        for document, text, scores in zip(
+            self.documents, self.texts, np.split(self._piece_scores, borders), strict=True
+        ):
+            chosen: list[int] = []
+            for piece in np.argsort(-scores, kind="stable").tolist():
+                if scores[piece] < _STANDS_OUT or len(chosen) == most:
+                    break
+                if all(abs(piece - other) > 1 for other in chosen):
+                    chosen.append(piece)
+            windows.append([Span(document, i * PIECE, min((i + 2) * PIECE, len(text))) for i in chosen])
+        return windows
+
+    @cached_property
+    def _piece_scores(self) -> np.ndarray:
+        """Return the scores of the pieces of all documents: float64, shape (n_pieces,)."""
+        words = np.concatenate(WordScores(self.texts, PIECE).of_pieces(self.question))
+        shares = attention_shares(np.concatenate(self.pieces, axis=2))
+        scores: np.ndarray = _standing_out(words) + _ATTENTION * _standing_out(shares)
+        return scores
 
 
 def _runs(pieces: dict[tuple[int, int], float]) -> Iterator[list[tuple[int, int]]]:

@@ -17,13 +17,13 @@ from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.source_text import SourceFile
 from ...progress import Progress, Silent, of_many
+from ...prompts.direct_prompt import say_that_it_does_not_think
 from ...runtime.llama import Llama
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import ReadSettings
 from ...system.files import disk_errors
 from ...system.working_time import working_time
-from ..direct_prompt import say_that_it_does_not_think
 from ..header import head_of, machine_of, results_of
 from .first_ways import FirstReading
 from .folder_task import Asked, Folder, FolderTask

@@ -13,8 +13,8 @@ from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import EXCERPT_TOKENS, lay_out, n_excerpt_tokens
 from ...ask.context.passages import PassageFinder
 from ...ask.search.ranking import PART, WordScores
+from ...prompts.direct_prompt import DirectPrompt
 from ...runtime.llama import Llama
-from ..direct_prompt import DirectPrompt
 from ..prose import BORDER
 from .folder_task import Asked
 
