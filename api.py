@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .ask.context.context_chooser import open_chooser
+from .ask.context.whole.drawn_together import TOGETHER
 from .ask.session import Session
 from .ask.sources.retrieval_heads import source_heads
-from .ask.whole.drawn_together import TOGETHER
 from .library.background.computing import computing
 from .library.expand_paths import absolute, check_existence, documents_of, listed, names_many
 from .library.file_texts import FileTexts

@@ -60,7 +60,7 @@ class ContextShare:
     ----------
     kind : {"document", "part", "excerpts", "findings"}
         A whole document; a part of one, perhaps with passages of all of it; excerpts alone; or what each part or
-        document answers (ask/whole/).
+        document answers (ask/context/whole/).
     n_passages : int
         Number of excerpts; 0 for none.
     share : float

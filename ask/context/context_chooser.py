@@ -20,13 +20,13 @@ from ...settings import BY_QUESTION, EXCERPTS, WHOLE, WHOLE_BY_QUESTION, WHOLE_O
 from ..chats.chat_file import hash_tokens
 from ..search.ranking import Candidate
 from ..sources.retrieval_heads import source_heads
-from ..whole.ask_all import AskAll, TakesTooLong, TextToAsk
 from .answer_context import Context, Rest, Steps
 from .document_set import DocumentSet, check_problems, open_document_set
 from .excerpts import CannotLayOut, lay_out, n_excerpt_tokens
 from .growing_indexes import GrowingIndexes, TimeToRead
 from .in_time import InTime, TakesLonger
 from .passages import PASSAGE_TOKENS, PassageFinder
+from .whole.ask_all import AskAll, TakesTooLong, TextToAsk
 
 #: Share of the seconds to a first answer in which passages are evaluated; documents are read in what these leave.
 _FOR_PASSAGES = 0.7

@@ -136,7 +136,7 @@ class DocumentSet:
         return at_once(self.rank_in_steps(question, before))
 
     def rank_in_steps(
-        self, question: str, before: str, n_batch: Callable[[], int] | None = None, most: int = _RANKED
+        self, question: str, before: str, n_batch: Callable[[], int] | None = None, most: int | None = None
     ) -> Steps[Ranking]:
         """Rank the documents that share most words with a question. The model is empty afterwards.
 
@@ -146,7 +146,7 @@ class DocumentSet:
             The question before, whose words count less.
         n_batch : callable, optional
             Returns the number of tokens of the question's next batch.
-        most : int
+        most : int, optional
             Most documents to rank by their keys.
 
         Yields
@@ -163,7 +163,7 @@ class DocumentSet:
         question, before = with_subject(question, before)
         tokens = dict.fromkeys(self._subject(before), BEFORE) | dict.fromkeys(self._subject(question), 1.0)
         words = self.words.of(tokens)
-        near = np.argsort(-words, kind="stable")[:most]
+        near = np.argsort(-words, kind="stable")[: most or _RANKED]
         documents = [self.documents[i] for i in near]
         queries = yield from read_question(llama, self._heads, question, before, n_batch)
         pieces = []

@@ -28,8 +28,8 @@ _ATTENTION = 0.5
 #: Length penalty: the maximum of many scores grows with their number, so subtract half of log(pieces).
 _LENGTH = 0.5
 
-#: Score from which on a piece stands out: in standard deviations among all pieces.
-_STANDS_OUT = 1.0
+#: Least score of a piece of a window: in standard deviations among all pieces.
+_LEAST = 1.0
 
 #: What `folding` returned for each model.
 _FOLDED: WeakKeyDictionary[Llama, np.ndarray] = WeakKeyDictionary()
@@ -190,7 +190,7 @@ class Ranking:
         ]
 
     def windows(self, most: int) -> list[list[Span]]:
-        """Choose windows of each document that stand out among all pieces: a piece and the next one, the best first.
+        """Choose the likeliest windows of each document, the best first: a piece and the next one.
 
         Windows of a document do not overlap, and it may have none.
 
@@ -206,7 +206,7 @@ class Ranking:
         ):
             chosen: list[int] = []
             for piece in np.argsort(-scores, kind="stable").tolist():
-                if scores[piece] < _STANDS_OUT or len(chosen) == most:
+                if scores[piece] < _LEAST or len(chosen) == most:
                     break
                 if all(abs(piece - other) > 1 for other in chosen):
                     chosen.append(piece)

@@ -1,8 +1,8 @@
 """Ask all parts of a document, or all documents, and make the context of one answer of what they answer.
 
 - For a list (items.py) the question goes to the excerpts of each part that stand out, and code merges what they have.
-- Otherwise it goes to each part whole. Answers that are too long for one context are first summed up in groups, in as
-  many levels as that takes.
+- Otherwise it goes to each part whole. Answers that are too long for one context are first summed up in groups, level
+  by level.
 
 What was found is kept beside each index (finding.py) after each step of several parts. So nothing is lost by Ctrl-C,
 which has the answer given from what there is, or by a crash.
@@ -17,18 +17,18 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from ...documents.document import sentences
-from ...library.document_parts import n_parts_of, without_part
-from ...library.question_words import asks_for_list, asks_which_texts, roots
-from ...library.source_text import SourceText
-from ...runtime.llama import Llama
-from ...runtime.query_recorder import QueryHead
-from ...system.working_time import working_time
-from ..context.answer_context import Context, Steps
-from ..context.document_set import DocumentSet
-from ..context.excerpts import CannotLayOut, lay_out
-from ..context.passages import PASSAGE_TOKENS
-from ..search.ranking import Span
+from ....documents.document import sentences
+from ....library.document_parts import n_parts_of, without_part
+from ....library.question_words import asks_for_list, asks_which_texts, roots
+from ....library.source_text import SourceText
+from ....runtime.llama import Llama
+from ....runtime.query_recorder import QueryHead
+from ....system.working_time import working_time
+from ...search.ranking import Span
+from ..answer_context import Context, Steps
+from ..document_set import DocumentSet
+from ..excerpts import CannotLayOut, lay_out
+from ..passages import PASSAGE_TOKENS
 from .drawn_together import Drawn, drawn_together
 from .finding import Finding, KeptAnswer, KeptFindings, key_of
 from .items import items_of, rows_of, written

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...library.source_text import SourceText
-from ...runtime.llama import Llama
-from ..answer.answer import ContextShare
-from ..context.answer_context import Context, Steps
-from ..context.excerpts import evaluate_as_text
-from ..search.ranking import Candidate, Span
-from ..sources.find_sources import Passage, TokenText
+from ....library.source_text import SourceText
+from ....runtime.llama import Llama
+from ....system.working_time import working_time
+from ...answer.answer import Answer, ContextShare, Timing
+from ...answer.notices import notices_of_changed
+from ...search.ranking import Candidate, Span
+from ...sources.find_sources import Passage, TokenText
+from ..answer_context import Context, Steps
+from ..excerpts import evaluate_as_text
 from .finding import Finding
 
 
@@ -99,3 +101,18 @@ def whole_context(
         shown=places,
         listed=listed,
     )
+
+
+def listed_answer(context: WholeContext, n_prompt: int, n_written: int, asked: float) -> Answer:
+    """Return a list as an answer, which took no drawing.
+
+    Parameters
+    ----------
+    n_prompt, n_written : int
+        Tokens of the question and of the list.
+    asked : float
+        When the question was asked, by `working_time`.
+    """
+    timing = Timing(n_prompt, n_written, working_time() - asked, 0.0)
+    notices = notices_of_changed(context.documents)
+    return Answer(context.listed, "stop", timing, 0.0, 0.0, read=context.share, notices=notices)

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...prompts.direct_prompt import DirectPrompt
-from ...runtime.llama import Llama
-from ...runtime.query_recorder import QueryHead, Recorder
-from ...runtime.sequence_pool import SequencePool
-from ...runtime.sequences.sequence import TokenSequence
-from ..answer.answer_stream import AnswerStream
-from ..context.answer_context import Context, Steps
+from ....prompts.direct_prompt import DirectPrompt
+from ....runtime.llama import Llama
+from ....runtime.query_recorder import QueryHead, Recorder
+from ....runtime.sequence_pool import SequencePool
+from ....runtime.sequences.sequence import TokenSequence
+from ...answer.answer_stream import AnswerStream
+from ..answer_context import Context, Steps
 
 #: Most sequences that one step computes.
 TOGETHER = 8
@@ -35,7 +35,7 @@ class Drawn(NamedTuple):
     attended: np.ndarray | None
 
 
-class _Begun:
+class _Drawing:
     """An answer that is being drawn."""
 
     def __init__(
@@ -78,7 +78,7 @@ def drawn_together(
     Parameters
     ----------
     contexts : sequence of Context
-        At most as many as the model's steps can compute (`SequencePool.most_together`), or one.
+        One, or up to the number that the model's steps can compute (`SequencePool.most_together`).
     heads : sequence of QueryHead
         Retrieval heads, which record where answers come from; none without sources.
     most_tokens : int
@@ -96,17 +96,17 @@ def drawn_together(
     """
     pool = SequencePool(llama)
     before = pool.current
-    begun: list[_Begun] = []
+    drawing: list[_Drawing] = []
     try:
         for context in contexts:
             pool.new()
-            begun.append(_Begun(llama, context, question, heads, most_tokens))
+            drawing.append(_Drawing(llama, context, question, heads, most_tokens))
             yield None
-        while left := [each for each in begun if not each.stream.ended]:
+        while left := [each for each in drawing if not each.stream.ended]:
             pool.step([each.sequence for each in left], [each.token for each in left])
             for number, each in enumerate(left):
                 each.take(number if len(left) > 1 else -1)
             yield None
     finally:
         pool.take(before)
-    return [each.drawn() for each in begun]
+    return [each.drawn() for each in drawing]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...library.document_parts import without_part
-from ...library.question_words import asks_which_texts, roots, sought_words
-from ..answer.notices import unfounded
-from ..context.answer_context import Context
-from ..sources.answer_words import has_answer
-from ..sources.find_sources import Passage, passages
+from ....library.document_parts import without_part
+from ....library.question_words import asks_which_texts, roots, sought_words
+from ...answer.notices import unfounded
+from ...sources.answer_words import has_answer
+from ...sources.find_sources import Passage, passages
+from ..answer_context import Context
 from .finding import Finding
 
 #: Share of the question's words that an item's sentence has; and that one has from which the model's answer comes.

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import OctavoError
-from ...library.source_text import SourceText
-from ...system.files import read_json, write_json
-from ..sources.find_sources import Passage
+from ....errors import OctavoError
+from ....library.source_text import SourceText
+from ....system.files import read_json, write_json
+from ...sources.find_sources import Passage
 
 #: The file, and most answers in it: the oldest ones are forgotten.
 FOUND, _MOST_KEPT = "found.json", 500
