@@ -173,8 +173,8 @@ class ReadSettings(Extraction):
         "excerpts": about 1,000 tokens of all, which need no index. "auto": excerpts, or the best document if the
         question asks for a summary.
     whole : {"auto", "on", "off"}
-        Whether each question is put to all parts of a long document, or to all documents, and the answer made of what
-        they answer (docs/answer-context.md). "auto": if the question is about all of them, as a summary or a list is,
+        Whether each question is put to all parts of a long document, or to all documents, and one answer made of
+        theirs (docs/answer-context.md). "auto": if the question is about all of them, as a summary or a list is,
         `read` is "auto", and it takes ten minutes at most.
     state_every : int
         For hybrid models: tokens after each of which the index keeps the recurrent state, from which a changed document

@@ -266,8 +266,8 @@ class Session(AbstractContextManager["Session"]):
         tokens = question_tokens(llama, self.prompt, asked, unread, self.n_document, question)
         turn, self._history = Turn(question, llama.n_tokens, unread), asked
         if isinstance(self._context, WholeContext) and self._context.listed:
-            yield from self._answer_with_list(self._context, question, tokens, began)
             self._last = turn
+            yield from self._answer_with_list(self._context, tokens, began)
             return
         sampling = self.sampling.settled(self._has_document)
         if self.findings and self.sampling.temperature is None:
@@ -295,9 +295,7 @@ class Session(AbstractContextManager["Session"]):
                 self._unread = generated.unread()
             release_threads()
 
-    def _answer_with_list(
-        self, context: WholeContext, question: str, tokens: list[int], began: float
-    ) -> Generator[Part, None, None]:
+    def _answer_with_list(self, context: WholeContext, tokens: list[int], began: float) -> Generator[Part, None, None]:
         """Answer with a list that code has written: the model reads it with the next question."""
         written = self.prompt.document(context.listed)
         self.answer = listed_answer(context, len(tokens), len(written), began)

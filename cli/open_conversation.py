@@ -84,8 +84,8 @@ reading_options = options.gathered(
         type=click.Choice(WHOLES),
         default=WHOLE_BY_QUESTION,
         show_default=True,
-        help="Whether the question is put to all parts of a long document, or to all documents, and the answer made of "
-        "what they answer. auto: if it is about all, such as a summary or a list, and takes 10 minutes at most.",
+        help="Whether the question is put to all parts of a long document, or to all documents, and one answer made "
+        "of theirs. auto: if it is about all, such as a summary or a list, and takes 10 minutes at most.",
     ),
     options.option(
         "--first-answer",

@@ -182,4 +182,4 @@ def sought_words(question: str) -> str:
 def roots(text: str) -> set[str]:
     """Return the words of a text that say something, without case and endings."""
     words = (word.casefold() for word in _WORD.findall(text) if says_something(word))
-    return {word[:_ROOT] if len(word) > _ROOT else word.removesuffix("s") for word in words}
+    return {word[:_ROOT] if len(word) > _ROOT else word.removesuffix("s") for word in words} - {""}

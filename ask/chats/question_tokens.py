@@ -47,8 +47,8 @@ def question_tokens(
         tokens, n_kept = tokens[n_same:], n_document + n_same
     else:
         n_kept, is_first = llama.n_tokens, llama.n_tokens == n_document
-        asked = prompt.first_question(question) if is_first else prompt.next_question(question)
-        tokens = [*unread, *asked]
+        following = prompt.first_question(question) if is_first else prompt.next_question(question)
+        tokens = [*unread, *following]
     n_tokens = n_kept + len(tokens)
     if n_tokens >= llama.longest:
         raise OctavoError(

@@ -1,6 +1,6 @@
-"""Ask all parts of a document, or all documents, and make the context of one answer of what they answer.
+"""Ask all parts of a document, or all documents, and make the context of one answer from their answers.
 
-- For a list (items.py) the question goes to the excerpts of each part that stand out, and code merges what they have.
+- For a list (items.py) the question goes to the likeliest excerpts of each part, and code merges what they have.
 - Otherwise it goes to each part whole. Answers that are too long for one context are first summed up in groups, level
   by level.
 
@@ -41,7 +41,7 @@ _PART = "\nAnswer in two or three sentences, from this text only.", 96
 #: Most excerpts of a part, and share of the context that the answers of parts take.
 _WINDOWS, _OF_CONTEXT = 8, 0.5
 
-#: Version of the questions: part of the key of what is kept.
+#: Version of the questions: part of the keys of answers.
 _VERSION = 1
 
 
@@ -127,8 +127,8 @@ class AskAll:
             texts += (yield from self._excerpts(each, question)) if lists else self._wholes(each)
         texts += unread
         findings, is_stopped = yield from self._ask(texts, question, *(_LIST if lists else _PART))
-        n_asked = len({finding.document for finding in findings}) if is_stopped else len(documents)
-        share = n_asked / len(documents)
+        n_answered = len({finding.document for finding in findings}) if is_stopped else len(documents)
+        share = n_answered / len(documents)
         if lists:
             return (yield from self._listed(question, documents, findings, share))
         findings = [finding for finding in findings if finding.answer]
@@ -149,7 +149,7 @@ class AskAll:
         ]
 
     def _excerpts(self, indexes: DocumentSet, question: str) -> Steps[list[TextToAsk]]:
-        """Return the excerpts of documents that stand out for a question, in the documents' order."""
+        """Return the likeliest excerpts for a question, in the documents' order."""
         ranking = yield from indexes.rank_in_steps(question, "", self._n_batch, len(indexes.documents))
         windows = dict(zip(ranking.documents, ranking.windows(_WINDOWS), strict=True))
         return [

@@ -1,7 +1,7 @@
 """What one part or document answers to a question about all of them, and the file that keeps such answers.
 
-`found.json` in the folder of an index has answers to earlier questions, each under a hash of what it depends on. So a
-question that was interrupted, or that is asked again, asks only the parts that have not answered yet.
+`found.json` in the folder of an index has answers to earlier questions, each under a hash of all that it depends on. So
+a question that was interrupted, or that is asked again, goes only to the parts that have not answered yet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Finding:
     answer : str
         Its answer.
     passages : tuple of Passage
-        Where that comes from, the likeliest first; none if no passage stands out.
+        Where that comes from, the likeliest first; none if no passage is likely.
     is_read : bool
         Whether the document was read; else it answered from passages.
     """
@@ -95,5 +95,5 @@ class KeptFindings:
 
 
 def key_of(*parts: Any) -> str:
-    """Return a hash of what an answer depends on."""
+    """Return a hash of all that an answer depends on."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

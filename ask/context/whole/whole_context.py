@@ -95,7 +95,7 @@ def whole_context(
         documents,
         ContextShare("findings", share=share),
         texts.__getitem__,
-        tuple((finding.document, finding.answer) for finding in findings),
+        tuple(tokens),
         [Candidate(document, 1 / len(documents), 0.0) for document in documents],
         findings=findings,
         shown=places,
@@ -103,16 +103,16 @@ def whole_context(
     )
 
 
-def listed_answer(context: WholeContext, n_prompt: int, n_written: int, asked: float) -> Answer:
+def listed_answer(context: WholeContext, n_prompt: int, n_written: int, began: float) -> Answer:
     """Return a list as an answer, which took no drawing.
 
     Parameters
     ----------
     n_prompt, n_written : int
         Tokens of the question and of the list.
-    asked : float
+    began : float
         When the question was asked, by `working_time`.
     """
-    timing = Timing(n_prompt, n_written, working_time() - asked, 0.0)
+    timing = Timing(n_prompt, n_written, working_time() - began, 0.0)
     notices = notices_of_changed(context.documents)
     return Answer(context.listed, "stop", timing, 0.0, 0.0, read=context.share, notices=notices)
