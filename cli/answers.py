@@ -184,8 +184,10 @@ def _listed(names: Sequence[str], n: int) -> str:
 def _which(session: Session, basis: ContextShare, names: str) -> str:
     """Return what an answer was given from, and how to have the rest read."""
     if basis.kind == "findings":
-        answered = f"what {'all' if basis.share == 1 else f'{basis.share:.0%}'} of {names} answered"
-        return f"(From {answered}{'' if basis.share == 1 else '; asked again, the question goes to the rest'}.)"
+        how_much, rest = "all", ""
+        if basis.share < 1:
+            how_much, rest = f"{basis.share:.0%}", "; asked again, the question goes to the rest"
+        return f"(From the answers of {how_much} of {names}{rest}.)"
     if basis.n_passages:
         passages = f"{basis.n_passages} passage{'s' if basis.n_passages > 1 else ''}"
         read = f"the part that was read and {passages}" if basis.is_begun else passages

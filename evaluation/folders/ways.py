@@ -32,9 +32,12 @@ class Reading(ABC):
     ----------
     ways : mapping
         What to read for an answer.
+    answer_tokens : int
+        Largest number of tokens of an answer.
     """
 
     ways: ClassVar[Ways]
+    answer_tokens: ClassVar[int] = ANSWER_TOKENS
 
     def __init__(self, llama: Llama) -> None:
         self.llama, self._prompt = llama, DirectPrompt(llama)

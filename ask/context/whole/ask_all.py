@@ -4,8 +4,8 @@
 - Otherwise it goes to each part whole. Answers that are too long for one context are first summed up in groups, level
   by level.
 
-What was found is kept beside each index (finding.py) after each step of several parts. So nothing is lost by Ctrl-C,
-which has the answer given from what there is, or by a crash.
+Answers are kept beside each index (finding.py), a batch at a time. So nothing is lost by a crash, or by Ctrl-C,
+after which the answers that are there serve.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class AskAll:
     heads : sequence of QueryHead
         Retrieval heads, which find where answers come from.
     notice : callable
-        Receives how long it takes, what parts answer, and what was left out.
+        Receives how long it takes, and the answers of parts.
     n_batch : callable
         Returns the number of tokens of the next batch.
     most_seconds : float, optional
@@ -243,7 +243,7 @@ class AskAll:
                 if self._most_seconds is not None and seconds > self._most_seconds:
                     steps.close()
                     raise TakesTooLong(_time(seconds))
-                self._notice(f"{_named(texts)}: up to {_time(seconds)}; Ctrl-C answers from what there is.")
+                self._notice(f"{_named(texts)}: up to {_time(seconds)}; Ctrl-C answers from those that are done.")
             yield None
 
     def _listed(

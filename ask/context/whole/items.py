@@ -46,7 +46,7 @@ def items_of(context: Context, attended: np.ndarray | None, answer: str, questio
         for passage in _sentences(context)
         if sought and len(sought & roots(passage.quote)) >= _ITEM * len(sought)
     ]
-    if not found:
+    if not found and not asks_which_texts(question):
         found = [
             passage
             for passage in _attended(context, attended)

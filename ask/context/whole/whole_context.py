@@ -43,7 +43,7 @@ class WholeContext(Context):
         return _first_sources([self.shown[i][2] for i in np.argsort(-shares, kind="stable")], most)
 
     def passages_for(self, question: str, most: int) -> list[tuple[SourceText, Passage]]:
-        """Return the sources of the first answers; of a list, those of its first items."""
+        """Return the sources of the first answers, or of a list's first items."""
         return _first_sources([finding for *_, finding in self.shown], most)
 
 

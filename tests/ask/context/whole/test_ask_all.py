@@ -82,7 +82,7 @@ def test_a_list_has_each_item_once_with_its_sentence(opened):
     assert [passage.quote for passage in session.sources()] == [
         f"The captain of the ship {ship} was {captain}." for ship, captain in CAPTAINS.items()
     ]
-    assert any("Ctrl-C answers from what there is" in sentence for sentence in notices)
+    assert any("Ctrl-C answers from those that are done" in sentence for sentence in notices)
     assert {finding.document.name for finding in session.findings} == {f"note-{number}.txt" for number in range(3)}
 
 
@@ -126,7 +126,7 @@ def test_many_answers_are_summed_up_in_levels(opened, monkeypatch):
 
 
 @pytest.mark.parametrize("question", [LIST, SUMMARY])
-def test_ctrl_c_answers_from_what_there_is_and_asking_again_continues(opened, steps, question):
+def test_ctrl_c_answers_from_those_that_are_done_and_asking_again_continues(opened, steps, question):
     steps["after"] = 1
     session, notices = opened()
     answer = session.ask(question)
