@@ -88,23 +88,23 @@ class Whole(FolderTask):
             raise OctavoError(f"{self.name} has {len(KINDS)} kinds of {len(_PLACES)} facts: give fewer.")
         rng, prose = np.random.default_rng([seed, depth]), prose_of(llama, data)
         hidden: list[tuple[float, str]] = []
-        asked = []
+        questions = []
         for sentence, question in list(KINDS.values())[:n_samples]:
             places = rng.permutation(_PLACES)[: self.facts].tolist()
             pairs = list(zip(places, rng.permutation(_PEOPLE).tolist(), strict=False))
             facts = [sentence.format(place=place, person=person) for place, person in pairs]
             moved = np.array(even_positions(self.facts)) + rng.uniform(-0.04, 0.04, self.facts)
             hidden += zip(np.clip(moved, 0, 1).tolist(), facts, strict=True)
-            asked.append(Asked(question, tuple(map("|".join, pairs)), document_name(0), facts[0]))
+            questions.append(Asked(question, tuple(map("|".join, pairs)), document_name(0), facts[0]))
         needles = [(position, prose.pieces(text + BORDER)) for position, text in sorted(hidden)]
         tokens = insert(passage(prose, depth, rng), needles)
         text = b"".join(map(llama.piece, tokens)).decode(errors="replace")
-        return Folder({document_name(0): text}, asked)
+        return Folder({document_name(0): text}, questions)
 
-    def score(self, text: str, asked: Asked) -> float:
+    def score(self, text: str, question: Asked) -> float:
         """Return the share of the facts whose names are in one line of the text."""
         lines = text.split("\n")
-        found = [any(all(name in line for name in fact.split("|")) for line in lines) for fact in asked.answers]
+        found = [any(all(name in line for name in fact.split("|")) for line in lines) for fact in question.answers]
         return float(np.mean(found))
 
 
@@ -133,7 +133,7 @@ class WholeMention(FolderTask):
             raise OctavoError(f"{self.name} has {len(KINDS)} kinds, each in half of the documents: give fewer.")
         rng = np.random.default_rng([seed, depth])
         hidden: list[list[str]] = [[] for _ in range(self.documents)]
-        asked = []
+        questions = []
         for kind, (sentence, _) in list(KINDS.items())[:n_samples]:
             places, people = rng.permutation(_PLACES).tolist(), rng.permutation(_PEOPLE).tolist()
             with_it, others = np.split(rng.permutation(self.documents)[: 2 * self.mentions], 2)
@@ -144,10 +144,10 @@ class WholeMention(FolderTask):
             names = tuple(document_name(at) for at in sorted(with_it.tolist()))
             question = f"Which documents mention the {kind} of {places[0]}?"
             first = sentence.format(place=places[0], person=people[0])
-            asked.append(Asked(question, names, document_name(int(with_it[0])), first))
-        return Folder(documents_with(prose_of(llama, data), hidden, depth, rng), asked)
+            questions.append(Asked(question, names, document_name(int(with_it[0])), first))
+        return Folder(documents_with(prose_of(llama, data), hidden, depth, rng), questions)
 
-    def score(self, text: str, asked: Asked) -> float:
+    def score(self, text: str, question: Asked) -> float:
         """Return the F1 of the names of documents in the text."""
-        named, right = set(re.findall(r"document-\d+\.txt", text)), set(asked.answers)
+        named, right = set(re.findall(r"document-\d+\.txt", text)), set(question.answers)
         return 2 * len(named & right) / (len(named) + len(right))

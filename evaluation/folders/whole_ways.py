@@ -17,16 +17,16 @@ class WholeReading(FolderReading):
     answer_tokens: ClassVar[int] = 256
     _listed = ""
 
-    def every(self, asked: Asked) -> bool:
+    def every(self, question: Asked) -> bool:
         """Ask all documents or parts, as `--whole on` does."""
         asking = AskAll(self.llama, self._document_set.heads, lambda sentence: None, lambda: self.llama.n_batch)
-        context = at_once(asking.context(asked.question, [self._document_set], []))
+        context = at_once(asking.context(question.question, [self._document_set], []))
         if context is None:
             self.llama.reset()
             return False
         self.attach(context)
         self._listed = context.listed
-        return self.has(context.index.tokens.tolist(), asked)
+        return self.has(context.index.tokens.tolist(), question)
 
     def can(self, way: str) -> bool:
         """Return whether the context holds what a way reads: always."""

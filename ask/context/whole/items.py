@@ -110,7 +110,7 @@ class Row:
 def rows_of(findings: Iterable[Finding], question: str) -> list[Row]:
     """Merge the items of findings: a line of an answer is an item, and its passage the one of the same number.
 
-    Items that have the same words are one, and so are those of the same sentence. Where a question asks which texts
+    Items that have the same words, or the same sentence, are one. Where a question asks which texts
     mention something, each text is one.
     """
     by_text, wanted = asks_which_texts(question), roots(question)
