@@ -141,7 +141,7 @@ class GrowingIndexes:
         return of_one.whole(of_one.documents[0])
 
     def read_parts(self, document: SourceText) -> tuple[DocumentSet | None, list[range]]:
-        """Return the indexes of a document, or of its parts, as far as there are any, and the characters that they have."""
+        """Return the indexes of a document, or of its parts, if there are any, and the characters that they have."""
         indexer, folder = self._indexer, None
         of_splits: dict[int, dict[SourceText, tuple[Path, range]]] = {}
         if document.sha256 in indexer.snapshot.by_text:
