@@ -46,7 +46,7 @@ _ROOTS = ("/", "./", "../", "~/")
     cls=ShortHelp,
     groups={
         "Answer": ("--sources", "--continue", "-n", "--temp"),
-        "Documents": ("--read", "--whole", "--first-answer", "--ocr"),
+        "Documents": ("--read", "--first-answer", "--ocr"),
         "Model": ("-m", "-hf", "-c"),
         "Output": ("-o", "-q"),
     },

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     cls=ShortHelp,
     groups={
         "Conversation": ("--continue", "--resume", "--sources", "--think", "-n"),
-        "Documents": ("--read", "--whole", "--first-answer", "--ocr"),
+        "Documents": ("--read", "--first-answer", "--ocr"),
         "Model": ("-m", "-hf", "-c"),
         "Output": ("-q",),
     },

@@ -144,9 +144,7 @@ class ContextChooser:
             asking = AskAll(self.llama, heads, self.notice, n_batch, most_seconds)
             return (yield from asking.context(question, indexes, unread))
         except TakesTooLong as problem:
-            self.notice(
-                f"The question seems to be about all of it: to ask every part takes {problem}, with --whole on."
-            )
+            self.notice(f"To ask all parts or documents takes {problem}, so none is asked unless `whole` is on.")
             return None
 
     def _all_texts(self, question: str, n_batch: Callable[[], int]) -> tuple[list[DocumentSet], list[TextToAsk]]:

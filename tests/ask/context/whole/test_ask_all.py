@@ -194,7 +194,7 @@ def test_auto_leaves_what_takes_too_long_to_the_user(opened, monkeypatch):
     monkeypatch.setattr(context_chooser, "_MOST_SECONDS", 0.0)
     session, notices = opened()
     assert session.ask(SUMMARY).read.kind == "document"
-    assert any(sentence.endswith("with --whole on.") for sentence in notices)
+    assert any(sentence.endswith("so none is asked unless `whole` is on.") for sentence in notices)
 
 
 def test_documents_that_are_not_read_answer_from_passages(opened, folder):
