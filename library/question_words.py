@@ -173,7 +173,7 @@ def asks_which_texts(question: str) -> bool:
 
 
 def sought_words(question: str) -> str:
-    """Return a question without the words that ask for a list, for texts, or for what these mention."""
+    """Return a question without its words that ask for a list, and for texts that mention something."""
     for pattern in (_OF_TEXTS, _LISTED, re.compile(_SAY, re.IGNORECASE)):
         question = pattern.sub(" ", question)
     return question
