@@ -211,7 +211,7 @@ def bench(
     kernels: bool,
     output: str,
 ) -> None:
-    """Time octavo against llama.cpp, and other engines, on a real text.
+    """Time octavo against other engines on a real text.
 
     Threads run on any core that this process may use; `taskset` chooses others.
     """

@@ -1,4 +1,4 @@
-"""Time octavo against llama.cpp: one model, one text, all methods interleaved in one run.
+"""Time octavo against other engines: one model, one text, all interleaved in one run.
 
 Each engine decodes a few tokens over nothing, for a step's time without attention, and reads to a depth. Then
 the engines decode the text's next tokens in turn, and read a question. llama.cpp runs with flash attention on and off,

@@ -46,7 +46,7 @@ class Rows:
         return {**row, "budget": budget, "chosen": str(engine.llama.resolved_attention)}
 
     def llama_cpp_row(self, best: Engine, engines: Sequence[Engine], kv_bytes: int, bytes_read: int) -> Row:
-        """Return the row of llama.cpp's own attention in this process, of which the best engine counts."""
+        """Return the row of llama.cpp's own attention in this process: the best engine counts."""
         prefill_s = min(engine.prefill_s for engine in engines)
         row = self._in_process(LLAMA_CPP, best, prefill_s, kv_bytes, bytes_read)
         return {**row, "flash_attention": best.flash_attention}

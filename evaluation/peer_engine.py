@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 from typing import Any
 
 import numpy as np
@@ -95,24 +95,28 @@ class PeerEngine(Measured):
         assert process.stdin is not None
         assert process.stdout is not None
         time.sleep(_SETTLES)
-        patience = Timer(self.patience_s, self._kill)
+        is_late = Event()
+        patience = Timer(self.patience_s, self._give_up, [is_late])
         patience.start()
         with suppress(BrokenPipeError):
             process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
             process.stdin.flush()
         line = process.stdout.readline()
-        is_late = not patience.is_alive()
         patience.cancel()
         time.sleep(_SETTLES)
         if not line:
             late = f"given up after {self.patience_s:,.0f} seconds in one turn"
-            self.cannot = late if is_late else self._last_words(process)
+            self.cannot = late if is_late.is_set() else self._last_words(process)
             return None
         reply = json.loads(line)
         if do != "scores":
             self.cannot = reply.get("cannot")
             self.peak_resident_bytes = reply.get("peak_resident_bytes", self.peak_resident_bytes)
         return reply.get("result", False)
+
+    def _give_up(self, is_late: Event) -> None:
+        is_late.set()
+        self._kill()
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError):

@@ -41,7 +41,7 @@ class Peer:
 PEERS = {
     "llama.cpp": Peer("c_api", None, _FLASH_ATTENTION, {"module": "llama_cpp"}),
     "ik": Peer("c_api", "ik-llama-cpp-python==0.1.5", _FLASH_ATTENTION, {"module": "ik_llama_cpp._ctypes_api"}),
-    "xllamacpp": Peer("completions", "xllamacpp==2026.10.11549", _FLASH_ATTENTION),
+    "xllamacpp": Peer("llama_server", "xllamacpp==2026.10.11549", _FLASH_ATTENTION),
     "openvino": Peer("open_vino", "openvino-genai==2026.4.1"),
     "mistralrs": Peer("mistral_rs", "mistralrs==0.9.5"),
 }
@@ -49,5 +49,5 @@ PEERS = {
 
 def peer_at(program: Path) -> Peer:
     """Return the peer that is a llama-bench or a llama-server, by the name of its file."""
-    script = "llama_bench" if "bench" in program.stem else "completions"
+    script = "llama_bench" if "bench" in program.stem else "llama_server"
     return Peer(script, None, _FLASH_ATTENTION, {"program": str(program)})

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .turns import Cannot, Peer, serve
+from .peer_process import Cannot, Peer, serve
 
 #: ggml's numbers of the types of keys and values.
 _TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .turns import Cannot, Peer, serve
+from .peer_process import Cannot, Peer, serve
 
 
 class LlamaBench(Peer):

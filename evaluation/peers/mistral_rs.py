@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from .turns import Cannot, Peer, serve
+from .peer_process import Cannot, Peer, serve
 
 _TEMPLATE = "{{ messages[0]['content'] }}"
 

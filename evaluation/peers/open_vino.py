@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .turns import Cannot, Peer, serve
+from .peer_process import Cannot, Peer, serve
 
 #: More tokens than a text has: it is read in one step.
 _ALL = 1 << 30

@@ -160,7 +160,7 @@ def test_quantised_caches_need_flash_attention():
 
 def test_a_file_name_says_which_program_it_is():
     assert peer_at(Path("build/llama-bench")).script == "llama_bench"
-    assert peer_at(Path("build/llama-server")).script == "completions"
+    assert peer_at(Path("build/llama-server")).script == "llama_server"
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .turns import Cannot, Peer, peak_resident_bytes, serve
+from .peer_process import Cannot, Peer, peak_resident_bytes, serve
 
 Complete = Callable[[dict[str, Any]], dict[str, Any]]
 
