@@ -70,7 +70,8 @@ class ModelSettings:
     cache_type : {"f16", "q8_0", "q4_0"}
         Type of keys and values; "q8_0" takes half the memory, "q4_0" a little over a quarter.
     device : {"auto", "cpu", "metal"}
-        Where attention runs; "auto" takes Metal on a Mac with Apple silicon, if Metal has the attention.
+        Where attention runs; "auto" takes Metal on a Mac with Apple silicon, if Metal has the attention, and unless
+        `octavo doctor --metal` measured the CPU to be faster.
     rope_scaling : {"linear", "yarn"}, optional
         How to stretch the model's positions, for documents longer than its context.
     rope_scale : float

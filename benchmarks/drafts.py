@@ -55,6 +55,7 @@ class Totals:
     """What all answers of a row took, without drafts and with them."""
 
     n_answers: int = 0
+    n_turns: int = 0
     n_same: int = 0
     n_drafted: int = 0
     n_accepted: int = 0
@@ -63,7 +64,8 @@ class Totals:
 
     def turns(self) -> Iterator[bool]:
         """Yield whether to draft, in another order each time."""
-        yield from (False, True) if self.n_answers % 2 else (True, False)
+        self.n_turns += 1
+        yield from (False, True) if self.n_turns % 2 else (True, False)
 
     def row(self, name: str) -> list[str]:
         """Return the row of the table."""
@@ -167,8 +169,9 @@ class Streams:
         return await asyncio.gather(*(self._answer(prompt, sampling) for prompt in prompts))
 
     def measure(self, prompts: Sequence[Sequence[int]], sampling: Sampling, totals: Totals) -> None:
-        """Draw answers at once, in both ways."""
+        """Draw answers at once, in both ways, once their prompts are read: that would interrupt the first answers."""
         texts = dict[bool, list[str]]()
+        asyncio.run(self._together(prompts, replace(sampling, max_tokens=1)))
         for drafts in totals.turns():
             how = replace(sampling, draft=None if drafts else 0)
             answered = asyncio.run(self._together(prompts, how))

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from ..errors import OctavoError
+from ..settings import ModelSettings
 from . import options
 from .render import TaskProgress, notice, print_json
 from .table import table
@@ -18,7 +20,11 @@ _MARKS = {"ok": "ok", "note": "note", "broken": "BROKEN"}
 
 
 @click.command()
-@click.option("--metal", is_flag=True, help="Examine the kernels for Apple GPUs on this Mac; takes some minutes.")
+@click.option(
+    "--metal",
+    is_flag=True,
+    help="Examine the kernels for Apple GPUs on this Mac, and time a model's steps on CPU and GPU; takes some minutes.",
+)
 @click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -33,11 +39,11 @@ def doctor(metal: bool, report: Path, model: Path | None, index_dir: Path | None
     """Check that octavo can run on this machine, and how well.
 
     Looks at versions, the CPU and llama.cpp's build for it, kernels, models, memory, disk and tesseract. With --metal,
-    compiles every shader, compares every method with the CPU, and times every kernel. Ends with exit code 1 where
-    something is broken.
+    compiles every shader, compares every method with the CPU, and times every kernel, and the steps of a model: from
+    then on --device auto takes the faster device for that model. Ends with exit code 1 where something is broken.
     """
     if metal:
-        _examine_metal(report, output)
+        _examine_metal(report, ModelSettings(model=model, index_dir=index_dir), output)
         return
     if options.is_on_command_line("report"):
         raise click.UsageError("--report goes with --metal: give both.")
@@ -53,13 +59,21 @@ def doctor(metal: bool, report: Path, model: Path | None, index_dir: Path | None
         raise click.exceptions.Exit(1)
 
 
-def _examine_metal(report: Path, output: str) -> None:
+def _examine_metal(report: Path, model: ModelSettings, output: str) -> None:
     """Examine the kernels for Apple GPUs, and write a report."""
     from ..evaluation.doctor import EXAMINATION, Doctor
+    from ..runtime.load_model import locate_model
     from ..system.files import disk_errors
 
+    timed: ModelSettings | None = None
+    try:
+        timed, _ = locate_model(model, notice)
+    except OctavoError as problem:
+        if model.model is not None:
+            raise
+        notice(f"No steps of a model are timed: {problem}")
     with TaskProgress() as progress:
-        examiner = Doctor(progress, EXAMINATION)
+        examiner = Doctor(progress, EXAMINATION, timed)
         with disk_errors(report):
             report.touch()
         found = examiner.run()
@@ -92,6 +106,11 @@ def _show(found: dict[str, Any]) -> None:
         frozenset(columns[3:]) - {"kernel"},
         folded={"attention", "kernel"},
     )
+    if found["steps"]:
+        click.echo(f"\nA wait for the GPU takes {found['wait_us']:.0f} us. A step of the model, over random rows:\n")
+        columns = ["device", "attention", "depth", "ms", "over nothing, ms"]
+        rows = [[str(value) for value in row.values()] for row in found["steps"]]
+        table(columns, rows, frozenset(columns[2:]), folded={"attention"})
 
 
 def head_dim(row: dict[str, Any]) -> str:

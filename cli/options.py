@@ -107,7 +107,8 @@ device = option(
     type=click.Choice(DEVICES),
     default="auto",
     show_default=True,
-    help="Where attention runs: auto is metal on a Mac with Apple silicon, where Metal has the attention.",
+    help="Where attention runs: auto is metal on a Mac with Apple silicon, where Metal has the attention, unless "
+    "'octavo doctor --metal' measured the CPU to be faster.",
 )
 index_dir = option(
     "--index-dir",

@@ -17,6 +17,9 @@ from ..runtime.store.index_files import read_states, state_path, write_state
 from ..system.files import DamagedError, map_arrays, write_arrays
 from .prefix_reuse import KnownRows
 
+#: File of an unfinished index with the entries of its manifest that say what it is of.
+ABOUT = "about.json"
+
 #: File of an unfinished index with the tokens before the text, if the template writes the date there.
 HEAD = "prefill-head.json"
 

@@ -60,7 +60,7 @@ from ..system.files import (
 from ..system.free_memory import private_bytes
 from ..system.locks import locked, locked_new
 from ..version import __version__
-from .build_pieces import HEAD, PIECE, Pieces
+from .build_pieces import ABOUT, HEAD, PIECE, Pieces
 from .clusters import ClusterSettings, compute_means
 from .identity import identity
 from .pipeline import WHOLE, PrefillSettings, calibrate, cluster, document_tokens, prefill
@@ -173,6 +173,7 @@ class IndexBuilder:
         with disk_errors(self.folder):
             for unfinished in self.folder.glob(f"*{TEMPORARY}"):
                 unfinished.unlink()
+        write_json(self.folder / ABOUT, self._about())
         queries = self._read()
         layers = self._cluster()
         self._finish(layers, queries, start)
@@ -312,6 +313,14 @@ class IndexBuilder:
             write_layer(self.folder, i, replace(layer, streaming=streaming[i]))
         return [read_layer(self.folder, i) for i in numbers]
 
+    def _about(self) -> dict[str, Any]:
+        """Return the manifest's entries that say what the index is of."""
+        return {
+            "document": self._described(),
+            "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
+            "dtype": self.llama.context.kv_type,
+        }
+
     def _described(self) -> dict[str, Any]:
         """Return the manifest's entry of the document; `places` are the character offsets of pages and headings."""
         document = self.document
@@ -337,9 +346,7 @@ class IndexBuilder:
         entries = {
             "octavo": __version__,
             "created": datetime.now(UTC).isoformat(timespec="microseconds"),  # versions of a file may be a moment apart
-            "document": self._described(),
-            "model": {"name": self.library.model_path.name, "sha256": self.library.model_hash},
-            "dtype": self.llama.context.kv_type,
+            **self._about(),
             "seconds": round(time.perf_counter() - start, 1),
             **self._identity,
             "head": self._head,
@@ -351,6 +358,7 @@ class IndexBuilder:
         with disk_errors(self.path):
             for piece in sorted(self.folder.glob("prefill-*")):
                 piece.unlink()
+            (self.folder / ABOUT).unlink()
             sync_folder(self.folder)
             shutil.rmtree(self.path, ignore_errors=True)
             self.folder.rename(self.path)

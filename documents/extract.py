@@ -24,6 +24,7 @@ from .encodings import decode, in_utf_8, is_wide, looks_like_text
 from .kinds import NAMES_OF_ARCHIVES, OLE, OTHERS, PICTURES, ZIP, archive_kind, is_pdf, ole_kind, text_kind
 from .ocr.recognised_pages import file_version
 from .ocr.recognition import Recognition
+from .opening_problem import opening_problem
 
 #: The module and the function that read each kind of document (kinds.py). They are imported when they are called, as
 #: most need a library.
@@ -163,7 +164,7 @@ def _content(path: str | os.PathLike[str]) -> tuple[str, bytes, os.stat_result |
                 if not stat.S_ISREG(status.st_mode) or file_mark(os.fstat(file.fileno())) == file_mark(status):
                     break
     except OSError as problem:
-        raise OctavoError(f"The document {path} cannot be opened: {problem.strerror}.") from problem
+        raise opening_problem(path, problem) from problem
     return name, content, status
 
 

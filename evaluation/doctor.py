@@ -1,7 +1,8 @@
 """Check the Metal kernels on this Mac: compile them, compare them with the CPU's, and time them.
 
 The report holds all problems; only a missing GPU raises an exception. Layers hold random keys and values, and
-take the steps of a model's layer: a batch, and one token.
+take the steps of a model's layer: a batch, and one token. Last, a whole model takes steps on each device, and by
+llama.cpp alone; "auto" then takes the faster device for this model.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ import numpy as np
 from ..cpu_kernels.numba_support.machine import cpu_name
 from ..cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from ..errors import OctavoError
-from ..metal.attention import dispatches, seconds_of
+from ..metal.attention import dispatches, seconds_of, wait_seconds
 from ..metal.bandwidth import read_bandwidth
 from ..metal.shader_library import Pipeline, has_method, library
 from ..progress import Progress
+from ..runtime.devices import CPU, METAL
+from ..runtime.devices.choose import keep_measured_steps
 from ..runtime.devices.cpu_device import CpuDevice
 from ..runtime.devices.metal_device import MetalDevice, MetalExecutor
 from ..runtime.document.cache_layer import CacheLayer
-from ..runtime.methods import METHODS
+from ..runtime.methods import AUTO, LLAMA_CPP, METHODS
 from ..runtime.methods.attention import Attention
 from ..runtime.methods.method import Method, Storage
+from ..settings import ModelSettings
 from ..version import __version__
+from .bench import Bench, BenchSettings
 from .device_layer import DeviceLayer, largest_error, random_document, random_step
 
 #: Shapes of the attention in today's models, and how keys and values are stored.
@@ -48,8 +53,8 @@ _BUDGET = 0.25
 #: sums. With q8_0 it is larger: the CPU rounds queries to 8 bits, and the GPU does not.
 TOLERANCE = {F16: 2e-3, Q8_0: 5e-2}
 
-#: Tokens of a batch when a cache is filled for timing.
-_BATCH = 512
+#: Tokens of a batch when a cache is filled for timing, and tokens that a whole model decodes at each depth.
+_BATCH, _DECODED = 512, 16
 
 #: Rows of the document, and tokens of each step, that are compared.
 _DOCUMENT_ROWS, _STEPS = 1500, (300, 1, 20, 1)
@@ -71,6 +76,8 @@ class Examination:
         KV heads of a timed layer, and rows of each.
     bandwidth_bytes : int
         Bytes to read to measure the bandwidth.
+    depths : tuple of int
+        Tokens that the steps of a whole model attend to.
     """
 
     shapes: tuple[Shape, ...]
@@ -79,6 +86,7 @@ class Examination:
     n_kv_head: int = 8
     n_rows: int = 32_768
     bandwidth_bytes: int = 1 << 30
+    depths: tuple[int, ...] = (2048, 7500)
 
 
 #: The examination of `octavo doctor --metal`.
@@ -100,10 +108,21 @@ def methods() -> dict[str, Method]:
 
 
 class Doctor:
-    """Examine this Mac's GPU. Raise OctavoError if there is no GPU that Metal knows."""
+    """Examine this Mac's GPU.
 
-    def __init__(self, progress: Progress, examination: Examination) -> None:
-        self.metal = MetalDevice()
+    Parameters
+    ----------
+    model : ModelSettings, optional
+        A model's file, and how it runs, to time whole steps; None times none.
+
+    Raises
+    ------
+    OctavoError
+        There is no GPU that Metal knows.
+    """
+
+    def __init__(self, progress: Progress, examination: Examination, model: ModelSettings | None = None) -> None:
+        self.metal, self.model = MetalDevice(), model
         self.gpu, self.progress, self.examination = self.metal.gpu, progress, examination
 
     def run(self) -> dict[str, Any]:
@@ -117,7 +136,9 @@ class Doctor:
             "kernels": kernels,
             "comparisons": comparisons,
             "read_bandwidth_gb_s": round(bandwidth / 1e9, 2),
+            "wait_us": round(wait_seconds(self.gpu) * 1e6, 1),
             "times": self._times(bandwidth),
+            "steps": self._steps(self.model) if self.model else [],
             "ok": not any(row["problem"] for row in kernels + comparisons),
         }
 
@@ -207,6 +228,20 @@ class Doctor:
             if shape.kv_type == F16 or methods()[name].storage is not Storage.MAPPED:
                 rows += self._time(shape, name, bandwidth)
             self.progress.advance(1)
+        return rows
+
+    def _steps(self, model: ModelSettings) -> list[dict[str, Any]]:
+        """Time the steps of a model over random rows on each device, and keep what `auto` takes, for later choices."""
+        kinds = [Attention.parse(kind) for kind in (LLAMA_CPP, AUTO)]
+        settings = BenchSettings([*self.examination.depths], kinds, _DECODED, fill="random")
+        rows: list[dict[str, Any]] = []
+        for device in (METAL, CPU):
+            bench = Bench(replace(model, device=device), None, settings, self.progress)
+            columns = ("attention", "depth", "decode_ms", "step_without_context_ms")
+            rows += [{"device": device, **{name: row[name] for name in columns}} for row in bench.run()]
+            bench.close()
+        own = [row for row in rows if row["attention"] == AUTO]
+        keep_measured_steps(str(model.model), {row["device"]: row["decode_ms"] for row in own})  # at the deepest
         return rows
 
     def _time(self, shape: Shape, name: str, bandwidth: float) -> Iterator[dict[str, Any]]:

@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ..convert.build_pieces import ABOUT
 from ..errors import OctavoError, shown
 from ..runtime.store.index_files import USED, folder_bytes, open_index
 from ..runtime.store.manifest import MANIFEST, read_manifest
 from ..runtime.store.plan import is_profile
-from ..system.files import PARTIAL
+from ..system.files import PARTIAL, read_json
 from ..system.locks import Busy, do_not_wait, is_locked, locked
 from .source_text import CHANGED, GONE, state_of_file
 from .text_store import is_gone
@@ -125,25 +126,27 @@ def _entry_of(folder: Path, model: str) -> Entry | None:
 
 def _read_entry(folder: Path, model: str) -> Entry | None:
     """Return an index; None for another folder. Raise FileNotFoundError if it is removed meanwhile."""
-    unfinished, changed, manifest = folder.name.endswith(PARTIAL), _time(folder), None
+    unfinished, changed, manifest, about = folder.name.endswith(PARTIAL), _time(folder), None, None
     if not folder.is_dir() or not (unfinished or (folder / MANIFEST).exists()):
         return None
     name = PROFILE if is_profile(folder) else folder.name.removesuffix(PARTIAL).rpartition("-")[0]
-    if not unfinished:
-        with suppress(OctavoError):
-            manifest = read_manifest(folder)
+    with suppress(OctavoError):  # it is damaged, or an unfinished one of an older octavo
+        about = read_json(folder / ABOUT) if unfinished else (manifest := read_manifest(folder))
     n_bytes = folder_bytes(folder)
-    if manifest is None:
+    if about is None:
         state = _state_of_partial(folder) if unfinished else DAMAGED
         _time(folder)  # still there
         return Entry(folder, name, name, model, 0, "", n_bytes, changed, changed, state)
-    document, created, used = manifest["document"], datetime.fromisoformat(manifest["created"]), None
-    with suppress(FileNotFoundError):
-        used = _time(folder / USED)
+    document = about["document"]
     name = document["name"]
     file = shown(Path(document["path"]).name) if "part" in document and "path" in document else name
-    about = manifest["model"]["name"], document["tokens"], manifest["dtype"], n_bytes, created, used or created
-    return Entry(folder, name, file, *about, _state(document), document.get("path", ""))
+    known = folder, name, file, about["model"]["name"], document["tokens"], about["dtype"], n_bytes
+    if manifest is None:
+        return Entry(*known, changed, changed, _state_of_partial(folder))
+    created, used = datetime.fromisoformat(manifest["created"]), None
+    with suppress(FileNotFoundError):
+        used = _time(folder / USED)
+    return Entry(*known, created, used or created, _state(document), document.get("path", ""))
 
 
 def _state_of_partial(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from ..documents.document import READS, STANDARD_INPUT
 from ..documents.extract import may_be_document
+from ..documents.opening_problem import opening_problem
 from ..errors import OctavoError
 from ..progress import LeftOut
 from ..runtime.store.model_library import LIBRARY
@@ -78,7 +80,7 @@ def check_existence(paths: Iterable[Name]) -> None:
     """Raise OctavoError if named files do not exist. A shell or a folder names only files that do."""
     missing = [name for path in paths if not (_is_there(name := os.fspath(path)) or glob.has_magic(name))]
     if len(missing) == 1:
-        raise OctavoError(f"The document {missing[0]} cannot be opened: No such file or directory.")
+        raise opening_problem(missing[0], FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
     if missing:
         raise OctavoError(f"There are no documents {', '.join(missing[:-1])} and {missing[-1]}: nothing is opened.")
 

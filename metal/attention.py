@@ -1,12 +1,17 @@
-"""Compute one layer's attention on the GPU: in one command buffer, whose kernels run in order.
+"""Compute one layer's attention on the GPU: in a command buffer, whose kernels run in order, or in several.
+
+macOS stops a command buffer that keeps the GPU from drawing for some seconds. So a batch over many rows is cut into
+command buffers, which run one after another.
 
 This module knows arrays and addresses, not models. common.metal describes the kernels' arguments.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +28,10 @@ SCORE_SHARES, MAX_SHARES = 16, 64
 
 #: Fewest rows of a share.
 SHARE_ROWS = 64
+
+#: Multiply-adds of a command buffer at most. A GPU of 0.3 trillion a second, an eighth of what an M1 can do, computes
+#: them in a quarter of a second.
+LARGEST_COMMANDS = 1 << 36
 
 #: Runs to take the median time of.
 _TIMED_RUNS = 7
@@ -105,11 +114,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One kernel of a step, and the size of its grid in threadgroups."""
+    """One kernel of a step, the size of its grid in threadgroups, and the first tile of `attend_tiles`."""
 
     kernel: str
     width: int
     height: int = 1
+    first: int = 0
 
 
 def dispatches(layer: LayerStep) -> Iterator[Dispatch]:
@@ -129,7 +139,15 @@ def dispatches(layer: LayerStep) -> Iterator[Dispatch]:
         yield Dispatch("attend_shares", _count_shares(layer) + n_kv_head, -(-group // heads_at_once(layer.shape)))
         yield Dispatch("merge_shares", group, n_kv_head)
     else:
-        yield Dispatch("attend_tiles", -(-n_tokens * group // tile_queries(layer.shape)), n_kv_head)
+        n_tiles, most = -(-n_tokens * group // tile_queries(layer.shape)), _most_tiles(layer)
+        for first in range(0, n_tiles, most):
+            yield Dispatch("attend_tiles", min(most, n_tiles - first), n_kv_head, first)
+
+
+def _most_tiles(layer: LayerStep) -> int:
+    """Return how many tiles of all heads a command buffer computes at most."""
+    of_a_tile = tile_queries(layer.shape) * layer.n_rows * (layer.shape.head_dim + layer.shape.value_dim)
+    return max(LARGEST_COMMANDS // max(of_a_tile, 1), 1)
 
 
 def attend(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep) -> None:
@@ -145,8 +163,14 @@ def attend(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep) -> None
     OctavoError
         The GPU reports an error.
     """
+    parts: list[list[Dispatch]] = [[]]
+    for dispatch in dispatches(layer):
+        if dispatch.first:
+            parts.append([])
+        parts[-1].append(dispatch)
     with gpu.autorelease_pool():
-        _compute(gpu, lambda encoder: _encode(gpu, memory, work, layer, encoder, dispatches(layer)))
+        for part in parts:
+            _compute(gpu, partial(_encode, gpu, memory, work, layer, part))
 
 
 def seconds_of(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep, chosen: Sequence[Dispatch]) -> float:
@@ -158,13 +182,24 @@ def seconds_of(gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep, cho
         Median time on the GPU, in seconds.
     """
     with gpu.autorelease_pool():
-        return median_seconds(gpu, lambda encoder: _encode(gpu, memory, work, layer, encoder, chosen))
+        return median_seconds(gpu, partial(_encode, gpu, memory, work, layer, chosen))
 
 
 def median_seconds(gpu: Gpu, encode: Callable[[Any], None]) -> float:
     """Return the median time, in seconds, of the commands of `encode`, after a first run. Needs an autorelease pool."""
     runs = [_compute(gpu, encode) for _ in range(_TIMED_RUNS + 1)][1:]
     return float(np.median([commands.GPUEndTime() - commands.GPUStartTime() for commands in runs]))
+
+
+def wait_seconds(gpu: Gpu) -> float:
+    """Return the median time, in seconds, of a command buffer without kernels: to make it, and to wait for it."""
+    seconds = []
+    with gpu.autorelease_pool():
+        for _ in range(_TIMED_RUNS + 1):
+            start = time.perf_counter()
+            _compute(gpu, lambda encoder: None)
+            seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds[1:]))
 
 
 def _compute(gpu: Gpu, encode: Callable[[Any], None]) -> Any:
@@ -192,18 +227,18 @@ def _count_shares(layer: LayerStep) -> int:
 
 
 def _encode(
-    gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep, encoder: Any, chosen: Iterable[Dispatch]
+    gpu: Gpu, memory: SharedMemory, work: Work, layer: LayerStep, chosen: Iterable[Dispatch], encoder: Any
 ) -> None:
     Metal, pipelines, capacity = gpu.Metal, library(gpu, layer.shape), work.span_capacity
     numbers = (len(layer.heads), layer.n_tokens, _count_shares(layer), capacity, layer.softcap, layer.has_sinks)
-    step = np.array(numbers, GPU_STEP).tobytes()
     buffers = memory.buffers
     encoder.useResources_count_usage_(buffers, len(buffers), Metal.MTLResourceUsageRead | Metal.MTLResourceUsageWrite)
     encoder.setBuffer_offset_atIndex_(*memory.binding(layer.heads), 0)
-    encoder.setBytes_length_atIndex_(step, len(step), 1)
     for index, (buffer, offset) in enumerate(work.bindings, 2):
         encoder.setBuffer_offset_atIndex_(buffer, offset, index)
     for dispatch in chosen:
+        step = np.array((*numbers, dispatch.first), GPU_STEP).tobytes()
+        encoder.setBytes_length_atIndex_(step, len(step), 1)
         pipeline = pipelines[dispatch.kernel]
         encoder.setComputePipelineState_(pipeline.state)
         groups, threads = Metal.MTLSize(dispatch.width, dispatch.height, 1), Metal.MTLSize(pipeline.threads, 1, 1)

@@ -145,6 +145,7 @@ struct Step {
     uint span_capacity;
     float softcap;
     uint has_sinks;
+    uint first_tile;  // of the tiles that this dispatch of attend_tiles computes
 };
 
 // Eight neighbours of an f16 row; 16 bytes, aligned.

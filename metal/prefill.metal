@@ -69,7 +69,7 @@ inline void score_block(device const float *queries, int first, int n_queries, t
     }
 }
 
-// threadgroups (tiles, n_kv_head), TILE_SIMDS simd groups each
+// threadgroups (tiles from step.first_tile on, n_kv_head), TILE_SIMDS simd groups each
 kernel void attend_tiles(device const Head *heads [[buffer(0)]],
                          constant Step &step [[buffer(1)]],
                          device const float *all_queries [[buffer(2)]],
@@ -94,7 +94,7 @@ kernel void attend_tiles(device const Head *heads [[buffer(0)]],
     device const Head &head = heads[place.y];
     device const Span *spans = all_spans + place.y * step.span_capacity;
     device const float *queries = all_queries + place.y * step.n_tokens * GROUP * HEAD_DIM;
-    int n_queries = int(step.n_tokens * GROUP), tile = int(place.x * TILE);
+    int n_queries = int(step.n_tokens * GROUP), tile = int((step.first_tile + place.x) * TILE);
     int first = tile + int(simd * QUERIES);
     int oldest = int(head.tail_position + head.n_tail) - int(step.n_tokens);  // position of the first token
     int first_position = oldest + tile / int(GROUP);

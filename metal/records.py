@@ -19,6 +19,7 @@ GPU_STEP = np.dtype(
         ("span_capacity", "u4"),
         ("softcap", "f4"),
         ("has_sinks", "u4"),
+        ("first_tile", "u4"),
     ]
 )
 

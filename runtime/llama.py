@@ -74,7 +74,8 @@ class Llama(DropIn):
         memory, or GGML_TYPE_Q4_0, which takes 28 %. One alone applies to both.
     device : str
         Where attention runs: "cpu" or "metal". "auto", the default, takes Metal on Apple silicon, if Metal has the
-        attention. Then llama.cpp runs on Metal, too, unless n_gpu_layers is set.
+        attention, and unless `octavo doctor --metal` measured the CPU to be faster. Then llama.cpp runs on Metal, too,
+        unless n_gpu_layers is set.
     rope_scaling : str, optional
         "linear" or "yarn": how to stretch positions. llama.cpp's --rope-scaling.
     rope_scale : float
@@ -93,9 +94,10 @@ class Llama(DropIn):
         The file is not a usable model, or octavo cannot compute the model's attention.
     """
 
-    #: How `load_model` loaded it, and whether attention runs on Metal.
+    #: How `load_model` loaded it, whether attention runs on Metal, and a sentence if device="auto" avoids Metal.
     settings: ModelSettings | None = None
     on_metal = False
+    device_note = ""
 
     def __init__(
         self,
@@ -139,7 +141,7 @@ class Llama(DropIn):
             arguments |= {"type_k": type_k, "type_v": type_v}
         else:  # llama.cpp's own cache, of one batch, stays f16
             kv_type = kv_type_named(type_k, type_v)
-            chosen_device = choose(device, attention, kv_type)
+            chosen_device, self.device_note = choose(device, attention, kv_type, path)
         if not native and arguments.get("embedding"):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
         arguments |= rope_arguments(rope_scaling, rope_scale)
@@ -162,7 +164,8 @@ class Llama(DropIn):
             if device != AUTO:
                 raise
             self.close()
-            chosen_device = choose(CPU, attention, kv_type)
+            self.device_note = "The Metal kernels do not have this model's heads, so that attention runs on the CPU."
+            chosen_device, _ = choose(CPU, attention, kv_type)
             self._load(path, chosen_device.model_arguments(arguments))
             self._use_own_context(kv_type, n_ctx, chosen_device)
 

@@ -86,6 +86,8 @@ def load_model(settings: ModelSettings, notice: Notice, measures: bool = False, 
         device=settings.device,
     )
     llama.settings = settings
+    if llama.device_note:
+        notice(f"Note: {llama.device_note}")
     if not compiled_before():
         llama.compile_ahead(llama.attention, _SHORT)
     return llama

@@ -81,6 +81,7 @@ INNER_ORDER = {
         "markdown_table",
         "left_out",
         "document",
+        "opening_problem",
         "table_heads",
     ),
     "runtime": (

@@ -27,7 +27,7 @@ from numba.extending import intrinsic
 
 from ..numba_support.machine_features import ADDS_PRODUCTS, HAS_AVX2, HAS_VNNI
 from ..numba_support.machine_features import LANES as LANES_OF_CPU
-from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover
+from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover_evenly
 from .activations import BLOCK, PLACES_OF_SUMS, SCALE_BYTES, SUMS_BYTES
 from .integers import (
     ADDED,
@@ -259,8 +259,7 @@ class _Panel:
                 some, part = own[first : first + LANES], builder.add(place, constant(4 * first))
                 self._unpack_codes(some, part)
                 self._unpack_scales(some, part)
-        sizes = (TOKENS, 1)
-        cover(builder, self._job["n_tokens"], sizes, lambda token, n: self._write(token, n, sums_of_panel))
+        cover_evenly(builder, self._job["n_tokens"], TOKENS, lambda token, n: self._write(token, n, sums_of_panel))
 
     def _rows_of(self, block: Any) -> list[Any]:
         """Return the addresses of a block of each row."""

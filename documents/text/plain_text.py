@@ -13,6 +13,7 @@ from ..document import Document
 from ..encodings import decode
 from ..left_out import LeftOut
 from ..markdown import document_of, without_pictures
+from ..opening_problem import opening_problem
 from .markup import HEADINGS
 
 #: Endings of the names of programs, whose comments are not headings.
@@ -102,7 +103,7 @@ def read_utf8(path: str | os.PathLike[str]) -> str:
     try:
         content = path.read_bytes()
     except OSError as problem:
-        raise OctavoError(f"The document {path} cannot be opened: {problem.strerror}.") from problem
+        raise opening_problem(path, problem) from problem
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

@@ -111,8 +111,7 @@ class DraftedRows:
 
 def _copy_state(group: MethodHeads, copy: np.ndarray) -> None:
     """Copy the state of a method's heads; of long arrays, which have room for the largest heads, only what is used."""
-    state, kept = group.heads.state, [group.method.kept_state(shape) for shape in dict.fromkeys(group.heads.shapes)]
+    state, kept = group.heads.state, group.kept_state
     for name in state.dtype.names or ():
-        room = state.dtype[name].shape
-        used = max(of_shape.get(name, room[0]) for of_shape in kept) if room else None
+        used = kept.get(name) if state.dtype[name].shape else None
         copy[name][..., slice(used)] = state[name][..., slice(used)]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -42,6 +43,12 @@ class MethodHeads:
     method: Method
     heads: Heads
     layer_scale: np.ndarray
+
+    @cached_property
+    def kept_state(self) -> dict[str, int]:
+        """Return the fields of the state that an index keeps, and how many first numbers of each a head has at most."""
+        kept = [self.method.kept_state(shape) for shape in dict.fromkeys(self.heads.shapes)]
+        return {name: max(of_shape[name] for of_shape in kept) for name in kept[0]} if kept else {}
 
 
 def distribute_budget(groups: Sequence[MethodHeads], n_tokens: int, index: Index | None) -> None:

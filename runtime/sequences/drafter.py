@@ -95,8 +95,6 @@ class Drafter:
 
     Attributes
     ----------
-    n_steps : int
-        Steps so far, of one token or more.
     n_drafted, n_accepted : int
         Tokens that were drafted, and the ones among them that the model drew.
     is_paused : bool
@@ -108,7 +106,7 @@ class Drafter:
     ) -> None:
         self._most, self._prediction = most, np.array([*prediction, _NO_TOKEN], np.intc)
         self._experience = experience or Experience()
-        self.n_steps = self.n_drafted = self.n_accepted = 0
+        self.n_drafted = self.n_accepted = 0
         self.is_paused = False
         self._expected: list[int] = []  # what followed the match, from the next token on
         self._n_matched = 0
@@ -124,7 +122,6 @@ class Drafter:
 
     def note_step(self, n_tokens: int, seconds: float) -> None:
         """Note what a step of a token and its draft took, n_tokens in all."""
-        self.n_steps += 1
         self.n_drafted += n_tokens - 1
         self._experience.note_step(n_tokens, seconds)
 

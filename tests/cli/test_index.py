@@ -170,7 +170,8 @@ def test_interrupted_index_goes_on(tmp_path, on_tiny):
     assert errors.splitlines()[-1] == "Interrupted: the same command resumes where this one stopped."
     assert "Traceback" not in errors
     [row] = json.loads(octavo("list", *on_tiny[:4], "-o", "json").stdout)
-    assert (row["document"], row["state"]) == ("long", "unfinished")
+    assert (row["document"], row["model"], row["state"]) == ("long.txt", "tiny.gguf", "unfinished")
+    assert row["tokens"] > 0
 
     result = octavo(*command)
     assert result.exit_code == 0

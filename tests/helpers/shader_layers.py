@@ -81,7 +81,7 @@ class Layer:
             self.records[i]["tail_chunks"] = address(head.gpu_table)
         self.records["select"] = self.records["append"] = [method_names().index(name) for name in self.methods]
         step = np.zeros(1, GPU_STEP)
-        step[0] = (n_heads, n_tokens, self.n_shares, self.spans.shape[1], self.softcap, self.sinks is not None)
+        step[0] = (n_heads, n_tokens, self.n_shares, self.spans.shape[1], self.softcap, self.sinks is not None, 0)
         shape, n_partials = self.shape, self.n_shares + n_heads
         self.out = np.full((n_tokens, n_heads * shape.group, shape.value_dim), np.nan, np.float32)
         self.spans[:], self.selected[:] = 0, -1

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +14,11 @@ from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
 from octavo.evaluation import doctor
 from octavo.evaluation.device_layer import largest_error
 from octavo.metal import gpu
+from octavo.metal.attention import wait_seconds
 from octavo.progress import Silent
+from octavo.runtime.devices import choose as devices
+from octavo.runtime.methods.attention import DENSE_ATTENTION
+from octavo.settings import ModelSettings
 
 HALVES, BYTES = Shape(64, 3), Shape(64, 3, Q8_0)
 UNLIKE = Shape(96, 3, F16, 64), Shape(96, 3, F16, 64, latent=True), Shape(96, 3, Q8_0, 64, latent=True)
@@ -90,6 +95,29 @@ def test_keys_and_values_of_different_lengths_are_compared_and_timed(simulated, 
         assert [row[name] for name in columns] == [getattr(shape, name) for name in columns]
 
 
+def test_steps_of_a_model_are_timed_and_auto_follows_them(metal, tiny_model, monkeypatch, tmp_path):
+    monkeypatch.setattr(devices, "measured_steps_path", lambda: tmp_path / "device-steps.json")
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    quick = replace(EXAMINATION, depths=(64, 100))
+    steps = doctor.Doctor(Silent(), quick)._steps(ModelSettings(model=tiny_model))
+    described = {(row["device"], row["attention"], row["depth"]) for row in steps}
+    assert described == set(product(("metal", "cpu"), ("llama.cpp", "auto"), (64, 100)))
+    kept = {row["device"]: row["decode_ms"] for row in steps if (row["attention"], row["depth"]) == ("auto", 100)}
+    assert devices.is_faster_on_cpu(str(tiny_model)) == (kept["cpu"] < kept["metal"])
+    for milliseconds, name in (({"cpu": 2.0, "metal": 3.0}, "cpu"), ({"cpu": 3.0, "metal": 2.0}, "metal")):
+        devices.keep_measured_steps(str(tiny_model), milliseconds)
+        device, note = devices.choose("auto", DENSE_ATTENTION, model=str(tiny_model))
+        assert device.name == name
+        assert ("measured to be faster" in note) == (name == "cpu")
+        assert devices.choose("metal", DENSE_ATTENTION, model=str(tiny_model))[0].name == "metal"
+
+
+def test_a_wait_for_the_gpu_is_timed(metal):
+    assert wait_seconds(gpu.open_gpu()) > 0
+    assert metal.runs == [[]] * 2  # one of them warms up
+
+
 def test_a_wrong_result_is_found(simulated, monkeypatch):
     attend_alone = doctor.MetalExecutor.attend_alone
     monkeypatch.setattr(doctor.MetalExecutor, "attend_alone", lambda *arguments: attend_alone(*arguments) * 1.01)
@@ -112,12 +140,15 @@ def test_what_does_not_compile_is_reported(metal, monkeypatch):
     assert all("no such thing as a half" in row["problem"] for row in rows)
 
 
-def test_the_command_writes_its_report(simulated, monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "EXAMINATION", replace(EXAMINATION, shapes=(HALVES,), compared=(HALVES,)))
+def test_the_command_writes_its_report(simulated, tiny_model, monkeypatch, tmp_path):
+    quick = replace(EXAMINATION, shapes=(HALVES,), compared=(HALVES,), depths=(64,))
+    monkeypatch.setattr(doctor, "EXAMINATION", quick)
+    monkeypatch.setattr(devices, "measured_steps_path", lambda: tmp_path / "device-steps.json")
     examine_only(monkeypatch, "quest")
     path = tmp_path / "report.json"
-    shown = CliRunner().invoke(cli_main.cli, ["doctor", "--metal", "--report", str(path)])
+    shown = CliRunner().invoke(cli_main.cli, ["doctor", "--metal", "-m", str(tiny_model), "--report", str(path)])
     assert shown.exit_code == 0, shown.output
+    assert "A wait for the GPU takes " in shown.stdout
     assert shown.stdout.splitlines()[0].startswith("Fake M1, ")
     assert "9 kernels compiled, 4 steps compared, 0 problems." in shown.stdout
     assert shown.stderr.splitlines()[-1] == f"The report is {path}"

@@ -258,3 +258,12 @@ def test_heads_can_stream_for_a_while(simulated, tiny_model):
         logits.append(llama.logits())
     np.testing.assert_allclose(logits[2:], logits[:2], atol=SAME)
     assert np.abs(logits[0] - logits[1]).max() > SAME
+
+
+def test_a_batch_in_several_command_buffers_has_the_same_numbers(simulated, one_layer, monkeypatch):
+    whole, _, _ = results(one_layer, "metal", tokens=TOKENS[:200])
+    before = len(simulated.runs)
+    monkeypatch.setattr("octavo.metal.attention.LARGEST_COMMANDS", 1)  # each tile is one
+    cut, _, _ = results(one_layer, "metal", tokens=TOKENS[:200])
+    assert sum(len(run) == 1 for run in simulated.runs[before:]) > 2
+    np.testing.assert_array_equal(cut, whole)

@@ -68,6 +68,18 @@ def test_each_layer_is_one_command_buffer_and_one_wait(tiny_model, metal, attent
     assert metal.waits == 3 * LAYERS
 
 
+def test_a_batch_over_many_rows_is_cut_into_command_buffers(tiny_model, metal, monkeypatch):
+    tile = 32 * 250 * KV_HEADS * (64 + 64)  # multiply-adds: queries, rows of all heads, columns
+    monkeypatch.setattr("octavo.metal.attention.LARGEST_COMMANDS", 6 * tile + tile // 2)
+    llama = new_llama(tiny_model)
+    llama.eval(TOKENS[:250])
+    first, *others = metal.runs[:3]
+    assert [names(run) for run in (first, *others)] == [PREFILL, ["attend_tiles"], ["attend_tiles"]]
+    tiles = [run[-1][1] for run in (first, *others)]
+    assert tiles == [(6, KV_HEADS, 1), (6, KV_HEADS, 1), (-(-250 * GROUP // 32) - 12, KV_HEADS, 1)]
+    assert len(metal.runs) == 3 * LAYERS
+
+
 @pytest.mark.parametrize("attention", ["dense", "sparq"])
 def test_queries_of_q8_0_are_rotated_after_methods_saw_them(tiny_model, metal, attention):
     types = dict.fromkeys(("type_k", "type_v"), llama_cpp.GGML_TYPE_Q8_0)
@@ -254,19 +266,21 @@ def on_a_mac(monkeypatch):
 
 @pytest.mark.parametrize(("attention", "name"), [("dense", "metal"), ("duo+quest", "metal"), ("h2o", "cpu")])
 def test_auto_is_metal_on_a_mac_for_what_metal_has(metal, monkeypatch, attention, name):
-    assert devices.choose("auto", Attention.parse(attention)).name == "cpu"
+    assert devices.choose("auto", Attention.parse(attention))[0].name == "cpu"
     on_a_mac(monkeypatch)
-    assert devices.choose("auto", Attention.parse(attention)).name == name
-    assert devices.choose("cpu", Attention.parse(attention)).name == "cpu"
+    device, note = devices.choose("auto", Attention.parse(attention))
+    assert device.name == name
+    assert note == (f"The Metal kernels do not have {attention}, so that attention runs on the CPU." * (name == "cpu"))
+    assert devices.choose("cpu", Attention.parse(attention))[0].name == "cpu"
     metal.has_device = False
     gpu.open_gpu.cache_clear()
-    assert devices.choose("auto", Attention.parse(attention)).name == "cpu"
+    assert devices.choose("auto", Attention.parse(attention))[0].name == "cpu"
 
 
 def test_metal_has_no_rows_of_4_bits(metal, monkeypatch):
     on_a_mac(monkeypatch)
-    assert devices.choose("auto", DENSE_ATTENTION, "q8_0").name == "metal"
-    assert devices.choose("auto", DENSE_ATTENTION, "q4_0").name == "cpu"
+    assert devices.choose("auto", DENSE_ATTENTION, "q8_0")[0].name == "metal"
+    assert devices.choose("auto", DENSE_ATTENTION, "q4_0")[0].name == "cpu"
     with pytest.raises(OctavoError, match='do not have rows of q4_0: use `device="cpu"`, or `cache_type="q8_0"`'):
         devices.choose("metal", DENSE_ATTENTION, "q4_0")
 

@@ -85,7 +85,7 @@ def assert_drafts_change_nothing(llama, prompt, tokens, begin):
     for expected, actual in zip(*results, strict=True):
         np.testing.assert_allclose(actual, expected, atol=SAME)
     if llama.context.draft_room > 1:
-        assert drafter.n_drafted > drafter.n_accepted > drafter.n_steps
+        assert drafter.n_drafted > drafter.n_accepted > len(tokens) / 2
     else:
         assert drafter.n_drafted == 0
 
@@ -147,7 +147,7 @@ def test_a_hybrid_model_does_not_draft_and_says_so(tmp_path):
     with drafting(llama, drafter := new_drafter(llama, 8)):
         for token in [*TOKENS[:30]] * 2:
             llama.eval([token])
-    assert (drafter.n_steps, drafter.n_drafted) == (60, 0)
+    assert drafter.n_drafted == 0
 
 
 @pytest.mark.parametrize("attention", ["dense", "quest", "sketch", "squeezed", "streaming"])

@@ -85,7 +85,7 @@ def test_what_a_longer_step_takes_counts(cost):
         drafter.note_step(5, 0.1 * (1 + 4 * cost))
     least, most = {0.05: (6, 24), 0.3: (1, 12), 0.9: (0, 0), 3.0: (0, 0)}[cost]
     assert least <= len(drafted(drafter, [*range(100, 160), 1, *range(100, 120)])) <= most
-    assert (drafter.n_steps, drafter.n_drafted) == (5, 16)
+    assert drafter.n_drafted == 16
 
 
 def test_a_slow_step_alone_ends_no_drafts():

@@ -8,6 +8,7 @@ import pytest
 from helpers import story_model
 from helpers.served import SAMPLING, serving
 
+from octavo.runtime.sequences import drafter
 from octavo.serve.engine.request import Generation, Request
 from octavo.settings import Sampling
 
@@ -93,8 +94,15 @@ def test_a_prediction_of_another_kind_is_refused(telling):
     assert "prediction" in error["message"]
 
 
-def test_answers_beside_others_draft_nothing(telling):
+def test_answers_beside_others_draft_nothing_and_look_for_nothing(telling, monkeypatch):
     """Two answers begin together, and end together: no step of them is one of a single answer."""
+    n_sought, find = [0], drafter.longest_match
+
+    def count(tokens):
+        n_sought[0] += 1
+        return find(tokens)
+
+    monkeypatch.setattr(drafter, "longest_match", count)
     engine = telling.server.engine
     tokens = [max(engine.llama.token_bos(), 0), *engine.llama.tokenize(STORY.encode(), add_bos=False)]
     request = Request(tokens=tokens, generation=Generation(sampling=Sampling(max_tokens=12, temperature=0, draft=5)))
@@ -113,7 +121,9 @@ def test_answers_beside_others_draft_nothing(telling):
         assert engine.n_waiting == 2
     ends = pending.run_until_complete(task)
     pending.close()
+    assert n_sought == [0]
     alone = asyncio.run(answer())
     assert alone.usage.accepted_tokens > 0
+    assert 0 < n_sought[0] <= 12 - alone.usage.accepted_tokens  # once a step, not once a token
     assert [end.usage.answer_tokens for end in ends] == [12, 12]
     assert sum(end.usage.drafted_tokens for end in ends) == 0
