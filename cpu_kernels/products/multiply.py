@@ -12,7 +12,7 @@ import numpy as np
 from ..numba_support.compile import kernel
 from ..numba_support.memory import barrier, call_native, fetch_add, read_int32, stack_bytes, write_int64
 from ..numba_support.views import record_at
-from .panels import JOB, ROWS, TOKEN, TOKENS
+from .panels import JOB, MOST_TOKENS, ROWS, TOKEN
 
 #: What the products of a context share.
 SHARED = np.dtype(
@@ -22,7 +22,7 @@ SHARED = np.dtype(
         ("n_groups", "i8"),
         ("inputs", "i8"),  # address of room for the rounded inputs of a batch
         ("inputs_bytes", "i8"),
-        ("panels", "i8"),  # address of room for an unpacked panel of each thread
+        ("panels", "i8"),  # address of room for sums and unpacked weights of each thread
         ("panels_bytes", "i8"),  # of one thread
         ("tokens", "i8"),  # address of room for TOKEN records, in the order of the groups
         ("tokens_bytes", "i8"),
@@ -50,7 +50,7 @@ PRODUCT = np.dtype(
         ("multiply", "i8"),  # and of the one that multiplies panels
         ("columns", "i8"),  # of a block, or 0 for a type that llama.cpp multiplies
         ("input_bytes", "i8"),  # of a block of rounded inputs
-        ("panel_bytes", "i8"),  # of a block in a panel
+        ("room_bytes", "i8"),  # that a thread needs for sums and unpacked weights
         ("factor", "i8"),  # of the sums of rounded inputs
     ],
     align=True,
@@ -58,10 +58,6 @@ PRODUCT = np.dtype(
 
 _SHARED_NEXT = {name: place[1] for name, place in (SHARED.fields or {}).items()}["next_panel"]
 _JOB_BYTES, _TOKEN_BYTES, _GROUP_BYTES = JOB.itemsize, TOKEN.itemsize, GROUP.itemsize
-
-#: Bytes of rounded inputs that a panel meets before the next one is unpacked: half of a small L2 cache. Most tokens of
-#: them: then unpacking takes little of the time.
-_TILE_BYTES, _TILE_TOKENS = 1 << 18, 128
 
 #: Parts of the panels that each thread takes, one after another.
 _PARTS = 8
@@ -72,9 +68,9 @@ def fits(product_address, n_columns, n_tokens, n_groups):
     """Return whether there is room for the inputs, the panels and the groups of a product."""
     product = record_at(product_address, PRODUCT)
     shared, n_blocks = record_at(product.shared, SHARED), n_columns // product.columns
-    inputs, panel = n_blocks * product.input_bytes * n_tokens, n_blocks * product.panel_bytes
+    inputs, room = n_blocks * product.input_bytes * n_tokens, product.room_bytes
     has_records = n_tokens * _TOKEN_BYTES <= shared.tokens_bytes and n_groups * _GROUP_BYTES <= shared.groups_bytes
-    return product.multiply != 0 and inputs <= shared.inputs_bytes and panel <= shared.panels_bytes and has_records
+    return product.multiply != 0 and inputs <= shared.inputs_bytes and room <= shared.panels_bytes and has_records
 
 
 @kernel
@@ -180,7 +176,6 @@ def _multiply_groups(product_address, matrix, n_tokens, ith, n_threads):
     job = record_at(job_address, JOB)
     job.row_bytes, job.n_rows, job.n_blocks, job.token_bytes = row_bytes, n_rows, n_blocks, token_bytes
     job.panel = shared.panels + ith * shared.panels_bytes
-    at_once = max(min(_TILE_BYTES // token_bytes, _TILE_TOKENS) // TOKENS * TOKENS, TOKENS)
     n_panels = -(-n_rows // ROWS)  # of a group
     n_all = shared.n_groups * n_panels
     n_own = max(n_all // (n_threads * _PARTS), 1)
@@ -192,8 +187,8 @@ def _multiply_groups(product_address, matrix, n_tokens, ith, n_threads):
             first = panel % n_panels
             stop = min(first + own_stop - panel, n_panels)
             job.weights = group.weights
-            for t in range(group.stop - group.n_tokens, group.stop, at_once):
-                job.n_tokens = min(at_once, group.stop - t)
+            for t in range(group.stop - group.n_tokens, group.stop, MOST_TOKENS):
+                job.n_tokens = min(MOST_TOKENS, group.stop - t)
                 job.inputs, job.tokens = shared.inputs + t * token_bytes, shared.tokens + t * _TOKEN_BYTES
                 call_native(product.multiply, job_address, first, stop, 0)
             panel += stop - first

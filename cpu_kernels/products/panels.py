@@ -1,14 +1,14 @@
-"""Multiply panels of eight rows of weights by rounded inputs, in AVX2, with VNNI where the CPU has it.
+"""Multiply panels of eight or sixteen rows of weights by rounded inputs, in AVX2, with VNNI where the CPU has it.
 
-A panel is unpacked once for many tokens. Vector j of its codes holds four columns of each of its rows, 4j to 4j + 3, so
-that a lane of a product is a row's own, and a token's four bytes are loaded into all lanes. Codes have no sign, which
-the instructions for their products ask for. Where they need one, the inputs take it over; with VNNI a number is added
-to the codes, and its products are subtracted.
+A panel is unpacked once for many tokens, a slice of columns at a time, which stays in the L1 cache while they are
+multiplied by it. Vector j of its codes holds four columns of each of its rows, 4j to 4j + 3, so that a lane of a
+product is a row's own, and a token's four bytes are loaded into all lanes. Codes have no sign, which the instructions
+for their products ask for. Where they need one, the inputs take it over; with VNNI a number is added to the codes, and
+its products are subtracted.
 
 VNNI adds four products of codes and bytes to an int32. AVX2 adds two, and adds up such int16 as long as no input can
-overflow them, before they become int32. With a scale for
-each block of 32 columns the sum of a block becomes f32; a superblock of 256 has whole scales besides its one f32, which
-the words of its int16 sums are multiplied by.
+overflow them, before they become int32. With a scale for each block of 32 columns the sum of a block becomes f32; a
+superblock of 256 has whole scales besides its one f32, which the words of its int16 sums are multiplied by.
 
 Sums of f32 are in the order of the columns, whatever the number of tokens: a token's result does not depend on others.
 """
@@ -26,7 +26,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..numba_support.machine_features import ADDS_PRODUCTS, HAS_AVX2, HAS_VNNI
-from ..numba_support.machine_features import LANES as LANES_OF_CPU
 from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover_evenly
 from .activations import BLOCK, PLACES_OF_SUMS, SCALE_BYTES, SUMS_BYTES
 from .integers import (
@@ -60,7 +59,7 @@ JOB = np.dtype(
         ("row_bytes", "i8"),
         ("n_rows", "i8"),
         ("n_blocks", "i8"),  # of a row
-        ("panel", "i8"),  # address of room for an unpacked panel
+        ("panel", "i8"),  # address of `room_bytes` for sums and unpacked weights
         ("inputs", "i8"),  # address of the first token's rounded inputs
         ("token_bytes", "i8"),
         ("tokens", "i8"),  # address of their TOKEN records
@@ -78,11 +77,18 @@ TOKEN = np.dtype(
     align=True,
 )
 
-#: Rows of a panel. AVX-512 has twice as many lanes, which pays where VNNI adds their products.
-ROWS = 2 * LANES if HAS_VNNI and LANES_OF_CPU == 16 else LANES
+#: Rows of a panel: sixteen where VNNI adds products, in two registers, so that each token's bytes are loaded for both,
+#: or in one of AVX-512. Without VNNI products need these registers.
+ROWS = 2 * LANES if HAS_VNNI else LANES
 
-#: Tokens whose sums are in registers together.
-TOKENS = 4
+#: Tokens whose sums are in registers together, and most tokens of a job.
+TOKENS, MOST_TOKENS = 4, 128
+
+#: Bytes of codes that are unpacked at a time: half of a small L1 cache, as the bytes of four tokens need room, too.
+_SLICE_BYTES = 1 << 14
+
+#: Bytes of sums of all tokens, which wait for the next slice.
+_SUMS_BYTES = MOST_TOKENS * ROWS * 4
 
 _LARGEST_BYTE, _LARGEST_WORD = 127, 32767
 
@@ -168,6 +174,16 @@ class BlockType:
         return ROWS * (self.columns + 4 * (self.n_integers + 1 + self.has_minimum))
 
     @property
+    def slice_blocks(self) -> int:
+        """Return how many blocks of a panel are unpacked at a time."""
+        return _SLICE_BYTES // (ROWS * self.columns)
+
+    @property
+    def room_bytes(self) -> int:
+        """Return the bytes of the sums of all tokens and of the slice of a panel behind them."""
+        return _SUMS_BYTES + self.slice_blocks * self.panel_bytes
+
+    @property
     def input_bytes(self) -> int:
         """Return the bytes of a block of rounded inputs (activations.py)."""
         return self.columns + (SUMS_BYTES if self.integers else 4) + SCALE_BYTES
@@ -229,6 +245,7 @@ class _Panel:
         self._types, self._bytes = vectors_of(lanes), 4 * lanes  # of a vector
         self._first_row, self._left = first_row, builder.sub(job["n_rows"], first_row)
         self._codes_bytes = of.columns * lanes  # of a block in a panel
+        self._slice = builder.add(job["panel"], constant(_SUMS_BYTES))
         self._rows = []
         for r in range(lanes):  # beyond the last row, the first one again: its results are not stored
             row = builder.select(builder.icmp_signed("<", constant(r), self._left), constant(r), constant(0))
@@ -239,27 +256,34 @@ class _Panel:
         """Write the products of all tokens, whose number is known, by rows as they are stored."""
 
         def sums_of_rows(block: Any, inputs: list[Any]) -> _Block:
-            own, place = self._rows_of(block), self._job["panel"]
+            own, place = self._rows_of(block), self._slice
             self._unpack_scales(own, place)
             return place, self._sums_of_rows(own, place, inputs)
 
-        self._write(constant(0), n_tokens, sums_of_rows)
+        self._write(constant(0), n_tokens, constant(0), self._job["n_blocks"], sums_of_rows)
 
     def multiply_unpacked(self) -> None:
-        """Write code that unpacks the rows, and multiplies them by all tokens."""
+        """Write code that unpacks the rows, and multiplies them by all tokens, a slice of columns at a time."""
 
         def sums_of_panel(block: Any, inputs: list[Any]) -> _Block:
             place = self._place_of(block)
             return place, self._sums_of_panel(place, inputs)
 
-        builder = self._builder
-        with cgutils.for_range(builder, self._job["n_blocks"]) as loop:
-            own, place = self._rows_of(loop.index), self._place_of(loop.index)
-            for first in range(0, self._lanes, LANES):
-                some, part = own[first : first + LANES], builder.add(place, constant(4 * first))
-                self._unpack_codes(some, part)
-                self._unpack_scales(some, part)
-        cover_evenly(builder, self._job["n_tokens"], TOKENS, lambda token, n: self._write(token, n, sums_of_panel))
+        builder, n_blocks, most = self._builder, self._job["n_blocks"], constant(self._of.slice_blocks)
+        with cgutils.for_range_slice(builder, constant(0), n_blocks, most, INT64) as (start, _count):
+            left = builder.sub(n_blocks, start)
+            n_own = builder.select(builder.icmp_signed("<", left, most), left, most)
+            with cgutils.for_range(builder, n_own) as loop:
+                own, place = self._rows_of(builder.add(start, loop.index)), self._place_of(loop.index)
+                for first in range(0, self._lanes, LANES):
+                    some, part = own[first : first + LANES], builder.add(place, constant(4 * first))
+                    self._unpack_codes(some, part)
+                    self._unpack_scales(some, part)
+
+            def write(token: Any, n: int) -> None:
+                self._write(token, n, start, n_own, sums_of_panel)
+
+            cover_evenly(builder, self._job["n_tokens"], TOKENS, write)
 
     def _rows_of(self, block: Any) -> list[Any]:
         """Return the addresses of a block of each row."""
@@ -267,29 +291,42 @@ class _Panel:
         return [self._builder.add(row, at) for row in self._rows]
 
     def _place_of(self, block: Any) -> Any:
-        """Return the address of a block in the panel."""
-        return self._builder.add(self._job["panel"], self._builder.mul(block, constant(self._of.panel_bytes)))
+        """Return the address of a block of the slice."""
+        return self._builder.add(self._slice, self._builder.mul(block, constant(self._of.panel_bytes)))
 
-    def _write(self, token: Any, n: int, block_sums: Callable[[Any, list[Any]], _Block]) -> None:
-        """Write the products of n tokens from one on, and store them.
+    def _write(
+        self, token: Any, n: int, start: Any, n_blocks: Any, block_sums: Callable[[Any, list[Any]], _Block]
+    ) -> None:
+        """Write the products of n tokens from one on by n_blocks from one on, add the sums before, and store them.
 
-        `block_sums` takes the number of a block, and the addresses of the tokens' blocks.
+        `block_sums` takes the number of a block from `start` on, and the addresses of the tokens' blocks.
         """
         builder, job, of = self._builder, self._job, self._of
         is_first = builder.icmp_signed("==", token, constant(0))
         numbers = [builder.add(token, constant(t)) for t in range(n)]
         inputs = [builder.add(job["inputs"], builder.mul(each, job["token_bytes"])) for each in numbers]
+        sums_before = [builder.add(job["panel"], builder.mul(each, constant(self._bytes))) for each in numbers]
         totals = accumulators(builder, Emit(builder, self._lanes), n)
-        with cgutils.for_range(builder, job["n_blocks"]) as loop:
+        with builder.if_then(builder.icmp_signed(">", start, constant(0))):
+            for total, place in zip(totals, sums_before, strict=True):
+                builder.store(load(builder, self._types.floats, place), total)
+        with cgutils.for_range(builder, n_blocks) as loop:
+            block = builder.add(start, loop.index)
             with builder.if_then(is_first):  # memory works while these tokens are multiplied
-                self._prefetch_next(loop.index)
-            step = builder.mul(loop.index, constant(of.input_bytes))
+                self._prefetch_next(block)
+            step = builder.mul(block, constant(of.input_bytes))
             own = [builder.add(each, step) for each in inputs]
             place, sums = block_sums(loop.index, own)
             self._add_block(place, own, sums, totals)
-        for number, total in zip(numbers, totals, strict=True):
-            record = builder.add(job["tokens"], builder.mul(number, constant(TOKEN.itemsize)))
-            self._store_rows(builder.load(total), field(builder, record, TOKEN, "out"))
+        is_last = builder.icmp_signed("==", builder.add(start, n_blocks), job["n_blocks"])
+        with builder.if_else(is_last) as (last, not_last):
+            with last:
+                for number, total in zip(numbers, totals, strict=True):
+                    record = builder.add(job["tokens"], builder.mul(number, constant(TOKEN.itemsize)))
+                    self._store_rows(builder.load(total), field(builder, record, TOKEN, "out"))
+            with not_last:
+                for total, place in zip(totals, sums_before, strict=True):
+                    store(builder, builder.load(total), place)
 
     def _prefetch_next(self, block: Any) -> None:
         """Prefetch the next panel's part of a block's number: so many streams are more than the CPU foresees."""

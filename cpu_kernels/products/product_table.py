@@ -21,7 +21,7 @@ _RECORDS = np.zeros(N_TYPES, PRODUCT)
 for _number, _kernels in KERNELS.items():
     _own = _RECORDS[_number]
     _own["columns"], _own["input_bytes"] = _kernels.of.columns, _kernels.of.input_bytes
-    _own["panel_bytes"], _own["factor"] = _kernels.of.panel_bytes, _kernels.factor
+    _own["room_bytes"], _own["factor"] = _kernels.of.room_bytes, _kernels.factor
 
 #: The Python type of a function that C calls as `call_native` does.
 _Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
@@ -62,7 +62,7 @@ class ProductTable:
         own["multiply"] = background_compile.compiled(kernels.multiply).address
         n_blocks = n_columns // int(own["columns"])
         self._make_room("inputs", n_blocks * int(own["input_bytes"]) * n_tokens, 1)
-        self._make_room("panels", n_blocks * int(own["panel_bytes"]), self._n_threads)
+        self._make_room("panels", int(own["room_bytes"]), self._n_threads)
         self._make_room("tokens", n_tokens * TOKEN.itemsize, 1)
         self._make_room("groups", n_groups * GROUP.itemsize, 1)
 

@@ -1,7 +1,8 @@
 """OCTAVO_TEST_CPU=NAME pretends that this machine's CPU is a lesser one, so that its kernels are tested on any machine.
 
 Kernels are written for the features that llvmlite finds when octavo is imported, and Numba compiles for the same: both
-are told less here. Import this before octavo.
+are told less here. A CPU with AVX-512's VNNI, but not AVX-VNNI, still has the same products of 32 bytes, in another
+encoding: octavo is told that it has AVX-VNNI, and Numba has the encoding. Import this before octavo.
 """
 
 import os
@@ -12,6 +13,8 @@ import platformdirs
 
 _NO_AVX512 = ("avx512", "avx10", "evex512", "amx")
 _NO_VNNI = ("avxvnni",)
+#: What has the instructions of AVX-VNNI in another encoding.
+_VNNI_OF_32_BYTES = ("avx512vl", "avx512vnni")
 #: What else needs AVX2.
 _NO_AVX2 = ("avx2", "avxifma", "avxneconvert", "vaes", "vpclmulqdq", "gfni", "sha512", "sm3", "sm4")
 
@@ -28,8 +31,12 @@ CPUS = {
 def pretend(cpu: str) -> None:
     """Take this machine's CPU for another, with a cache of kernels of its own."""
     features = llvmlite.binding.get_host_cpu_features()
+    has_both = all(features.get(name) for name in _VNNI_OF_32_BYTES)
     for name in features:
         features[name] = features[name] and not name.startswith(CPUS[cpu])
+    if has_both and not features.get("avxvnni") and not set(_NO_VNNI) & set(CPUS[cpu]):
+        os.environ["NUMBA_CPU_FEATURES"] = ",".join([features.flatten(), *(f"+{name}" for name in _VNNI_OF_32_BYTES)])
+        features["avxvnni"] = True
     folder = Path(platformdirs.user_cache_dir("octavo")) / "test-cpus" / cpu
     llvmlite.binding.get_host_cpu_features = lambda: features
     platformdirs.user_cache_dir = lambda *_, **__: str(folder)

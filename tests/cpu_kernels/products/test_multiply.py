@@ -9,6 +9,7 @@ from gguf import GGMLQuantizationType as Type
 
 from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
 from octavo.cpu_kernels.products.multiply import PRODUCT, multiply_batch, multiply_experts
+from octavo.cpu_kernels.products.panels import MOST_TOKENS
 from octavo.cpu_kernels.products.product_table import ProductTable
 from octavo.cpu_kernels.products.weights import KERNELS
 
@@ -118,6 +119,18 @@ def test_products_are_those_of_float64(number, n_rows, n_blocks, n_tokens):
     inputs = np.random.default_rng(0).normal(size=(n_tokens, n_columns)).astype(np.float32)
     inputs[0] = 0
     assert_is_product(number, weights, inputs, product(number, weights, inputs))
+
+
+@pytest.mark.parametrize("number", TYPES)
+def test_long_rows_are_multiplied_in_slices(number):
+    """Multiply rows of three slices, the last one of a block, by two jobs of tokens; few tokens take no slices."""
+    of = KERNELS[number].of
+    weights = random_weights(number, 21, 2 * of.slice_blocks + 1)
+    n_columns = (2 * of.slice_blocks + 1) * of.columns
+    inputs = np.random.default_rng(4).normal(size=(MOST_TOKENS + 5, n_columns)).astype(np.float32)
+    out = product(number, weights, inputs)
+    assert_is_product(number, weights, inputs, out)
+    np.testing.assert_array_equal(product(number, weights, inputs[3 : 3 + of.few]), out[3 : 3 + of.few])
 
 
 @pytest.mark.parametrize("number", TYPES)

@@ -14,7 +14,7 @@ from helpers.kernel_inputs import (
     read_rows,
     store_rows,
 )
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -92,12 +92,17 @@ def test_rows_are_packed_as_the_oracle_packs_them(head_dim):
 
 @settings(max_examples=100, deadline=None)
 @given(arrays(np.float16, 64, elements=st.floats(-60_000, 60_000, width=16)))
+@example(np.array([0.0, *[34.0] * 31, 6.104e-05, *[34.0] * 31], np.float16))
 def test_each_element_of_a_rotated_row_is_within_two_scales(row):
-    """Half a scale, but for the largest: with a 9th of it as the scale, 9 becomes 7."""
+    """Half a scale, but for the largest: with a 9th of it as the scale, 9 becomes 7.
+
+    The rotation rounds seven times, each at most by 2^-24 of an eighth of the row's sum.
+    """
     stored = packed(ROTATED, row)[None]
     scales = np.abs(np.ascontiguousarray(stored[:, 32:]).view(np.float16).astype(np.float64))
     error = np.abs(oracle.unpack(stored, 64) - oracle.rotate(row[None].astype(np.float64)))
-    assert (error <= 2.01 * np.repeat(scales, 32, axis=1) + 1e-6).all()
+    rounding = 2.0**-24 * np.abs(row.astype(np.float64)).sum() + 1e-6
+    assert (error <= 2.01 * np.repeat(scales, 32, axis=1) + rounding).all()
 
 
 def test_a_large_element_costs_the_others_less_than_without_rotation():
