@@ -19,7 +19,7 @@ class Peer:
     script : str
         The module of `evaluation/peers` that drives it.
     package : str, optional
-        Name and version of its package, as pip takes them; None for what octavo's own environment has.
+        Name and version of its package, as pip takes them; None if octavo's own environment has it.
     ways : tuple of dict
         Arguments of its ways to run. Each runs in a process of its own, and the faster one counts.
     arguments : dict
