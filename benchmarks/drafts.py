@@ -5,7 +5,9 @@
 The tasks are those of `octavo eval`, on the data that it uses by default, and greedy; a passage of `repetition` has 200
 tokens here. Answers of `chat` have a temperature of .8, a seed, and no text before them. `stream` is the server's
 engine with one answer after another over a text of `qa`, `streams` with four answers of `chat` at once. Logits may
-differ by rounding where llama.cpp multiplies, so the table counts the answers that are the same.
+differ by rounding where llama.cpp multiplies, so the table counts the answers that are the same. A second table replays
+the answers of the tasks and of `chat` without the model: how many times as fast they would be if each drafted token
+prolonged a step by a given share of a step of one token. On one thread processor time counts where there is no server.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import process_time
+
+import numpy as np
 
 from octavo import Attention, Llama
 from octavo.cli.render import markdown_table, say
@@ -28,7 +33,7 @@ from octavo.library.reading_job import ReadingJob
 from octavo.runtime.drafting import drafting
 from octavo.runtime.load_model import load
 from octavo.runtime.models.find_model import default_model
-from octavo.runtime.sequences.drafter import Drafter
+from octavo.runtime.sequences.drafter import Drafter, Experience
 from octavo.runtime.store.model_library import Library
 from octavo.serve.app import Limits, open_server
 from octavo.serve.engine.request import AnswerPart, End, Generation, Request
@@ -37,9 +42,13 @@ from octavo.system.working_time import working_time
 
 _PASSAGE = {"n_tokens": 200, "per_text": 4}
 
-#: Tokens of each task's texts; `fixed-context` has texts of its own. The number of answers of each row.
-_DEPTHS = {"repetition": 8000, "qa": 2500, "fixed-context": 8000}
+#: Tokens of each task's texts; `fixed-context` has texts of its own. No answer of `repetition` comes to 8,224 tokens,
+#: where codebooks are made anew, which takes as long as 30 steps. The number of answers of each row.
+_DEPTHS = {"repetition": 8300, "qa": 2500, "fixed-context": 8000}
 _ANSWERS = {"repetition": 4, "qa": 20, "fixed-context": 40, "chat": 20, "stream": 10, "streams": 12}
+
+#: What a drafted token adds to a step in the second table, in steps of one token.
+_COSTS = 0.0, 0.05, 0.1, 0.2, 0.3, 0.4
 
 _HEADS = ["row", "same answers", "tokens", "tokens a step", "accepted", "tokens/s without", "with", "ratio"]
 _LONGEST = 9000
@@ -61,6 +70,7 @@ class Totals:
     n_accepted: int = 0
     n_tokens: list[int] = field(default_factory=lambda: [0, 0])
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    answers: list[tuple[list[int], list[int]]] = field(default_factory=list)
 
     def turns(self) -> Iterator[bool]:
         """Yield whether to draft, in another order each time."""
@@ -82,7 +92,27 @@ class Totals:
         ]
 
 
-def drawn(llama: Llama, prompt: Sequence[int], most: int, drafter: Drafter | None, how: dict[str, float]) -> list[int]:
+def replayed(answers: Sequence[tuple[list[int], list[int]]], cost: float) -> float:
+    """Return how many times as fast answers after their texts are with drafts, if a drafted token costs so much."""
+    experience, n_tokens, total = Experience(), 0, 0.0
+    for before, answer in answers:
+        drafter, tokens, place = Drafter(experience=experience), np.array([*before, *answer], np.intc), len(before)
+        drafter.note(before[-1])
+        while place < len(tokens):
+            draft = drafter.draft(tokens[:place], len(tokens) - place - 1)
+            took = 1 + cost * len(draft)
+            drafter.note_step(1 + len(draft), took)
+            for drafted in [*draft, None]:
+                drafter.note(token := int(tokens[place]))
+                place += 1
+                if token != drafted:
+                    break
+            total += took
+        n_tokens += len(answer)
+    return n_tokens / total
+
+
+def drawn(llama: Llama, prompt: Sequence[int], most: int, drafter: Drafter, how: dict[str, float]) -> list[int]:
     """Draw an answer."""
     tokens = []
     llama.set_seed(1)
@@ -97,18 +127,21 @@ def drawn(llama: Llama, prompt: Sequence[int], most: int, drafter: Drafter | Non
 def measure(llama: Llama, prompt: Sequence[int], most: int, totals: Totals, how: dict[str, float]) -> None:
     """Draw an answer in both ways."""
     n_before, answers = llama.n_tokens, dict[bool, list[int]]()
+    clock = process_time if llama.n_threads == 1 else working_time
     for drafts in totals.turns():
         llama.prefill(prompt[:-1])
+        text = [*llama.sequence.tokens.tolist(), prompt[-1]]
         drafter = Drafter(experience=llama.drafts_so_far) if drafts else Drafter(0)
-        began = working_time()
+        began = clock()
         answers[drafts] = drawn(llama, prompt[-1:], most, drafter, how)
-        totals.seconds[drafts] += working_time() - began
+        totals.seconds[drafts] += clock() - began
         totals.n_tokens[drafts] += len(answers[drafts])
         totals.n_drafted += drafter.n_drafted
         totals.n_accepted += drafter.n_accepted
         llama.rewind(n_before)
     totals.n_answers += 1
     totals.n_same += answers[False] == answers[True]
+    totals.answers.append((text, answers[False]))
 
 
 def topics(llama: Llama) -> list[list[int]]:
@@ -231,8 +264,12 @@ def main() -> None:
     answers = {name: arguments.answers or _ANSWERS[name] for name in arguments.rows.split(",")}
     print(f"{cpu_name()}, {arguments.threads} threads, {Path(model).name}\n")
     print(markdown_table(_HEADS, []), flush=True)
+    replays = []
     for name, totals in measured(model, arguments.threads, answers):
         print("| " + " | ".join(totals.row(name)) + " |", flush=True)
+        if totals.answers:
+            replays.append([name, *(f"{replayed(totals.answers, cost):.2f}" for cost in _COSTS)])
+    print("\n" + markdown_table(["row", *map(str, _COSTS)], replays))
 
 
 if __name__ == "__main__":

@@ -47,19 +47,19 @@ class DraftedRows:
         self._states = states  # where the records' addresses point
         self._n_before = cache.n_tokens
         try:
-            for _ in range(n_tokens):
+            for number in range(n_tokens):
                 cache.reserve(1)
-                self.records.append(self._copied_records())
+                self.records.append(self._copied_records(is_last=number == n_tokens - 1))
         except BaseException:
             self.step_back()
             raise
 
-    def _copied_records(self) -> np.ndarray:
-        """Copy the records of all heads, and the state that their methods have in this step."""
+    def _copied_records(self, is_last: bool) -> np.ndarray:
+        """Copy the records of all heads, and the state that their methods have in this step, unless it is the last."""
         records = self.cache.table.heads.copy()
         for name in _COUNTERS:
             records[name] = 0
-        groups = self.cache.table.groups
+        groups = [] if is_last else self.cache.table.groups
         for number, group in enumerate(groups, len(self.records) * len(groups)):
             state = self._room_for(number, group.heads.state)
             _copy_state(group, state)

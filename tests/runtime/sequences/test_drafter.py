@@ -14,21 +14,48 @@ def drafted(drafter, tokens, room=64):
     return drafter.draft(np.array(tokens, np.intc), room)
 
 
-def longest_match_naively(tokens):
-    """Compare every place with the end of the text, token by token."""
-    best = 0, 0
+def matches_naively(tokens):
+    """Compare every place with the end of the text, token by token: the end and the length of each match."""
+    matches = {}
     for end in range(1, len(tokens)):
         n = 0
         while n < min(end, 32) and tokens[end - 1 - n] == tokens[len(tokens) - 1 - n]:
             n += 1
-        if n >= max(best[1], 2):
-            best = end, n
-    return best
+        matches[end] = n
+    return matches
+
+
+def longest_match_naively(tokens):
+    matches = matches_naively(tokens)
+    end = max(matches, key=lambda end: (matches[end], end), default=0)
+    if matches.get(end, 0) < 2:
+        return 0, 0, False
+    following = [tokens[each] for each in matches if matches[each] >= max(matches[end] - 3, 1)]
+    return end, matches[end], following.count(tokens[end]) < len(following) / 2
 
 
 @given(st.lists(st.integers(0, 3), max_size=80))
 def test_the_longest_match_is_found(tokens):
     assert longest_match(np.array(tokens, np.intc)) == longest_match_naively(tokens)
+
+
+def test_a_match_is_disputed_where_most_shorter_ones_went_on_in_other_ways():
+    assert longest_match(np.array([1, 2, 5, 9, 1, 2])) == (2, 2, False)
+    assert longest_match(np.array([1, 2, 5, 7, 2, 6, 9, 1, 2])) == (2, 2, False)
+    assert longest_match(np.array([1, 2, 5, 7, 2, 6, 8, 2, 6, 9, 1, 2])) == (2, 2, True)
+
+
+def test_disputed_matches_have_odds_of_their_own():
+    """What they taught keeps no undisputed match from being drafted."""
+    disputed, clear = [1, 2, 5, 7, 2, 6, 8, 2, 6, 9, 1, 2], [1, 2, 5, 7, 8, 9, 1, 2]
+    drafter = Drafter()
+    for _ in range(30):
+        drafted(drafter, disputed)
+        drafter.note(6)
+        drafted(drafter, clear)
+        drafter.note(5)
+    assert drafted(drafter, clear)[:1] == [5]
+    assert drafted(drafter, disputed) == []
 
 
 def test_what_followed_the_last_tokens_is_drafted():
