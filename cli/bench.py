@@ -1,13 +1,16 @@
-"""`octavo bench`: time octavo against llama.cpp in one run, or the attention kernels alone."""
+"""`octavo bench`: time octavo against other engines in one run, or the attention kernels alone."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ..evaluation.peer_table import PEERS, Peer, peer_at
 from ..library.background.computing import computing
 from ..runtime.methods import LLAMA_CPP
 from ..settings import CACHE_TYPES, MOST_THREADS, ModelSettings
@@ -31,9 +34,13 @@ _COLUMNS = {
     "attention_gb_s": "attention GB/s",
     "bytes_read_per_token": "MB read a token",
     "kv_bytes": "KV MB",
+    "peak_resident_bytes": "peak MB",
     "kl_divergence": "KL to dense",
     "top1_agreement": "same top token",
+    "loss": "loss",
 }
+#: Columns that are left out where no row has them.
+_IF_MEASURED = ("first_token_ms", "attention_gb_s", "peak_resident_bytes")
 _SWEPT = {"threads": "threads", "cache_type": "keys, values"}
 _KERNEL_COLUMNS = {
     "kernel": "kernel",
@@ -55,6 +62,19 @@ _FILLS = {
     "copy": "; llama.cpp's keys and values are a copy of octavo's",
     "random": "; text, keys and values are random",
 }
+
+
+class PeerProgram(click.ParamType):  # type: ignore[type-arg]
+    """A program of llama.cpp that the user built, and a name for it."""
+
+    name = "NAME=PATH"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Peer]:
+        label, _, path = str(value).partition("=")
+        program = Path(path).expanduser()
+        if not label or label in PEERS or not os.access(program, os.X_OK) or program.is_dir():
+            self.fail(f"'{value}' is not a name with a program, such as mine=build/bin/llama-server.", param, ctx)
+        return label, peer_at(program.resolve())
 
 
 @click.command()
@@ -146,6 +166,21 @@ _FILLS = {
     metavar="SECONDS",
     help="Pause before each repetition but the first.",
 )
+@click.option(
+    "--peers",
+    "peer_names",
+    type=ListOf(click.Choice(list(PEERS)), "NAME"),
+    help=f"Other engines to measure in the same run, each in processes of its own: {', '.join(PEERS)}. Packages are "
+    "installed from PyPI, after asking, in environments under the cache folder.",
+)
+@click.option(
+    "--peer",
+    "programs",
+    type=PeerProgram(),
+    multiple=True,
+    help="A llama-server or llama-bench that you built, and a name for it; repeat it for more.",
+)
+@click.option("--yes", is_flag=True, help="Install packages of peers without asking.")
 @click.option("--alone", is_flag=True, help="Run engines one after another, in place of in turns, token by token.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw time over depth and over bytes, as a PNG file.")
 @click.option("--kernels", is_flag=True, help="Time the attention kernels alone, without a model.")
@@ -168,12 +203,15 @@ def bench(
     n_question: int,
     repetitions: int,
     delay_s: float,
+    peer_names: list[str] | None,
+    programs: Sequence[tuple[str, Peer]],
+    yes: bool,
     alone: bool,
     plot: Path | None,
     kernels: bool,
     output: str,
 ) -> None:
-    """Time octavo against llama.cpp on a real text.
+    """Time octavo against other engines on a real text.
 
     Threads run on any core that this process may use; `taskset` chooses others.
     """
@@ -190,6 +228,9 @@ def bench(
 
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")
+    peers = {**{name: PEERS[name] for name in peer_names or []}, **dict(programs)}
+    if fill != "prefill" and peers:
+        raise click.UsageError(f"Peers read the text themselves: leave out --fill {fill}, or the peers.")
     if fill != "prefill" and cache_types != ["f16"]:
         raise click.UsageError(
             f"--fill {fill} gives engines f16 keys and values: leave out --cache-type {','.join(cache_types)}."
@@ -201,10 +242,13 @@ def bench(
     novel = doc or SHIPPED_NOVEL
     text = None if fill == "random" else (novel.name, extract_document(novel).text)
     located, library = locate_model(settings, notice)
+    install_peers(peers, yes)
+    if LLAMA_CPP in peers:  # which is measured in its own process, not twice
+        attention = [words for words in attention if words != LLAMA_CPP]
     attentions = [Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads) for words in attention]
     model_plan = plan_for(attentions, library, plan)
     attentions = [one.with_plan(model_plan) for one in attentions]
-    measured = BenchSettings(depths, attentions, n_decode, fill, draft, n_question, repetitions, delay_s, alone)
+    measured = BenchSettings(depths, attentions, n_decode, fill, draft, n_question, repetitions, delay_s, alone, peers)
     with TaskProgress() as progress:
         result = sweep(located, library, text, measured, threads_of_runs or [None], cache_types, progress)
     if plot is not None:
@@ -214,6 +258,24 @@ def bench(
         notice(f"The picture is {plot}")
     written = {"json": lambda: json.dumps(result, indent=1), "csv": lambda: as_csv(result)}
     click.echo(written.get(output, lambda: as_markdown(result))())
+
+
+def install_peers(peers: Mapping[str, Peer], yes: bool) -> None:
+    """Install the packages of peers that lack, after asking unless `yes`. The run reports a peer without a package."""
+    from ..errors import OctavoError
+    from ..evaluation.peer_environments import environment_of, install, is_installed
+
+    missing = [peer for peer in peers.values() if not is_installed(peer)]
+    if missing and not yes:
+        packages = ", ".join(str(peer.package) for peer in missing)
+        folder = environment_of(missing[0])
+        click.confirm(f"Install {packages} from PyPI into {folder and folder.parent}?", abort=True, err=True)
+    for peer in missing:
+        notice(f"Installing {peer.package}")
+        try:
+            install(peer)
+        except OctavoError as problem:
+            notice(str(problem))
 
 
 def time_kernels(threads: list[int], output: str) -> None:
@@ -257,7 +319,7 @@ def as_markdown(result: dict[str, Any]) -> str:
         said += [f"{first['threads']} threads", f"reads {first['read_bandwidth_gb_s']} GB/s from memory"]
     said += [f"octavo {software['octavo']}", f"llama-cpp-python {software['llama_cpp_python']}", software["date"][:10]]
     stored_as = f"; keys and values are {first['cache_type']}" if first["cache_type"] != "f16" and not swept else ""
-    unmeasured = {key for key in ("first_token_ms", "attention_gb_s") if all(row[key] is None for row in rows)}
+    unmeasured = {key for key in _IF_MEASURED if all(row[key] is None for row in rows)}
     columns = {key: title for key, title in {**swept, **_COLUMNS}.items() if key not in unmeasured}
     cells = [[_cell(name, row) for name in columns] for row in rows]
     heading = f"{', '.join(said)}{_FILLS[result['settings']['fill']]}{stored_as}"
@@ -292,16 +354,18 @@ def _flat(prefix: str, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cell(name: str, row: dict[str, Any]) -> str:
+    if name == "attention" and row["cannot"]:
+        return f"{row['attention']}: {row['cannot']}"
     if name == "attention" and row["budget"] < 1:
         return f"{row['attention']}, budget {row['budget']:g}"
-    if name == "attention" and row["attention"] == LLAMA_CPP:
-        return f"llama.cpp, flash attention {'on' if row['flash_attention'] else 'off'}"
-    if name == "attention" and row["chosen"] != row["attention"]:
+    if name == "attention" and row.get("flash_attention") is not None:
+        return f"{row['attention']}, flash attention {'on' if row['flash_attention'] else 'off'}"
+    if name == "attention" and row.get("chosen", row["attention"]) != row["attention"]:
         return f"{row['attention']} ({row['chosen']})"
     if row[name] is None:
         return "-"
     if name == "attention_share":
         return f"{row[name]:.0%}"
-    if name in ("kv_bytes", "bytes_read_per_token"):
+    if name in ("kv_bytes", "bytes_read_per_token", "peak_resident_bytes"):
         return f"{row[name] / 1e6:.1f}"
     return f"{row[name]:,}" if isinstance(row[name], int) else str(row[name])

@@ -42,7 +42,7 @@ SECTIONS = {
         "profile": "Measure which layers of a model matter, and which heads, once.",
         "inspect": "Say what a model or an index holds.",
         "eval": "Measure what each method and budget costs in quality.",
-        "bench": "Time octavo against llama.cpp on a real text.",
+        "bench": "Time octavo against other engines on a real text.",
         "doctor": "Check that octavo can run on this machine, and how well.",
     },
 }

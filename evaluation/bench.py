@@ -1,4 +1,4 @@
-"""Time octavo against llama.cpp: one model, one text, all methods interleaved in one run.
+"""Time octavo against other engines: one model, one text, all interleaved in one run.
 
 Each engine decodes a few tokens over nothing, for a step's time without attention, and reads to a depth. Then
 the engines decode the text's next tokens in turn, and read a question. llama.cpp runs with flash attention on and off,
@@ -14,9 +14,9 @@ and the better of the two counts for each figure; its q8_0 cache needs flash att
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,10 +43,12 @@ from ..settings import PREFILL_SPARSE, ModelSettings
 from ..system.processors import default_threads
 from ..system.sensors import peak_resident_bytes
 from ..system.working_time import working_time
-from .bench_record import machine, machine_now, model_record, software, spread, text_record
+from .bench_record import machine, machine_now, model_record, peer_record, software, text_record
+from .bench_rows import Rows
 from .engines import Engine, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
-from .measures import kl_divergence, log_softmax, same_top_token
+from .peer_engine import PeerEngine
+from .peer_table import Peer
 from .synthetic import fill_at_random
 
 _Work = TypeVar("_Work")
@@ -56,6 +58,9 @@ _WARM_UP = 2
 
 #: Most tokens that each engine decodes over nothing, and from how many on a document is read sparsely.
 _WITHOUT_CONTEXT, _LONG = 16, FEWEST_BLOCKS * BLOCK
+
+#: A peer is given up in a turn that takes these seconds and this number of our dense readings.
+_PATIENCE_S, _PATIENCE = 60.0, 20
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,8 @@ class BenchSettings:
         Seconds to wait before each repetition but the first, so that a warm machine cools down.
     alone : bool
         Whether engines run one after another; else they take turns, token by token.
+    peers : mapping
+        Other engines by name, which run in processes of their own and read the text themselves.
     """
 
     depths: list[int]
@@ -93,6 +100,7 @@ class BenchSettings:
     repetitions: int = 1
     delay_s: float = 0.0
     alone: bool = False
+    peers: Mapping[str, Peer] = field(default_factory=dict)
 
     @property
     def n_tokens(self) -> int:
@@ -143,6 +151,11 @@ class Bench:
             for attention in settings.attentions
             if not attention.is_llama_cpp and str(attention) != DENSE
         ]
+        self.peers = [
+            PeerEngine(name, peer, way, self.n_threads)
+            for name, peer in settings.peers.items()
+            for way in peer.ways_for(model.cache_type)
+        ]
         self.reader: Engine | None = None
         if settings.fill == "prefill" and max(settings.depths) >= _LONG and not all(map(self._reads, self.octavo)):
             self.reader = Engine(
@@ -155,9 +168,11 @@ class Bench:
                 engine.llama.measure_steps()
 
     def close(self) -> None:
-        """Free the models."""
-        for engine in [*self._engines, *([self.reader] if self.reader is not None else [])]:
+        """Free the models, and end the peers."""
+        for engine in [*self.llama_cpp, self.dense, *self.octavo, *([self.reader] if self.reader is not None else [])]:
             engine.llama.close()
+        for peer in self.peers:
+            peer.close()
 
     def _tokens(self, text: str | None) -> list[int]:
         tokens: list[int]
@@ -180,6 +195,7 @@ class Bench:
 
     def run(self) -> list[dict[str, Any]]:
         """Measure all engines; return the rows of `octavo bench -o json`."""
+        self._load_peers()
         self._without_context()
         where = {
             "threads": self.n_threads,
@@ -188,14 +204,30 @@ class Bench:
         }
         return [{**row, **where} for depth in sorted(set(self.settings.depths)) for row in self._at_depth(depth)]
 
+    def _load_peers(self) -> None:
+        settings = self.settings
+        for engine in self.peers:
+            self.progress.start(f"Loading {engine.name}", 1, "models")
+            engine.load(
+                self.model_path,
+                n_ctx=-(-self.longest // 256) * 256,
+                n_batch=_BATCH,
+                n_threads=self.n_threads,
+                cache_type=self.model.cache_type,
+                n_vocab=self.dense.llama.n_vocab(),
+                n_decode=settings.n_decode,
+                n_most=settings.repetitions * (_WARM_UP + settings.n_decode),
+            )
+            self.progress.advance(1)
+
     @property
-    def _engines(self) -> list[Engine]:
-        return [*self.llama_cpp, self.dense, *self.octavo]
+    def _engines(self) -> list[Engine | PeerEngine]:
+        return [*self.llama_cpp, self.dense, *self.octavo, *self.peers]
 
     def _without_context(self) -> None:
         """Measure each engine's step over nothing, and forget it."""
-        for engine in (self.dense, *self.octavo):
-            engine.llama.compile_first(engine.llama.attention, 0)
+        for ours in (self.dense, *self.octavo):
+            ours.llama.compile_first(ours.llama.attention, 0)
         for engine in self._engines:
             engine.keep_state()
         n = min(self.settings.n_decode, _WITHOUT_CONTEXT)
@@ -206,22 +238,23 @@ class Bench:
             self._forget(engine, 0)
 
     def _at_depth(self, depth: int) -> list[dict[str, Any]]:
-        for engine in (self.dense, *self.octavo):
-            engine.llama.compile_first(engine.llama.attention, depth)
+        for ours in (self.dense, *self.octavo):
+            ours.llama.compile_first(ours.llama.attention, depth)
         if depth:
             queries, layers = self._fill(depth)
             self._attach(depth, queries, layers)
         for engine in self._engines:
             engine.keep_state()
         self._answer(depth)
+        self._score_peers(depth)
         rows = self._rows(depth)
         for engine in self._engines:
             self._forget(engine, depth)
         return rows
 
-    def _forget(self, engine: Engine, depth: int) -> None:
+    def _forget(self, engine: Engine | PeerEngine, depth: int) -> None:
         """Forget all tokens after the first `depth`. The next depth has a document of its own."""
-        if engine in self.octavo:
+        if isinstance(engine, Engine) and any(engine is ours for ours in self.octavo):
             engine.start_over()
         else:
             engine.back_to(depth)
@@ -243,8 +276,7 @@ class Bench:
         else:
             reader = [self.reader] if self.reader is not None else []
             everyone = [*self.llama_cpp, dense, *reader, *filter(self._reads, self.octavo)]
-            readers = everyone if fill == "prefill" else [dense]
-            queries = self._read(depth, readers)
+            queries = self._read(depth, [*everyone, *self.peers] if fill == "prefill" else [dense])
         if fill != "prefill" and self.llama_cpp:
             self.progress.start(f"Copying {depth:,} tokens to llama.cpp", len(self.llama_cpp), "contexts")
             for engine in self.llama_cpp:
@@ -252,20 +284,21 @@ class Bench:
                 self.progress.advance(1)
         return queries, layers
 
-    def _read(self, depth: int, engines: list[Engine]) -> list[np.ndarray]:
+    def _read(self, depth: int, engines: Sequence[Engine | PeerEngine]) -> list[np.ndarray]:
         """Have engines read the text to this depth, in turn; return dense attention's queries of the last tokens."""
         dense = self.dense
         n_last = min(self.clustering.exact_last, depth - dense.llama.n_tokens)
-        self.progress.start(f"Reading to {depth:,}", sum(depth - engine.llama.n_tokens for engine in engines), "tokens")
+        self.progress.start(f"Reading to {depth:,}", sum(depth - engine.n_tokens for engine in engines), "tokens")
         queries: list[np.ndarray] = []
-        work = [
-            [(engine, batch) for batch in batches(engine.llama.n_tokens, depth, _BATCH, n_last)] for engine in engines
-        ]
+        work = [[(engine, batch) for batch in batches(engine.n_tokens, depth, _BATCH, n_last)] for engine in engines]
         for engine, batch in self._in_order(work):
             tokens = self.tokens[batch.start : batch.stop]
-            last = engine is dense and batch.stop == depth
-            with dense.llama.context.captured_queries(len(batch)) if last else nullcontext(queries) as captured:
-                engine.prefill(tokens)
+            last = batch.stop == depth
+            if last and isinstance(engine, PeerEngine):
+                engine.patience_s = _PATIENCE_S + _PATIENCE * dense.prefill_s
+            captures = last and engine is dense
+            with dense.llama.context.captured_queries(len(batch)) if captures else nullcontext(queries) as captured:
+                engine.prefill(tokens, last)
             queries = captured
             self.progress.advance(len(batch))
         return queries
@@ -318,7 +351,7 @@ class Bench:
                 engine.ask(tokens[-settings.n_question :])
                 self.progress.advance(settings.n_question)
 
-    def _decode(self, tokens: list[int], engines: list[Engine], draft: int | None) -> None:
+    def _decode(self, tokens: list[int], engines: Sequence[Engine | PeerEngine], draft: int | None) -> None:
         """Decode tokens with each engine; the first ones warm it up."""
         for engine, i in self._in_order([[(engine, i) for i in range(len(tokens))] for engine in engines]):
             if i == _WARM_UP:
@@ -328,54 +361,42 @@ class Bench:
         for engine in engines:
             engine.end()
 
+    def _score_peers(self, depth: int) -> None:
+        """Have the peers score the tokens that all engines decoded."""
+        lengths = [depth + i for i in self._scored()]
+        for engine in self.peers if lengths else ():
+            self.progress.start(f"Scoring by {engine.name}", 1, "texts")
+            engine.score(self.tokens[: depth + self.settings.n_tokens], lengths, self.dense.llama.n_vocab())
+            self.progress.advance(1)
+
+    def _scored(self) -> dict[int, int]:
+        """Return the places of decoded tokens with a next one: tokens after the document until there -> number."""
+        settings = self.settings
+        each = settings.n_tokens // settings.repetitions
+        return {
+            repetition * each + _WARM_UP + i + 1: repetition * settings.n_decode + i
+            for repetition in range(settings.repetitions)
+            for i in range(settings.n_decode - 1)
+        }
+
     def _rows(self, depth: int) -> list[dict[str, Any]]:
         layers = self.dense.llama.context.cache.layers
         widths = [n for layer in layers for n in (layer.head_dim, 0 if layer.latent else layer.shape.value_dim)]
         heads = [layer.n_kv_head for layer in layers for _ in range(2)]
         row_bytes = sum(row_size(self.kv_number, n * width) for n, width in zip(heads, widths, strict=True))
         mean_length = depth + (self.settings.n_tokens - self.settings.n_question + _WARM_UP + 1) / 2
-        rows = []
+        next_tokens = {number: self.tokens[depth + place] for place, number in self._scored().items()}
+        rows = Rows(depth, self.settings.n_question, self.dense.logits, next_tokens)
+        result = []
         for attention in self.settings.attentions:
             if attention.is_llama_cpp:
                 best = min(self.llama_cpp, key=lambda engine: engine.token_s)
-                prefill_s = min(engine.prefill_s for engine in self.llama_cpp)
-                kv_bytes, bytes_read = best.llama.n_ctx() * row_bytes, round(mean_length * row_bytes)
+                n_bytes = best.llama.n_ctx() * row_bytes, round(mean_length * row_bytes)
+                result.append(rows.llama_cpp_row(best, self.llama_cpp, *n_bytes))
             else:
-                best = next(engine for engine in self._engines if engine.name == str(attention))
-                prefill_s = best.prefill_s
-                kv_bytes, bytes_read = best.llama.context.cache.kv_bytes, best.bytes_read // len(best.decode_s)
-            decode_s, attention_s = best.token_s, best.token_s - best.step_s
-            divergence, agreement = compare(self.dense.logits, best.logits)
-            rows.append(
-                {
-                    "attention": str(attention),
-                    "budget": attention.budget if attention.has_budget else 1.0,
-                    "depth": depth,
-                    "prefill_tokens_per_s": round(depth / prefill_s, 1) if prefill_s else None,
-                    "decode_ms": round(decode_s * 1e3, 2),
-                    **spread(best.decode_s),
-                    "decode_tokens_per_s": round(1 / decode_s, 1),
-                    "tokens_per_step": round(best.tokens_per_step, 2),
-                    "step_without_context_ms": round(best.step_s * 1e3, 2),
-                    "attention_share": None if best.drafter.n_drafted else round(max(attention_s, 0) / decode_s, 3),
-                    "attention_gb_s": round(bytes_read / attention_s / 1e9, 2)
-                    if attention_s > 0 and not best.drafter.n_drafted
-                    else None,
-                    "question_tokens": self.settings.n_question,
-                    "first_token_ms": round(float(np.median(best.ask_s)) * 1e3, 1) if best.ask_s else None,
-                    "kv_bytes": kv_bytes,
-                    "bytes_read_per_token": bytes_read,
-                    "joules_per_token": round(best.joules / len(best.decode_s), 3) if best.meter.works else None,
-                    "kl_divergence": round(divergence, 5),
-                    "top1_agreement": round(agreement, 3),
-                    **(
-                        {"flash_attention": best.flash_attention}
-                        if attention.is_llama_cpp
-                        else {"chosen": str(best.llama.resolved_attention)}
-                    ),
-                }
-            )
-        return rows
+                best = next(engine for engine in (self.dense, *self.octavo) if engine.name == str(attention))
+                result.append(rows.octavo_row(best, attention))
+        return result + rows.peer_rows(self.peers)
 
 
 def sweep(
@@ -405,16 +426,20 @@ def sweep(
     """
     before, rows = machine_now(), []
     described: dict[str, Any] = {}
+    builds: dict[str, str] = {}
     name, content = text or (None, None)
     for cache_type in cache_types:
         for n_threads in threads:
             bench = Bench(replace(model, n_threads=n_threads, cache_type=cache_type), content, settings, progress)
-            rows += bench.run()
-            described = described or model_record(bench.dense.llama, Path(str(model.model)), library)
-            device = bench.dense.llama.context.device.name
-            bench.close()
+            try:
+                rows += bench.run()
+                described = described or model_record(bench.dense.llama, Path(str(model.model)), library)
+                device = bench.dense.llama.context.device.name
+                builds |= {engine.name: engine.build for engine in bench.peers}
+            finally:
+                bench.close()
     return {
-        "software": software(),
+        "software": {**software(), "peers": peer_record(settings.peers, builds)},
         "machine": {
             **machine(),
             "before": before,
@@ -435,22 +460,3 @@ def sweep(
         "device": device,
         "results": rows,
     }
-
-
-def compare(expected: list[np.ndarray], actual: list[np.ndarray]) -> tuple[float, float]:
-    """Compare the next-token distributions of two engines.
-
-    Parameters
-    ----------
-    expected, actual : lists of float arrays, shape (n_vocab,)
-        Logits of the same steps.
-
-    Returns
-    -------
-    divergence : float
-        Mean KL divergence of `actual` from `expected`, in nats.
-    agreement : float
-        Share of steps with the same most likely token.
-    """
-    p, q = log_softmax(np.array(expected)), log_softmax(np.array(actual))
-    return float(kl_divergence(p, q).mean()), same_top_token(p, q)

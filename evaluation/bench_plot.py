@@ -21,7 +21,7 @@ def draw(result: dict[str, Any]) -> Any:
     """Draw a line for each engine, and in the second panel one for what the memory's bandwidth allows."""
     figure = new_figure(9.5, 4.2)
     over_depth, over_bytes = figure.subplots(1, 2, sharey=True)
-    rows: list[Row] = result["results"]
+    rows: list[Row] = [row for row in result["results"] if row["decode_ms"] is not None]
     styles = styles_of(row["attention"] for row in rows)
     ordered = sorted(rows, key=lambda row: (_name(row, rows), row["depth"]))
     for name, group in groupby(ordered, key=lambda row: _name(row, rows)):
@@ -33,7 +33,9 @@ def draw(result: dict[str, Any]) -> Any:
         ]
         marked = styles[engine[0]["attention"]].marked
         over_depth.errorbar([row["depth"] for row in engine], ms, yerr=spread, capsize=2, label=name, **marked)
-        over_bytes.plot([row["bytes_read_per_token"] / 1e6 for row in engine], ms, **marked)
+        known = [row for row in engine if row["bytes_read_per_token"] is not None]
+        megabytes = [row["bytes_read_per_token"] / 1e6 for row in known]
+        over_bytes.plot(megabytes, [row["decode_ms"] for row in known], **marked)
     _draw_bandwidth(over_bytes, rows)
     over_depth.set(xlabel="tokens in the cache", ylabel="milliseconds a token (p10, median, p90)", ylim=(0, None))
     over_bytes.set(xlabel="MB of keys and values that a token reads")
@@ -48,7 +50,8 @@ def draw(result: dict[str, Any]) -> Any:
 
 def _draw_bandwidth(axes: Any, rows: list[Row]) -> None:
     """Draw the time of the fastest step over nothing, and of the bytes at the speed at which this machine reads."""
-    base, widest = min(row["step_without_context_ms"] for row in rows), max(row["bytes_read_per_token"] for row in rows)
+    base = min(row["step_without_context_ms"] for row in rows)
+    widest = max(row["bytes_read_per_token"] or 0 for row in rows)
     speed = max(row["read_bandwidth_gb_s"] for row in rows)
     ends = [base, base + widest / speed / 1e6]
     axes.plot([0, widest / 1e6], ends, color="#999999", linestyle=":", label=f"memory: {speed:g} GB/s")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
-import numpy as np
 import psutil
 
 from ..cpu_kernels.numba_support.machine import cpu_name
@@ -23,6 +22,7 @@ from ..runtime.store.model_library import Library
 from ..system.processors import cores_of_others, usable_cpus
 from ..system.sensors import temperature, times_throttled
 from ..version import __version__
+from .peer_table import Peer
 
 
 def machine_now() -> dict[str, Any]:
@@ -81,13 +81,6 @@ def text_record(name: str | None, text: str | None) -> dict[str, Any] | None:
     return None if text is None else {"name": name, "sha256": hash_text(text)}
 
 
-def spread(seconds: Sequence[float]) -> dict[str, Any]:
-    """Return the least time, its percentiles and all times, in milliseconds, as a row of a result has them."""
-    ms = np.array(seconds) * 1e3
-    low, high = np.percentile(ms, (10, 90))
-    return {
-        "decode_ms_min": round(float(ms.min()), 2),
-        "decode_ms_p10": round(float(low), 2),
-        "decode_ms_p90": round(float(high), 2),
-        "decode_ms_all": ms.round(3).tolist(),
-    }
+def peer_record(peers: Mapping[str, Peer], builds: Mapping[str, str]) -> dict[str, Any]:
+    """Return the package of each peer, and what it says about its build."""
+    return {name: {"package": peer.package, "build": builds.get(name, "")} for name, peer in peers.items()}

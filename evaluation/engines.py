@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,8 +24,54 @@ from ..system.working_time import working_time
 
 
 @dataclass
-class Engine:
-    """One way to run the model, and its measurements at the current depth.
+class Measured:
+    """The measurements of an engine at the current depth.
+
+    Parameters
+    ----------
+    prefill_s : float
+        Seconds of reading the text up to this depth; 0 for an engine that read nothing.
+    step_s : float
+        Seconds of a token over nothing.
+    decode_s, ask_s : lists of float
+        Seconds of each decoded token, and of each question.
+    logits : list of float64 arrays, shape (n_vocab,)
+        Logits after each decoded token.
+    joules : float
+        Energy of the decoded tokens, if `meter` works.
+    """
+
+    name: str
+    prefill_s: float = field(default=0.0, kw_only=True)
+    step_s: float = field(default=0.0, kw_only=True)
+    decode_s: list[float] = field(default_factory=list, kw_only=True)
+    ask_s: list[float] = field(default_factory=list, kw_only=True)
+    logits: list[np.ndarray] = field(default_factory=list, kw_only=True)
+    joules: float = field(default=0.0, kw_only=True)
+    meter: EnergyMeter = field(default_factory=EnergyMeter, kw_only=True)
+
+    @property
+    def token_s(self) -> float:
+        """Seconds of a token: their median; infinity if none was decoded."""
+        return float(np.median(self.decode_s)) if self.decode_s else math.inf
+
+    def keep_state(self) -> None:
+        """Keep what it takes to go back to this place."""
+
+    def begin(self, draft: int | None) -> None:
+        """Begin to measure."""
+
+    def end(self) -> None:
+        """End to measure."""
+
+    def forget_measurements(self) -> None:
+        """Forget what was measured of decoding."""
+        self.decode_s, self.ask_s, self.logits, self.joules = [], [], [], 0.0
+
+
+@dataclass
+class Engine(Measured):
+    """One way to run the model in this process, and its measurements.
 
     Parameters
     ----------
@@ -32,41 +79,28 @@ class Engine:
         The model, on octavo's attention or on llama.cpp's.
     flash_attention : bool, optional
         Whether llama.cpp uses flash attention; None on octavo's attention.
-    prefill_s : float
-        Seconds of reading the text up to this depth; 0 for an engine that read nothing.
     covers : float
         Share of its attention that a batch of the text must cover, on octavo's attention; 0 to read everything.
-    step_s : float
-        Seconds of a token over nothing.
-    decode_s, ask_s : lists of float
-        Seconds of each decoded token, and of each question.
-    logits : list of float64 arrays, shape (n_vocab,)
-        Logits after each decoded token.
     bytes_read : int
         Bytes of keys, values and look-ups that the decoded tokens read, on octavo's attention.
-    joules : float
-        Energy of the decoded tokens, if `meter` works.
     drafter : Drafter
         Drafts the text that is decoded.
     """
 
-    name: str
     llama: llama_cpp.Llama
     flash_attention: bool | None = None
-    prefill_s: float = 0.0
     covers: float = 0.0
-    step_s: float = 0.0
-    decode_s: list[float] = field(default_factory=list)
-    ask_s: list[float] = field(default_factory=list)
-    logits: list[np.ndarray] = field(default_factory=list)
     bytes_read: int = 0
-    joules: float = 0.0
-    meter: EnergyMeter = field(default_factory=EnergyMeter)
     drafter: Drafter = field(default_factory=partial(Drafter, 0))
     _state: np.ndarray | None = field(default=None, init=False)
 
-    def prefill(self, tokens: list[int]) -> None:
-        """Read a batch of the text."""
+    @property
+    def n_tokens(self) -> int:
+        """Tokens in the cache."""
+        return int(self.llama.n_tokens)
+
+    def prefill(self, tokens: list[int], last: bool) -> None:
+        """Read a batch of the text, which may be its last."""
         start = working_time()
         with self.llama.context.attending_share(self.covers) if self.covers else nullcontext():
             self.llama.eval(tokens)
@@ -118,10 +152,11 @@ class Engine:
         """Forget everything."""
         self.llama.reset()
         self.prefill_s = 0.0
-        self._forget_measurements()
+        self.forget_measurements()
 
-    def _forget_measurements(self) -> None:
-        self.decode_s, self.ask_s, self.logits, self.bytes_read, self.joules = [], [], [], 0, 0.0
+    def forget_measurements(self) -> None:
+        super().forget_measurements()
+        self.bytes_read = 0
 
     def keep_state(self) -> None:
         """Keep the recurrent state of a hybrid model, to go back to it."""
@@ -139,7 +174,7 @@ class Engine:
                 put_recurrent_state(self.llama.ctx, 0, self._state)
             self.llama._ctx.kv_cache_seq_rm(-1, depth, -1)
             self.llama.n_tokens = depth
-        self._forget_measurements()
+        self.forget_measurements()
 
 
 def llama_cpp_engines(model_path: str, n_tokens: int, cache_type: str, arguments: dict[str, Any]) -> list[Engine]:

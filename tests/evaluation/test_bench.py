@@ -14,7 +14,7 @@ from helpers.slow_compiling import SECONDS, compile_slowly
 
 from octavo.cli.bench import as_csv, as_markdown, bench
 from octavo.convert.pipeline import ATTENTION_SHARE
-from octavo.evaluation.bench import compare
+from octavo.evaluation.bench_rows import compare
 from octavo.runtime.context import Context
 from octavo.runtime.methods.attention import Attention
 from octavo.system.files import sha256_of
@@ -46,6 +46,9 @@ RESULT = {
     "bytes_read_per_token",
     "kl_divergence",
     "top1_agreement",
+    "loss",
+    "peak_resident_bytes",
+    "cannot",
 }
 ONLY_LLAMA_CPP, ONLY_OCTAVO = {"flash_attention"}, {"chosen"}
 

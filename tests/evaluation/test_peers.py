@@ -1,0 +1,300 @@
+"""Other engines in `octavo bench`: real processes, with llama.cpp's functions or programs that stand in for others."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from octavo import OctavoError
+from octavo.cli.bench import as_csv, as_markdown, bench
+from octavo.evaluation import peer_engine, peer_environments
+from octavo.evaluation.bench_rows import mean_loss
+from octavo.evaluation.peer_engine import PeerEngine
+from octavo.evaluation.peer_table import PEERS, Peer, peer_at
+from octavo.evaluation.peers.mistral_rs import MistralRs
+from octavo.evaluation.peers.open_vino import OpenVino
+
+SERVER = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+import llama_cpp, numpy
+
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+llama = llama_cpp.Llama(options["-m"], n_ctx=int(options["-c"]), flash_attn=options["-fa"] == "on", verbose=False)
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def answer(self, body):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def do_GET(self):
+        self.answer({})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = 0
+        for ours, theirs in zip(llama._input_ids, body["prompt"][:-1]):
+            if ours != theirs:
+                break
+            known += 1
+        llama.n_tokens = known
+        llama.eval(body["prompt"][known:])
+        row = llama._ctx.get_logits_ith(-1)
+        logits = numpy.ctypeslib.as_array(row, (llama.n_vocab(),)).astype(float)
+        log_probs = logits - numpy.log(numpy.exp(logits - logits.max()).sum()) - logits.max()
+        scored = [{"id": i, "logprob": p} for i, p in enumerate(log_probs.tolist())][: body["n_probs"]]
+        timings = {"prompt_n": len(body["prompt"]) - known, "prompt_ms": 2.0}
+        self.answer({"timings": timings, "completion_probabilities": [{"top_logprobs": scored}]})
+
+HTTPServer((options["--host"], int(options["--port"])), Handler).serve_forever()
+"""
+LLAMA_BENCH = """
+import json, sys
+
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+n_read, n_decode, depth = (int(options.get(name, 0)) for name in ("-p", "-n", "-d"))
+ms = n_read * 2 if n_read else n_decode * (5 + depth / 64 + int(options["-fa"]))
+print(json.dumps([{"avg_ns": ms * 1e6, "build_number": 7, "cpu_info": "a CPU"}]))
+"""
+
+
+def measure(model, *arguments):
+    """What `octavo bench -o json` prints of dense attention and peers."""
+    command = ["-m", str(model), "-t", "2", "-n", "4", "--question", "5", "-o", "json", "--attention", "dense"]
+    run = CliRunner().invoke(bench, [*command, *arguments], catch_exceptions=False)
+    assert run.exit_code == 0, run.output
+    return json.loads(run.stdout)
+
+
+def program(folder, name, text):
+    """Write an executable that Python runs."""
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(0o755)
+    return path
+
+
+def test_llama_cpp_in_its_own_process_computes_the_same(tiny_model):
+    result = measure(tiny_model, "--depths", "64,600", "--peers", "llama.cpp", "-r", "2")
+    rows = result["results"]
+    assert [(row["depth"], row["attention"]) for row in rows] == [
+        (depth, name) for depth in (64, 600) for name in ("dense", "llama.cpp")
+    ]
+    for dense, peer in zip(rows[::2], rows[1::2], strict=True):
+        assert set(peer) - {"flash_attention"} == set(dense) - {"chosen"}
+        assert peer["cannot"] is None
+        assert len(peer["decode_ms_all"]) == 8
+        assert peer["kl_divergence"] < 1e-3
+        assert peer["loss"] == pytest.approx(dense["loss"], abs=0.02)
+        assert peer["prefill_tokens_per_s"] > 0
+        assert peer["first_token_ms"] > 0
+        assert peer["peak_resident_bytes"] > tiny_model.stat().st_size
+    assert result["software"]["peers"]["llama.cpp"]["package"] is None
+    assert "CPU" in result["software"]["peers"]["llama.cpp"]["build"]
+
+
+def test_programs_of_the_user_are_measured_and_one_that_fails_is_a_row(tiny_model, tmp_path):
+    programs = [
+        f"mine={program(tmp_path, 'llama-server', SERVER)}",
+        f"bench={program(tmp_path, 'llama-bench', LLAMA_BENCH)}",
+        f"broken={program(tmp_path, 'llama-server-old', 'raise SystemExit(3)')}",
+    ]
+    arguments = [argument for each in programs for argument in ("--peer", each)]
+    picture = tmp_path / "peers.png"
+    result = measure(tiny_model, "--depths", "64,128", *arguments, "--plot", str(picture))
+    for depth, (dense, mine, random, broken) in zip((64, 128), np.reshape(result["results"], (2, 4)), strict=True):
+        assert mine["kl_divergence"] < 1e-3
+        assert mine["loss"] == pytest.approx(dense["loss"], abs=0.02)
+        assert (mine["decode_ms"], mine["first_token_ms"]) == (2, 2)
+        assert random["decode_ms"] == 5 + depth / 64  # the faster way: flash attention is off
+        assert random["flash_attention"] is False
+        assert random["prefill_tokens_per_s"] == 500
+        assert random["loss"] is None
+        assert broken["cannot"] == "llama-server-old does not start with this model"
+        assert broken["decode_ms"] is None
+    table = as_markdown(result)
+    assert "| mine, flash attention o" in table
+    assert "| broken: llama-server-old does not start with this model | 64 | - |" in table
+    assert len(as_csv(result).splitlines()) == 9
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_peer_that_takes_too_long_or_dies_is_asked_for_nothing_more(monkeypatch):
+    for code, patience_s, cannot in (
+        ("import time; time.sleep(600)", 0.3, "given up after 0 seconds in one turn"),
+        ("raise SystemExit('no such instruction')", 60, "its process ended with code 1: no such instruction"),
+    ):
+        monkeypatch.setattr(peer_engine, "_PROGRAM", code)
+        engine = PeerEngine("other", Peer("c_api"), {}, 1, patience_s)
+        engine.load("model.gguf")
+        engine.decode(1, warm=True)
+        assert engine.cannot == cannot
+        assert engine.decode_s == []
+        engine.close()
+
+
+def test_what_a_peer_says_when_it_fails_is_its_row(tiny_model, tmp_path):
+    engine = PeerEngine("llama.cpp", PEERS["llama.cpp"], PEERS["llama.cpp"].ways_for("q8_0")[0], 1)
+    engine.load(str(tmp_path / "no.gguf"), n_ctx=256, n_batch=64, n_threads=1, cache_type="q8_0")
+    assert engine.cannot == "it does not load this model"
+    engine.close()
+
+
+def test_quantised_caches_need_flash_attention():
+    assert [way["flash_attention"] for way in PEERS["ik"].ways_for("f16")] == [True, False]
+    assert [way["flash_attention"] for way in PEERS["ik"].ways_for("q8_0")] == [True]
+    assert PEERS["openvino"].ways_for("q8_0") == [{}]
+
+
+def test_a_file_name_says_which_program_it_is():
+    assert peer_at(Path("build/llama-bench")).script == "llama_bench"
+    assert peer_at(Path("build/llama-server")).script == "llama_server"
+
+
+@pytest.fixture
+def cache_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(tmp_path / name))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    return tmp_path / "octavo" / "peers"
+
+
+def test_a_package_is_installed_from_its_wheel_in_an_environment_of_its_own(cache_folder, tmp_path):
+    with zipfile.ZipFile(tmp_path / "another_engine-1.5-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("another_engine.py", "answer = 42\n")
+        folder = "another_engine-1.5.dist-info"
+        wheel.writestr(f"{folder}/METADATA", "Metadata-Version: 2.1\nName: another-engine\nVersion: 1.5\n")
+        wheel.writestr(f"{folder}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{folder}/RECORD", "")
+    peer = Peer("c_api", "another-engine==1.5")
+    assert not peer_environments.is_installed(peer)
+    peer_environments.install(peer)
+    assert peer_environments.is_installed(peer)
+    code = "import another_engine, importlib.util; print(another_engine.answer, importlib.util.find_spec('octavo'))"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [peer_environments.python_of(peer), "-P", "-c", code]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert shown == "42 None\n"
+    assert peer_environments.environment_of(peer).parent == cache_folder
+
+
+def test_a_package_without_a_wheel_is_a_sentence_and_a_row(cache_folder, tiny_model, monkeypatch):
+    with pytest.raises(OctavoError, match=r"^pip does not install mistralrs==0.9.5: No matching distribution"):
+        peer_environments.install(PEERS["mistralrs"])
+    assert not any(cache_folder.iterdir())
+    rows = measure(tiny_model, "--depths", "16", "--peers", "mistralrs", "--yes")["results"]
+    assert rows[1]["cannot"] == "mistralrs==0.9.5 is not installed"
+
+
+def test_packages_are_installed_after_asking(cache_folder, tiny_model):
+    command = ["-m", str(tiny_model), "--peers", "ik,openvino", "--depths", "16"]
+    run = CliRunner().invoke(bench, command, input="n\n")
+    assert run.exit_code == 1
+    question = "Install ik-llama-cpp-python==0.1.5, openvino-genai==2026.4.1 from PyPI into"
+    assert question in run.output
+    assert not cache_folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--peers", "vllm"], "'vllm' is not one of 'llama.cpp', 'ik', 'xllamacpp', 'openvino', 'mistralrs'"),
+        (["--peers", "ik", "--fill", "copy"], "Peers read the text themselves: leave out --fill copy, or the peers."),
+        (["--peer", "nowhere"], "'nowhere' is not a name with a program, such as mine=build/bin/llama-server."),
+        (["--peer", f"ik={sys.executable}"], "is not a name with a program"),
+    ],
+)
+def test_wrong_use_exits_with_2(arguments, message):
+    run = CliRunner().invoke(bench, arguments)
+    assert run.exit_code == 2
+    assert message in run.output
+
+
+class Pipeline:
+    """What the script of OpenVINO uses of a pipeline. The log-probability of a token is its place."""
+
+    def __init__(self, *_):
+        self.requests = []
+
+    def add_request(self, number, tokens, config):
+        request = types.SimpleNamespace(tokens=tokens, left=config["max_new_tokens"])
+        request.cancel = lambda: setattr(request, "left", 0)
+        self.requests.append(request)
+        scored = types.SimpleNamespace(generated_log_probs=[-float(i) for i in range(tokens.shape[1])])
+        request.read_all = lambda: [scored]
+        return request
+
+    def step(self):
+        self.requests = [each for each in self.requests if each.left > 1]
+
+    def has_non_finished_requests(self):
+        return bool(self.requests)
+
+
+def test_openvino_reads_a_text_at_its_last_batch_and_scores_it_by_reading_it_again(monkeypatch):
+    genai = types.SimpleNamespace(
+        SchedulerConfig=types.SimpleNamespace, GenerationConfig=dict, ContinuousBatchingPipeline=Pipeline
+    )
+    monkeypatch.setitem(sys.modules, "openvino_genai", genai)
+    monkeypatch.setitem(sys.modules, "openvino", types.SimpleNamespace(Tensor=np.asarray, get_version=lambda: "1"))
+    peer = OpenVino("model.gguf", n_ctx=64, n_threads=1, cache_type="f16")
+    assert peer.read([1, 2, 3], last=False) == 0
+    assert peer.pipeline.requests == []
+    assert peer.read([4], last=True) > 0
+    assert peer.pipeline.requests[0].tokens.tolist() == [[1, 2, 3, 4]]
+    assert peer.decode(9) > 0
+    assert peer.scores([1, 2, 3, 4, 5, 6, 7], [4, 5], "nowhere") == [-4, -5]
+    assert peer.back(3) == 0
+    with pytest.raises(Exception, match="8 bits or more"):
+        OpenVino("model.gguf", n_ctx=64, n_threads=1, cache_type="q4_0")
+
+
+class Runner:
+    """What the script of mistral.rs uses of a runner. The next token is the number of tokens."""
+
+    def __init__(self, *_, **settings):
+        self.settings = settings
+
+    def detokenize_text(self, tokens, skip_special):
+        return tokens
+
+    def send_chat_completion_request(self, request):
+        if request["max_tokens"] > 1:
+            return iter(range(request["max_tokens"]))
+        top = [types.SimpleNamespace(token=len(request["messages"]), logprob=-0.5)]
+        content = types.SimpleNamespace(content=[types.SimpleNamespace(top_logprobs=top)])
+        return types.SimpleNamespace(choices=[types.SimpleNamespace(logprobs=content)])
+
+
+def test_mistral_rs_decodes_in_the_turn_of_its_reading_and_scores_by_requests(monkeypatch, tmp_path):
+    module = types.SimpleNamespace(Runner=Runner, ChatCompletionRequest=dict)
+    module.Which = types.SimpleNamespace(GGUF=lambda **settings: settings)
+    monkeypatch.setitem(sys.modules, "mistralrs", module)
+    peer = MistralRs("model.gguf", n_vocab=8, n_most=2, cache_type="f16", folder=str(tmp_path))
+    assert peer.read([1, 2], last=False) == 0
+    assert peer.read([3], last=True) > 0
+    assert [peer.decode(0) > 0 for _ in range(2)] == [True, True]
+    with pytest.raises(Exception, match="fewer tokens"):
+        peer.decode(0)
+    peer.scores([1, 2, 3, 4, 5], [3, 4], str(tmp_path / "scores"))
+    rows = np.fromfile(tmp_path / "scores", np.float32).reshape(2, 8)
+    assert rows[0, 3] == rows[1, 4] == -0.5
+    assert np.isneginf(rows).sum() == 14
+
+
+def test_the_loss_is_the_mean_of_the_tokens_that_the_text_has():
+    logits = [np.log([0.5, 0.25, 0.25]), np.log([0.1, 0.1, 0.8])]
+    assert mean_loss(logits, [1, 2]) == pytest.approx(-(math.log(0.25) + math.log(0.8)) / 2)
+    assert mean_loss([], []) is None
