@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .ask.context.context_chooser import open_chooser
+from .ask.context.whole.drawn_together import TOGETHER
 from .ask.session import Session
 from .ask.sources.retrieval_heads import source_heads
 from .library.background.computing import computing
@@ -111,7 +112,7 @@ def load_and_open(opening: Opening, settings: ModelSettings, attention: Attentio
     """Load a model, and open documents with it. Raise OctavoError as `open_document` does."""
     settings, library = locate_model(settings, notice)
     texts = opening.extracted(snapshot := LibrarySnapshot(library))
-    llama = load(settings, library, attention, notice)
+    llama = load(settings, library, attention, notice, TOGETHER)
     try:
         return opening.session(llama, snapshot, texts)
     except BaseException:
@@ -279,5 +280,5 @@ def open_session(
     """
     notice = (progress or Silent()).notice
     settings, library = locate_model(ModelSettings.of(model), notice)
-    llama = load(settings, library, Attention.of(attention), notice)
+    llama = load(settings, library, Attention.of(attention), notice, TOGETHER)
     return Session(llama, sampling, system_prompt, library=library, notice=notice)

@@ -34,6 +34,9 @@ PREFILLS = PREFILL_DENSE, PREFILL_SPARSE = "dense", "sparse"
 #: for a summary. document: always the best document. excerpts: always excerpts.
 READS = BY_QUESTION, WHOLE, EXCERPTS = "auto", "document", "excerpts"
 
+#: Whether all parts or documents are asked. auto: for a question about a whole that one context does not hold.
+WHOLES = WHOLE_BY_QUESTION, WHOLE_ON, WHOLE_OFF = "auto", "on", "off"
+
 #: Tokens after which a document's index keeps the recurrent state of a hybrid model, by default.
 STATE_EVERY = 4096
 
@@ -169,6 +172,10 @@ class ReadSettings(Extraction):
         Context of an answer over several documents (docs/answer-context.md). "document": the best one, whole.
         "excerpts": about 1,000 tokens of all, which need no index. "auto": excerpts, or the best document if the
         question asks for a summary.
+    whole : {"auto", "on", "off"}
+        Whether each question is put to all parts of a long document, or to all documents, and one answer made of
+        theirs (docs/answer-context.md). "auto": if the question is about all of them, as a summary or a list is,
+        `read` is "auto", and it takes ten minutes at most.
     state_every : int
         For hybrid models: tokens after each of which the index keeps the recurrent state, from which a changed document
         is read on; rounded up to a multiple of 1,024. 0 keeps only the state at the end.
@@ -188,6 +195,7 @@ class ReadSettings(Extraction):
 
     prefill: str = PREFILL_SPARSE
     read: str = BY_QUESTION
+    whole: str = WHOLE_BY_QUESTION
     state_every: int = STATE_EVERY
     first_answer: float | None = None
     background: bool = True
@@ -203,6 +211,8 @@ class ReadSettings(Extraction):
         if self.read not in READS:
             listed = f"{', '.join(READS[:-1])} or {READS[-1]}"
             raise OctavoError(f"Answers are given from {listed}: '{self.read}' is none of them.")
+        if self.whole not in WHOLES:
+            raise OctavoError(f"All documents are asked {', '.join(WHOLES[:-1])} or {WHOLES[-1]}: not '{self.whole}'.")
         if self.state_every < 0:
             raise OctavoError(f"States are kept every so many tokens, or 0 for none: not every {self.state_every}.")
         if self.first_answer is not None and not self.first_answer >= 0:

@@ -11,14 +11,13 @@ from types import TracebackType
 from typing import cast
 
 from ..documents.document import STANDARD_INPUT
-from ..errors import OctavoError, PromptError
+from ..errors import OctavoError
 from ..library.question_words import needs_whole
 from ..library.source_text import SourceText
 from ..prompts.thought_form import Thinking, Thoughts
 from ..prompts.thought_splitter import Part
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
-from ..runtime.sequences.sequence import n_common
 from ..runtime.store.model_library import Library
 from ..settings import Sampling
 from ..system.threads import release_threads
@@ -28,9 +27,12 @@ from .answer.generated_answer import GeneratedAnswer
 from .answer.notices import notices_of_changed, notices_of_end, notices_of_settings, notices_of_unfounded, unfounded
 from .chats.chat_file import Conversation, Kind, OtherText, Turn
 from .chats.history import History, Message
+from .chats.question_tokens import question_tokens
 from .chats.saved_chats import ChatFiles
 from .context.answer_context import Context, Rest, at_once
 from .context.context_chooser import ContextChooser
+from .context.whole.finding import Finding
+from .context.whole.whole_context import WholeContext, listed_answer
 from .one_thread import OneThread
 from .search.ranking import Candidate
 from .sources.find_sources import Passage
@@ -149,6 +151,11 @@ class Session(AbstractContextManager["Session"]):
         return asked and self._context is not None and self._context.share.share < 1
 
     @property
+    def findings(self) -> list[Finding]:
+        """Return what each part or document answered to the last question, if all were asked; else nothing."""
+        return list(self._context.findings) if isinstance(self._context, WholeContext) else []
+
+    @property
     def has_one_context(self) -> bool:
         """Return whether all questions are answered from the same text."""
         return self._chooser is None or (self._context is not None and self._context.serves_all)
@@ -255,9 +262,16 @@ class Session(AbstractContextManager["Session"]):
         if not is_again and self._chooser is not None and not self.has_one_context:
             self._choose_context(self._chooser, question)
         self._check_document()
-        unread, tokens = self._unread, self._question_tokens(question)
-        llama, turn = self.llama, Turn(question, self.llama.n_tokens, unread)
+        llama, unread, asked = self.llama, self._unread, self._history and self._history.asked(question)
+        tokens = question_tokens(llama, self.prompt, asked, unread, self.n_document, question)
+        turn, self._history = Turn(question, llama.n_tokens, unread), asked
+        if isinstance(self._context, WholeContext) and self._context.listed:
+            self._last = turn
+            yield from self._answer_with_list(self._context, tokens, began)
+            return
         sampling = self.sampling.settled(self._has_document)
+        if self.findings and self.sampling.temperature is None:
+            sampling = replace(sampling, temperature=0.0)  # as the parts answered: the same question, the same answer
         generated = GeneratedAnswer(
             llama, sampling, self.prompt, self.thinking, tokens, self._recorder, began, question
         )
@@ -280,6 +294,17 @@ class Session(AbstractContextManager["Session"]):
             else:
                 self._unread = generated.unread()
             release_threads()
+
+    def _answer_with_list(self, context: WholeContext, tokens: list[int], began: float) -> Generator[Part, None, None]:
+        """Answer with a list that code has written: the model reads it with the next question."""
+        written = self.prompt.document(context.listed)
+        self.answer = listed_answer(context, len(tokens), len(written), began)
+        if self._history is not None:
+            self._history.answer(context.listed, "", [(token, self.llama.piece(token)) for token in written])
+        self._unread = [*tokens, *written]
+        for line in context.listed.splitlines(keepends=True):
+            yield Part(line)
+        release_threads()
 
     def _take(self, answer: Answer, generated: GeneratedAnswer, question: str) -> None:
         """Keep an answer in the conversation, with notices about it."""
@@ -360,6 +385,8 @@ class Session(AbstractContextManager["Session"]):
         if context is None or document is None:
             return []
         question = "" if self._last is None else self._last.question
+        if isinstance(context, WholeContext) and context.listed:
+            return context.passages_for(question, most)
         return context.sources(recorder.attended(document), answer, question, most)
 
     def passages_for_question(self, n: int = 3) -> list[Passage]:
@@ -372,33 +399,6 @@ class Session(AbstractContextManager["Session"]):
     def _check_document(self) -> None:
         if (document := self.llama.context.cache.document) is not None:
             document.check()
-
-    def _question_tokens(self, question: str) -> list[int]:
-        """Return the tokens of a question that the model has not evaluated. Go back to the tokens before them.
-
-        The context holds more tokens than that if the template now writes an earlier answer in another way.
-        """
-        llama, history, tokens = self.llama, self._history and self._history.asked(question), list[int]()
-        if history is not None and self.prompt.has_template:
-            with suppress(PromptError):
-                tokens = self.prompt.tokens(history.messages, written=history.spoken)
-        if tokens:
-            n_same = n_common(llama.sequence.tokens[self.n_document :], tokens[:-1])
-            tokens, n_kept = tokens[n_same:], self.n_document + n_same
-        else:
-            n_kept, is_first = llama.n_tokens, llama.n_tokens == self.n_document
-            asked = self.prompt.first_question(question) if is_first else self.prompt.next_question(question)
-            tokens = self._unread + asked
-        n_tokens = n_kept + len(tokens)
-        if n_tokens >= llama.longest:
-            raise OctavoError(
-                f"The question does not fit: {n_tokens:,} tokens, and the context holds {llama.longest:,}. Use /clear "
-                "to forget the conversation, or give a larger context with `n_ctx`."
-            )
-        if n_kept < llama.n_tokens:
-            llama.rewind(n_kept)
-        self._history = history
-        return tokens
 
     def conversation(self, with_rows: bool = True) -> Conversation:
         """Return a copy of the questions and answers so far, perhaps without keys and values."""

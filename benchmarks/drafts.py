@@ -112,7 +112,7 @@ def replayed(answers: Sequence[tuple[list[int], list[int]]], cost: float) -> flo
     return n_tokens / total
 
 
-def drawn(llama: Llama, prompt: Sequence[int], most: int, drafter: Drafter | None, how: dict[str, float]) -> list[int]:
+def drawn(llama: Llama, prompt: Sequence[int], most: int, drafter: Drafter, how: dict[str, float]) -> list[int]:
     """Draw an answer."""
     tokens = []
     llama.set_seed(1)

@@ -170,7 +170,8 @@ def _names_of(session: Session, basis: ContextShare) -> list[str]:
     from ..library.document_parts import without_part
 
     names = map(document_name, session.read_from)
-    return list(dict.fromkeys(map(without_part, names) if basis.n_passages else names))
+    is_of_many = basis.n_passages or basis.kind == "findings"
+    return list(dict.fromkeys(map(without_part, names) if is_of_many else names))
 
 
 def _listed(names: Sequence[str], n: int) -> str:
@@ -182,6 +183,11 @@ def _listed(names: Sequence[str], n: int) -> str:
 
 def _which(session: Session, basis: ContextShare, names: str) -> str:
     """Return what an answer was given from, and how to have the rest read."""
+    if basis.kind == "findings":
+        how_much, rest = "all", ""
+        if basis.share < 1:
+            how_much, rest = f"{basis.share:.0%}", "; asked again, the question goes to the rest"
+        return f"(From the answers of {how_much} of {names}{rest}.)"
     if basis.n_passages:
         passages = f"{basis.n_passages} passage{'s' if basis.n_passages > 1 else ''}"
         read = f"the part that was read and {passages}" if basis.is_begun else passages
@@ -245,6 +251,8 @@ def documents_as_json(session: Session) -> dict[str, Any]:
     described: dict[str, Any] = {"document": names[0], "read_from": names, "documents": found}
     if session.answer is not None and (basis := session.answer.read) is not None:
         described["basis"] = {**basis.as_json(), "rest": session.rest}
+    if session.findings:
+        described["findings"] = [finding.as_json() for finding in session.findings]
     return described
 
 

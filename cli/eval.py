@@ -171,6 +171,7 @@ def eval(
     output: str,
     plot: Path | None,
 ) -> None:
+    from ..ask.context.whole.drawn_together import TOGETHER
     from ..evaluation.evaluate import Evaluation, Settings
     from ..evaluation.folders.evaluate_folder import FolderEvaluation, FolderSettings
     from ..evaluation.folders.folder_task import FolderTask
@@ -193,7 +194,8 @@ def eval(
     with resumable(), TaskProgress() as progress, ExitStack() as stack:
         if isinstance(task, FolderTask):
             _refuse_for_folders(task.name, scheduler)
-            llama = load_model(located, notice, measures=True, attention=DEFAULT_ATTENTION)
+            together = TOGETHER if task.is_whole else 1
+            llama = load_model(located, notice, measures=True, attention=DEFAULT_ATTENTION, n_parallel=together)
             folders = FolderSettings(depths, n_samples, seed, made_of)
             evaluation = FolderEvaluation(llama, library, task, folders, progress, notice)
         else:

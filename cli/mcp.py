@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..runtime.methods.attention import Attention
     from ..serve.http.access import Access
 
-#: Programs give a call up after a minute, unless they are configured otherwise: a first answer has to come before.
-_DEFAULTS = {"first_answer": "20s"}
+#: Programs give a call up after a minute, unless they are configured otherwise: answers have to come before.
+_DEFAULTS = {"first_answer": "20s", "whole": "off"}
 
 
 @click.command(

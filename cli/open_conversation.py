@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..settings import BY_QUESTION, READS, AnyPath, Extraction, ModelSettings, ReadSettings, Sampling
+from ..settings import (
+    BY_QUESTION,
+    READS,
+    WHOLE_BY_QUESTION,
+    WHOLES,
+    AnyPath,
+    Extraction,
+    ModelSettings,
+    ReadSettings,
+    Sampling,
+)
 from . import options
 from .batch_progress import ManyProgress, ShownNotices
 from .fitting import shortened
@@ -28,6 +38,7 @@ _SHOWN = 60
 
 def _reading(
     read: str,
+    whole: str,
     first_answer: float,
     background: bool,
     n_jobs: int,
@@ -40,6 +51,7 @@ def _reading(
         raise click.UsageError(f"--first-answer goes with --read {BY_QUESTION}: leave one of them out.")
     return ReadSettings(
         read=read,
+        whole=whole,
         first_answer=first_answer if read == BY_QUESTION else None,
         background=background,
         n_jobs=n_jobs,
@@ -65,6 +77,15 @@ reading_options = options.gathered(
         help="What answers come from: a whole document, or excerpts, found by search, so that nothing is read first. "
         "auto: one document is used whole; of several, excerpts, or the best document if the question asks for a "
         "summary. Until indexing is done (see --first-answer), passages found by words are used.",
+    ),
+    options.option(
+        "--whole",
+        env="WHOLE",
+        type=click.Choice(WHOLES),
+        default=WHOLE_BY_QUESTION,
+        show_default=True,
+        help="Whether the question is put to all parts of a long document, or to all documents, and one answer made "
+        "of theirs. auto: if it is about all, such as a summary or a list, and takes 10 minutes at most.",
     ),
     options.option(
         "--first-answer",

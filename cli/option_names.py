@@ -19,6 +19,7 @@ OPTIONS = {
     "prefill": "--prefill",
     "state_every": "--state-every",
     "first_answer": "--first-answer",
+    "whole": "--whole",
     "password": "--password",
     "encoding": "--encoding",
     "ocr": "--ocr",

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 from ..ask.sources.retrieval_heads import source_heads
 from ..errors import OctavoError
 from ..progress import Progress
+from ..prompts.direct_prompt import say_that_it_does_not_think
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE
 from ..runtime.methods.attention import Attention
 from ..runtime.query_recorder import QueryHead
 from ..runtime.store.model_library import Library
-from .direct_prompt import say_that_it_does_not_think
 from .header import head_of, machine_of, results_of
 from .measure import DENSE_RUN, Measurer, NumberedText, Run
 from .results import summary

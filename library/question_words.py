@@ -84,6 +84,26 @@ _FOLLOWED = (
     (r"\bfasse?\b", r"\bzusammen\b"),
 )
 
+#: Words that ask which of several texts say something, and words that follow them in the same line.
+_OF_TEXTS = re.compile(rf"\b(which|what|how many) (of (the|these) )?{_TEXTS.removesuffix('?')}\b", re.IGNORECASE)
+_SAY = r"\b(mention|named?|discuss|describe?|contain|cover|talk|report|speak|refer|deal|appear|occur)(s|e[ds])?\b"
+
+#: Words that ask for all things of a kind: these are listed, where summaries are written.
+_LISTED = re.compile(
+    r"\b((list|name|find|give me|enumerate|what are) (all|every|each)|how (many|often)"
+    r"|(nenne|liste) alle|(tous|toutes) les|todos los|todas las|tutt[ie] (i|gli|le)|todos os|todas as)\b",
+    re.IGNORECASE,
+)
+_WHO = re.compile(r"\b(who|what|which)\b", re.IGNORECASE)
+_SUMMED_UP = re.compile(
+    r"summar|sum (it |this )?up|outline|overview|about\b|main |key |central |important|topics|themes|plot|moral"
+    r"|zusammen|überblick|r[eé]sum|riassum",
+    re.IGNORECASE,
+)
+
+#: Fewest letters of a word by whose beginning it is the same with another ending.
+_ROOT = 5
+
 
 def says_something(word: str) -> bool:
     """Return whether a word, or a part of one, says something about a subject: punctuation does not."""
@@ -123,9 +143,43 @@ def saturated(counts: np.ndarray, longer: np.ndarray) -> np.ndarray:
 
 def needs_whole(question: str) -> bool:
     """Return whether a question is about the whole of a text, such as a summary, rather than a place in it."""
-    return _WHOLE.search(question) is not None or any(
-        re.search(later, line[first.end() :], re.IGNORECASE)
-        for line in question.split("\n")
-        for word, later in _FOLLOWED
-        if (first := re.search(word, line, re.IGNORECASE)) is not None
+    return (
+        _WHOLE.search(question) is not None
+        or asks_which_texts(question)
+        or any(
+            re.search(later, line[first.end() :], re.IGNORECASE)
+            for line in question.split("\n")
+            for word, later in _FOLLOWED
+            if (first := re.search(word, line, re.IGNORECASE)) is not None
+        )
     )
+
+
+def asks_for_list(question: str) -> bool:
+    """Return whether a question about a whole asks for all things of a kind, or for their number."""
+    return _SUMMED_UP.search(question) is None and any(
+        _LISTED.search(line) or ((first := _WHO.search(line)) and re.search(_SAY, line[first.end() :], re.IGNORECASE))
+        for line in question.split("\n")
+    )
+
+
+def asks_which_texts(question: str) -> bool:
+    """Return whether a question asks which of several texts mention something."""
+    return any(
+        re.search(_SAY, line[first.end() :], re.IGNORECASE)
+        for line in question.split("\n")
+        if (first := _OF_TEXTS.search(line)) is not None
+    )
+
+
+def sought_words(question: str) -> str:
+    """Return a question without its words that ask for a list, and for texts that mention something."""
+    for pattern in (_OF_TEXTS, _LISTED, re.compile(_SAY, re.IGNORECASE)):
+        question = pattern.sub(" ", question)
+    return question
+
+
+def roots(text: str) -> set[str]:
+    """Return the words of a text that say something, without case and endings."""
+    words = (word.casefold() for word in _WORD.findall(text) if says_something(word))
+    return {word[:_ROOT] if len(word) > _ROOT else word.removesuffix("s") for word in words} - {""}

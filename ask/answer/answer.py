@@ -58,8 +58,9 @@ class ContextShare:
 
     Parameters
     ----------
-    kind : {"document", "part", "excerpts"}
-        A whole document; a part of one, perhaps with passages of all of it; or excerpts alone.
+    kind : {"document", "part", "excerpts", "findings"}
+        A whole document; a part of one, perhaps with passages of all of it; excerpts alone; or what each part or
+        document answers (ask/context/whole/).
     n_passages : int
         Number of excerpts; 0 for none.
     share : float
@@ -68,7 +69,7 @@ class ContextShare:
         Whether the part is the beginning of a document that is being read.
     """
 
-    kind: Literal["document", "part", "excerpts"]
+    kind: Literal["document", "part", "excerpts", "findings"]
     n_passages: int = 0
     share: float = 1.0
     is_begun: bool = False

@@ -16,7 +16,7 @@ from ...library.question_words import needs_whole
 from ...library.source_text import SourceFile, SourceText
 from ...progress import ProgressOfMany
 from ...runtime.llama import Llama
-from ...settings import BY_QUESTION, EXCERPTS, WHOLE, ReadSettings
+from ...settings import BY_QUESTION, EXCERPTS, WHOLE, WHOLE_BY_QUESTION, WHOLE_OFF, WHOLE_ON, ReadSettings
 from ..chats.chat_file import hash_tokens
 from ..search.ranking import Candidate
 from ..sources.retrieval_heads import source_heads
@@ -26,6 +26,7 @@ from .excerpts import CannotLayOut, lay_out, n_excerpt_tokens
 from .growing_indexes import GrowingIndexes, TimeToRead
 from .in_time import InTime, TakesLonger
 from .passages import PASSAGE_TOKENS, PassageFinder
+from .whole.ask_all import AskAll, TakesTooLong, TextToAsk
 
 #: Share of the seconds to a first answer in which passages are evaluated; documents are read in what these leave.
 _FOR_PASSAGES = 0.7
@@ -33,6 +34,9 @@ _FOR_PASSAGES = 0.7
 #: Seconds, and share of those to a first answer if that is more, within which documents are read rather than passages:
 #: who waits for an answer does not know that it will be one from the whole text.
 _SOON, _SHARE = 10.0, 1 / 6
+
+#: Longest time to ask all documents by `whole="auto"`, in seconds, and most tokens of passages of each unread one.
+_MOST_SECONDS, _PASSAGES_OF_ONE = 600.0, 500
 
 
 @dataclass
@@ -49,12 +53,18 @@ class ContextChooser:
         What an answer is given from, one of READS (settings.py).
     growing : GrowingIndexes, optional
         Indexes of the texts, which are made meanwhile. Without them answers come from passages alone.
+    whole : str
+        Whether all parts or documents are asked, one of WHOLES (settings.py).
+    notice : callable
+        Receives what they answer, and how long that takes.
     """
 
     llama: Llama
     source: DocumentSet | PassageFinder
     read: str = BY_QUESTION
     growing: GrowingIndexes | None = None
+    whole: str = WHOLE_OFF
+    notice: Callable[[str], None] = lambda sentence: None
 
     @property
     def documents(self) -> Sequence[SourceText]:
@@ -110,11 +120,49 @@ class ContextChooser:
         if isinstance(self.source, PassageFinder):
             missing = self.documents if growing is None else growing.missing(self.documents)
             if growing is None or missing:
+                if (of_all := (yield from self._of_all(question, n_batch))) is not None:
+                    return of_all
                 return (yield from self._of_texts(self.source, missing, question, before, known, n_batch))
             self.source = growing.all_of(self.documents)
         if (only := self.always) is not None:
             return only
+        if (of_all := (yield from self._of_all(question, n_batch))) is not None:
+            return of_all
         return (yield from self._of_indexes(self.source, question, before, known, n_batch))
+
+    def _of_all(self, question: str, n_batch: Callable[[], int]) -> Steps[Context | None]:
+        """Ask all parts or documents, if that is wanted and there are several. None if it is not, or finds nothing."""
+        by_question = self.whole == WHOLE_BY_QUESTION and self.read == BY_QUESTION and needs_whole(question)
+        if self.whole != WHOLE_ON and not by_question:
+            return None
+        indexes, unread = self._all_texts(question, n_batch)
+        if sum(len(each.documents) for each in indexes) + len(unread) < 2:
+            return None
+        heads = next((each.heads for each in indexes), ())
+        most_seconds = None if self.whole == WHOLE_ON else _MOST_SECONDS
+        try:
+            asking = AskAll(self.llama, heads, self.notice, n_batch, most_seconds)
+            return (yield from asking.context(question, indexes, unread))
+        except TakesTooLong as problem:
+            self.notice(f"To ask all parts or documents takes {problem}, so none is asked unless `whole` is on.")
+            return None
+
+    def _all_texts(self, question: str, n_batch: Callable[[], int]) -> tuple[list[DocumentSet], list[TextToAsk]]:
+        """Return the indexes of all documents, and passages of those that have none, or of their parts without one."""
+        if isinstance(self.source, DocumentSet):
+            return [self.source], []
+        indexes, unread = list[DocumentSet](), list[TextToAsk]()
+        for document in self.documents:
+            read, ranges = (None, [range(0)]) if self.growing is None else self.growing.read_parts(document)
+            if read is not None:
+                indexes.append(read)
+            if sum(map(len, ranges)) < document.length:
+                unread.append(
+                    TextToAsk(
+                        document, self.source.passages_outside(document, ranges, question, _PASSAGES_OF_ONE, n_batch)
+                    )
+                )
+        return indexes, unread
 
     def _of_indexes(
         self,
@@ -205,13 +253,15 @@ def open_chooser(
     if reading.read == EXCERPTS and not all(map(indexer.has, files)):
         kept = texts.keep(texts.of(files))
         check_problems(kept, texts.problems, progress.notice)
-        return ContextChooser(llama, PassageFinder(llama, texts.store, kept), reading.read)
+        finder = PassageFinder(llama, texts.store, kept)
+        return ContextChooser(llama, finder, reading.read, None, reading.whole, progress.notice)
     if reading.read != EXCERPTS and reading.first_answer is not None:
         return _open_in_time(indexer, files, texts, reading, reading.first_answer, progress)
     heads = source_heads(llama, library, progress.notice) if reading.read == EXCERPTS else None
     if reading.read == EXCERPTS and llama.context.is_hybrid:
         progress.notice("This model keeps a recurrent state, so it reads excerpts as text, anew for each question.")
-    return ContextChooser(llama, open_document_set(indexer, files, texts, progress, heads), reading.read)
+    document_set = open_document_set(indexer, files, texts, progress, heads)
+    return ContextChooser(llama, document_set, reading.read, None, reading.whole, progress.notice)
 
 
 def _open_in_time(
@@ -238,7 +288,8 @@ def _open_in_time(
         watch = InTime(progress, time_to_read.n_left, to_read)
         try:
             with watch.watched():
-                return ContextChooser(llama, open_document_set(indexer, sources, texts, watch), reading.read)
+                document_set = open_document_set(indexer, sources, texts, watch)
+            return ContextChooser(llama, document_set, reading.read, None, reading.whole, progress.notice)
         except TakesLonger:
             llama.reset()
             speed = watch.speed
@@ -247,4 +298,5 @@ def _open_in_time(
     check_problems(kept, texts.problems, progress.notice)
     n_tokens = min(PASSAGE_TOKENS, int(seconds * _FOR_PASSAGES * (speed or time_to_read.tokens_per_s)))
     finder = PassageFinder(llama, texts.store, kept, n_tokens, time_to_read.speed.note)
-    return ContextChooser(llama, finder, reading.read, GrowingIndexes(indexer, texts, reading, progress))
+    growing = GrowingIndexes(indexer, texts, reading, progress)
+    return ContextChooser(llama, finder, reading.read, growing, reading.whole, progress.notice)

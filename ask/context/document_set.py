@@ -87,6 +87,11 @@ class DocumentSet:
         """Return the number of tokens of the head that a document was read with: dates in it may differ."""
         return self._load(document, lambda folder: len(known_manifest(folder)["head"]))
 
+    @property
+    def heads(self) -> Sequence[QueryHead]:
+        """Return the retrieval heads."""
+        return self._heads
+
     @cached_property
     def words(self) -> WordScores:
         """Return the scorer of the words that documents share with a question."""
@@ -130,7 +135,9 @@ class DocumentSet:
         """Rank the documents in one go. See `rank_in_steps`."""
         return at_once(self.rank_in_steps(question, before))
 
-    def rank_in_steps(self, question: str, before: str, n_batch: Callable[[], int] | None = None) -> Steps[Ranking]:
+    def rank_in_steps(
+        self, question: str, before: str, n_batch: Callable[[], int] | None = None, most: int | None = None
+    ) -> Steps[Ranking]:
         """Rank the documents that share most words with a question. The model is empty afterwards.
 
         Parameters
@@ -139,6 +146,8 @@ class DocumentSet:
             The question before, whose words count less.
         n_batch : callable, optional
             Returns the number of tokens of the question's next batch.
+        most : int, optional
+            Most documents to rank by their keys.
 
         Yields
         ------
@@ -154,7 +163,7 @@ class DocumentSet:
         question, before = with_subject(question, before)
         tokens = dict.fromkeys(self._subject(before), BEFORE) | dict.fromkeys(self._subject(question), 1.0)
         words = self.words.of(tokens)
-        near = np.argsort(-words, kind="stable")[:_RANKED]
+        near = np.argsort(-words, kind="stable")[: most or _RANKED]
         documents = [self.documents[i] for i in near]
         queries = yield from read_question(llama, self._heads, question, before, n_batch)
         pieces = []

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...convert.pipeline import characters_per_token
 from ...library.background.reading_queue import ReadingQueue, start_reader
+from ...library.document_parts import n_parts_of
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.reading_job import ReadingJob
@@ -20,6 +21,7 @@ from ...library.text_store import Piece
 from ...progress import ProgressOfMany
 from ...runtime.llama import Llama
 from ...settings import ReadSettings
+from ..sources.retrieval_heads import source_heads
 from .answer_context import Context
 from .document_set import DocumentSet, index_again, open_document_set
 from .partial_index import ReadPart, n_tokens_read, read_part, unfinished_index
@@ -137,6 +139,26 @@ class GrowingIndexes:
         while len(self._sets) > _KEPT_OPEN:
             self._sets.popitem(last=False)
         return of_one.whole(of_one.documents[0])
+
+    def read_parts(self, document: SourceText) -> tuple[DocumentSet | None, list[range]]:
+        """Return the indexes of a document, or of its parts, if there are any, and the characters that they have."""
+        indexer, folder = self._indexer, None
+        of_splits: dict[int, dict[SourceText, tuple[Path, range]]] = {}
+        if document.sha256 in indexer.snapshot.by_text:
+            folder = indexer.find(document)
+        if folder is not None:
+            of_splits[1] = {document: (folder, range(document.length))}
+        for part in indexer.parts(document.version) if folder is None else ():
+            text = SourceText(part["sha256"], part["name"], Path(part["name"]), document.file)
+            if (folder := indexer.find(text)) is not None:
+                of_splits.setdefault(n_parts_of(part["name"]), {})[text] = folder, range(*part["part"])
+        if not of_splits:
+            return None, []
+        read = max(of_splits.values(), key=lambda parts: sum(len(place) for _, place in parts.values()))
+        heads = source_heads(indexer.llama, indexer.library, self._progress.notice)
+        folders, heal = {text: folder for text, (folder, _) in read.items()}, partial(self.heal, document)
+        found = DocumentSet(indexer.llama, indexer.library, folders, heads, heal)
+        return found, [place for _, place in read.values()]
 
     def heal(self, document: SourceText, damaged: SourceText) -> None:
         """Make the damaged index of a document, or of a part of it, again."""

@@ -106,6 +106,28 @@ class PassageFinder:
         total = sum(best.values())
         return [Candidate(self._by_number[number], score / total, score) for number, score in best.items()], found
 
+    def passages_outside(
+        self, document: SourceText, ranges: Sequence[range], question: str, most: int, n_batch: Callable[[], int]
+    ) -> Callable[[], Steps[Context]]:
+        """Return what evaluates passages of one document: the likeliest of those that begin in none of some ranges.
+
+        Parameters
+        ----------
+        ranges : sequence of range
+            Characters of the document.
+        most : int
+            Most tokens of the passages.
+        """
+        finder = PassageFinder(self._llama, self._store, [document], most, self._note)
+
+        def evaluated() -> Steps[Context]:
+            candidates, found = finder.search(question)
+            self._llama.reset()
+            outside = [piece for piece in found if not any(piece.start in each for each in ranges)]
+            return (yield from finder.evaluate(finder.plan(candidates, outside), n_batch))
+
+        return evaluated
+
     def plan(self, candidates: list[Candidate], found: Sequence[Piece], part: ReadPart | None = None) -> PassagePlan:
         """Choose the first of the pieces that were found, or the beginnings of the texts if none has a word.
 

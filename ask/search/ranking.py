@@ -28,6 +28,9 @@ _ATTENTION = 0.5
 #: Length penalty: the maximum of many scores grows with their number, so subtract half of log(pieces).
 _LENGTH = 0.5
 
+#: Share of the best score by words from which on a piece may begin a window, and standard deviations of attention.
+_OF_BEST, _MUCH = 0.5, 3.0
+
 #: What `folding` returned for each model.
 _FOLDED: WeakKeyDictionary[Llama, np.ndarray] = WeakKeyDictionary()
 
@@ -163,8 +166,7 @@ class Ranking:
         the question.
         """
         of_pieces = [(number, i) for number, pieces in enumerate(self.pieces) for i in range(pieces.shape[2])]
-        words = np.concatenate(WordScores(self.texts, PIECE).of_pieces(self.question))
-        shares = attention_shares(np.concatenate(self.pieces, axis=2))
+        words, shares = self._piece_scores
         scores = _standing_out(words) + _ATTENTION * _standing_out(shares)
         chosen: dict[tuple[int, int], float] = {}
         n_chosen = 0
@@ -187,6 +189,43 @@ class Ranking:
             for run in runs
             for number, first in run[:1]
         ]
+
+    def windows(self, most: int) -> list[list[Span]]:
+        """Choose the likeliest windows of each document, the best first: a piece and the next one.
+
+        A piece has half of the best one's score by words, or very much attention. Windows of a document do not overlap,
+        and it may have none.
+
+        Parameters
+        ----------
+        most : int
+            Most windows of a document.
+        """
+        words, shares = self._piece_scores
+        likely = (words >= max(_OF_BEST * words.max(), 1e-9)) | (_standing_out(shares) >= _MUCH)
+        scores = np.where(likely, _standing_out(words) + _ATTENTION * _standing_out(shares), -np.inf)
+        borders = np.cumsum([pieces.shape[2] for pieces in self.pieces])[:-1]
+        return [
+            [Span(document, i * PIECE, min((i + 2) * PIECE, len(text))) for i in _apart(own, most)]
+            for document, text, own in zip(self.documents, self.texts, np.split(scores, borders), strict=True)
+        ]
+
+    @cached_property
+    def _piece_scores(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of the pieces of all documents by words, and their shares of the attention."""
+        words = np.concatenate(WordScores(self.texts, PIECE).of_pieces(self.question))
+        return words, attention_shares(np.concatenate(self.pieces, axis=2))
+
+
+def _apart(scores: np.ndarray, most: int) -> list[int]:
+    """Return the pieces with the highest finite scores, none of them next to another one."""
+    chosen: list[int] = []
+    for piece in np.argsort(-scores, kind="stable").tolist():
+        if scores[piece] == -np.inf or len(chosen) == most:
+            break
+        if all(abs(piece - other) > 1 for other in chosen):
+            chosen.append(piece)
+    return chosen
 
 
 def _runs(pieces: dict[tuple[int, int], float]) -> Iterator[list[tuple[int, int]]]:

@@ -18,6 +18,8 @@ FOLDER_TASKS = {
     "folder-multikey": Entry(
         "multikey.FolderMultikey", "RULER: the value of one of many keys in the files of a folder"
     ),
+    "whole": Entry("whole.Whole", "facts of one kind, all over a novel that is longer than the context"),
+    "whole-mention": Entry("whole.WholeMention", "which documents of a folder mention something"),
     "first-answer": Entry("first_answer.FirstAnswer", "facts in a document that is not read yet, half read, or read"),
 }
 

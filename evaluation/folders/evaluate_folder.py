@@ -17,17 +17,18 @@ from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.source_text import SourceFile
 from ...progress import Progress, Silent, of_many
+from ...prompts.direct_prompt import say_that_it_does_not_think
 from ...runtime.llama import Llama
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
 from ...settings import ReadSettings
 from ...system.files import disk_errors
 from ...system.working_time import working_time
-from ..direct_prompt import say_that_it_does_not_think
 from ..header import head_of, machine_of, results_of
 from .first_ways import FirstReading
 from .folder_task import Asked, Folder, FolderTask
-from .ways import ANSWER_TOKENS, FolderReading, Reading
+from .ways import FolderReading, Reading
+from .whole_ways import WholeReading
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class FolderEvaluation:
         self.llama, self.library, self.task, self.settings = llama, library, task, settings
         self.progress, self.notice = progress, notice
         self.results = results_of(llama, library, task, settings, machine_of(llama), attention=str(llama.attention))
-        self._ways = (FirstReading if task.is_alone else FolderReading).ways
+        of_all = WholeReading if task.is_whole else FolderReading
+        self._reading, self._ways = of_all, (FirstReading if task.is_alone else of_all).ways
         self._place = self.results.path.with_suffix("")
 
     def run(self) -> dict[str, Any]:
@@ -118,7 +120,7 @@ class FolderEvaluation:
         heads, progress = source_heads(self.llama, self.library, self.notice), of_many(self.progress, 1)
         texts = FileTexts(library, Silent())
         document_set = open_document_set(indexer, files, texts, progress, heads)
-        return FolderReading(
+        return self._reading(
             self.llama, document_set, PassageFinder(self.llama, texts.store, texts.keep(texts.of(files)))
         )
 
@@ -127,7 +129,7 @@ class FolderEvaluation:
         found = reading.ways[way](reading, asked)
         n_held, first = self.llama.n_tokens, 0.0
         text = ""
-        for piece in reading.answer(asked.question, ANSWER_TOKENS):
+        for piece in reading.answer(asked.question, reading.answer_tokens):
             first = first or working_time()
             text += piece
         return {

@@ -68,6 +68,8 @@ class FolderTask(AnyTask):
     is_alone : bool
         Whether a question is asked about its document alone, which may not be read yet (first_ways.py), and not about
         all documents (ways.py).
+    is_whole : bool
+        Whether a question is about all documents, or all parts of one (whole_ways.py).
     """
 
     documents: int = parameter(20, least=2)
@@ -75,6 +77,7 @@ class FolderTask(AnyTask):
     metric = "has the answer"
     samples = 60
     is_alone: ClassVar[bool] = False
+    is_whole: ClassVar[bool] = False
 
     @abstractmethod
     def folder(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> Folder:

@@ -13,8 +13,8 @@ from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import EXCERPT_TOKENS, lay_out, n_excerpt_tokens
 from ...ask.context.passages import PassageFinder
 from ...ask.search.ranking import PART, WordScores
+from ...prompts.direct_prompt import DirectPrompt
 from ...runtime.llama import Llama
-from ..direct_prompt import DirectPrompt
 from ..prose import BORDER
 from .folder_task import Asked
 
@@ -32,9 +32,12 @@ class Reading(ABC):
     ----------
     ways : mapping
         What to read for an answer.
+    answer_tokens : int
+        Largest number of tokens of an answer.
     """
 
     ways: ClassVar[Ways]
+    answer_tokens: ClassVar[int] = ANSWER_TOKENS
 
     def __init__(self, llama: Llama) -> None:
         self.llama, self._prompt = llama, DirectPrompt(llama)

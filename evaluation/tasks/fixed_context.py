@@ -16,9 +16,9 @@ import numpy as np
 from ...convert.pipeline import document_tokens
 from ...documents.text.plain_text import read_utf8
 from ...errors import OctavoError
+from ...prompts.direct_prompt import DirectPrompt
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
-from ..direct_prompt import DirectPrompt
 from ..samples import Outcome, Sample, Text
 from .task import QUESTIONS, Task, answers_of, read_json
 from .text_scores import contains_words, squad_scores

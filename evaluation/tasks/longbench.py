@@ -17,8 +17,8 @@ import numpy as np
 
 from ...documents.text.plain_text import read_utf8
 from ...errors import OctavoError
+from ...prompts.direct_prompt import DirectPrompt
 from ...runtime.llama import Llama
-from ..direct_prompt import DirectPrompt
 from ..prose import Prose
 from ..samples import Outcome, Sample, Text
 from .longbench_scores import classification, code_similarity, count, first_line, qa_f1, retrieval, rouge_l

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...prompts.direct_prompt import DirectPrompt
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
-from ..direct_prompt import DirectPrompt
 from ..prose import even_positions, hide, prose_of
 from ..samples import Outcome, Sample, Text
 from .task import NOVEL, Task

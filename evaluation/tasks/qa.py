@@ -15,9 +15,9 @@ import numpy as np
 
 from ...convert.plan.recall_texts import Haystack
 from ...errors import OctavoError
+from ...prompts.direct_prompt import DirectPrompt
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
-from ..direct_prompt import DirectPrompt
 from ..prose import BORDER
 from ..samples import Outcome, Sample, Text
 from .task import ARTICLES, Task, answers_of, read_json

@@ -16,8 +16,8 @@ from uuid import UUID
 import numpy as np
 
 from ...errors import OctavoError
+from ...prompts.direct_prompt import DirectPrompt
 from ...runtime.llama import Llama
-from ..direct_prompt import DirectPrompt
 from ..prose import Prose, prose_of
 from ..samples import Outcome, Sample, Text
 from .task import NOVEL, Task

@@ -127,10 +127,11 @@ class DocumentAnswers:
     def _loaded(self, progress: CallProgress) -> Llama:
         """Return the model, which holds nothing."""
         if self._llama is None:
+            from ...ask.context.whole.drawn_together import TOGETHER
             from ...runtime.load_model import load
 
             progress.start(f"Loading {self._library.model_path.stem}", 1, "models")
-            self._llama = load(self._settings, self._library, self._attention, progress.notice)
+            self._llama = load(self._settings, self._library, self._attention, progress.notice, TOGETHER)
         self._llama.context.record(None)
         self._llama.reset()
         return self._llama

@@ -64,7 +64,7 @@ class AnswerSource(BaseModel):
 class AnswerBasis(BaseModel):
     """What was read for an answer."""
 
-    kind: Literal["document", "part", "excerpts"]
+    kind: Literal["document", "part", "excerpts", "findings"]
     passages: int | None
     share: float = Field(description="Share of the text of these documents that was read; 1 is all.")
     rest: str | None = Field(description="What becomes of the others: indexed, being read, or unread.")

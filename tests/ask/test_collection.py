@@ -199,7 +199,7 @@ def test_answers_are_given_from_what_there_is():
 
 
 def test_excerpts_are_the_default_unless_a_question_is_about_a_whole(folder, how, route_to):
-    with octavo.open_documents([folder], **how) as collection:
+    with octavo.open_documents([folder], reading=octavo.ReadSettings(whole="off"), **how) as collection:
         route_to("tower.txt")
         assert collection.ask("How many ships passed?").read.kind == "excerpts"
         assert not collection.needs_whole

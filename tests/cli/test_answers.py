@@ -43,6 +43,13 @@ def session_of(names, basis, rest="being read", needs_whole=False):
             "From the 40% of a.md that are read; the rest is being read.",
         ),
         (["-"], ContextShare("document"), {}, "From Standard input."),
+        (["a.md, part 1 of 9", "a.md, part 2 of 9"], ContextShare("findings"), {}, "From the answers of all of a.md."),
+        (
+            ["a.md"],
+            ContextShare("findings", share=0.25),
+            {"needs_whole": True},
+            "From the answers of 25% of a.md; asked again, the question goes to the rest.",
+        ),
     ],
 )
 def test_the_line_names_documents_as_they_are_listed(names, basis, more, line, capsys):

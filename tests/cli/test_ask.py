@@ -294,6 +294,15 @@ def test_ask_a_document_that_is_longer_than_the_context(tmp_path, on_tiny):
     assert re.search(r"^\(From \d passages?, [\d.]+% of long\.txt\.\)$", result.stderr, re.M)
     result = octavo("ask", long, "Summarise it.", *on_tiny, *SHORT_ANSWER, "-c", "1024")
     assert re.search(
+        r"^\d+ parts: up to \d+ s; Ctrl-C answers from those that are done\.$", result.stderr, re.MULTILINE
+    )
+    assert result.stderr.endswith("(From the answers of all of long.txt.)\n")
+    asked = "ask", long, "Summarise it.", *on_tiny, *SHORT_ANSWER, "-c", "1024"
+    answer = json.loads(octavo(*asked, "-o", "json").stdout)
+    assert answer["basis"]["kind"] == "findings"
+    assert all(found["document"].startswith("long.txt, part ") and found["read"] for found in answer["findings"])
+    result = octavo(*asked, "--whole", "off")
+    assert re.search(
         r"^\(From long\.txt, part \d+ of \d+; the question may be about all of it\.\)$", result.stderr, re.M
     )
 

@@ -272,6 +272,7 @@ def test_of_a_read_document_among_others_a_question_about_the_whole_gets_the_who
     mill = tmp_path / "mill.md"
     mill.write_text("# Mills\n\n" + filler(200, 300) + "A windmill stands in Osterby.\n\n")
     index(how, mill)
+    how["reading"] = octavo.ReadSettings(first_answer=60, whole="off")
     with octavo.open_documents([book, mill], **how) as session:
         assert session.ask("What stands in Osterby, a windmill?").read.kind == "excerpts"
         session.clear()

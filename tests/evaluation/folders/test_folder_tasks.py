@@ -8,6 +8,7 @@ from octavo.evaluation.folders import FOLDER_TASKS, folder_task_class
 from octavo.evaluation.folders.folder_needle import FolderNeedle
 from octavo.evaluation.folders.folder_qa import FolderQA
 from octavo.evaluation.folders.multikey import FolderMultikey
+from octavo.evaluation.folders.whole import Whole, WholeMention
 
 CASES = [
     (FolderNeedle(documents=12), 1500, 10),
@@ -63,3 +64,30 @@ def test_seeds_make_the_same_and_other_folders(llama):
 def test_too_much_is_refused(llama, task, depth, n, message):
     with pytest.raises(OctavoError, match=message):
         task.folder(llama, task.data, depth, n, 0)
+
+
+def test_facts_of_a_kind_are_all_over_a_novel(llama):
+    task = Whole(facts=6)
+    folder = task.folder(llama, task.data, 6000, 2, 0)
+    ((_, text),) = folder.documents.items()
+    for asked in folder.asked:
+        lines = [
+            next(line for line in text.split("\n") if all(map(line.count, fact.split("|")))) for fact in asked.answers
+        ]
+        assert len(set(lines)) == 6
+        places = sorted(text.index(line) / len(text) for line in lines)
+        assert places[0] < 0.2
+        assert places[-1] > 0.8
+        assert task.score("\n".join(lines[:3]), asked) == 0.5
+        assert task.score(" ".join(fact.split("|")[0] for fact in asked.answers), asked) == 0
+
+
+def test_documents_that_mention_a_thing_are_those_with_its_sentence(llama):
+    task = WholeMention(documents=6, mentions=2)
+    folder = task.folder(llama, task.data, 800, 2, 0)
+    for asked in folder.asked:
+        place = asked.question.removesuffix("?").split(" of ")[1]
+        assert tuple(sorted(name for name, text in folder.documents.items() if place in text)) == asked.answers
+        assert task.score(", ".join(asked.answers), asked) == 1
+        assert task.score(asked.answers[0], asked) == pytest.approx(2 / 3)
+        assert task.score("None.", asked) == 0

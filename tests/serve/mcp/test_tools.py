@@ -23,7 +23,7 @@ class Tools:
     """The tools over a folder."""
 
     def __init__(self, folder, model, indexes, n_ctx=0, **reading):
-        settings, reading = ModelSettings(model, n_ctx, n_threads=1), ReadSettings(**reading)
+        settings, reading = ModelSettings(model, n_ctx, n_threads=1), ReadSettings(**{"whole": "off", **reading})
         library = Library.of(model, indexes)
         sampling = Sampling(max_tokens=20, temperature=0)
         self.answers = DocumentAnswers(settings, library, Attention.of("dense"), sampling, reading)
@@ -160,6 +160,19 @@ def test_sources_of_a_part_stand_in_the_whole_document(folder, tiny_model, tmp_p
     assert (given["basis"]["kind"], given["basis"]["documents"]) == ("part", ["long.txt"])
     assert source["start"] > 39
     assert part.startswith(quoted[0].rstrip())
+
+
+def test_all_parts_of_a_document_answer(folder, talking_file, tmp_path):
+    text = "1 2 3 4 5 6 7 8 9 0.\n\n" * 200
+    (folder / "long.txt").write_text(f"{text}The keeper of the tower was Ruth Ollery.\n\n{text}")
+    tools = Tools(folder, talking_file, tmp_path / "indexes", n_ctx=4096, whole="on")
+    given = tools("ask", question="List every tower and its keeper.", documents=["long.txt"])
+    [source] = given["sources"]
+    part = tools("read_range", document=source["document"], start=source["start"], stop=source["stop"])
+    tools.calls.close()
+    assert (given["basis"]["kind"], given["basis"]["documents"]) == ("findings", ["long.txt"])
+    assert given["answer"].startswith("1 found:\n\n1. “The keeper of the tower was Ruth Ollery.” (long.txt, part ")
+    assert part.startswith("The keeper of the tower was Ruth Ollery.")
 
 
 def test_a_part_whose_name_two_documents_share_keeps_it(folder, tiny_model, tmp_path, monkeypatch):

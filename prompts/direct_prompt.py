@@ -1,19 +1,18 @@
-"""Ask models that think for the answer alone: scores judge answers, and a thought would take all of their tokens."""
+"""Ask models that think for the answer alone: of a text's parts, and where scores judge answers, not thoughts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from ..prompts.conversation_tokens import ConversationTokens
-from ..prompts.thought_form import Stage, Thinking, Thoughts
-from ..runtime.llama import Llama
+from .chat_template import PromptModel
+from .conversation_tokens import ConversationTokens
+from .thought_form import Stage, Thinking, Thoughts
 
 
 class DirectPrompt(ConversationTokens):
     """A prompt whose answers come without a thought: the template's own switch is off, or each thought is empty."""
 
-    def __init__(self, llama: Any, has_document: bool = True) -> None:
+    def __init__(self, llama: PromptModel, has_document: bool = True) -> None:
         self._thinking = Thinking(Thoughts.of(llama), think=False, budget=None)
         super().__init__(llama, has_document, "", self._thinking.options)
 
@@ -35,7 +34,7 @@ class DirectPrompt(ConversationTokens):
         return [*tokens, *start, *thoughts.closing] if stage in (Stage.BEFORE, Stage.THOUGHT) else tokens
 
 
-def say_that_it_does_not_think(llama: Llama, notice: Callable[[str], None]) -> None:
+def say_that_it_does_not_think(llama: PromptModel, notice: Callable[[str], None]) -> None:
     """Say that a model which thinks answers at once."""
     if Thoughts.of(llama) is not None:
         notice("This model thinks before it answers. Here it answers at once: scores judge answers, not thoughts.")

@@ -8,7 +8,7 @@ from helpers.evaluation_runs import evaluate
 from helpers.thinking_model import ANSWER
 
 import octavo
-from octavo.evaluation.direct_prompt import DirectPrompt
+from octavo.prompts.direct_prompt import DirectPrompt
 
 #: Without a switch: the prompt begins the thought, or the model does.
 NO_SWITCH = thinking_model.OPENING.replace("<think>{% endif %}", "{% endif %}")

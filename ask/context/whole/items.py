@@ -1,0 +1,154 @@
+"""Lists: the sentences of a text that have what a question asks for all of, merged where they say the same.
+
+A model may leave out what it lists, repeat it or invent it. So it only words an item: each item is a sentence of the
+text that has most words of the question, or that the model's answer comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....library.document_parts import without_part
+from ....library.question_words import asks_which_texts, roots, sought_words
+from ...answer.notices import unfounded
+from ...sources.answer_words import has_answer
+from ...sources.find_sources import Passage, passages
+from ..answer_context import Context
+from .finding import Finding
+
+#: Share of the question's words that an item's sentence has; and that one has from which the model's answer comes.
+_ITEM, _ANSWER = 0.75, 0.5
+
+#: Marks before a line of a list.
+_MARK = re.compile(r"^\s*([-*•]|\d+[.)])\s*")
+
+#: Most sources of one item that are named.
+_NAMED = 3
+
+
+def items_of(context: Context, attended: np.ndarray | None, answer: str, question: str) -> list[tuple[str, Passage]]:
+    """Return the items of an excerpt of one document, each with its sentence.
+
+    Parameters
+    ----------
+    attended : float32 array, shape (n_parts, n_tokens), or None
+        The attention of the answer to the context.
+    answer : str
+        What the model answers over the excerpt.
+    """
+    sought = roots(sought_words(question))
+    found = [
+        passage
+        for passage in _sentences(context)
+        if sought and len(sought & roots(passage.quote)) >= _ITEM * len(sought)
+    ]
+    if not found and not asks_which_texts(question):
+        found = [
+            passage
+            for passage in _attended(context, attended)
+            if len(sought & roots(passage.quote)) >= _ANSWER * len(sought)
+            and has_answer(passage.quote, answer, question)
+        ][:1]
+    return [(_worded(passage, answer, question), passage) for passage in found]
+
+
+def _sentences(context: Context) -> Iterator[Passage]:
+    """Yield the sentences of a context."""
+    for document, start, stop in context.spans:
+        text = context.text_of(document)
+        for number in np.unique(text.sentence_of[start:stop]).tolist():
+            yield text.passage(*text.borders[number : number + 2].tolist())
+
+
+def _attended(context: Context, attended: np.ndarray | None) -> Iterator[Passage]:
+    """Yield the passages of a context with most attention."""
+    if attended is None:
+        return
+    at = context.index.n_prefix
+    for document, start, stop in context.spans:
+        text = context.text_of(document)
+        of_document = np.zeros((len(attended), len(text.starts)), np.float32)
+        of_document[:, start:stop] = attended[:, at : at + stop - start]
+        at += stop - start
+        yield from passages(text, of_document, 1)
+
+
+def _worded(passage: Passage, answer: str, question: str) -> str:
+    """Return the lines of an answer that a sentence proves, or else the sentence."""
+    lines = [_MARK.sub("", line).strip().rstrip(".:;,") for line in answer.split("\n")]
+    quote = passage.quote.encode()
+    proven = [
+        line
+        for line in dict.fromkeys(lines)
+        if has_answer(passage.quote, line, question)
+        and not unfounded(f"It is {line}", [question], [quote])
+        and roots(line) <= roots(passage.quote) | roots(question)
+    ]
+    return "; ".join(proven) or passage.quote
+
+
+@dataclass
+class Row:
+    """A line of a list.
+
+    Parameters
+    ----------
+    text : str
+        The item; the name of a document, where documents are asked for.
+    sources : list of (str, Passage)
+        The sentences that have it, with the names of their documents.
+    """
+
+    text: str
+    sources: list[tuple[str, Passage]]
+
+
+def rows_of(findings: Iterable[Finding], question: str) -> list[Row]:
+    """Merge the items of findings: a line of an answer is an item, and its passage the one of the same number.
+
+    Items that have the same words, or the same sentence, are one. Where a question asks which texts
+    mention something, each text is one.
+    """
+    by_text, wanted = asks_which_texts(question), roots(question)
+    rows: dict[object, Row] = {}
+    of_places: dict[tuple[str, int], Row] = {}
+    for finding in findings:
+        name = finding.document.name
+        for text, passage in zip(finding.answer.split("\n"), finding.passages, strict=False):
+            source, place = (name, passage), (name, passage.start)
+            key: object = without_part(name) if by_text else frozenset(roots(text) - wanted) or place
+            row = rows.get(key) or of_places.get(place)
+            if row is None:
+                row = rows[key] = Row(without_part(name) if by_text else text, [])
+            if all((other, one.start) != place for other, one in row.sources):
+                row.sources.append(source)
+            of_places[place] = row
+    return list(rows.values())
+
+
+def written(rows: Sequence[Row], n_texts: int) -> str:
+    """Write a list with its proof, as Markdown.
+
+    Parameters
+    ----------
+    n_texts : int
+        How many documents there are, where documents are listed; 0 for a list of other things.
+    """
+    of = f" of {n_texts:,} documents" if n_texts else ""
+    lines = [f"{len(rows):,}{of} found:", ""]
+    for number, row in enumerate(rows, 1):
+        quote = row.sources[0][1].quote
+        places = "; ".join(_place(*source) for source in row.sources[:_NAMED])
+        more = f" and {len(row.sources) - _NAMED:,} more" if len(row.sources) > _NAMED else ""
+        item = f"“{quote}”" if row.text == quote else f"{row.text}: “{quote}”"
+        lines.append(f"{number}. {item} ({places}{more})")
+    return "\n".join(lines)
+
+
+def _place(name: str, passage: Passage) -> str:
+    page = f"page {passage.page}" if passage.page else f"line {passage.line:,}"
+    return f"{name}, {page}"
