@@ -73,7 +73,9 @@ class KeptFindings:
         """Return the answer under a key; None without one, or if the file is damaged."""
         try:
             kept = self._read()[key]
-            return KeptAnswer(str(kept["answer"]), tuple(Passage(**passage) for passage in kept["sources"]))
+            return KeptAnswer(
+                str(kept["answer"]), tuple(Passage(**{**passage, "marks": ()}) for passage in kept["sources"])
+            )
         except (OctavoError, KeyError, TypeError):
             return None
 
