@@ -112,7 +112,7 @@ def load_and_open(opening: Opening, settings: ModelSettings, attention: Attentio
     """Load a model, and open documents with it. Raise OctavoError as `open_document` does."""
     settings, library = locate_model(settings, notice)
     texts = opening.extracted(snapshot := LibrarySnapshot(library))
-    llama = load(settings, library, attention, notice, TOGETHER)
+    llama = load(settings, library, attention, notice, TOGETHER, parallel_states=False)
     try:
         return opening.session(llama, snapshot, texts)
     except BaseException:
@@ -280,5 +280,5 @@ def open_session(
     """
     notice = (progress or Silent()).notice
     settings, library = locate_model(ModelSettings.of(model), notice)
-    llama = load(settings, library, Attention.of(attention), notice, TOGETHER)
+    llama = load(settings, library, Attention.of(attention), notice, TOGETHER, parallel_states=False)
     return Session(llama, sampling, system_prompt, library=library, notice=notice)

@@ -82,6 +82,8 @@ class Llama(DropIn):
         Factor by which to stretch positions, and the context if n_ctx is 0. llama.cpp's --rope-scale.
     n_parallel : int
         Largest number of sequences in one step, a token of each (see sequence_pool.py). llama.cpp's --parallel.
+    parallel_states : bool
+        Whether this holds for a hybrid model, too, which then has memory for as many recurrent states.
     verbose : bool
         Whether llama.cpp prints its log.
     **arguments
@@ -116,6 +118,7 @@ class Llama(DropIn):
         rope_scaling: str | None = None,
         rope_scale: float = 1.0,
         n_parallel: int = 1,
+        parallel_states: bool = True,
         verbose: bool = False,
         **arguments: Any,
     ) -> None:
@@ -131,7 +134,7 @@ class Llama(DropIn):
         attention = Attention.of(attention, plan=plan, **shares)
         self._arguments = {"n_ctx": n_ctx, "n_batch": n_batch, "type_k": type_k, "type_v": type_v, "device": device}
         self._arguments |= {"rope_scaling": rope_scaling, "rope_scale": rope_scale, "n_parallel": n_parallel}
-        self._arguments |= {"verbose": verbose, **arguments}
+        self._arguments |= {"parallel_states": parallel_states, "verbose": verbose, **arguments}
         path, only_words = os.fspath(model_path), bool(arguments.get("vocab_only"))
         self.template_problem, own_types = model_file.check(path, only_words)
         self._file = os.path.abspath(path)
@@ -146,7 +149,7 @@ class Llama(DropIn):
             raise OctavoError("octavo's attention does not compute embeddings: use attention='llama.cpp'.")
         arguments |= rope_arguments(rope_scaling, rope_scale)
         self.sequence = TokenSequence(attention, attention)
-        self._rope_scale, self._n_parallel = rope_scale, n_parallel
+        self._rope_scale, self._n_parallel, self._parallel_states = rope_scale, n_parallel, parallel_states
         length = n_ctx or n_batch * only_words if native else n_batch  # the vocabulary alone has no context
         arguments |= {"n_ctx": length, "n_batch": n_batch, "verbose": verbose}
         self._weight_types = set[int]()
@@ -238,7 +241,9 @@ class Llama(DropIn):
         nodes = attention_nodes(self._model, params)
         if 0 < (original := original_n_ctx(self.metadata)) < n_ctx:  # RoPE factors depend on llama.cpp's n_ctx
             params.n_ctx = max(self.n_batch, original + 1)
-        params.n_seq_max, params.kv_unified = self._n_parallel, self._n_parallel > 1
+        is_parallel = self._parallel_states or not llama_cpp.llama_model_is_hybrid(self.model)
+        params.n_seq_max = self._n_parallel if is_parallel else 1
+        params.kv_unified = params.n_seq_max > 1
         if params.n_ctx > self.n_batch:  # the nodes have the factors for short texts
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)

@@ -110,6 +110,7 @@ def load(
     attention: Attention,
     notice: Notice,
     n_parallel: int = 1,
+    parallel_states: bool = True,
 ) -> Llama:
     """Load a model for documents, with its plan if the attention needs one, and notify the user of anything unusual.
 
@@ -119,6 +120,8 @@ def load(
         The attention. Its plan is read here.
     n_parallel : int
         Most sequences that one step serves, with a token each.
+    parallel_states : bool
+        Whether a hybrid model serves as many, too (see `Llama`).
 
     Raises
     ------
@@ -132,6 +135,7 @@ def load(
         notice,
         attention=attention.with_plan(plan_for([attention], library, attention.plan_file)),
         n_parallel=n_parallel,
+        parallel_states=parallel_states,
     )
     trained = llama._model.n_ctx_train()
     if llama.n_ctx() > trained:

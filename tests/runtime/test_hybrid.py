@@ -404,3 +404,9 @@ def test_a_damaged_state_is_computed_again(long_llama, index, text, tmp_path):
 def test_an_index_of_another_kind_of_model_is_refused(long_llama, index, tiny_model):
     with pytest.raises(octavo.OctavoError, match="made with another model"):
         Llama(tiny_model, n_ctx=8192).attach(opened(long_llama, index))
+
+
+def test_states_of_one_sequence_are_kept_unless_more_are_wanted(model, tiny_model):
+    assert new_llama(model, n_parallel=3).context.most_together == 3
+    assert new_llama(model, n_parallel=3, parallel_states=False).context.most_together == 1
+    assert new_llama(tiny_model, n_parallel=3, parallel_states=False).context.most_together == 3
