@@ -159,7 +159,7 @@ def test_a_call_is_found_in_a_thought_that_does_not_end(name):
         pytest.skip("The model does not think, or its template shows no calls.")
     splitter, reader = ThoughtSplitter(thoughts), AnswerReader(TOOLS, forms_of(template), False, ())
     parts = [part for piece in f"{thoughts.start}Hm.\n\n{text}" for part in splitter.add(piece)] + splitter.rest()
-    found = [each for part in parts for each in reader.add(*part)] + reader.end()
+    found = [each for part in parts for each in reader.add(part.text, part.is_thought)] + reader.end()
     assert [each.name for each in found if isinstance(each, ToolCall)] == ["look_up"]
     assert "".join(part.text for part in found if not isinstance(part, ToolCall)).startswith("Hm.")
 
