@@ -11,6 +11,7 @@ import octavo
 from octavo.errors import PromptError
 from octavo.prompts.call_form import ANY, HERMES, TAUGHT, CallForm, Style
 from octavo.prompts.call_grammar import calls_grammar, schema_grammar
+from octavo.prompts.thought_splitter import Part
 from octavo.prompts.tools import AnswerReader, CallFinder, ToolCall
 from octavo.serve.engine.grammar import Grammars
 from octavo.serve.request_error import RequestError
@@ -129,11 +130,11 @@ def test_a_call_counts_in_a_thought_that_no_answer_follows(thought, answer, show
 def test_a_thought_is_told_as_it_comes():
     reader = AnswerReader(TOOLS, FORMS, False, ())
     assert reader.add("I think of <tool_call> and", True) == [
-        ("I think of ", True),
-        ("<tool_call>", True),
-        (" and", True),
+        Part("I think of ", True),
+        Part("<tool_call>", True),
+        Part(" and", True),
     ]
-    assert reader.add(" {", True) == [(" {", True)]
+    assert reader.add(" {", True) == [Part(" {", True)]
 
 
 def test_an_answer_that_must_be_a_call_is_told_at_the_end():
