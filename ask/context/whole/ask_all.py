@@ -135,7 +135,12 @@ class AskAll:
         if not findings:
             return None
         shown = findings if is_stopped else (yield from self._summed_up(findings, question))
-        return (yield from whole_context(self._llama, self._fitting(shown), findings, share, self._n_batch))
+        fitting = self._fitting(shown)
+        if len(fitting) < len(shown):
+            self._notice(
+                f"One context holds {len(fitting):,} of these {len(shown):,} answers: the others are left out."
+            )
+        return (yield from whole_context(self._llama, fitting, findings, share, self._n_batch))
 
     def _say_unread(self, unread: Sequence[SourceText]) -> None:
         if unread:

@@ -145,6 +145,15 @@ def test_ctrl_c_answers_from_those_that_are_done_and_asking_again_continues(open
     assert steps["groups"] == 1
 
 
+def test_answers_that_one_context_does_not_hold_are_counted(opened, steps, monkeypatch):
+    steps["after"] = 1
+    monkeypatch.setattr(ask_all, "PASSAGE_TOKENS", 1)
+    session, notices = opened()
+    session.ask(SUMMARY)
+    assert len(session._context.shown) == 1
+    assert any(sentence.startswith("One context holds 1 of these 2 answers") for sentence in notices)
+
+
 def test_ctrl_c_before_the_first_answer_ends_the_question(opened, steps):
     steps["after"] = 0
     session, _ = opened()
