@@ -31,7 +31,7 @@ TYPED = "What is the name of the latest epoch?\n/quit\n"
 ANSWERS = {
     "latest epoch": "Holocene",
     "sang the national anthem": "Gaga",
-    "farm of Robert Martin": "Abbey-Mill",
+    "governess of Emma": "Taylor",
 }
 
 #: What octavo says of an answer that it stopped.
