@@ -179,9 +179,10 @@ class AskAll:
         """
         llama, lists = self._llama, form == _LIST[0]
         of_model = str(llama.attention), llama.n_ctx(), form, most_tokens, _VERSION, question
+        known = {text.folder: KeptFindings(text.folder) for text in texts if text.folder}
         found: dict[TextToAsk, KeptAnswer] = {}
         for text in texts:
-            kept = text.folder and KeptFindings(text.folder).get(key_of(text.place, *of_model))
+            kept = known[text.folder].get(key_of(text.place, *of_model)) if text.folder else None
             if kept:
                 found[text] = kept
         missing = [text for text in texts if text not in found]
@@ -201,10 +202,14 @@ class AskAll:
                 answers = [
                     self._kept(each, context, question, lists) for each, context in zip(drawn, contexts, strict=True)
                 ]
+                new: dict[Path, dict[str, KeptAnswer]] = {}
                 for text, answer in zip(group, answers, strict=True):
                     found[text] = answer
                     if text.folder:
-                        KeptFindings(text.folder).add(question, {key_of(text.place, *of_model): answer})
+                        new.setdefault(text.folder, {})[key_of(text.place, *of_model)] = answer
+                for folder, of_folder in new.items():
+                    known[folder].add(question, of_folder)
+                for text, answer in zip(group, answers, strict=True):
                     if answer.answer:
                         self._notice(f"{text.document.name}: {answer.answer}")
         except KeyboardInterrupt:

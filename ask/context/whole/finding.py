@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,10 +70,15 @@ class KeptFindings:
     def __init__(self, folder: Path) -> None:
         self._path = folder / FOUND
 
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        """Return the answers that were there when they were first looked up."""
+        return self._read()
+
     def get(self, key: str) -> KeptAnswer | None:
         """Return the answer under a key; None without one, or if the file is damaged."""
         try:
-            kept = self._read()[key]
+            kept = self._known[key]
             return KeptAnswer(
                 str(kept["answer"]), tuple(Passage(**{**passage, "marks": ()}) for passage in kept["sources"])
             )
@@ -90,6 +96,7 @@ class KeptFindings:
             kept[key] = {"question": question, "answer": answer.answer, "sources": sources}
         with suppress(OctavoError):
             write_json(self._path, dict(list(kept.items())[-_MOST_KEPT:]))
+        self.__dict__.pop("_known", None)
 
     def _read(self) -> dict[str, Any]:
         """Return the content of the file; nothing if it does not exist. Raise DamagedError if it is damaged."""
