@@ -146,29 +146,28 @@ def needs_whole(question: str) -> bool:
     return (
         _WHOLE.search(question) is not None
         or asks_which_texts(question)
-        or any(
-            re.search(later, line[first.end() :], re.IGNORECASE)
-            for line in question.split("\n")
-            for word, later in _FOLLOWED
-            if (first := re.search(word, line, re.IGNORECASE)) is not None
-        )
+        or any(_is_followed(question, re.compile(word, re.IGNORECASE), later) for word, later in _FOLLOWED)
     )
 
 
 def asks_for_list(question: str) -> bool:
     """Return whether a question about a whole asks for all things of a kind, or for their number."""
-    return _SUMMED_UP.search(question) is None and any(
-        _LISTED.search(line) or ((first := _WHO.search(line)) and re.search(_SAY, line[first.end() :], re.IGNORECASE))
-        for line in question.split("\n")
+    return _SUMMED_UP.search(question) is None and (
+        any(map(_LISTED.search, question.split("\n"))) or _is_followed(question, _WHO, _SAY)
     )
 
 
 def asks_which_texts(question: str) -> bool:
     """Return whether a question asks which of several texts mention something."""
+    return _is_followed(question, _OF_TEXTS, _SAY)
+
+
+def _is_followed(question: str, word: re.Pattern[str], later: str) -> bool:
+    """Return whether a line of a question has a word, and another one after it; capitals count as small letters."""
     return any(
-        re.search(_SAY, line[first.end() :], re.IGNORECASE)
+        re.search(later, line[first.end() :], re.IGNORECASE)
         for line in question.split("\n")
-        if (first := _OF_TEXTS.search(line)) is not None
+        if (first := word.search(line)) is not None
     )
 
 
