@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .peer_process import Cannot, Peer, serve
+from .peer_process import Cannot, EvaluatingPeer, serve
 
 #: ggml's numbers of the types of keys and values.
 _TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
 
 
-class CApi(Peer):
+class CApi(EvaluatingPeer):
     """A model in a context of one sequence.
 
     Parameters
@@ -68,7 +68,7 @@ class CApi(Peer):
             function.argtypes, function.restype = arguments, result
         return function
 
-    def _eval(self, tokens: list[int]) -> float:
+    def evaluate(self, tokens: list[int]) -> float:
         batch, n = self.batch, len(tokens)
         batch.n_tokens = n
         for i, token in enumerate(tokens):
@@ -87,13 +87,7 @@ class CApi(Peer):
 
     def read(self, tokens: list[int], last: bool) -> float:
         self.logits.clear()
-        return self._eval(tokens)
-
-    def decode(self, token: int) -> float:
-        return self._eval([token])
-
-    def ask(self, tokens: list[int]) -> float:
-        return self._eval(tokens)
+        return super().read(tokens, last)
 
     def back(self, length: int) -> int:
         if self._is_ik:

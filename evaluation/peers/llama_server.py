@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .peer_process import Cannot, Peer, peak_resident_bytes, serve
+from .peer_process import Cannot, EvaluatingPeer, peak_resident_bytes, serve
 
 Complete = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -27,7 +27,7 @@ Complete = Callable[[dict[str, Any]], dict[str, Any]]
 _STARTS, _ANSWERS = 600, 3600
 
 
-class Completions(Peer):
+class Completions(EvaluatingPeer):
     """A server with one slot.
 
     Parameters
@@ -49,21 +49,12 @@ class Completions(Peer):
             raise Cannot(f"it answers {json.dumps(answer)[:200]}")
         return answer
 
-    def _eval(self, tokens: list[int]) -> float:
+    def evaluate(self, tokens: list[int]) -> float:
         self.tokens += tokens
         timings = self._request(self.tokens)["timings"]
         if timings["prompt_n"] > len(tokens):
             raise Cannot(f"it read {timings['prompt_n']:,} tokens where {len(tokens):,} were new")
         return float(timings["prompt_ms"]) / 1e3
-
-    def read(self, tokens: list[int], last: bool) -> float:
-        return self._eval(tokens)
-
-    def decode(self, token: int) -> float:
-        return self._eval([token])
-
-    def ask(self, tokens: list[int]) -> float:
-        return self._eval(tokens)
 
     def back(self, length: int) -> int:
         del self.tokens[length:]

@@ -64,6 +64,23 @@ class Peer(ABC):
         """End the programs that the engine started."""
 
 
+class EvaluatingPeer(Peer):
+    """An engine that reads, asks and decodes in the same way: it evaluates tokens after those before."""
+
+    @abstractmethod
+    def evaluate(self, tokens: list[int]) -> float:
+        """Evaluate tokens, and return the seconds."""
+
+    def read(self, tokens: list[int], last: bool) -> float:
+        return self.evaluate(tokens)
+
+    def decode(self, token: int) -> float:
+        return self.evaluate([token])
+
+    def ask(self, tokens: list[int]) -> float | None:
+        return self.evaluate(tokens)
+
+
 def peak_resident_bytes(process: int | str = "self") -> int | None:
     """Return the most memory that this process has held, or another one by its number; None if that is not known."""
     with suppress(OSError):  # Linux counts from the program's start; `getrusage` counts the memory of its parent, too
