@@ -188,6 +188,16 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
+def keep_in_json(path: Path, key: str, value: Any) -> None:
+    """Add an entry to a JSON file, which is made anew if it is damaged. A folder that cannot be written keeps none."""
+    with suppress(OctavoError, OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        known: dict[str, Any] = {}
+        with suppress(OctavoError):
+            known = read_json(path)
+        write_json(path, {**known, key: value})
+
+
 def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
     """Write a file under a temporary name, sync it, and rename it.
 

@@ -12,7 +12,7 @@ from ...errors import OctavoError
 from ...metal.gpu import is_available
 from ...metal.shader_library import has_method
 from ...settings import check_device
-from ...system.files import read_json, write_json
+from ...system.files import keep_in_json, read_json
 from ..methods.attention import Attention
 from . import AUTO, CPU, METAL
 from .cpu_device import CpuDevice
@@ -67,10 +67,7 @@ def measured_steps_path() -> Path:
 
 def keep_measured_steps(model: str, milliseconds: Mapping[str, float]) -> None:
     """Keep what a step of a model takes on each device of this machine, for `choose`."""
-    known: dict[str, object] = {}
-    with suppress(OctavoError):
-        known = read_json(measured_steps_path())
-    write_json(measured_steps_path(), {**known, _key(model): dict(milliseconds)})
+    keep_in_json(measured_steps_path(), _key(model), dict(milliseconds))
 
 
 def is_faster_on_cpu(model: str) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from ...cpu_kernels.numba_support.kernel_cache import kernel_folder
 from ...cpu_kernels.numba_support.machine import cpu_name
 from ...errors import OctavoError
-from ...system.files import read_json, write_json
+from ...system.files import keep_in_json, read_json
 from ...system.processors import look
 from ...version import __version__
 from ..cache.kv_cache import KVCache
@@ -155,12 +155,6 @@ def keep_costs(layers: Sequence[CacheLayer], n_threads: int) -> StepCosts:
     """
     before = look()
     costs = measure(_selecting(layers), n_threads)
-    if before.cores_of_others(look()) > _MOST_OTHER_WORK:
-        return costs
-    with suppress(OctavoError, OSError):
-        costs_path().parent.mkdir(parents=True, exist_ok=True)
-        known: dict[str, object] = {}
-        with suppress(OctavoError):
-            known = read_json(costs_path())
-        write_json(costs_path(), {**known, _key(layers, n_threads): asdict(costs)})
+    if before.cores_of_others(look()) <= _MOST_OTHER_WORK:
+        keep_in_json(costs_path(), _key(layers, n_threads), asdict(costs))
     return costs
