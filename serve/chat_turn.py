@@ -12,7 +12,7 @@ from typing import Any
 
 from ..ask.answer.notices import notices_of_damaged, notices_of_unfounded, notices_of_whole, unfounded
 from ..ask.context.answer_context import Context
-from ..ask.context.whole.finding import PartsAsked
+from ..ask.context.whole.finding import PartsAnswered
 from ..ask.context.whole.whole_context import WholeContext
 from ..library.catalogue import DAMAGED
 from ..library.question_words import needs_whole
@@ -158,11 +158,11 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     return request
 
 
-async def preparing(server: Server, turn: ChatTurn) -> AsyncGenerator[PromptProgress | PartsAsked | Request, None]:
+async def preparing(server: Server, turn: ChatTurn) -> AsyncGenerator[PromptProgress | PartsAnswered | Request, None]:
     """Yield how far passages are read or parts are asked for a turn's request, and the request. See `prepared`."""
-    reports, loop = asyncio.Queue[PromptProgress | PartsAsked | None](), asyncio.get_running_loop()
+    reports, loop = asyncio.Queue[PromptProgress | PartsAnswered | None](), asyncio.get_running_loop()
 
-    def report(progress: PromptProgress | PartsAsked) -> None:
+    def report(progress: PromptProgress | PartsAnswered) -> None:
         loop.call_soon_threadsafe(reports.put_nowait, progress)
 
     work = asyncio.create_task(prepared(server, turn, report=report))

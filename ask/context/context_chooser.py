@@ -27,7 +27,7 @@ from .growing_indexes import GrowingIndexes, TimeToRead
 from .in_time import InTime, TakesLonger
 from .passages import PASSAGE_TOKENS, PassageFinder
 from .whole.ask_all import AskAll, TakesTooLong, TextToAsk
-from .whole.finding import PartsAsked
+from .whole.finding import PartsAnswered
 
 #: Share of the seconds to a first answer in which passages are evaluated; documents are read in what these leave.
 _FOR_PASSAGES = 0.7
@@ -68,7 +68,7 @@ class ContextChooser:
     growing: GrowingIndexes | None = None
     whole: str = WHOLE_OFF
     notice: Callable[[str], None] = lambda sentence: None
-    report: Callable[[PartsAsked], None] | None = None
+    report: Callable[[PartsAnswered], None] | None = None
 
     @property
     def documents(self) -> Sequence[SourceText]:
@@ -151,8 +151,8 @@ class ContextChooser:
             self.notice(f"To ask all parts or documents takes {problem}, so none is asked unless `whole` is on.")
             return None
 
-    def _say(self, asked: PartsAsked) -> None:
-        for sentence in asked.sentences:
+    def _say(self, news: PartsAnswered) -> None:
+        for sentence in news.sentences:
             self.notice(sentence)
 
     def _all_texts(self, question: str, n_batch: Callable[[], int]) -> tuple[list[DocumentSet], list[TextToAsk]]:

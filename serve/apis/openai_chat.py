@@ -15,7 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...ask.context.whole.finding import PartsAsked
+from ...ask.context.whole.finding import PartsAnswered
 from ...prompts.tools import ToolCall
 from ..chat_turn import ChatTurn, answer, gathered, prepared, preparing
 from ..engine.request import AnswerPart, End, PromptProgress, Request
@@ -26,7 +26,7 @@ from .api_body import ApiObject, AskingBody, Limit, LogitBias, Stop, StreamOptio
 from .attachments import Attachments
 from .shared_json import (
     annotations_of,
-    asked_as_json,
+    answered_as_json,
     document_as_json,
     effort_of,
     extensions_of,
@@ -38,7 +38,7 @@ from .shared_json import (
 from .tool_forms import Tools, tools_of
 
 #: A step before an answer: how far passages are read or parts are asked, and the request that is ready.
-_Step = PromptProgress | PartsAsked | Request
+_Step = PromptProgress | PartsAnswered | Request
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
@@ -287,8 +287,8 @@ async def _prepared_stream(
     async with aclosing(steps):
         while not isinstance(step, Request):
             choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
-            if isinstance(step, PartsAsked):
-                progress = {"whole_progress": asked_as_json(step)}
+            if isinstance(step, PartsAnswered):
+                progress = {"whole_progress": answered_as_json(step)}
             else:
                 progress = {"prompt_progress": progress_as_json(step)}
             if turn.generation.reports_progress:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ask.context.answer_context import Context
-from ...ask.context.whole.finding import Finding, PartsAsked
+from ...ask.context.whole.finding import Finding, PartsAnswered
 from ...ask.context.whole.whole_context import WholeContext
 from ...ask.sources.find_sources import Passage
 from ..engine.request import AnswerPart, End, PromptProgress, Request, TokenLogprob, Usage
@@ -84,11 +84,11 @@ def progress_as_json(progress: PromptProgress) -> dict[str, Any]:
     return {"total": progress.total, "cache": progress.cached, "processed": progress.done, **times}
 
 
-def asked_as_json(asked: PartsAsked) -> dict[str, Any]:
+def answered_as_json(news: PartsAnswered) -> dict[str, Any]:
     """Return how many parts or documents have answered, and what is new."""
-    times = {} if asked.seconds is None else {"most_seconds": round(asked.seconds)}
-    findings = list(map(finding_as_json, asked.found))
-    return {"total": asked.total, "processed": asked.done, **times, "findings": findings}
+    times = {} if news.seconds is None else {"most_seconds": round(news.seconds)}
+    findings = list(map(finding_as_json, news.found))
+    return {"total": news.total, "processed": news.done, **times, "findings": findings}
 
 
 def finding_as_json(finding: Finding) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import CannotLayOut
 from ...ask.context.growing_indexes import GrowingIndexes
 from ...ask.context.passages import PassageFinder
-from ...ask.context.whole.finding import PartsAsked
+from ...ask.context.whole.finding import PartsAnswered
 from ...ask.sources.find_sources import TokenText
 from ...documents.document import Document
 from ...errors import OctavoError
@@ -337,8 +337,8 @@ class DocumentFinder:
         return replace(document, number=kept.number, length=kept.length)
 
 
-def _ignore(asked: PartsAsked) -> None:
-    """Report to nobody."""
+def _ignore(news: PartsAnswered) -> None:
+    """Report it to no client."""
 
 
 class _Unread(GrowingIndexes):

@@ -152,8 +152,8 @@ class KnownDocuments:
     def _named(self, reference: str) -> Sequence[_Named]:
         """Return the documents with an id, or else with a name, or in a folder, or with names that fit a pattern.
 
-        Of several with the same name, the newest counts, which is one that is being read if there is any. Those of a
-        folder or a pattern have the order of their names, and parts that of their text.
+        Of several with the same name, the newest counts, which is one that is being read if there is any. A
+        folder and a pattern return their documents by name, and parts in order.
         """
         reading = {name: upload for name, upload in self.unread.items() if not upload.problem}
         reference = composed(self._uploads.copied(reference))

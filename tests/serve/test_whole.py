@@ -169,7 +169,7 @@ def test_the_form_of_an_answer_is_kept(notes):
     assert text_of(answer).lstrip().startswith("{")
 
 
-def test_a_count_of_tokens_asks_nobody(notes, groups):
+def test_a_count_of_tokens_asks_no_document(notes, groups):
     notes.post(f"{CHAT}/input_tokens", **body(LIST))
     assert groups["n"] == 0
 

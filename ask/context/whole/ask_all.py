@@ -30,7 +30,7 @@ from ..document_set import DocumentSet
 from ..excerpts import CannotLayOut, lay_out
 from ..passages import PASSAGE_TOKENS
 from .drawn_together import Drawn, drawn_together
-from .finding import Finding, KeptAnswer, KeptFindings, PartsAsked, key_of
+from .finding import Finding, KeptAnswer, KeptFindings, PartsAnswered, key_of
 from .items import items_of, rows_of, written
 from .whole_context import WholeContext, shown_tokens, whole_context
 
@@ -95,7 +95,7 @@ class AskAll:
         llama: Llama,
         heads: Sequence[QueryHead],
         notice: Callable[[str], None],
-        report: Callable[[PartsAsked], None],
+        report: Callable[[PartsAnswered], None],
         n_batch: Callable[[], int],
         most_seconds: float | None = None,
     ) -> None:
@@ -201,7 +201,7 @@ class AskAll:
         if found and shows:
             known_before = f"{len(found):,} of {len(texts):,} answers are known from before."
             kept_ones = [_finding(text, found) for text in found if found[text].answer]
-            self._report(PartsAsked(len(found), len(texts), [known_before] if missing else [], kept_ones))
+            self._report(PartsAnswered(len(found), len(texts), [known_before] if missing else [], kept_ones))
         together, is_stopped = max(llama.context.most_together, 1), False
         groups = [missing[start : start + together] for start in range(0, len(missing), together)]
         try:
@@ -225,7 +225,7 @@ class AskAll:
                     known[folder].add(question, of_folder)
                 shown = [_finding(text, found) for text in group if shows and found[text].answer]
                 sentences = [f"{each.document.name}: {each.answer}" for each in shown]
-                self._report(PartsAsked(len(found), len(texts), sentences, shown))
+                self._report(PartsAnswered(len(found), len(texts), sentences, shown))
         except KeyboardInterrupt:
             if not found:
                 raise
@@ -268,7 +268,7 @@ class AskAll:
                     steps.close()
                     raise TakesTooLong(_time(seconds))
                 sentence = f"{named}: up to {_time(seconds)}; Ctrl-C answers from those that are done."
-                self._report(PartsAsked(n_known, sum(map(len, groups)) + n_known, [sentence], seconds=seconds))
+                self._report(PartsAnswered(n_known, sum(map(len, groups)) + n_known, [sentence], seconds=seconds))
             yield None
 
     def _listed(

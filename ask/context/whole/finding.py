@@ -51,7 +51,7 @@ class Finding:
         return {"document": self.document.name, "answer": self.answer, "read": self.is_read, "sources": sources}
 
 
-class PartsAsked(NamedTuple):
+class PartsAnswered(NamedTuple):
     """How many parts or documents have answered.
 
     Parameters
