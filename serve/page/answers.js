@@ -227,6 +227,7 @@ function showSources(element, answer) {
   if (element.dataset.told === told) return;
   element.dataset.told = told;
   if (!answer.sources) return element.replaceChildren();
+  const before = [...element.querySelectorAll("li")];
   if (answer.sources.length === 0) {
     return element.replaceChildren(
       make("h4", {}, "No passage stands out"),
@@ -234,6 +235,10 @@ function showSources(element, answer) {
     );
   }
   const items = answer.sources.map((source, at) => {
+    const { marks, ...shown } = source;
+    const own = JSON.stringify([shown, marks?.length > 0]);
+    // While sources come one after another, those that are there stay: one of them may have the focus, or be open.
+    if (before[at]?.dataset.told === own) return before[at];
     const number = source.marks?.length ? make("span", { class: "number" }, `[${at + 1}] `) : null;
     const open = () => openText(currentId(source.file_id), nameOf(source), source, button);
     const button = make("button", { type: "button", class: "source", onclick: open },
@@ -241,7 +246,7 @@ function showSources(element, answer) {
       make("span", { class: "file" }, number, nameOf(source)),
       make("span", { class: "place" }, placeOf(source)),
       make("span", { class: "weight" }, ...weightOf(source)));
-    return make("li", {}, button);
+    return make("li", { "data-told": own }, button);
   });
   return element.replaceChildren(make("h4", {}, "Sources"), make("ol", { "aria-label": "Sources" }, ...items));
 }

@@ -143,7 +143,7 @@ function take(answer, event, seconds) {
   if (event.prompt_progress) {
     const { processed, total } = event.prompt_progress;
     const words = `${count(processed)} of ${count(total)} tokens`;
-    answer.reading = { label: "Reading", words, done: processed, total };
+    answer.reading = { label: "Reading the prompt", words, done: processed, total };
   }
 }
 

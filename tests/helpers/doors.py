@@ -492,7 +492,11 @@ class Messages(Http):
         blocks = [block for block in answer["content"] if block["type"] == "text"]
         quotes = [each["cited_text"] for block in blocks for each in block.get("citations") or []]
         reason = {"end_turn": "stop", "max_tokens": "length"}[answer["stop_reason"]]
-        marked = "".join(with_marks(each["text"], [len(each["text"]) for _ in each["citations"]]) for each in blocks)
+        marked, n_before = "", 0
+        for each in blocks:
+            n_cited = len(each["citations"])
+            marked += each["text"] + "".join(f" [{n_before + n + 1}]" for n in range(n_cited))
+            n_before += n_cited
         return self._said(answer, "".join(block["text"] for block in blocks), reason, quotes, marked)
 
 
