@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +17,12 @@ from ..runtime.methods import LLAMA_CPP
 from ..settings import CACHE_TYPES, MOST_THREADS, ModelSettings
 from . import options
 from .option_types import AttentionListType, DepthListType, DraftLength, ListOf, Number
-from .render import TaskProgress, csv_table, markdown_table, notice
+from .render import TaskProgress, csv_table, markdown_table, notice, resumable
+from .reports import print_report, say_how_long
+
+if TYPE_CHECKING:
+    from ..evaluation.bench import BenchSettings
+    from ..runtime.store.model_library import Library
 
 #: Columns of the tables: a key of the rows, and its heading. Those of a sweep are left out without one.
 _COLUMNS = {
@@ -183,6 +189,13 @@ class PeerProgram(click.ParamType):  # type: ignore[type-arg]
 @click.option("--yes", is_flag=True, help="Install packages of peers without asking.")
 @click.option("--alone", is_flag=True, help="Run engines one after another, in place of in turns, token by token.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw time over depth and over bytes, as a PNG file.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.json",
+    help="Measure all methods at three depths that take about an hour, and keep each depth in FILE.json: interrupted, "
+    "the same command continues. `octavo eval suite` adds quality to the same file.",
+)
 @click.option("--kernels", is_flag=True, help="Time the attention kernels alone, without a model.")
 @options.output_option("md", "json", "csv")
 @options.as_settings
@@ -208,6 +221,7 @@ def bench(
     yes: bool,
     alone: bool,
     plot: Path | None,
+    report: Path | None,
     kernels: bool,
     output: str,
 ) -> None:
@@ -228,6 +242,8 @@ def bench(
 
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")
+    if report is not None:
+        refuse_with_report(threads_of_runs or [], cache_types, output)
     peers = {**{name: PEERS[name] for name in peer_names or []}, **dict(programs)}
     if fill != "prefill" and peers:
         raise click.UsageError(f"Peers read the text themselves: leave out --fill {fill}, or the peers.")
@@ -245,6 +261,12 @@ def bench(
     install_peers(peers, yes)
     if LLAMA_CPP in peers:  # which is measured in its own process, not twice
         attention = [words for words in attention if words != LLAMA_CPP]
+    if report is not None:
+        how = BenchSettings([], [], n_decode, "prefill", 0, n_question, repetitions, delay_s, alone)
+        one_run = replace(located, n_threads=threads_of_runs[0] if threads_of_runs else None, cache_type=cache_types[0])
+        given = depths if options.is_on_command_line("depths") else None
+        measure_report(report, one_run, library, how, given, list(peers), output)
+        return
     attentions = [Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads) for words in attention]
     model_plan = plan_for(attentions, library, plan)
     attentions = [one.with_plan(model_plan) for one in attentions]
@@ -260,12 +282,48 @@ def bench(
     click.echo(written.get(output, lambda: as_markdown(result))())
 
 
+#: Options that would make a report's figures others than those of other owners.
+_NOT_IN_A_REPORT = ("doc", "fill", "attention", "budget", "plan", "retrieval_heads", "draft", "programs", "plot")
+
+
+def refuse_with_report(threads: list[int], cache_types: list[str], output: str) -> None:
+    """Refuse options that --report does not take: all reports measure the same."""
+    options.refuse("--report measures all methods over octavo's own text", _NOT_IN_A_REPORT)
+    if len(threads) > 1 or len(cache_types) > 1:
+        raise click.UsageError("--report takes one number of threads and one type of keys and values.")
+    if output == "csv":
+        raise click.UsageError("--report prints -o md or json.")
+
+
+def measure_report(
+    path: Path,
+    settings: ModelSettings,
+    library: Library,
+    how: BenchSettings,
+    depths: list[int] | None,
+    peers: list[str],
+    output: str,
+) -> None:
+    """Measure the speed of a report, or the rest of it, and print its table."""
+    from ..evaluation.report import Report
+    from ..evaluation.report_speed import measure_speed, speed_pieces
+    from ..evaluation.report_tables import speed_table
+
+    report = Report(path, settings, library)
+    with resumable(), TaskProgress() as progress:
+        if depths or peers or not report.pieces("speed"):
+            report.plan("speed", speed_pieces(settings, how, peers, depths, progress))
+        say_how_long(report, "speed")
+        report.measure("speed", lambda piece: measure_speed(settings, library, piece, progress))
+    print_report(report, speed_table({"": report.content}), output)
+
+
 def install_peers(peers: Mapping[str, Peer], yes: bool) -> None:
     """Install the packages of peers that lack, after asking unless `yes`. The run reports a peer without a package."""
     from ..errors import OctavoError
     from ..evaluation.peer_environments import environment_of, install, is_installed
 
-    missing = [peer for peer in peers.values() if not is_installed(peer)]
+    missing = list({peer.package: peer for peer in peers.values() if not is_installed(peer)}.values())
     if missing and not yes:
         packages = ", ".join(str(peer.package) for peer in missing)
         folder = environment_of(missing[0])
