@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,12 +17,8 @@ from ..runtime.methods import LLAMA_CPP
 from ..settings import CACHE_TYPES, MOST_THREADS, ModelSettings
 from . import options
 from .option_types import AttentionListType, DepthListType, DraftLength, ListOf, Number
-from .render import TaskProgress, csv_table, markdown_table, notice, resumable
-from .reports import print_report, say_how_long
-
-if TYPE_CHECKING:
-    from ..evaluation.bench import BenchSettings
-    from ..runtime.store.model_library import Library
+from .render import TaskProgress, csv_table, markdown_table, notice
+from .reports import measure_speed_of_report, refuse_with_report
 
 #: Columns of the tables: a key of the rows, and its heading. Those of a sweep are left out without one.
 _COLUMNS = {
@@ -265,7 +261,7 @@ def bench(
         how = BenchSettings([], [], n_decode, "prefill", 0, n_question, repetitions, delay_s, alone)
         one_run = replace(located, n_threads=threads_of_runs[0] if threads_of_runs else None, cache_type=cache_types[0])
         given = depths if options.is_on_command_line("depths") else None
-        measure_report(report, one_run, library, how, given, list(peers), output)
+        measure_speed_of_report(report, one_run, library, how, given, list(peers), output)
         return
     attentions = [Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads) for words in attention]
     model_plan = plan_for(attentions, library, plan)
@@ -280,42 +276,6 @@ def bench(
         notice(f"The picture is {plot}")
     written = {"json": lambda: json.dumps(result, indent=1), "csv": lambda: as_csv(result)}
     click.echo(written.get(output, lambda: as_markdown(result))())
-
-
-#: Options that would make a report's figures others than those of other owners.
-_NOT_IN_A_REPORT = ("doc", "fill", "attention", "budget", "plan", "retrieval_heads", "draft", "programs", "plot")
-
-
-def refuse_with_report(threads: list[int], cache_types: list[str], output: str) -> None:
-    """Refuse options that --report does not take: all reports measure the same."""
-    options.refuse("--report measures all methods over octavo's own text", _NOT_IN_A_REPORT)
-    if len(threads) > 1 or len(cache_types) > 1:
-        raise click.UsageError("--report takes one number of threads and one type of keys and values.")
-    if output == "csv":
-        raise click.UsageError("--report prints -o md or json.")
-
-
-def measure_report(
-    path: Path,
-    settings: ModelSettings,
-    library: Library,
-    how: BenchSettings,
-    depths: list[int] | None,
-    peers: list[str],
-    output: str,
-) -> None:
-    """Measure the speed of a report, or the rest of it, and print its table."""
-    from ..evaluation.report import Report
-    from ..evaluation.report_speed import measure_speed, speed_pieces
-    from ..evaluation.report_tables import speed_table
-
-    report = Report(path, settings, library)
-    with resumable(), TaskProgress() as progress:
-        if depths or peers or not report.pieces("speed"):
-            report.plan("speed", speed_pieces(settings, how, peers, depths, progress))
-        say_how_long(report, "speed")
-        report.measure("speed", lambda piece: measure_speed(settings, library, piece, progress))
-    print_report(report, speed_table({"": report.content}), output)
 
 
 def install_peers(peers: Mapping[str, Peer], yes: bool) -> None:

@@ -18,7 +18,7 @@ from ..settings import ModelSettings
 from . import options
 from .option_types import HELP, AttentionListType, DepthListType, ListOf, Number, completions, explained, guessed
 from .render import TaskProgress, csv_table, markdown_table, notice, print_json, resumable
-from .reports import print_report, say_how_long
+from .reports import measure_suite
 
 if TYPE_CHECKING:
     from ..evaluation.folders.folder_task import FolderTask
@@ -246,32 +246,6 @@ def eval(
         print_json(result)
     else:
         click.echo(as_csv(result) if output == "csv" else as_markdown(result))
-
-
-def measure_suite(
-    settings: ModelSettings, path: Path | None, samples: int | None, depths: list[int] | None, output: str
-) -> None:
-    """Measure the quality of a report, or the rest of it, and print its table."""
-    from ..evaluation.report import Report
-    from ..evaluation.report_quality import measure_quality, quality_pieces
-    from ..evaluation.report_tables import task_table
-    from ..runtime.load_model import load_model, locate_model
-
-    if path is None:
-        raise click.UsageError("suite keeps its results in a file: name it with --report FILE.json.")
-    refused = ("attention", "budgets", "seed", "data", "plan", "scheduler", "plot")
-    options.refuse("suite measures the same for all owners", refused)
-    if output == "csv":
-        raise click.UsageError("--report prints -o md or json.")
-    located, library = locate_model(settings, notice)
-    report = Report(path, located, library)
-    with resumable(), TaskProgress() as progress:
-        llama = load_model(located, notice, measures=True)
-        if samples or depths or not report.pieces("quality"):
-            report.plan("quality", quality_pieces(llama, samples, depths, progress, notice))
-        say_how_long(report, "quality")
-        report.measure("quality", lambda piece: measure_quality(llama, library, piece, progress, notice))
-    print_report(report, task_table(report.content), output)
 
 
 def _refuse_for_folders(task: str, scheduler: str | None) -> None:

@@ -30,7 +30,7 @@ FORM = 1
 Piece = dict[str, Any]
 Part = Literal["speed", "quality"]
 
-#: A path of a system with slashes, or of Windows; what is before its last name is left out.
+#: The folders of a path, with slashes or as on Windows, before its last name.
 _FOLDERS = re.compile(r"(?:[A-Za-z]:\\|(?<![\w./:-])~?/)(?:[^\s/\\:'\"]+[/\\])*(?=[^\s/\\:'\"])")
 
 #: Names of users and machines are left out from this length on: a shorter one is part of other words.

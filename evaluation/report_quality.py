@@ -1,6 +1,6 @@
 """The quality of a report: the suite of `octavo eval`, each task at each depth a piece of its own.
 
-Tasks are those of `octavo eval`, with the texts that octavo has. RULER has thirteen: eleven are here; `qa` takes the
+They have the texts that octavo ships. RULER has thirteen: eleven are here; `qa` takes the
 place of its SQuAD, and HotpotQA's is missing, as octavo has no data for it.
 """
 
