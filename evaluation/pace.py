@@ -41,7 +41,7 @@ class Pace:
     @classmethod
     def of(cls, llama: Llama, progress: Progress) -> Pace:
         """Measure a model on random tokens, and forget them. Its context limits how many."""
-        n = max(min(_BATCH, (llama.n_ctx() - _STEPS) // _BATCHES), 1)
+        n = max(min(_BATCH, (int(llama.n_ctx()) - _STEPS) // _BATCHES), 1)
         tokens = np.random.default_rng(0).integers(llama.n_vocab(), size=n * _BATCHES).tolist()
         progress.start("Measuring the pace of this model", n * (_BATCHES + 1), "tokens")
 

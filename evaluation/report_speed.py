@@ -21,7 +21,13 @@ from .peer_table import PEERS
 from .report import Piece
 
 #: Depths to measure, the deepest first; the first three that fit context, memory and time.
-_DEPTHS = ((2048, 8000, 32000), (2048, 8000, 16000), (2048, 4096, 8000), (1024, 2048, 4096), (256, 512, 1024))
+_DEPTHS: tuple[tuple[int, ...], ...] = (
+    (2048, 8000, 32000),
+    (2048, 8000, 16000),
+    (2048, 4096, 8000),
+    (1024, 2048, 4096),
+    (256, 512, 1024),
+)
 
 #: Engines that read a text and keep all of its keys and values: llama.cpp's two, dense, and the index's reader.
 _READERS = 4
