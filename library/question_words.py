@@ -101,6 +101,13 @@ _SUMMED_UP = re.compile(
     re.IGNORECASE,
 )
 
+#: Words that ask for each chapter.
+_CHAPTERS = re.compile(
+    r"\b((each|every) chapter|chapter by chapter|(all|the) chapters|jedes kapitel|(alle|der) kapitel|chaque chapitre"
+    r"|cada cap[íi]tulo|ogni capitolo)\b",
+    re.IGNORECASE,
+)
+
 #: Fewest letters of a word by whose beginning it is the same with another ending.
 _ROOT = 5
 
@@ -146,6 +153,7 @@ def needs_whole(question: str) -> bool:
     return (
         _WHOLE.search(question) is not None
         or asks_which_texts(question)
+        or asks_for_chapters(question)
         or any(_is_followed(question, re.compile(word, re.IGNORECASE), later) for word, later in _FOLLOWED)
     )
 
@@ -155,6 +163,11 @@ def asks_for_list(question: str) -> bool:
     return _SUMMED_UP.search(question) is None and (
         any(map(_LISTED.search, question.split("\n"))) or _is_followed(question, _WHO, _SAY)
     )
+
+
+def asks_for_chapters(question: str) -> bool:
+    """Return whether a question about a whole asks about each of its chapters, and not for a list."""
+    return _CHAPTERS.search(question) is not None and not asks_for_list(question)
 
 
 def asks_which_texts(question: str) -> bool:

@@ -1,6 +1,7 @@
 """Ask all parts of a document, or all documents, and make the context of one answer from their answers.
 
 - For a list (items.py) the question goes to the likeliest excerpts of each part, and code merges what they have.
+- About each chapter it goes to the chapters of each part (chapters.py), and code writes their answers below headings.
 - Otherwise it goes to each part whole. Answers that are too long for one context are first summed up in groups, level
   by level.
 
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from ....documents.document import sentences
 from ....library.document_parts import n_parts_of, without_part
-from ....library.question_words import asks_for_list, asks_which_texts, roots
+from ....library.question_words import asks_for_chapters, asks_for_list, asks_which_texts, roots
 from ....library.source_text import SourceText
 from ....runtime.llama import Llama
 from ....runtime.query_recorder import QueryHead
@@ -29,6 +30,7 @@ from ..answer_context import Context, Steps
 from ..document_set import DocumentSet
 from ..excerpts import CannotLayOut, lay_out
 from ..passages import PASSAGE_TOKENS
+from .chapters import chapters_of, written_chapters
 from .drawn_together import Drawn, drawn_together
 from .finding import Finding, KeptAnswer, KeptFindings, PartsAnswered, key_of
 from .items import items_of, rows_of, written
@@ -63,12 +65,15 @@ class TextToAsk:
         The folder of its index; None if it is not read, and answers from passages.
     place : sequence of int
         The tokens of an excerpt; empty for the whole text.
+    heading : str
+        The heading of the chapter that the excerpt is.
     """
 
     document: SourceText
     open: Callable[[], Steps[Context]]
     folder: Path | None = None
     place: tuple[int, ...] = ()
+    heading: str = ""
 
 
 class AskAll:
@@ -124,10 +129,14 @@ class AskAll:
         documents = [document for each in indexes for document in each.documents]
         documents += [text.document for text in unread]
         self._say_unread([text.document for text in unread])
-        lists = asks_for_list(question)
-        texts: list[TextToAsk] = []
+        lists, texts = asks_for_list(question), list[TextToAsk]()
         for each in indexes:
-            texts += (yield from self._excerpts(each, question)) if lists else self._wholes(each)
+            if lists:
+                texts += yield from self._excerpts(each, question)
+            elif asks_for_chapters(question):
+                texts += yield from self._chapters(each)
+            else:
+                texts += self._wholes(each)
         texts += unread
         findings, is_stopped = yield from self._ask(
             texts, question, *(_LIST if lists else _PART), named=_named(texts), shows=True
@@ -139,6 +148,10 @@ class AskAll:
         findings = [finding for finding in findings if finding.answer]
         if not findings:
             return None
+        if any(finding.heading for finding in findings):
+            written = written_chapters(findings)
+            fitting = self._fitting(findings)
+            return (yield from whole_context(self._llama, fitting, findings, share, self._n_batch, written, findings))
         shown = findings if is_stopped else (yield from self._summed_up(findings, question))
         fitting = self._fitting(shown)
         if len(fitting) < len(shown):
@@ -156,6 +169,25 @@ class AskAll:
         return [
             TextToAsk(document, partial(_at_once, indexes.whole, document), indexes.folders[document])
             for document in indexes.documents
+        ]
+
+    def _chapters(self, indexes: DocumentSet) -> Steps[list[TextToAsk]]:
+        """Return the chapters of documents; the documents whole if their keys cannot be laid out."""
+        chapters = yield from chapters_of(indexes)
+        try:
+            self._llama.reset()
+            yield from lay_out(self._llama, indexes, [chapters[0].span], self._n_batch)
+        except (CannotLayOut, IndexError):  # or there is no text
+            return self._wholes(indexes)
+        return [
+            TextToAsk(
+                span.document,
+                partial(self._laid_out, indexes, span),
+                indexes.folders[span.document],
+                span[1:],
+                heading,
+            )
+            for heading, span in chapters
         ]
 
     def _excerpts(self, indexes: DocumentSet, question: str) -> Steps[list[TextToAsk]]:
@@ -224,7 +256,7 @@ class AskAll:
                 for folder, of_folder in new.items():
                     known[folder].add(question, of_folder)
                 shown = [_finding(text, found) for text in group if shows and found[text].answer]
-                sentences = [f"{each.document.name}: {each.answer}" for each in shown]
+                sentences = [f"{each.name}: {each.answer}" for each in shown]
                 self._report(PartsAnswered(len(found), len(texts), sentences, shown))
         except KeyboardInterrupt:
             if not found:
@@ -282,8 +314,8 @@ class AskAll:
         shown = [Finding(document, passage.quote, (passage,)) for row in rows for document, passage in row.sources[:1]]
         n_texts = len({without_part(document.name) for document in documents}) if asks_which_texts(question) else 0
         text = written(rows, n_texts)
-        context = yield from whole_context(self._llama, self._fitting(shown), findings, share, self._n_batch, text)
-        return context
+        fitting = self._fitting(shown)
+        return (yield from whole_context(self._llama, fitting, findings, share, self._n_batch, text, shown))
 
     def _summed_up(self, findings: list[Finding], question: str) -> Steps[list[Finding]]:
         """Return answers that fit one context: groups of them are summed up, in levels."""
@@ -323,7 +355,7 @@ class AskAll:
 
 
 def _finding(text: TextToAsk, found: Mapping[TextToAsk, KeptAnswer]) -> Finding:
-    return Finding(text.document, *found[text], text.folder is not None)
+    return Finding(text.document, *found[text], text.folder is not None, text.heading)
 
 
 def _at_once(whole: Callable[[SourceText], Context], document: SourceText) -> Steps[Context]:
@@ -345,7 +377,8 @@ def _named(texts: Sequence[TextToAsk]) -> str:
     n_documents = len({text.document for text in texts})
     is_parts = all(n_parts_of(text.document.name) > 1 for text in texts)
     named = f"{n_documents:,} {'parts' if is_parts else 'documents'}"
-    return f"{len(texts):,} excerpts of {named}" if len(texts) > n_documents else named
+    what = "chapters" if any(text.heading for text in texts) else "excerpts"
+    return f"{len(texts):,} {what} of {named}" if len(texts) > n_documents or what == "chapters" else named
 
 
 def _time(seconds: float) -> str:

@@ -38,17 +38,27 @@ class Finding:
         Where that comes from, the likeliest first; none if no passage is likely.
     is_read : bool
         Whether the document was read; else it answered from passages.
+    heading : str
+        The heading of the chapter that answers; "" where all of the document does.
     """
 
     document: SourceText
     answer: str
     passages: tuple[Passage, ...] = ()
     is_read: bool = True
+    heading: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return what answers: the document, and the chapter if it is one."""
+        return f"{self.document.name}, {self.heading}" if self.heading else self.document.name
 
     def as_json(self) -> dict[str, Any]:
         """Return it in JSON's types, for programs."""
         sources = [passage.as_json() for passage in self.passages]
-        return {"document": self.document.name, "answer": self.answer, "read": self.is_read, "sources": sources}
+        heading = {"heading": self.heading} if self.heading else {}
+        known = {"document": self.document.name, **heading, "answer": self.answer, "read": self.is_read}
+        return {**known, "sources": sources}
 
 
 class PartsAnswered(NamedTuple):

@@ -32,12 +32,15 @@ class WholeContext(Context):
     shown : sequence of (int, int, Finding)
         The tokens of the index that have an answer, and that answer.
     listed : str
-        The answer, where it is a list; "" where the model writes it.
+        The answer, where code writes it, as a list; "" where the model does.
+    items : sequence of Finding
+        The answers that the list has, in order.
     """
 
     findings: Sequence[Finding] = ()
     shown: Sequence[tuple[int, int, Finding]] = ()
     listed: str = ""
+    items: Sequence[Finding] = ()
 
     def sources(self, attended: np.ndarray, answer: str, question: str, most: int) -> list[tuple[SourceText, Passage]]:
         """Return the sources of the parts' answers with most attention."""
@@ -50,12 +53,13 @@ class WholeContext(Context):
 
     @property
     def rows(self) -> list[tuple[SourceText, Passage]]:
-        """Return the sentences of a list's items, each with its place in the list as its mark."""
+        """Return the sentences that prove the items of a list, each with its item's place in the list as its mark."""
         rows, stop = list[tuple[SourceText, Passage]](), 0
-        for *_, finding in self.shown:
-            begin = self.listed.index(quoted(finding.answer), stop)
-            start, stop = self.listed.rindex("\n", 0, begin) + 1, begin + len(quoted(finding.answer))
-            rows.append((finding.document, replace(finding.passages[0], marks=((start, stop),))))
+        for finding in self.items:
+            item = quoted(finding.answer) if quoted(finding.answer) in self.listed else finding.answer
+            begin = self.listed.index(item, stop)
+            start, stop = self.listed.rindex("\n", 0, begin) + 1, begin + len(item)
+            rows += [(finding.document, replace(each, marks=((start, stop),))) for each in finding.passages[:1]]
         return rows
 
     def listed_parts(self) -> Iterator[Part]:
@@ -74,7 +78,7 @@ def _first_sources(findings: Iterable[Finding], most: int) -> list[tuple[SourceT
 
 def shown_tokens(llama: Llama, finding: Finding) -> list[int]:
     """Return the tokens of an answer as the model reads it, below the name of its document."""
-    return llama.prompt().document(f"[{finding.document.name}]\n{finding.answer}\n\n")
+    return llama.prompt().document(f"[{finding.name}]\n{finding.answer}\n\n")
 
 
 def whole_context(
@@ -84,6 +88,7 @@ def whole_context(
     share: float,
     n_batch: Callable[[], int],
     listed: str = "",
+    items: Sequence[Finding] = (),
 ) -> Steps[WholeContext]:
     """Evaluate answers of parts as one text. The model holds it afterwards.
 
@@ -121,6 +126,7 @@ def whole_context(
         findings=findings,
         shown=places,
         listed=listed,
+        items=items,
     )
 
 

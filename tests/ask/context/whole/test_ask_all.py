@@ -1,5 +1,7 @@
 """A question about a whole goes to all parts or documents, and nothing that they answered is lost."""
 
+import re
+
 import pytest
 
 import octavo
@@ -123,6 +125,28 @@ def test_many_answers_are_summed_up_in_levels(opened, monkeypatch):
     session.ask(SUMMARY)
     assert len(session._context.shown) < 4
     assert len(session.findings) == 4
+
+
+def test_each_chapter_answers_below_its_heading(opened, folder):
+    """Also where a part of a long document ends within it; a document without headings answers whole."""
+    chapters = [f"# Chapter {number}\n\n{FILLER * 5}Here the {ship} sails.\n\n" for number, ship in enumerate(CAPTAINS)]
+    (folder / "novel.md").write_text("".join(["Of ships.\n\n", *chapters, *(FILLER * 9,) * 9]))
+    session, notices = opened()
+    answer = session.ask("Summarise each chapter.").text
+    headings = [line.removeprefix("## ") for line in answer.split("\n") if line.startswith("## ")]
+    found = session.findings
+    assert [each.heading for each in found if each.document.name.startswith("novel.md, part ")][:3] == [
+        f"Chapter {number}" for number in range(3)
+    ]
+    assert [heading for heading in headings if "novel" in heading] == [f"novel.md, Chapter {n}" for n in range(3)]
+    assert [heading for heading in headings if "novel" not in heading] == [
+        each.document.name for each in found if not each.heading
+    ]
+    assert all(finding.answer in answer for finding in found)
+    assert any(re.match(r"\d+ chapters of \d+ documents: up to", sentence) for sentence in notices)
+    for passage in session.sources():
+        [(start, stop)] = passage.marks
+        assert answer[start:stop] in [finding.answer for finding in found]
 
 
 @pytest.mark.parametrize("question", [LIST, SUMMARY])

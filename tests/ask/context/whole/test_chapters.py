@@ -1,0 +1,90 @@
+"""Chapters are found by the headings that say so, or else by the first ones that are several."""
+
+from pathlib import Path
+
+import pytest
+
+from octavo.ask.context.answer_context import at_once
+from octavo.ask.context.whole.chapters import chapters_of, written_chapters
+from octavo.ask.context.whole.finding import Finding
+from octavo.ask.sources.find_sources import TokenText
+from octavo.documents.markdown import document_of
+from octavo.library.question_words import asks_for_chapters, needs_whole
+from octavo.library.source_text import SourceText
+
+WORDS = "word " * 40
+
+
+class Indexes:
+    """Documents whose tokens are their characters."""
+
+    def __init__(self, **texts):
+        self.documents = [SourceText(name, name.replace("_", ", part "), Path(name)) for name in texts]
+        self._texts = {
+            document: TokenText.of([bytes([c]) for c in text.encode()], "", document_of(text).places)
+            for document, text in zip(self.documents, texts.values(), strict=True)
+        }
+
+    def whole(self, document):
+        return self
+
+    def text_of(self, document):
+        return self._texts[document]
+
+
+def headings(**texts):
+    return [chapter.heading for chapter in at_once(chapters_of(Indexes(**texts)))]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"# A\n\n{WORDS}\n\n# B\n\n{WORDS}", ["A", "B"]),
+        (f"# Title\n\n{WORDS}\n\n## A\n\n{WORDS}\n\n### Deep\n\n{WORDS}\n\n## B\n\n{WORDS}", ["A", "B"]),
+        (
+            f"# I\n\n## Chapter 1\n\n{WORDS}\n\n## Chapter 2\n\n{WORDS}\n\n# II\n\n## Chapter 3\n\n{WORDS}",
+            ["Chapter 1", "Chapter 2", "Chapter 3"],
+        ),
+        (WORDS, [""]),
+        (f"# Only\n\n{WORDS}", [""]),
+        (f"# A\n\n# B\n\n{WORDS}", ["B"]),
+    ],
+)
+def test_chapters_of_a_text(text, expected):
+    assert headings(text=text) == expected
+
+
+def test_a_chapter_has_its_text():
+    indexes = Indexes(text=f"Before.\n\n# A\n\n{WORDS}a.\n\n# B\n\n{WORDS}b.")
+    text = indexes.text_of(indexes.documents[0]).text
+    pieces = [text[chapter.span.start : chapter.span.stop] for chapter in at_once(chapters_of(indexes))]
+    assert pieces == [f"# A\n\n{WORDS}a.\n\n", f"# B\n\n{WORDS}b."]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("Summarise each chapter.", True),
+        ("What happens in every chapter?", True),
+        ("Fasse jedes Kapitel zusammen.", True),
+        ("What happens in chapter 3?", False),
+        ("List every chapter.", False),
+    ],
+)
+def test_questions_about_each_chapter(question, expected):
+    assert asks_for_chapters(question) == expected
+    assert needs_whole(question) or not expected
+
+
+def test_pieces_of_a_chapter_are_written_as_one():
+    first, second = (SourceText(name, name, Path(name)) for name in ("a.txt, part 1 of 2", "a.txt, part 2 of 2"))
+    findings = [
+        Finding(first, "They sail.", heading="Chapter 1"),
+        Finding(first, "They land.", heading="Chapter 2"),
+        Finding(second, "They rest.", heading="Chapter 2"),
+    ]
+    assert written_chapters(findings) == "## Chapter 1\n\nThey sail.\n\n## Chapter 2\n\nThey land.\n\nThey rest."
+    other = SourceText("b.txt", "b.txt", Path("b.txt"))
+    assert written_chapters([*findings[:1], Finding(other, "No.")]) == (
+        "## a.txt, Chapter 1\n\nThey sail.\n\n## b.txt\n\nNo."
+    )
