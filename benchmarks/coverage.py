@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ def draw(rows: dict[str, dict[str, Any]]) -> Any:
         axes[0].set(xlabel="share of dense attention's weight", ylabel="share of steps and heads", title=name)
         axes[0].legend()
         image = axes[1].imshow(np.array(row["by head"]).T, aspect="auto", cmap="RdYlBu", vmin=0.8, vmax=1)
-        axes[1].set(xlabel="layer", ylabel="KV head", title=f"{name}: mean of each head", yticks=range(len(row["by head"][0])))
+        axes[1].set(xlabel="layer", ylabel="KV head", title=f"{name}: mean of each head")
+        axes[1].set_yticks(range(len(row["by head"][0])))
         figure.colorbar(image, ax=axes[1])
     return figure
 
@@ -96,20 +98,17 @@ def main() -> None:
     sizes = {"n_threads": arguments.threads, "n_threads_batch": arguments.threads}
     llama = Llama(arguments.model or default_model(), n_ctx=arguments.tokens + 512, **sizes)
     reader, novel = Reader(llama, Silent(), arguments.threads), Haystack(llama, SHIPPED_NOVEL.read_text("utf-8"))
-    rows = {}
-    for name in ("passkeys", "prose"):
-        found = []
-        for seed in range(arguments.texts):
-            is_prose = name == "prose"
-            text = (
-                prose_text(novel, arguments.tokens, seed)
-                if is_prose
-                else recall_text(PASSKEYS, novel, arguments.tokens, seed)
-            )
-            found.append(covered(reader, Attention.parse(arguments.attention), text, arguments.steps))
+    attention, rows = Attention.parse(arguments.attention), {}
+    makers = {"passkeys": partial(recall_text, PASSKEYS), "prose": prose_text}
+    for name, text in makers.items():
+        texts = [text(novel, arguments.tokens, seed) for seed in range(arguments.texts)]
+        found = [covered(reader, attention, each, arguments.steps) for each in texts]
         rows[name] = row_of(*(np.concatenate(each) for each in zip(*found, strict=True)))
     shown = [key for key, value in rows["prose"].items() if not isinstance(value, list)]
-    cells = [[name, *(f"{row[key]:,}" if key == "samples" else f"{row[key]:.3f}" for key in shown)] for name, row in rows.items()]
+    cells = [
+        [name, *(f"{row[key]:,}" if key == "samples" else f"{row[key]:.3f}" for key in shown)]
+        for name, row in rows.items()
+    ]
     print(markdown_table(["text", *shown], cells))
     if arguments.output:
         arguments.output.write_text(json.dumps({"command": vars(arguments), "rows": rows}, default=str), "utf-8")

@@ -1,12 +1,12 @@
 """Measure whether answers change from question to question about one document, with the conversation kept or not.
 
-    python benchmarks/many_questions.py FOLDER [-m MODEL] [--attentions auto,squeezed] [--questions 20] [--orders 3]
-                                        [--data FILE.json] [-t THREADS] [-o FILE.json]
+    python benchmarks/many_questions.py FOLDER [-m MODEL] [--attentions auto squeezed] [--questions 20] [--orders 3]
+                                        [-t THREADS]
 
-Each order draws other questions of `fixed-context` about its first document, whose index is kept in FOLDER. Each is read
-in a batch, as `octavo ask` does. "alone": each follows the document. "kept": each follows the questions before it, and
-the answers of dense attention, so that all attentions see the same tokens. "restarted": before the last question the
-model is loaded anew, opens the index, and reads the conversation again.
+Each order draws other questions of `fixed-context` about the document that octavo ships, whose index is kept in FOLDER.
+Questions are read in batches, as `octavo ask` does. "alone": each follows the document. "kept": each follows the
+questions before it, and the answers of dense attention, so that all attentions see the same tokens. "restarted": before
+the last question the model is loaded anew, opens the index, and reads the conversation again.
 
 A row has the questions from one number to another: F1 of dense attention and of the attention, the share of answers
 that are the same, the KL divergence from dense attention's next tokens after the same ones, and the true and the
@@ -16,9 +16,10 @@ estimated coverage (see coverage.py) of a question's answer.
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +41,11 @@ from octavo.runtime.store.model_library import Library
 #: Most tokens of an answer, and of those whose coverage is measured.
 _ANSWER, _COVERED = 48, 4
 
-#: Numbers of questions, from 1 on, that share a row: the first one, the others up to 5, up to 20.
-_ROWS = ((1, 1), (2, 5), (6, 20))
+#: Last numbers of the questions that share a row.
+_UP_TO = (1, 5, 20)
+
+#: What is measured of an answer, and how many digits of it are shown.
+_FIGURES = {"dense F1": 3, "F1": 3, "same": 3, "KL": 4, "true coverage": 3, "estimated": 3}
 
 
 @dataclass
@@ -126,7 +130,7 @@ def ask_all(asker: Asker, questions: Sequence[DocumentQuestion], keeps: bool) ->
 
 
 def compare(asker: Asker, question: DocumentQuestion, answered: Answered) -> dict[str, float]:
-    """Return the figures of an attention's answer; the model has then read the question and dense attention's answer."""
+    """Return the figures of an attention's answer. Then the model has read the question and the dense answer."""
     n_before = asker.llama.n_tokens
     log_probs, covered = asker.follow(answered)
     same = bool((log_probs.argmax(axis=1) == answered.log_probs.argmax(axis=1)).all())
@@ -147,57 +151,63 @@ def compare(asker: Asker, question: DocumentQuestion, answered: Answered) -> dic
     }
 
 
+def figures_of(
+    new_asker: Callable[[], Asker], name: str, questions: Sequence[DocumentQuestion]
+) -> dict[tuple[str, int], dict[str, float]]:
+    """Return the figures of an attention's answers, by the way of asking and the number of the question."""
+    attention, found = Attention.parse(name), dict[tuple[str, int], dict[str, float]]()
+    asker = new_asker()
+    for keeps, way in ((False, "alone"), (True, "kept")):
+        dense = ask_all(asker, questions, keeps)
+        n_document = asker.attend(attention)
+        for number, (question, answered) in enumerate(zip(questions, dense, strict=True), 1):
+            if not keeps:
+                asker.llama.rewind(n_document)
+            found[way, number] = compare(asker, question, answered)
+    asker = new_asker()
+    asker.attend(attention)
+    for answered in dense[:-1]:
+        asker.llama.eval(answered.prompt)
+        for token in answered.written:
+            asker.llama.eval([token])
+    found["restarted", len(questions)] = compare(asker, questions[-1], dense[-1])
+    return found
+
+
+def rows_of(name: str, found: Sequence[dict[tuple[str, int], dict[str, float]]]) -> list[list[str]]:
+    """Return rows of the table: means over the orders, and over the questions of a row."""
+    rows = []
+    for way in dict.fromkeys(way for way, _ in found[0]):
+        for first, last in pairwise((0, *_UP_TO)):
+            own = [each for order in found for (of, n), each in order.items() if of == way and first < n <= last]
+            if own:
+                means = [
+                    f"{np.nanmean([each[key] for each in own]):.{n_digits}f}" for key, n_digits in _FIGURES.items()
+                ]
+                rows.append([name, way, f"{first + 1} to {last}", str(len(own)), *means])
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("-m", "--model", type=Path)
-    parser.add_argument("--attentions", default="auto,squeezed")
+    parser.add_argument("--attentions", nargs="+", default=["auto", "squeezed"])
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--orders", type=int, default=3)
-    parser.add_argument("--data", type=Path, default=QUESTIONS)
     parser.add_argument("-t", "--threads", type=int, default=2)
-    parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
-    document = read_documents(arguments.data)[0]
-    n_ctx = len(document.text) // 2
-
-    def asker() -> Asker:
-        return Asker(arguments.model or default_model(), arguments.folder, document, arguments.threads, n_ctx)
-
-    first, records = asker(), list[dict[str, object]]()
-    for order in range(arguments.orders):
-        chosen = np.random.default_rng(order).permutation(len(document.questions))[: arguments.questions]
-        questions = [document.questions[i] for i in chosen]
-        for way in ("alone", "kept"):
-            dense = ask_all(first, questions, way == "kept")
-            for name in arguments.attentions.split(","):
-                attention = Attention.parse(name)
-                n_document = first.attend(attention)
-                for number, (question, answered) in enumerate(zip(questions, dense, strict=True), 1):
-                    if way == "alone":
-                        first.llama.rewind(n_document)
-                    records.append({"attention": name, "way": way, "number": number, "order": order, **compare(first, question, answered)})
-                if way == "kept":
-                    again = asker()
-                    again.attend(attention)
-                    for answered in dense[:-1]:
-                        again.llama.eval(answered.prompt)
-                        for token in answered.written:
-                            again.llama.eval([token])
-                    found = compare(again, questions[-1], dense[-1])
-                    records.append({"attention": name, "way": "restarted", "number": len(questions), "order": order, **found})
-    figures = ["dense F1", "F1", "same", "KL", "true coverage", "estimated"]
-    cells = []
-    for name in arguments.attentions.split(","):
-        for way in ("alone", "kept", "restarted"):
-            for least, most in _ROWS if way != "restarted" else [(arguments.questions,) * 2]:
-                own = [r for r in records if r["attention"] == name and r["way"] == way and least <= int(str(r["number"])) <= most]
-                if own:
-                    means = [float(np.nanmean([r[figure] for r in own])) for figure in figures]
-                    cells.append([name, way, f"{least} to {most}", str(len(own)), *(f"{mean:.4f}" if figure == "KL" else f"{mean:.3f}" for figure, mean in zip(figures, means, strict=True))])
-    print(markdown_table(["attention", "conversation", "questions", "answers", *figures], cells))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(records), "utf-8")
+    document = read_documents(QUESTIONS)[0]
+    model, n_ctx = arguments.model or default_model(), len(document.text) // 2
+    new_asker = partial(Asker, model, arguments.folder, document, arguments.threads, n_ctx)
+    rows = []
+    for name in arguments.attentions:
+        found = []
+        for order in range(arguments.orders):
+            chosen = np.random.default_rng(order).permutation(len(document.questions))[: arguments.questions]
+            found.append(figures_of(new_asker, name, [document.questions[i] for i in chosen]))
+        rows += rows_of(name, found)
+    print(markdown_table(["attention", "conversation", "questions", "answers", *_FIGURES], rows))
 
 
 if __name__ == "__main__":

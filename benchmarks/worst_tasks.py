@@ -4,8 +4,8 @@
     python benchmarks/worst_tasks.py *.json
 
 What is compared is the share of dense attention's score that a method keeps, and the KL divergence from dense
-attention's next tokens. A score says nothing where dense attention itself has less than .1: such tasks are left out, and
-named below the table; their KL counts. A file holds one result, or a list of them.
+attention's next tokens. A score says nothing where dense attention itself has less than .1: such tasks are named below
+the table, and only their KL counts. A file holds one result, or a list of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from octavo.cli.render import markdown_table
 from octavo.runtime.methods import DENSE
 from octavo.runtime.methods.parameters import written
 
-#: Score of dense attention below which a task tells nothing of a method.
+#: Score of dense attention below which a task says nothing of a method.
 _LEAST = 0.1
 
 

@@ -44,12 +44,14 @@ class Coverage(NamedTuple):
 def covered_steps(llama: Llama) -> Iterator[list[Coverage]]:
     """Collect the coverage of each step of one token.
 
-    Raise OctavoError on another device than the CPU.
+    Raise OctavoError on another device than the CPU, and for methods that evict rows: what they forgot has no weight.
     """
     context, steps = llama.context, list[Coverage]()
     executor = context._executor
     if not isinstance(executor, CpuExecutor):
         raise OctavoError("Coverage is measured on the CPU: give --device cpu.")
+    if context.cache.evicts:
+        raise OctavoError(f"{llama.attention} forgets rows, and no weight is known of them: give a method that keeps all.")
     n_nodes, found = len(context.nodes), list[tuple[np.ndarray, np.ndarray]]()
     numbers = cycle(range(n_nodes))
 
@@ -90,7 +92,8 @@ def _log_weights(shape: Shape, queries: np.ndarray, spans: np.ndarray, softcap: 
     scores = capped_scores(queries, keys, softcap).astype(np.float64)
     sees = np.array([[not span["heads"] or span["heads"] >> g & 1 for span in spans] for g in range(shape.group)], bool)
     scores[~np.repeat(sees, spans["n_rows"], axis=1)] = -np.inf
-    return np.logaddexp.reduce(scores, axis=1)
+    logarithms: np.ndarray = np.logaddexp.reduce(scores, axis=1)
+    return logarithms
 
 
 def _keys(shape: Shape, span: np.void) -> np.ndarray:
@@ -105,5 +108,4 @@ def _keys(shape: Shape, span: np.void) -> np.ndarray:
 def _view(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """View memory at an address as an array."""
     n_bytes = int(np.prod(shape)) * dtype.itemsize
-    view: np.ndarray = np.frombuffer((ctypes.c_uint8 * n_bytes).from_address(address), dtype).reshape(shape)
-    return view
+    return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(address)).view(dtype).reshape(shape)

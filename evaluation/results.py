@@ -191,8 +191,8 @@ def non_inferiority(differences: np.ndarray) -> dict[str, Any]:
     Returns
     -------
     dict
-        "at_least" is the one-sided 95 % bound of the difference, and "verdict" one of HOLDS, FAILS and TOO_FEW; both are
-        None without samples.
+        "at_least", the one-sided 95 % bound of the difference, and "verdict": HOLDS, FAILS or TOO_FEW. Both are None
+        without samples.
     """
     differences = differences[~np.isnan(differences)]
     if not len(differences):
