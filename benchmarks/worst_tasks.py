@@ -46,7 +46,7 @@ def entries_of(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def worst_row(entries: list[dict[str, Any]]) -> list[str]:
-    """Return the cells of a method: the task of which it keeps least, and the one where KL is largest."""
+    """Return the cells of a method: the task where it keeps least, and the one where KL is largest."""
     judged = [entry for entry in entries if entry["kept"] is not None]
     least = min(judged, key=lambda entry: entry["kept"], default=None)
     farthest = max(entries, key=lambda entry: entry["kl_divergence"])

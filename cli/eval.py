@@ -38,7 +38,7 @@ _COLUMNS = {
     "kl_divergence": "KL to dense",
     "bytes_read_share": "share read",
 }
-#: Those of them that only tasks with scores from 0 to 1 have.
+#: Columns that only tasks with scores from 0 to 1 have.
 _JUDGED = ("at_least", "verdict")
 
 #: Columns that only some tasks have.

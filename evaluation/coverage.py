@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..cpu_kernels.layout.spans import SPAN
-from ..cpu_kernels.methods.dense import select_all
 from ..cpu_kernels.numba_support.shape import Shape
 from ..errors import OctavoError
 from ..runtime.devices.cpu_device import CpuExecutor
 from ..runtime.document.stored_rows import as_floats, capped_scores, rows_format
 from ..runtime.llama import Llama
+from ..runtime.methods import DENSE, method_class
 from .reader import ATTENTION_OUTPUT
 
 
@@ -51,7 +51,7 @@ def covered_steps(llama: Llama) -> Iterator[list[Coverage]]:
     if not isinstance(executor, CpuExecutor):
         raise OctavoError("Coverage is measured on the CPU: give --device cpu.")
     if context.cache.evicts:
-        raise OctavoError(f"{llama.attention} forgets rows, and no weight is known of them: give a method that keeps all.")
+        raise OctavoError(f"{llama.attention} forgets rows: give a method that keeps all of them.")
     n_nodes, found = len(context.nodes), list[tuple[np.ndarray, np.ndarray]]()
     numbers = cycle(range(n_nodes))
 
@@ -74,7 +74,7 @@ def _covered(executor: CpuExecutor, llama: Llama, number: int) -> tuple[np.ndarr
     node, shape, table = llama.context.nodes[number], llama.context.shapes[number], llama.context.cache.table
     heads = table.layer_heads[node.kv_layer]
     queries, selected = executor.selection(number)
-    everything = np.zeros(table.n_spans, SPAN)
+    select_all, everything = method_class(DENSE).hooks.select, np.zeros(table.n_spans, SPAN)
     true = np.empty(node.n_kv_head)
     for i, spans in enumerate(selected):
         n_spans = select_all(shape, heads[i : i + 1].ctypes.data, 0, 1, everything.ctypes.data)
@@ -90,8 +90,8 @@ def _log_weights(shape: Shape, queries: np.ndarray, spans: np.ndarray, softcap: 
     spans = spans[spans["n_rows"] > 0]
     keys = np.concatenate([_keys(shape, span) for span in spans])
     scores = capped_scores(queries, keys, softcap).astype(np.float64)
-    sees = np.array([[not span["heads"] or span["heads"] >> g & 1 for span in spans] for g in range(shape.group)], bool)
-    scores[~np.repeat(sees, spans["n_rows"], axis=1)] = -np.inf
+    attends = np.array([[not span["heads"] or span["heads"] >> g & 1 for span in spans] for g in range(shape.group)], bool)
+    scores[~np.repeat(attends, spans["n_rows"], axis=1)] = -np.inf
     logarithms: np.ndarray = np.logaddexp.reduce(scores, axis=1)
     return logarithms
 

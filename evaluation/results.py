@@ -178,15 +178,15 @@ def summary(
 
 
 def non_inferiority(differences: np.ndarray) -> dict[str, Any]:
-    """Judge whether scores from 0 to 1 are at most MARGIN below those of dense attention on the same samples.
+    """Judge whether scores from 0 to 1 are at most MARGIN below dense attention's on the same samples.
 
-    The bounds are those of the mean difference after one more sample of 1 and one of -1 (Bonett and Price 2012): so
+    The mean difference is bounded after one more sample of 1 and one of -1 (Bonett and Price 2012): so
     samples without any difference do not prove that there is none.
 
     Parameters
     ----------
     differences : float array
-        Scores minus those of dense attention; NaN is left out.
+        Scores minus dense attention's; NaN is left out.
 
     Returns
     -------
