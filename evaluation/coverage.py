@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..cpu_kernels.layout.spans import SPAN
+from ..cpu_kernels.layout.spans import ALL_HEADS, SPAN
 from ..cpu_kernels.numba_support.shape import Shape
 from ..errors import OctavoError
 from ..runtime.devices.cpu_device import CpuExecutor
@@ -90,7 +90,8 @@ def _log_weights(shape: Shape, queries: np.ndarray, spans: np.ndarray, softcap: 
     spans = spans[spans["n_rows"] > 0]
     keys = np.concatenate([_keys(shape, span) for span in spans])
     scores = capped_scores(queries, keys, softcap).astype(np.float64)
-    attends = np.array([[not span["heads"] or span["heads"] >> g & 1 for span in spans] for g in range(shape.group)], bool)
+    bits = np.arange(shape.group)[:, None]
+    attends = (spans["heads"] == ALL_HEADS) | (spans["heads"] >> bits & 1 == 1)
     scores[~np.repeat(attends, spans["n_rows"], axis=1)] = -np.inf
     logarithms: np.ndarray = np.logaddexp.reduce(scores, axis=1)
     return logarithms
