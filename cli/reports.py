@@ -46,7 +46,7 @@ def measure_speed_of_report(
 
     report = Report(path, settings, library)
     with resumable(), TaskProgress() as progress:
-        if depths or peers or not report.pieces("speed"):
+        if depths or not report.has("speed", peers=peers or None):
             report.plan("speed", speed_pieces(settings, how, peers, depths, progress))
         _say_how_long(report, "speed")
         report.measure("speed", lambda piece: measure_speed(settings, library, piece, progress))
@@ -72,7 +72,7 @@ def measure_suite(
     report = Report(path, located, library)
     with resumable(), TaskProgress() as progress:
         llama = load_model(located, notice, measures=True)
-        if samples or depths or not report.pieces("quality"):
+        if depths or not report.has("quality", samples=samples):
             report.plan("quality", quality_pieces(llama, samples, depths, progress, notice))
         _say_how_long(report, "quality")
         report.measure("quality", lambda piece: measure_quality(llama, library, piece, progress, notice))

@@ -80,6 +80,11 @@ class Report:
         pieces: list[Piece] = self.content[part]
         return pieces
 
+    def has(self, part: Part, **wanted: Any) -> bool:
+        """Return whether a part has a piece with these values; None is any. It is not planned anew then."""
+        given = [(name, value) for name, value in wanted.items() if value is not None]
+        return any(all(piece[name] == value for name, value in given) for piece in self.pieces(part))
+
     def plan(self, part: Part, pieces: Sequence[Piece]) -> None:
         """Add the pieces that the report lacks, and write it."""
         known = [_question(piece) for piece in self.pieces(part)]

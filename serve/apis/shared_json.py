@@ -85,7 +85,7 @@ def progress_as_json(progress: PromptProgress) -> dict[str, Any]:
 
 
 def answered_as_json(news: PartsAnswered) -> dict[str, Any]:
-    """Return how many parts or documents have answered, and what is new."""
+    """Return how many parts or documents have answered, and the new answers."""
     times = {} if news.seconds is None else {"most_seconds": round(news.seconds)}
     findings = list(map(finding_as_json, news.found))
     return {"total": news.total, "processed": news.done, **times, "findings": findings}

@@ -54,14 +54,15 @@ def interrupted(function, times):
 
 
 def test_speed_continues_after_an_interruption_and_names_nobody(octavo, home, monkeypatch):
-    monkeypatch.setattr(report_speed, "sweep", interrupted(report_speed.sweep, 2))
-    stopped = octavo(SPEED, code=130)
+    with monkeypatch.context() as patch:
+        patch.setattr(report_speed, "sweep", interrupted(report_speed.sweep, 2))
+        stopped = octavo(SPEED, code=130)
     assert re.search(r"The speed of this report lacks 3 measurements: about \d+ min", stopped.stderr)
     before = json.loads((home / "mine.json").read_text())
     assert [piece["result"] is None for piece in before["speed"]] == [False, False, True]
 
-    monkeypatch.undo()
-    done = octavo(SPEED[:-2])  # what is planned counts
+    monkeypatch.setattr(report_speed, "speed_pieces", None)  # what is planned is not planned anew
+    done = octavo(SPEED[:-2])
     assert re.search(r"lacks 1 of 3 measurements", done.stderr)
     text = (home / "mine.json").read_text()
     report = json.loads(text)
@@ -80,13 +81,14 @@ def test_speed_continues_after_an_interruption_and_names_nobody(octavo, home, mo
 
 def test_the_suite_continues_and_pairs_methods_with_dense(octavo, home, monkeypatch):
     monkeypatch.setattr(report_quality, "TASKS_OF_SUITE", ("niah-single", "niah-single:value=word"))
-    monkeypatch.setattr(report_quality.Evaluation, "run", interrupted(report_quality.Evaluation.run, 1))
-    octavo(SUITE, code=130)
+    with monkeypatch.context() as patch:
+        patch.setattr(report_quality.Evaluation, "run", interrupted(report_quality.Evaluation.run, 1))
+        octavo(SUITE, code=130)
     before = json.loads((home / "mine.json").read_text())
     assert [piece["result"] is None for piece in before["quality"]] == [False, True]
 
-    monkeypatch.undo()
-    done = octavo(["eval", "suite", "-t", "2"])
+    monkeypatch.setattr(report_quality, "quality_pieces", None)  # what is planned is not planned anew
+    done = octavo(SUITE[:-2])
     text = (home / "mine.json").read_text()
     report = json.loads(text)
     assert report["quality"][0] == before["quality"][0]

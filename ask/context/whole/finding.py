@@ -69,7 +69,7 @@ class PartsAnswered(NamedTuple):
     done, total : int
         Those that have answered, and all.
     sentences : sequence of str
-        What is new, for people.
+        The news, for people.
     found : sequence of Finding
         The new answers.
     seconds : float, optional
