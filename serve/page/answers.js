@@ -209,7 +209,8 @@ function makeFindings(ontoggle) {
   return { element, show };
 }
 
-function makeFinding({ document: name, answer, read, sources }) {
+function makeFinding({ document: file, heading, answer, read, sources }) {
+  const name = heading ? `${file}, ${heading}` : file;
   const openIt = (source) => ({ currentTarget: button }) => openText(currentId(source.file_id), nameOf(source), source, button);
   const places = sources.slice(0, 1).map((source) =>
     make("button", { type: "button", class: "link", onclick: openIt(source) }, placeOf(source)));
