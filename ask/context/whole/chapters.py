@@ -72,8 +72,8 @@ def _of_text(document: SourceText, text: TokenText, depth: int) -> Iterator[Chap
     if not depth:
         yield Chapter("", Span(document, 0, len(text.starts)))
         return
-    begun = [(offset, path[:depth]) for offset, path in _paths(text)]
-    chapters = [(path, next(places)[0]) for path, places in groupby(begun, lambda place: place[1])]
+    starts = [(offset, path[:depth]) for offset, path in _paths(text)]
+    chapters = [(path, next(places)[0]) for path, places in groupby(starts, lambda place: place[1])]
     ends = [offset for _, offset in chapters[1:]] + [len(text.text)]
     for (path, offset), end in zip(chapters, ends, strict=True):
         if len(path) == depth:
