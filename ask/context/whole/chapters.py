@@ -18,8 +18,15 @@ from ..document_set import DocumentSet
 from .finding import Finding
 
 #: What headings of chapters begin with, and the mark between the headings of a path.
-_CHAPTER = re.compile(r"(chapter|kapitel|chapitre|cap[íi]tulo|capitolo)\b", re.IGNORECASE)
+_NAMES = "(?:chapter|kapitel|chapitre|cap[íi]tulo|capitolo)"
+_CHAPTER = re.compile(rf"{_NAMES}\b", re.IGNORECASE)
 _BELOW = " > "
+
+#: Such a line in a text whose headings have no marks.
+_LINE = re.compile(rf"^[ \t]*({_NAMES}[ \t]+(?:\d+|[IVXLC]+)\b[^\n]{{0,60}})$", re.IGNORECASE | re.MULTILINE)
+
+#: Where headings are, each with those above it; nothing above or in the place of one that is not known.
+_Paths = list[tuple[int, tuple[str, ...]]]
 
 #: Fewest tokens of a chapter: a heading without a text has fewer.
 _FEWEST = 32
@@ -46,15 +53,18 @@ def chapters_of(indexes: DocumentSet) -> Steps[list[Chapter]]:
         yield None
     found: list[Chapter] = []
     for _, parts in groupby(indexes.documents, lambda document: without_part(document.name)):
-        of_file = list(parts)
-        depth = _depth([path for part in of_file for _, path in _paths(texts[part])])
-        for part in of_file:
-            found += _of_text(part, texts[part], depth)
+        paths = {part: _paths(texts[part]) for part in parts}
+        depth, before = _depth([path for of_part in paths.values() for _, path in of_part]), tuple[str, ...]()
+        for part, of_part in paths.items():
+            found += _of_text(part, texts[part], [(0, before), *of_part], depth)
+            before = of_part[-1][1] if of_part else before
     return [chapter for chapter in found if chapter.span.stop - chapter.span.start >= _FEWEST]
 
 
-def _paths(text: TokenText) -> list[tuple[int, tuple[str, ...]]]:
-    """Return where headings are, each with those above it."""
+def _paths(text: TokenText) -> _Paths:
+    """Return the headings of a text."""
+    if not any(place.heading for place in text.places):
+        return [(line.start(), (line[1].strip(),)) for line in _LINE.finditer(text.text)]
     return [(place.offset, tuple(place.heading.split(_BELOW)) if place.heading else ()) for place in text.places]
 
 
@@ -67,13 +77,12 @@ def _depth(paths: Sequence[tuple[str, ...]]) -> int:
     return next((n for n in range(1, deepest + 1) if len({path[:n] for path in paths if len(path) >= n}) > 1), 0)
 
 
-def _of_text(document: SourceText, text: TokenText, depth: int) -> Iterator[Chapter]:
-    """Yield the chapters of a text."""
+def _of_text(document: SourceText, text: TokenText, paths: _Paths, depth: int) -> Iterator[Chapter]:
+    """Yield the chapters of a text by its headings; the first one's may be in the part before."""
     if not depth:
         yield Chapter("", Span(document, 0, len(text.starts)))
         return
-    starts = [(offset, path[:depth]) for offset, path in _paths(text)]
-    chapters = [(path, next(places)[0]) for path, places in groupby(starts, lambda place: place[1])]
+    chapters = [(path, next(same)[0]) for path, same in groupby(paths, lambda place: place[1][:depth])]
     ends = [offset for _, offset in chapters[1:]] + [len(text.text)]
     for (path, offset), end in zip(chapters, ends, strict=True):
         if len(path) == depth:

@@ -1,5 +1,6 @@
 """Chapters are found by the headings that say so, or else by the first ones that are several."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ class Indexes:
     """Documents whose tokens are their characters."""
 
     def __init__(self, **texts):
-        self.documents = [SourceText(name, name.replace("_", ", part "), Path(name)) for name in texts]
+        self.documents = [SourceText(name, re.sub("_(.)", r", part \1 of 2", name), Path(name)) for name in texts]
         self._texts = {
             document: TokenText.of([bytes([c]) for c in text.encode()], "", document_of(text).places)
             for document, text in zip(self.documents, texts.values(), strict=True)
@@ -59,6 +60,14 @@ def test_a_chapter_has_its_text():
     text = indexes.text_of(indexes.documents[0]).text
     pieces = [text[chapter.span.start : chapter.span.stop] for chapter in at_once(chapters_of(indexes))]
     assert pieces == [f"# A\n\n{WORDS}a.\n\n", f"# B\n\n{WORDS}b."]
+
+
+def test_lines_of_a_text_without_headings_are_chapters_also_of_the_next_part():
+    named = headings(
+        novel_1=f"EMMA\n\n  CHAPTER I\n\n{WORDS}\n\nchapter 2: At sea\n\n{WORDS}",
+        novel_2=f"{WORDS}\n\nCHAPTER III\n\n{WORDS}\n\nChapter by chapter they read.\n\n",
+    )
+    assert named == ["CHAPTER I", "chapter 2: At sea", "chapter 2: At sea", "CHAPTER III"]
 
 
 @pytest.mark.parametrize(
