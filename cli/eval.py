@@ -34,9 +34,14 @@ _COLUMNS = {
     "standard_error": "standard error",
     "difference": "to dense",
     "difference_standard_error": "standard error of that",
+    "at_least": "at least",
+    "verdict": "at most .02 lost",
     "kl_divergence": "KL to dense",
     "bytes_read_share": "share read",
 }
+#: Columns that only tasks with scores from 0 to 1 have.
+_JUDGED = ("at_least", "verdict")
+
 #: Columns that only some tasks have.
 _TASK_COLUMNS = {
     "exact_match": "exact match",
@@ -263,8 +268,10 @@ def _columns(result: dict[str, Any]) -> dict[str, str]:
         without = () if "first_half" in result["results"][0] else ("first_half", "second_half")
         columns = {key: title for key, title in _FOLDER_COLUMNS.items() if key not in without}
         return {**columns, "score": result["metric"]}
-    of_task = {key: title for key, title in _TASK_COLUMNS.items() if any(key in row for row in result["results"])}
-    return {**_COLUMNS, "score": result["metric"], **of_task}
+    found = {key for row in result["results"] for key in row}
+    columns = {key: title for key, title in _COLUMNS.items() if key in found or key not in _JUDGED}
+    of_task = {key: title for key, title in _TASK_COLUMNS.items() if key in found}
+    return {**columns, "score": result["metric"], **of_task}
 
 
 def as_markdown(result: dict[str, Any]) -> str:
