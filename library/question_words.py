@@ -101,7 +101,8 @@ _SUMMED_UP = re.compile(
     re.IGNORECASE,
 )
 
-#: Words that ask for each chapter.
+#: Words that ask for each chapter; those that "this chapter" can replace.
+_EACH_CHAPTER = re.compile(r"\b((each|every) chapter|(all|the) chapters)\b", re.IGNORECASE)
 _CHAPTERS = re.compile(
     r"\b((each|every) chapter|chapter by chapter|(all|the) chapters|jedes kapitel|(alle|der) kapitel|chaque chapitre"
     r"|cada cap[íi]tulo|ogni capitolo)\b",
@@ -168,6 +169,11 @@ def asks_for_list(question: str) -> bool:
 def asks_for_chapters(question: str) -> bool:
     """Return whether a question about a whole asks about each of its chapters, and not for a list."""
     return _CHAPTERS.search(question) is not None and not asks_for_list(question)
+
+
+def of_one_chapter(question: str) -> str:
+    """Return a question about each chapter as one about this chapter, in English."""
+    return _EACH_CHAPTER.sub("this chapter", question)
 
 
 def asks_which_texts(question: str) -> bool:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ....documents.document import sentences
 from ....library.document_parts import n_parts_of, without_part
-from ....library.question_words import asks_for_chapters, asks_for_list, asks_which_texts, roots
+from ....library.question_words import asks_for_chapters, asks_for_list, asks_which_texts, of_one_chapter, roots
 from ....library.source_text import SourceText
 from ....runtime.llama import Llama
 from ....runtime.query_recorder import QueryHead
@@ -138,8 +138,9 @@ class AskAll:
             else:
                 texts += self._wholes(each)
         texts += unread
+        of_each = of_one_chapter(question) if any(text.heading for text in texts) else question
         findings, is_stopped = yield from self._ask(
-            texts, question, *(_LIST if lists else _PART), named=_named(texts), shows=True
+            texts, of_each, *(_LIST if lists else _PART), named=_named(texts), shows=True
         )
         n_answered = len({finding.document for finding in findings}) if is_stopped else len(documents)
         share = n_answered / len(documents)

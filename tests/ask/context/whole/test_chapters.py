@@ -10,7 +10,7 @@ from octavo.ask.context.whole.chapters import chapters_of, written_chapters
 from octavo.ask.context.whole.finding import Finding
 from octavo.ask.sources.find_sources import TokenText
 from octavo.documents.markdown import document_of
-from octavo.library.question_words import asks_for_chapters, needs_whole
+from octavo.library.question_words import asks_for_chapters, needs_whole, of_one_chapter
 from octavo.library.source_text import SourceText
 
 WORDS = "word " * 40
@@ -83,6 +83,11 @@ def test_lines_of_a_text_without_headings_are_chapters_also_of_the_next_part():
 def test_questions_about_each_chapter(question, expected):
     assert asks_for_chapters(question) == expected
     assert needs_whole(question) or not expected
+
+
+def test_a_chapter_is_asked_about_itself():
+    assert of_one_chapter("Summarise each chapter.") == "Summarise this chapter."
+    assert of_one_chapter("Who appears in all chapters?") == "Who appears in this chapter?"
 
 
 def test_pieces_of_a_chapter_are_written_as_one():
