@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..settings import CACHE_TYPES, MOST_THREADS, ModelSettings
 from . import options
 from .option_types import AttentionListType, DepthListType, DraftLength, ListOf, Number
 from .render import TaskProgress, csv_table, markdown_table, notice
+from .reports import measure_speed_of_report, refuse_with_report
 
 #: Columns of the tables: a key of the rows, and its heading. Those of a sweep are left out without one.
 _COLUMNS = {
@@ -183,6 +185,13 @@ class PeerProgram(click.ParamType):  # type: ignore[type-arg]
 @click.option("--yes", is_flag=True, help="Install packages of peers without asking.")
 @click.option("--alone", is_flag=True, help="Run engines one after another, in place of in turns, token by token.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw time over depth and over bytes, as a PNG file.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.json",
+    help="Measure all methods at three depths that take about an hour, and keep each depth in FILE.json: interrupted, "
+    "the same command continues. `octavo eval suite` adds quality to the same file.",
+)
 @click.option("--kernels", is_flag=True, help="Time the attention kernels alone, without a model.")
 @options.output_option("md", "json", "csv")
 @options.as_settings
@@ -208,6 +217,7 @@ def bench(
     yes: bool,
     alone: bool,
     plot: Path | None,
+    report: Path | None,
     kernels: bool,
     output: str,
 ) -> None:
@@ -228,6 +238,8 @@ def bench(
 
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")
+    if report is not None:
+        refuse_with_report(threads_of_runs or [], cache_types, output)
     peers = {**{name: PEERS[name] for name in peer_names or []}, **dict(programs)}
     if fill != "prefill" and peers:
         raise click.UsageError(f"Peers read the text themselves: leave out --fill {fill}, or the peers.")
@@ -245,6 +257,12 @@ def bench(
     install_peers(peers, yes)
     if LLAMA_CPP in peers:  # which is measured in its own process, not twice
         attention = [words for words in attention if words != LLAMA_CPP]
+    if report is not None:
+        how = BenchSettings([], [], n_decode, "prefill", 0, n_question, repetitions, delay_s, alone)
+        one_run = replace(located, n_threads=threads_of_runs[0] if threads_of_runs else None, cache_type=cache_types[0])
+        given = depths if options.is_on_command_line("depths") else None
+        measure_speed_of_report(report, one_run, library, how, given, list(peers), output)
+        return
     attentions = [Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads) for words in attention]
     model_plan = plan_for(attentions, library, plan)
     attentions = [one.with_plan(model_plan) for one in attentions]
@@ -265,7 +283,7 @@ def install_peers(peers: Mapping[str, Peer], yes: bool) -> None:
     from ..errors import OctavoError
     from ..evaluation.peer_environments import environment_of, install, is_installed
 
-    missing = [peer for peer in peers.values() if not is_installed(peer)]
+    missing = list({peer.package: peer for peer in peers.values() if not is_installed(peer)}.values())
     if missing and not yes:
         packages = ", ".join(str(peer.package) for peer in missing)
         folder = environment_of(missing[0])

@@ -18,6 +18,7 @@ from ..settings import ModelSettings
 from . import options
 from .option_types import HELP, AttentionListType, DepthListType, ListOf, Number, completions, explained, guessed
 from .render import TaskProgress, csv_table, markdown_table, notice, print_json, resumable
+from .reports import measure_suite
 
 if TYPE_CHECKING:
     from ..evaluation.folders.folder_task import FolderTask
@@ -33,9 +34,14 @@ _COLUMNS = {
     "standard_error": "standard error",
     "difference": "to dense",
     "difference_standard_error": "standard error of that",
+    "at_least": "at least",
+    "verdict": "at most .02 lost",
     "kl_divergence": "KL to dense",
     "bytes_read_share": "share read",
 }
+#: Columns that only tasks with scores from 0 to 1 have.
+_JUDGED = ("at_least", "verdict")
+
 #: Columns that only some tasks have.
 _TASK_COLUMNS = {
     "exact_match": "exact match",
@@ -65,6 +71,9 @@ _FOLDER_COLUMNS = {
     "first_token_s": "first token s",
 }
 
+#: The word for the tasks of a report, all together.
+SUITE = "suite"
+
 _ALL_TASKS = {**TASKS, **FOLDER_TASKS}
 _WIDTH = max(map(len, _ALL_TASKS))
 _TASK_LINES = "\n".join(f"{name:<{_WIDTH}}  {entry.summary}" for name, entry in _ALL_TASKS.items())
@@ -76,6 +85,9 @@ _HELP = f"""Measure what each method and budget costs in quality.
 Tasks over folders compare no attentions but what is read for an answer: the document that the question is about,
 excerpts of all documents, and what others do. first-answer compares answers before a document is read, while it is,
 and after.
+
+`octavo eval suite --report FILE.json` measures fifteen tasks with dense, auto, squeezed and quest, in about an hour,
+and keeps each in FILE.json. `octavo bench --report` adds speed to the same file.
 
 A task takes parameters as --attention does, such as niah-multikey:haystack=needles; `octavo eval
 help` prints them all.
@@ -97,7 +109,7 @@ class TaskType(click.ParamType):  # type: ignore[type-arg]
     name = "TASK[:KEY=VALUE,...]"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return completions([*_ALL_TASKS, HELP], incomplete)
+        return completions([*_ALL_TASKS, SUITE, HELP], incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from ..runtime.methods.parameters import read_settings
@@ -105,6 +117,8 @@ class TaskType(click.ParamType):  # type: ignore[type-arg]
         if value == HELP:
             click.echo(explained(_INTRODUCTION, [(name, _class_of(name)) for name in _ALL_TASKS]), nl=False)
             raise click.exceptions.Exit(0)
+        if value == SUITE:
+            return SUITE
         name, colon, text = str(value).partition(":")
         if name not in _ALL_TASKS:
             guess = guessed(name, _ALL_TASKS)
@@ -158,9 +172,15 @@ def _class_of(task: str) -> type[Task] | type[FolderTask]:
 @options.scheduler
 @options.output_option("md", "json", "csv")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw score over what was read too.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.json",
+    help="With suite: keep each task's result in FILE.json.",
+)
 @computing()
 def eval(
-    task: Task | FolderTask,
+    task: Task | FolderTask | str,
     settings: ModelSettings,
     attention: list[str],
     budgets: list[float],
@@ -172,6 +192,7 @@ def eval(
     scheduler: str | None,
     output: str,
     plot: Path | None,
+    report: Path | None,
 ) -> None:
     from ..ask.context.whole.drawn_together import TOGETHER
     from ..evaluation.evaluate import Evaluation, Settings
@@ -180,6 +201,12 @@ def eval(
     from ..runtime.load_model import load_model, locate_model
     from ..runtime.methods.attention import Attention, plan_for
 
+    if isinstance(task, str):
+        given = depths if options.is_on_command_line("depths") else None
+        measure_suite(settings, report, samples, given, output)
+        return
+    if report is not None:
+        raise click.UsageError("--report keeps all tasks: octavo eval suite --report FILE.json.")
     if LLAMA_CPP in attention:
         raise click.UsageError("--attention llama.cpp is for `octavo bench`: its results are dense's.")
     if task.own_depths and options.is_on_command_line("depths"):
@@ -241,8 +268,10 @@ def _columns(result: dict[str, Any]) -> dict[str, str]:
         without = () if "first_half" in result["results"][0] else ("first_half", "second_half")
         columns = {key: title for key, title in _FOLDER_COLUMNS.items() if key not in without}
         return {**columns, "score": result["metric"]}
-    of_task = {key: title for key, title in _TASK_COLUMNS.items() if any(key in row for row in result["results"])}
-    return {**_COLUMNS, "score": result["metric"], **of_task}
+    found = {key for row in result["results"] for key in row}
+    columns = {key: title for key, title in _COLUMNS.items() if key in found or key not in _JUDGED}
+    of_task = {key: title for key, title in _TASK_COLUMNS.items() if key in found}
+    return {**columns, "score": result["metric"], **of_task}
 
 
 def as_markdown(result: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -357,6 +357,14 @@ def output_option(*forms: str) -> Decorator[Any]:
 def is_on_command_line(name: str) -> bool:
     """Return whether the user gave a parameter of the current command on the command line."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def refuse(reason: str, names: Iterable[str]) -> None:
+    """Raise click.UsageError for the first of these parameters that is on the command line, with a reason."""
+    parameters = {parameter.name: parameter for parameter in click.get_current_context().command.params}
+    for name in names:
+        if is_on_command_line(name):
+            raise click.UsageError(f"{reason}: leave out {parameters[name].opts[-1]}.")
 
 
 def question_text(question: str) -> str:

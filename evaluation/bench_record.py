@@ -43,7 +43,8 @@ def machine() -> dict[str, Any]:
         "usable_cpus": usable_cpus(),
         "usable_cpu_numbers": affinity,
         "memory_bytes": psutil.virtual_memory().total,
-        "system": platform.platform(),
+        # The rest of a kernel's release may be the name of whoever built it.
+        "system": platform.platform().replace(platform.release(), platform.release().partition("-")[0]),
     }
 
 

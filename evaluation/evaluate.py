@@ -154,7 +154,8 @@ class Evaluation:
             [records[one.name, one.budget, depth, number, i] for number, i in samples] for one in (run, DENSE_RUN)
         )
         budget = self.results.budgets.get((run.name, run.budget, depth), run.budget)
-        means = summary(measured, dense, self.task.extra_figures)
+        judged = self.task.is_share and run != DENSE_RUN
+        means = summary(measured, dense, self.task.extra_figures, judged)
         row = {"attention": str(run.attention), "budget": run.budget, "depth": depth, **means}
         return [{**row, "given_budget": round(budget, 5) if budget else None}]
 

@@ -96,15 +96,17 @@ class PeerEngine(Measured):
         assert process.stdout is not None
         time.sleep(_SETTLES)
         is_late = Event()
-        patience = Timer(self.patience_s, self._give_up, [is_late])
+        patience = Timer(self.patience_s, self._give_up, [process, is_late])
         patience.start()
-        with suppress(BrokenPipeError):
-            process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-            process.stdin.flush()
-        line = process.stdout.readline()
-        patience.cancel()
+        try:
+            with suppress(BrokenPipeError):
+                process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+                process.stdin.flush()
+            line = process.stdout.readline()
+        finally:
+            patience.cancel()  # interrupted, too: Python waits for the thread, and the number may be another process's
         time.sleep(_SETTLES)
-        if not line:
+        if not line.endswith("\n"):  # it died, maybe in the middle of a line
             late = f"given up after {self.patience_s:,.0f} seconds in one turn"
             self.cannot = late if is_late.is_set() else self._last_words(process)
             return None
@@ -114,13 +116,9 @@ class PeerEngine(Measured):
             self.peak_resident_bytes = reply.get("peak_resident_bytes", self.peak_resident_bytes)
         return reply.get("result", False)
 
-    def _give_up(self, is_late: Event) -> None:
+    def _give_up(self, process: subprocess.Popen[str], is_late: Event) -> None:
         is_late.set()
-        self._kill()
-
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid if self._process else 0, signal.SIGKILL)
+        _kill(process)
 
     def _last_words(self, process: subprocess.Popen[str]) -> str:
         code = process.wait()
@@ -173,15 +171,21 @@ class PeerEngine(Measured):
         """End the process, if it was started."""
         if self._process is None:
             return
+        process, pipe = self._process, self._process.stdin
+        assert pipe is not None
+        assert process.stdout is not None
         with suppress(BrokenPipeError):
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-        try:
-            self._process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            self._kill()
-            self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+            pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+        _kill(process)  # and what it started, also if it has ended without a word
+        process.wait()
+        process.stdout.close()
         self._errors.close()
         self._folder.cleanup()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill the group of a process: itself, and the programs that it started."""
+    with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group that has ended
+        os.killpg(process.pid, signal.SIGKILL)

@@ -37,12 +37,15 @@ class Peer:
         return [way for way in ways if cache_type == "f16" or way.get("flash_attention", True)]
 
 
+_OPENVINO = "openvino-genai==2026.4.1"
+
 #: The words of `--peers`.
 PEERS = {
     "llama.cpp": Peer("c_api", None, _FLASH_ATTENTION, {"module": "llama_cpp"}),
     "ik": Peer("c_api", "ik-llama-cpp-python==0.1.5", _FLASH_ATTENTION, {"module": "ik_llama_cpp._ctypes_api"}),
     "xllamacpp": Peer("llama_server", "xllamacpp==2026.10.11549", _FLASH_ATTENTION),
-    "openvino": Peer("open_vino", "openvino-genai==2026.4.1"),
+    "openvino": Peer("open_vino", _OPENVINO),
+    "openvino-sparse": Peer("open_vino", _OPENVINO, arguments={"sparse": True}),
     "mistralrs": Peer("mistral_rs", "mistralrs==0.9.5"),
 }
 

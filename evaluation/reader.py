@@ -35,7 +35,7 @@ from .measures import log_softmax
 from .samples import Outcome, Sample
 
 #: Name of the output of a layer's attention in llama.cpp's graphs, before the projection.
-_ATTENTION_OUTPUT = re.compile(r"kqv_out-(\d+)")
+ATTENTION_OUTPUT = re.compile(r"kqv_out-(\d+)")
 
 
 class Reader:
@@ -223,7 +223,7 @@ class Reader:
             layers.append(values[-1])
             return True
 
-        with self.llama.context.observed(lambda name: _ATTENTION_OUTPUT.fullmatch(name) is not None, take):
+        with self.llama.context.observed(lambda name: ATTENTION_OUTPUT.fullmatch(name) is not None, take):
             yield layers
 
 

@@ -21,6 +21,15 @@ from ..system.files import disk_errors
 #: Identifies the record of a sample: method, budget, depth, number of the text, number of the sample.
 Key = tuple[str, float, int, int, int]
 
+#: Most that a method may lose of a score from 0 to 1: two points, as said before anything was measured.
+MARGIN = 0.02
+
+#: Verdicts: the loss is below the margin with a confidence of 95 %, above it with the same, or neither is shown.
+HOLDS, FAILS, TOO_FEW = "holds", "does not hold", "too few samples"
+
+#: Quantile of the normal distribution at .95.
+_QUANTILE = 1.6449
+
 _MATCHED, _SAMPLE = "matched", "sample"
 
 
@@ -128,7 +137,10 @@ def key_of(record: dict[str, Any]) -> Key:
 
 
 def summary(
-    samples: Iterable[dict[str, Any]], dense: Iterable[dict[str, Any]], extra_figures: Iterable[str] = ()
+    samples: Iterable[dict[str, Any]],
+    dense: Iterable[dict[str, Any]],
+    extra_figures: Iterable[str] = (),
+    judged: bool = False,
 ) -> dict[str, Any]:
     """Compute one row of the result: means over the samples of one run and depth, and differences to dense attention.
 
@@ -138,6 +150,8 @@ def summary(
         Records of the same samples in the same order, under the method and under dense attention.
     extra_figures : iterable of str
         Further figures of the records to report the mean of.
+    judged : bool
+        Whether the row has what `non_inferiority` returns.
     """
     measured, reference = list(samples), list(dense)
     scores = _values(measured, "score")
@@ -149,6 +163,7 @@ def summary(
         "standard_error": _standard_error(scores),
         "difference": _mean(differences),
         "difference_standard_error": _standard_error(differences),
+        **(non_inferiority(differences) if judged else {}),
         "kl_divergence": round(sum(record["divergence"] for record in measured) / max(steps, 1), 6),
         "bytes_read_share": round(_sum(measured, "bytes_read") / max(_sum(measured, "dense_bytes"), 1), 5),
         **{name: _mean(_values(measured, name)) for name in extra_figures},
@@ -160,6 +175,32 @@ def summary(
         pairs = zip(positions, scores.tolist(), strict=True)
         row["by_position"] = [[position, score] for position, score in pairs if not np.isnan(score)]
     return row
+
+
+def non_inferiority(differences: np.ndarray) -> dict[str, Any]:
+    """Judge whether scores from 0 to 1 are at most MARGIN below dense attention's on the same samples.
+
+    The mean difference is bounded after one more sample of 1 and one of -1 (Bonett and Price 2012): so
+    samples without any difference do not prove that there is none.
+
+    Parameters
+    ----------
+    differences : float array
+        Scores minus dense attention's; NaN is left out.
+
+    Returns
+    -------
+    dict
+        "at_least", the one-sided 95 % bound of the difference, and "verdict": HOLDS, FAILS or TOO_FEW. Both are None
+        without samples.
+    """
+    differences = differences[~np.isnan(differences)]
+    if not len(differences):
+        return {"at_least": None, "verdict": None}
+    widened = np.concatenate([differences, [1.0, -1.0]])
+    mean, error = widened.mean(), _QUANTILE * widened.std() / np.sqrt(len(widened))
+    verdict = HOLDS if mean - error >= -MARGIN else FAILS if mean + error < -MARGIN else TOO_FEW
+    return {"at_least": round(float(mean - error), 5), "verdict": verdict}
 
 
 def _sum(records: list[dict[str, Any]], name: str) -> int:

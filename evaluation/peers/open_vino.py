@@ -1,7 +1,8 @@
 """Run OpenVINO GenAI, which reads GGUF files of some architectures: step by step, by continuous batching.
 
 It reads a text in one step, as its `LLMPipeline` does, decodes tokens of its own choice, and has no logits; it scores a
-text by reading it again. Keys and values are 8 bits wide by its default, also where others keep f16.
+text by reading it again. Keys and values are 8 bits wide by its default, also where others keep f16. Its X-Attention
+leaves out blocks of a text that it reads, but for its last 100 tokens, by its own defaults.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _ALL = 1 << 30
 class OpenVino(Peer):
     """A pipeline with one request at a time."""
 
-    def __init__(self, model: str, n_ctx: int, n_threads: int, cache_type: str, **_: Any) -> None:
+    def __init__(self, model: str, n_ctx: int, n_threads: int, cache_type: str, sparse: bool = False, **_: Any) -> None:
         import openvino
         import openvino_genai
 
@@ -27,12 +28,16 @@ class OpenVino(Peer):
         self.genai, self.to_tensor = openvino_genai, openvino.Tensor
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.max_num_batched_tokens, scheduler.max_num_seqs = _ALL, 1
+        if sparse:
+            mode = openvino_genai.SparseAttentionMode.XATTENTION
+            scheduler.use_sparse_attention = True
+            scheduler.sparse_attention_config = openvino_genai.SparseAttentionConfig(mode)
         properties = {"INFERENCE_NUM_THREADS": n_threads}
         self.pipeline = openvino_genai.ContinuousBatchingPipeline(model, scheduler, "CPU", properties)
         self.n_ctx, self.n_requests = n_ctx, 0
         self.text: list[int] = []
         self.request: Any = None
-        self.build = f"OpenVINO {openvino.get_version()}"
+        self.build = f"OpenVINO {openvino.get_version()}{', X-Attention' if sparse else ''}"
 
     def _start(self, tokens: list[int], **settings: Any) -> Any:
         import numpy

@@ -38,7 +38,7 @@ class Perplexity(Task):
 
     name = "perplexity"
     metric = "bits per character"
-    higher_is_better = False
+    higher_is_better = is_share = False
     samples = 16
     data = NOVEL
 

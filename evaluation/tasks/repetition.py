@@ -42,6 +42,7 @@ class Repetition(Task):
 
     name = "repetition"
     metric = "characters repeated"
+    is_share = False
     samples = 40
     data = NOVEL
 

@@ -69,6 +69,9 @@ class Task(AnyTask):
         Whether to record the attention of answers.
     extra_figures : tuple of str
         Further figures of a sample to report the mean of.
+    is_share : bool
+        Whether scores are from 0 to 1, higher is better, and they judge the answer rather than its likeness to dense
+        attention's: then a loss is judged (`results.non_inferiority`).
     """
 
     compares_attention: ClassVar[bool] = False
@@ -76,6 +79,7 @@ class Task(AnyTask):
     in_batches: ClassVar[bool] = False
     finds_sources: ClassVar[bool] = False
     extra_figures: ClassVar[tuple[str, ...]] = ()
+    is_share: ClassVar[bool] = True
 
     @abstractmethod
     def texts(self, llama: Llama, data: Path, depth: int, n_samples: int, seed: int) -> list[Text]:

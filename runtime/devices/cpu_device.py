@@ -172,6 +172,21 @@ class CpuExecutor:
         )
         return out
 
+    def selection(self, number: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return what a node attended in a step of one token, before the next node runs: for measurements.
+
+        Returns
+        -------
+        queries : float32 array, shape (n_kv_head, group, head_dim)
+            Scaled queries.
+        spans : list of SPAN arrays
+            The rows that each KV head attended exactly.
+        """
+        n_kv_head, shape = self._nodes[number].n_kv_head, self._shapes[number]
+        n_floats, n_spans = n_kv_head * shape.group * shape.head_dim, self._buffers["n_spans"]
+        queries = self._buffers["queries"][:n_floats].reshape(n_kv_head, shape.group, shape.head_dim)
+        return queries, [self._spans[i, : n_spans[i]] for i in range(n_kv_head)]
+
     def finish(self) -> None:
         """Do nothing: a step runs no Python, so it cannot raise."""
 

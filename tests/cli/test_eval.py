@@ -152,9 +152,22 @@ def row_of(row, budget):
 def test_one_sample_has_no_standard_error(on_tiny):
     options = ["--attention", "dense", "--depths", "1100", "--samples", "1"]
     last = octavo("passkey", *on_tiny, *options).stdout.splitlines()[-1]
-    assert last == "| dense | - | 1,100 | 1 | 0.000 | - | 0.000 | - | 0.0000 | 1.000 |"
+    assert last == "| dense | - | 1,100 | 1 | 0.000 | - | 0.000 | - | 0.0000 | 1.000 |"  # nothing is judged
     row = next(csv.DictReader(octavo("passkey", *on_tiny, *options, "-o", "csv").stdout.splitlines()))
     assert (row["samples"], row["standard_error"]) == ("1", "")
+
+
+def test_scores_from_0_to_1_have_a_verdict(on_tiny):
+    arguments = ("passkey", *on_tiny, "--attention", "dense,quest:tokens=64", "--depths", "1100", "--samples", "2")
+    table = octavo(*arguments)
+    assert table.exit_code == 0
+    heading, _, dense, quest = table.stdout.splitlines()[2:]
+    assert "| to dense | standard error of that | at least | at most .02 lost | KL to dense |" in heading
+    assert "| 0.000 | 0.000 | - | - | 0.0000 |" in dense
+    assert "| 0.000 | 0.000 | -0.582 | too few samples |" in quest
+    dense, quest = csv.DictReader(octavo(*arguments, "-o", "csv").stdout.splitlines())
+    assert (dense["verdict"], quest["verdict"]) == ("", "too few samples")
+    assert float(quest["at_least"]) == pytest.approx(-0.58157, abs=2e-5)
 
 
 def test_documents_have_columns_of_their_own(on_tiny, tmp_path):

@@ -8,8 +8,10 @@ import sys
 import types
 import zipfile
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -145,6 +147,39 @@ def test_a_peer_that_takes_too_long_or_dies_is_asked_for_nothing_more(monkeypatc
         engine.close()
 
 
+def test_the_end_of_a_peer_is_the_end_of_all_that_it_started(monkeypatch):
+    code = """
+import json, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=subprocess.DEVNULL)
+sys.stdin.readline()
+print(json.dumps({"result": str(child.pid)}), flush=True)
+sys.stdin.readline()
+print("{", end="", flush=True)
+"""
+    monkeypatch.setattr(peer_engine, "_PROGRAM", code)
+    engine = PeerEngine("other", Peer("c_api"), {}, 1)
+    engine.load("model.gguf")
+    child = psutil.Process(int(engine.build))
+    engine.decode(1, warm=True)  # the process dies in the middle of its reply
+    assert engine.cannot == "its process ended with code 0"
+    assert child.is_running()
+    engine.close()
+    child.wait(60)
+
+
+def test_an_interrupted_turn_leaves_no_timer(monkeypatch):
+    monkeypatch.setattr(peer_engine, "_PROGRAM", "import time; time.sleep(600)")
+    engine = PeerEngine("other", Peer("c_api"), {}, 1)
+    timers = []
+    monkeypatch.setattr(peer_engine, "Timer", lambda *_: timers.append(MagicMock()) or timers[-1])
+    monkeypatch.setattr(peer_engine.json, "dumps", MagicMock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        engine.load("model.gguf")
+    timers[0].cancel.assert_called_once_with()
+    monkeypatch.setattr(peer_engine, "_GRACE", 0)
+    engine.close()
+
+
 def test_what_a_peer_says_when_it_fails_is_its_row(tiny_model, tmp_path):
     engine = PeerEngine("llama.cpp", PEERS["llama.cpp"], PEERS["llama.cpp"].ways_for("q8_0")[0], 1)
     engine.load(str(tmp_path / "no.gguf"), n_ctx=256, n_batch=64, n_threads=1, cache_type="q8_0")
@@ -199,7 +234,7 @@ def test_a_package_without_a_wheel_is_a_sentence_and_a_row(cache_folder, tiny_mo
 
 
 def test_packages_are_installed_after_asking(cache_folder, tiny_model):
-    command = ["-m", str(tiny_model), "--peers", "ik,openvino", "--depths", "16"]
+    command = ["-m", str(tiny_model), "--peers", "ik,openvino,openvino-sparse", "--depths", "16"]
     run = CliRunner().invoke(bench, command, input="n\n")
     assert run.exit_code == 1
     question = "Install ik-llama-cpp-python==0.1.5, openvino-genai==2026.4.1 from PyPI into"
@@ -210,7 +245,10 @@ def test_packages_are_installed_after_asking(cache_folder, tiny_model):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--peers", "vllm"], "'vllm' is not one of 'llama.cpp', 'ik', 'xllamacpp', 'openvino', 'mistralrs'"),
+        (
+            ["--peers", "vllm"],
+            "'vllm' is not one of 'llama.cpp', 'ik', 'xllamacpp', 'openvino', 'openvino-sparse', 'mistralrs'",
+        ),
         (["--peers", "ik", "--fill", "copy"], "Peers read the text themselves: leave out --fill copy, or the peers."),
         (["--peer", "nowhere"], "'nowhere' is not a name with a program, such as mine=build/bin/llama-server."),
         (["--peer", f"ik={sys.executable}"], "is not a name with a program"),
@@ -225,8 +263,8 @@ def test_wrong_use_exits_with_2(arguments, message):
 class Pipeline:
     """What the script of OpenVINO uses of a pipeline. The log-probability of a token is its place."""
 
-    def __init__(self, *_):
-        self.requests = []
+    def __init__(self, model, scheduler, *_):
+        self.scheduler, self.requests = scheduler, []
 
     def add_request(self, number, tokens, config):
         request = types.SimpleNamespace(tokens=tokens, left=config["max_new_tokens"])
@@ -245,7 +283,11 @@ class Pipeline:
 
 def test_openvino_reads_a_text_at_its_last_batch_and_scores_it_by_reading_it_again(monkeypatch):
     genai = types.SimpleNamespace(
-        SchedulerConfig=types.SimpleNamespace, GenerationConfig=dict, ContinuousBatchingPipeline=Pipeline
+        SchedulerConfig=types.SimpleNamespace,
+        GenerationConfig=dict,
+        ContinuousBatchingPipeline=Pipeline,
+        SparseAttentionMode=types.SimpleNamespace(XATTENTION="XATTENTION"),
+        SparseAttentionConfig=lambda *mode: mode,
     )
     monkeypatch.setitem(sys.modules, "openvino_genai", genai)
     monkeypatch.setitem(sys.modules, "openvino", types.SimpleNamespace(Tensor=np.asarray, get_version=lambda: "1"))
@@ -257,6 +299,9 @@ def test_openvino_reads_a_text_at_its_last_batch_and_scores_it_by_reading_it_aga
     assert peer.decode(9) > 0
     assert peer.scores([1, 2, 3, 4, 5, 6, 7], [4, 5], "nowhere") == [-4, -5]
     assert peer.back(3) == 0
+    assert not hasattr(peer.pipeline.scheduler, "use_sparse_attention")
+    sparse = OpenVino("model.gguf", n_ctx=64, n_threads=1, cache_type="f16", **PEERS["openvino-sparse"].arguments)
+    assert sparse.pipeline.scheduler.sparse_attention_config == ("XATTENTION",)
     with pytest.raises(Exception, match="8 bits or more"):
         OpenVino("model.gguf", n_ctx=64, n_threads=1, cache_type="q4_0")
 

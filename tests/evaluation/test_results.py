@@ -4,12 +4,13 @@ import json
 import re
 from math import sqrt
 
+import numpy as np
 import pytest
 from helpers.evaluation_runs import evaluation
 
 import octavo
 from octavo.errors import OctavoError
-from octavo.evaluation.results import Results, summary
+from octavo.evaluation.results import FAILS, HOLDS, MARGIN, TOO_FEW, Results, non_inferiority, summary
 from octavo.evaluation.tasks import TASKS
 from octavo.runtime.store.plan import Plan
 
@@ -171,6 +172,42 @@ def test_differences_are_of_pairs():
     row = summary(records([0.1, 0.9, 0.4]), records([0.2, 1.0, 0.5]))
     assert row["difference"] == -0.1
     assert row["difference_standard_error"] == 0
+
+
+@pytest.mark.parametrize(
+    ("n", "lost", "gained", "verdict"),
+    [
+        *((20, 0, 0, TOO_FEW), (100, 0, 0, TOO_FEW), (200, 0, 0, HOLDS), (200, 1, 0, HOLDS), (200, 2, 0, TOO_FEW)),
+        *((200, 2, 2, HOLDS), (200, 30, 30, TOO_FEW), (200, 20, 0, FAILS), (20, 20, 0, FAILS), (5, 0, 5, HOLDS)),
+    ],
+)
+def test_a_loss_is_judged_by_pairs(n, lost, gained, verdict):
+    differences = np.zeros(n)
+    differences[:lost], differences[n - gained :] = -1, 1
+    judged = non_inferiority(differences)
+    assert judged["verdict"] == verdict
+    assert judged["at_least"] < differences.mean()
+    assert (judged["at_least"] >= -MARGIN) == (verdict == HOLDS)
+
+
+def test_the_bound_holds_as_often_as_it_says():
+    """A method that loses just the margin is passed in 5 % of all evaluations."""
+    rng = np.random.default_rng(2)
+    drawn = rng.choice([-1.0, 0.0, 1.0], (4000, 400), p=[0.05, 0.92, 0.03])
+    passed = np.mean([non_inferiority(row)["verdict"] == HOLDS for row in drawn])
+    assert 0.025 < passed < 0.065
+
+
+def test_samples_without_a_score_are_not_judged():
+    judged = non_inferiority(np.array([np.nan, *np.zeros(200)]))
+    assert judged == non_inferiority(np.zeros(200))
+    assert non_inferiority(np.array([np.nan])) == {"at_least": None, "verdict": None}
+
+
+def test_a_row_has_a_verdict_if_it_is_judged():
+    own, dense = records([1.0, 0.0]), records([1.0, 1.0])
+    assert summary(own, dense, judged=True)["verdict"] == TOO_FEW
+    assert "verdict" not in summary(own, dense)
 
 
 def test_divergence_is_of_steps_and_not_of_samples():

@@ -1,0 +1,116 @@
+"""Tables of reports: one row for the speed of each model, machine and depth, and one for the quality."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import sqrt
+from typing import Any
+
+from ..runtime.methods import AUTO, DENSE, LLAMA_CPP
+from .peer_table import PEERS
+from .report_quality import ATTENTIONS
+
+Table = tuple[list[str], list[list[str]]]
+
+#: Columns of the first part of each row: model, machine, and who measured.
+_WHO = ["model", "CPU", "threads", "measured by"]
+
+#: Headings of differences to dense attention.
+_TO_DENSE = [f"{name} to dense, share read" for name in ATTENTIONS[1:]]
+
+_NOTHING = "-"
+
+
+def speed_table(reports: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return the headings and rows of the speed of reports, by who measured them and the name of their file.
+
+    A row has octavo's `dense` and `auto`, llama.cpp in the same run, and the peer that decodes fastest.
+    """
+    headings = [*_WHO, "depth", "prefill tokens/s: llama.cpp", "dense", "auto"]
+    headings += ["decode ms: llama.cpp", "dense", "auto", "fastest method", "fastest peer"]
+    rows = []
+    for name, report in reports.items():
+        for piece in _measured(report["speed"]):
+            by_name = {row["attention"]: row for row in piece["result"]["results"] if row["cannot"] is None}
+            read, decoded = (
+                [_figure(by_name.get(each, {}).get(key), digits) for each in (LLAMA_CPP, DENSE, AUTO)]
+                for key, digits in (("prefill_tokens_per_s", 0), ("decode_ms", 1))
+            )
+            ours = [row for row in by_name.values() if row["attention"] not in (LLAMA_CPP, *PEERS)]
+            others = [row for row in by_name.values() if row["attention"] in PEERS and row["decode_ms"]]
+            fastest = [_fastest(ours), _fastest(others)]
+            rows.append([*_who(name, report), f"{piece['depth']:,}", *read, *decoded, *fastest])
+    return headings, rows
+
+
+def quality_table(reports: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return the headings and rows of the quality of reports: means over the tasks of each depth.
+
+    Beside each method are the mean difference to dense attention on the same samples, its standard error, and the share
+    of the bytes that it read.
+    """
+    headings = [
+        *_WHO,
+        "depth",
+        "tasks",
+        "samples each",
+        DENSE,
+        *_TO_DENSE,
+    ]
+    rows = []
+    for name, report in reports.items():
+        depths: dict[int, list[dict[str, Any]]] = {}
+        for piece in _measured(report["quality"]):
+            depths.setdefault(piece["depth"], []).append(piece)
+        for depth, pieces in sorted(depths.items()):
+            of_methods = [_rows_of(pieces, method) for method in ATTENTIONS]
+            dense = [row["score"] for row in of_methods[0]]
+            counts = sorted({piece["samples"] for piece in pieces})
+            cells = [f"{depth:,}" if depth else "own", str(len(pieces)), ", ".join(map(str, counts))]
+            cells.append(_figure(sum(dense) / len(dense), 3))
+            rows.append([*_who(name, report), *cells, *map(_difference, of_methods[1:])])
+    return headings, rows
+
+
+def task_table(report: Mapping[str, Any]) -> Table:
+    """Return the headings and rows of all tasks of a report: scores, and the differences to dense attention."""
+    headings = ["task", "depth", "samples", DENSE, *_TO_DENSE]
+    rows = []
+    for piece in _measured(report["quality"]):
+        of_methods = [_rows_of([piece], method) for method in ATTENTIONS]
+        dense = of_methods[0][0]
+        cells = [piece["task"], f"{dense['depth']:,}", str(dense["samples"]), _figure(dense["score"], 3)]
+        rows.append([*cells, *map(_difference, of_methods[1:])])
+    return headings, rows
+
+
+def _measured(pieces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [piece for piece in pieces if piece["result"] is not None]
+
+
+def _who(name: str, report: Mapping[str, Any]) -> list[str]:
+    return [report["model"]["name"], report["cpu"], str(report["threads"]), name]
+
+
+def _rows_of(pieces: Iterable[dict[str, Any]], method: str) -> list[dict[str, Any]]:
+    return [row for piece in pieces for row in piece["result"]["results"] if row["attention"] == method]
+
+
+def _difference(rows: list[dict[str, Any]]) -> str:
+    """Return the mean difference to dense of independent tasks, its standard error, and the share of bytes read."""
+    if not rows:
+        return _NOTHING
+    errors = [row["difference_standard_error"] for row in rows]
+    mean = sum(row["difference"] for row in rows) / len(rows)
+    error = None if None in errors else sqrt(sum(each**2 for each in errors)) / len(rows)
+    share = sum(row["bytes_read_share"] for row in rows) / len(rows)
+    return f"{mean:+.3f}{'' if error is None else f' ± {error:.3f}'} at {share:.2f}"
+
+
+def _fastest(rows: list[dict[str, Any]]) -> str:
+    best = min(rows, key=lambda row: row["decode_ms"], default=None)
+    return f"{best['attention']} {best['decode_ms']:.1f}" if best else _NOTHING
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return _NOTHING if value is None else f"{value:,.{digits}f}"

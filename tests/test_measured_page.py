@@ -1,0 +1,51 @@
+"""docs/measured/README.md is the page of the reports beside it."""
+
+import json
+import sys
+
+from helpers.product import ROOT
+
+sys.path.append(str(ROOT / "tools"))
+
+from measured_page import MEASURED, page
+
+
+def row(attention, decode_ms, cannot=None):
+    return {"attention": attention, "prefill_tokens_per_s": 1234.4, "decode_ms": decode_ms, "cannot": cannot}
+
+
+def scored(attention, score, difference):
+    figures = {"difference": difference, "difference_standard_error": 0.04, "bytes_read_share": 0.25}
+    return {"attention": attention, "depth": 4000, "samples": 2, "score": score, **figures}
+
+
+def report():
+    """A report of two tasks at one depth, and the speed at one."""
+    rows = [row("llama.cpp", 20.0), row("dense", 12.0), row("auto", 8.0), row("sparq", 7.5), row("openvino", 9.0)]
+    rows.append(row("ik", None, "it cannot"))
+    tasks = [
+        [scored("dense", 0.5, 0.0), scored("auto", 0.7, 0.2)],
+        [scored("dense", 1.0, 0.0), scored("auto", 1.0, 0.0)],
+    ]
+    return {
+        "report": 1,
+        "model": {"name": "m.gguf"},
+        "cpu": "A CPU",
+        "threads": 2,
+        "speed": [{"depth": 2048, "result": {"results": rows}}, {"depth": 8000, "result": None}],
+        "quality": [{"task": "needle", "depth": 4000, "samples": 2, "result": {"results": each}} for each in tasks],
+    }
+
+
+def test_the_page_is_what_the_reports_give():
+    assert (MEASURED / "README.md").read_text("utf-8") == page(MEASURED), "run python tools/measured_page.py"
+
+
+def test_rows_of_a_report(tmp_path):
+    (tmp_path / "theseus").mkdir()
+    (tmp_path / "theseus" / "m.json").write_text(json.dumps(report()))
+    who = "| m.gguf | A CPU | 2 | [theseus](theseus/m.json) |"
+    lines = page(tmp_path).splitlines()
+    speed, quality = (line for line in lines if line.startswith("| m.gguf"))
+    assert speed == f"{who} 2,048 | 1,234 | 1,234 | 1,234 | 20.0 | 12.0 | 8.0 | sparq 7.5 | openvino 9.0 |"
+    assert quality == f"{who} 4,000 | 2 | 2 | 0.750 | +0.100 ± 0.028 at 0.25 | - | - |"
