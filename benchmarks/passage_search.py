@@ -48,7 +48,7 @@ def rank(asked: Asked, text: str, found: list[Piece], n_characters: int) -> floa
 
 
 def questions_by_language(data: Path, translations: Path | None, languages: str) -> dict[str, dict[str, str]]:
-    """Return for each language the questions in place of those of the data; "" is the data's own language."""
+    """Return for each language its words of the data's questions; "" is the data's own language, and needs none."""
     if translations is None:
         return {"": {}}
     ids = {
