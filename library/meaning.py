@@ -58,7 +58,7 @@ def installed_embedder() -> Embedder | None:
 
 
 def advice() -> str:
-    """Return a sentence for a question of which no text has a word."""
+    """Return a sentence for a question that shares no word with the texts."""
     return f"No word of the question is in the text; {_LATER if installed_embedder() else _INSTALL}"
 
 
