@@ -266,7 +266,7 @@ class Session(AbstractContextManager["Session"]):
         turn, self._history = Turn(question, llama.n_tokens, unread), asked
         if isinstance(self._context, WholeContext) and self._context.listed:
             self._last = turn
-            yield from self._answer_with_list(self._context, tokens, began)
+            yield from self._answer_with_list(self._context, tokens, began, with_marks)
             return
         sampling = self.sampling.settled(self._has_document)
         if self.findings and self.sampling.temperature is None:
@@ -303,15 +303,17 @@ class Session(AbstractContextManager["Session"]):
         with_marks = with_marks and recorder.covers(context.index)  # else `sources` raises an error
         return self._marks.stream(generated.parts()) if with_marks else generated.parts()
 
-    def _answer_with_list(self, context: WholeContext, tokens: list[int], began: float) -> Generator[Part, None, None]:
+    def _answer_with_list(
+        self, context: WholeContext, tokens: list[int], began: float, with_marks: bool
+    ) -> Generator[Part, None, None]:
         """Answer with a list that code has written: the model reads it with the next question."""
         written, self._marks = self.prompt.document(context.listed), None
         self.answer = listed_answer(context, len(tokens), len(written), began)
         if self._history is not None:
             self._history.answer(context.listed, "", [(token, self.llama.piece(token)) for token in written])
         self._unread = [*tokens, *written]
-        for line in context.listed.splitlines(keepends=True):
-            yield Part(line)
+        for part in context.listed_parts():
+            yield part if with_marks else Part(part.text)
         release_threads()
 
     def _take(self, answer: Answer, generated: GeneratedAnswer, question: str) -> None:
@@ -387,7 +389,8 @@ class Session(AbstractContextManager["Session"]):
                 raise OctavoError("There is no answer yet, so it has no sources.")
             if self._marks is not None:
                 return self._named(self._marks.sources(most))
-        return self.passages_for_question(most) if self.findings else []  # of a list that code has written
+        context = self._context
+        return self._named(context.rows) if isinstance(context, WholeContext) and context.listed else []
 
     def passages_for_question(self, n: int = 3) -> list[Passage]:
         """Find passages of the last answer's text that share words with its question; none without a document."""

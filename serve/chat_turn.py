@@ -12,6 +12,8 @@ from typing import Any
 
 from ..ask.answer.notices import notices_of_damaged, notices_of_unfounded, notices_of_whole, unfounded
 from ..ask.context.answer_context import Context
+from ..ask.context.whole.finding import PartsAnswered
+from ..ask.context.whole.whole_context import WholeContext
 from ..library.catalogue import DAMAGED
 from ..library.question_words import needs_whole
 from ..prompts.call_grammar import calls_grammar, schema_grammar
@@ -19,11 +21,12 @@ from ..prompts.message_forms import Message
 from ..prompts.thought_form import Stage, Thinking
 from ..prompts.thought_splitter import Part
 from ..prompts.tools import AnswerReader, ToolCall
-from ..settings import BY_QUESTION
+from ..settings import BY_QUESTION, WHOLE_BY_QUESTION, WHOLE_OFF
 from .engine.grammar import Grammar
 from .engine.request import AnswerPart, End, Generation, PromptProgress, Request, TokenLogprob
 from .engine.tasks import Report
 from .library.served_document import with_id
+from .listed_answer import list_of, listed_answer
 from .request_error import RequestError
 from .services import Server
 
@@ -42,6 +45,8 @@ class ChatTurn:
         Ids, names or patterns of the conversation's documents.
     reads : str
         What to read of several documents, one of READS (settings.py): passages while one of them is not indexed yet.
+    whole : str
+        Whether all parts or documents are asked, one of WHOLES (settings.py).
     tools : sequence of dict
         Tools in OpenAI's form.
     choice : str
@@ -60,6 +65,7 @@ class ChatTurn:
     generation: Generation
     documents: Sequence[str] = ()
     reads: str = BY_QUESTION
+    whole: str = WHOLE_BY_QUESTION
     tools: Sequence[dict[str, Any]] = ()
     choice: str = "auto"
     parallel: bool = True
@@ -98,7 +104,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     checked : bool
         Whether to check that the engine accepts the request now.
     report : callable, optional
-        Receives how far passages of documents are read, in another thread.
+        Receives how far passages of documents are read, and how many parts have answered, in another thread.
 
     Raises
     ------
@@ -117,10 +123,19 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     server.engine.limits.check_length(n_characters)
     prompt = server.engine.llama.prompt(bool(turn.documents), options=options)
     tokens = await server.tokenized(partial(prompt.tokens, turn.messages, tools), n_characters)
-    context = None
+    context, notices = None, list[str]()
     if turn.documents:
         server.engine.limits.check(max(len(tokens), 1))  # before documents are searched for it
-        context = await server.finder.open(turn.documents, turn.reads, *questions_of(turn.messages), report=report)
+        context = await server.finder.open(
+            turn.documents,
+            turn.reads,
+            *questions_of(turn.messages),
+            whole=turn.whole if checked else WHOLE_OFF,  # tokens are counted at once
+            report=report,
+            notice=notices.append,
+        )
+        if isinstance(context, WholeContext) and turn.generation.sampling.temperature is None:
+            generation = replace(generation, sampling=replace(generation.sampling, temperature=0.0))  # as the parts
     stage, begun = Stage.ANSWER, turn.messages[-1]
     if server.thoughts is not None and not (begun["role"] == "assistant" and begun["content"]):
         llama, n_context = server.engine.llama, 0 if context is None else len(context.index.tokens)
@@ -136,17 +151,18 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
         stage=stage,
         call_texts=server.call_texts if tools else {},
         asked=questions_of(turn.messages)[0] if grammar is None else None,
+        notices=notices,
     )
     if checked:
         server.engine.check(request)
     return request
 
 
-async def preparing(server: Server, turn: ChatTurn) -> AsyncGenerator[PromptProgress | Request, None]:
-    """Yield how far passages of documents are read for a turn's request, and the request. See `prepared`."""
-    reports, loop = asyncio.Queue[PromptProgress | None](), asyncio.get_running_loop()
+async def preparing(server: Server, turn: ChatTurn) -> AsyncGenerator[PromptProgress | PartsAnswered | Request, None]:
+    """Yield how far passages are read or parts are asked for a turn's request, and the request. See `prepared`."""
+    reports, loop = asyncio.Queue[PromptProgress | PartsAnswered | None](), asyncio.get_running_loop()
 
-    def report(progress: PromptProgress) -> None:
+    def report(progress: PromptProgress | PartsAnswered) -> None:
         loop.call_soon_threadsafe(reports.put_nowait, progress)
 
     work = asyncio.create_task(prepared(server, turn, report=report))
@@ -172,11 +188,12 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
     OctavoError
         The engine refuses the request, or fails.
     """
-    reader = None
-    if turn.tools and turn.choice != "none":
+    reader, listed = None, list_of(request)
+    if turn.tools and turn.choice != "none" and listed is None:
         reader = AnswerReader(turn.tools, server.call_forms, _forces(turn), server.call_texts.values())
     called, written = False, ""
-    async with aclosing(server.engine.stream(request)) as events:
+    coming = server.engine.stream(request) if listed is None else listed_answer(server, request, listed)
+    async with aclosing(coming) as events:
         async for event in events:
             if not isinstance(event, End):
                 written += "" if event.is_thought else event.text
@@ -198,8 +215,9 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
             if isinstance(event, End):
                 reason = "tool_calls" if called else "stop" if event.reason == "stop" else "length"
                 if request.context is not None and not called:
-                    of_text = await asyncio.to_thread(_notices_of_text, server, turn, request, request.context, written)
-                    event = replace(event, notices={**event.notices, **of_text})
+                    by_model = written if listed is None else ""
+                    work = partial(_notices_of_text, server, turn, request, request.context, by_model)
+                    event = replace(event, notices={**event.notices, **await asyncio.to_thread(work)})
                 yield Finished(reason, event)
 
 
@@ -209,6 +227,11 @@ def _notices_of_text(
     """Return sentences about an answer beside the text that the model read for it.
 
     Of a prompt without messages, all is the question.
+
+    Parameters
+    ----------
+    written : str
+        What the model wrote.
     """
     piece = server.engine.llama.piece
     others = [str(message["content"]) for message in turn.messages if message["role"] != "assistant"]
@@ -218,7 +241,8 @@ def _notices_of_text(
     about_whole = needs_whole(others[-1] if others else "")
     damaged = [document.name for document in map(with_id, context.documents) if document.state == DAMAGED]
     of_whole = notices_of_whole(about_whole, context.share.share)
-    return {**notices_of_unfounded(missing), **notices_of_damaged(damaged), **of_whole}
+    of_choice = {"context": " ".join(dict.fromkeys(request.notices))} if request.notices else {}
+    return {**of_choice, **notices_of_unfounded(missing), **notices_of_damaged(damaged), **of_whole}
 
 
 async def gathered(events: AsyncGenerator[Event, None]) -> Whole:

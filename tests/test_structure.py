@@ -45,6 +45,7 @@ INNER_ORDER = {
         "apis",
         "raw_prompt",
         "chat_turn",
+        "listed_answer",
         "server_pool",
         "services",
         "kept_responses",

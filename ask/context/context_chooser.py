@@ -30,6 +30,7 @@ from .growing_indexes import GrowingIndexes, TimeToRead
 from .in_time import InTime, TakesLonger
 from .passages import PASSAGE_TOKENS, PassageFinder
 from .whole.ask_all import AskAll, TakesTooLong, TextToAsk
+from .whole.finding import PartsAnswered
 
 #: Share of the seconds to a first answer in which passages are evaluated; documents are read in what these leave.
 _FOR_PASSAGES = 0.7
@@ -62,7 +63,9 @@ class ContextChooser:
     whole : str
         Whether all parts or documents are asked, one of WHOLES (settings.py).
     notice : callable
-        Receives what they answer, and how long that takes.
+        Receives sentences about the answer.
+    report : callable, optional
+        Receives how many have answered, and what. Without it, `notice` receives that in sentences.
     """
 
     llama: Llama
@@ -71,6 +74,7 @@ class ContextChooser:
     growing: GrowingIndexes | None = None
     whole: str = WHOLE_OFF
     notice: Callable[[str], None] = lambda sentence: None
+    report: Callable[[PartsAnswered], None] | None = None
 
     @property
     def documents(self) -> Sequence[SourceText]:
@@ -147,11 +151,15 @@ class ContextChooser:
         heads = next((each.heads for each in indexes), ())
         most_seconds = None if self.whole == WHOLE_ON else _MOST_SECONDS
         try:
-            asking = AskAll(self.llama, heads, self.notice, n_batch, most_seconds)
+            asking = AskAll(self.llama, heads, self.notice, self.report or self._say, n_batch, most_seconds)
             return (yield from asking.context(question, indexes, unread))
         except TakesTooLong as problem:
             self.notice(f"To ask all parts or documents takes {problem}, so none is asked unless `whole` is on.")
             return None
+
+    def _say(self, news: PartsAnswered) -> None:
+        for sentence in news.sentences:
+            self.notice(sentence)
 
     def _all_texts(self, question: str, n_batch: Callable[[], int]) -> tuple[list[DocumentSet], list[TextToAsk]]:
         """Return the indexes of all documents, and passages of those that have none, or of their parts without one."""

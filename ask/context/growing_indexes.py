@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from ...convert.pipeline import characters_per_token
 from ...library.background.reading_queue import ReadingQueue, start_reader
@@ -128,7 +129,7 @@ class GrowingIndexes:
         for part in indexer.parts(document.version):
             start, stop = part["part"]
             if start <= piece.start < stop:
-                text = SourceText(part["sha256"], part["name"], Path(part["name"]), document.file)
+                text = self.part_of(document, part)
         folder = indexer.find(text) if text.sha256 in indexer.snapshot.by_text else None
         if folder is None:
             return None
@@ -149,7 +150,7 @@ class GrowingIndexes:
         if folder is not None:
             of_splits[1] = {document: (folder, range(document.length))}
         for part in indexer.parts(document.version) if folder is None else ():
-            text = SourceText(part["sha256"], part["name"], Path(part["name"]), document.file)
+            text = self.part_of(document, part)
             if (folder := indexer.find(text)) is not None:
                 of_splits.setdefault(n_parts_of(part["name"]), {})[text] = folder, range(*part["part"])
         if not of_splits:
@@ -159,6 +160,10 @@ class GrowingIndexes:
         folders, heal = {text: folder for text, (folder, _) in read.items()}, partial(self.heal, document)
         found = DocumentSet(indexer.llama, indexer.library, folders, heads, heal)
         return found, [place for _, place in read.values()]
+
+    def part_of(self, document: SourceText, described: dict[str, Any]) -> SourceText:
+        """Return a part of a document, by its description in a manifest."""
+        return SourceText(described["sha256"], described["name"], Path(described["name"]), document.file)
 
     def heal(self, document: SourceText, damaged: SourceText) -> None:
         """Make the damaged index of a document, or of a part of it, again."""

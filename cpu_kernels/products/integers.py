@@ -1,13 +1,11 @@
 """Write products of small integers as LLVM IR, in AVX2, AVX-512 and NEON, and the memory that they read and write.
 
-A vector has 8 or 16 lanes, of four codes, two words, or an integer or f32 each; `Vectors` names the types. One of 16 is
-two registers where the CPU has no AVX-512. Weights are unpacked in vectors of 8 lanes. An address is an int64, as for
-`Emit`.
+A vector has 8 lanes, or 16 with AVX-512: four codes, two words, an integer or an f32 each. `Vectors` names the types.
+Weights are unpacked in vectors of 8 lanes. An address is an int64, as for `Emit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +13,6 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from ..numba_support.machine_features import HAS_DOT, HAS_VNNI
-from ..numba_support.machine_features import LANES as LANES_OF_CPU
 from ..numba_support.vector import FLOAT, HALF, INT8, INT16, INT32, INT64, Emit, constant
 
 #: Lanes of f32 and of int32.
@@ -112,12 +109,6 @@ def split(builder: Any, vector: Any) -> tuple[Any, Any]:
     return Emit(builder).shuffle(vector, vector, low), Emit(builder).shuffle(vector, vector, high)
 
 
-def _in_halves(builder: Any, function: Callable[..., Any], *vectors: Any) -> Any:
-    """Return what a function makes of both halves of vectors, which are wider than a register."""
-    halves_of = zip(*(split(builder, each) for each in vectors), strict=True)
-    return joined(builder, *(function(builder, *each) for each in halves_of))
-
-
 def rounded(builder: Any, floats: Any) -> Any:
     """Return eight f32 as the nearest int32."""
     name, lanes = ("llvm.aarch64.neon.fcvtns.v4i32.v4f32", 4) if HAS_DOT else ("llvm.x86.avx.cvt.ps2dq.256", LANES)
@@ -176,8 +167,6 @@ def add_products(builder: Any, total: Any, codes: Any, elements: Any) -> Any:
         function = cgutils.get_or_insert_function(builder.module, signature, "llvm.aarch64.neon.sdot.v4i32.v16i8")
         halves_of = zip(*(split(builder, each) for each in (total, codes, elements)), strict=True)
         return joined(builder, *(builder.call(function, each) for each in halves_of))
-    if total.type.count > LANES_OF_CPU:
-        return _in_halves(builder, add_products, total, codes, elements)
     signature = ir.FunctionType(total.type, [total.type, codes.type, codes.type])
     name = f"llvm.x86.avx512.vpdpbusd.{32 * total.type.count}"
     function = cgutils.get_or_insert_function(builder.module, signature, name)
@@ -193,8 +182,6 @@ def multiply_words(builder: Any, left: Any, right: Any) -> Any:
         emit, places = Emit(builder), [range(first, 2 * lanes, 2) for first in (0, 1)]
         pairs = [[builder.sext(emit.shuffle(x, x, [*at]), own.integers) for x in (left, right)] for at in places]
         return builder.add(*(builder.mul(*pair) for pair in pairs))
-    if lanes > LANES_OF_CPU:
-        return _in_halves(builder, multiply_words, left, right)
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(own.integers, [own.words] * 2), name)
     return builder.call(function, [left, right])
 

@@ -26,6 +26,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..numba_support.machine_features import ADDS_PRODUCTS, HAS_AVX2, HAS_VNNI
+from ..numba_support.machine_features import LANES as LANES_OF_CPU
 from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover_evenly
 from .activations import BLOCK, PLACES_OF_SUMS, SCALE_BYTES, SUMS_BYTES
 from .integers import (
@@ -77,9 +78,9 @@ TOKEN = np.dtype(
     align=True,
 )
 
-#: Rows of a panel: sixteen where VNNI adds products, in two registers, so that each token's bytes are loaded for both,
-#: or in one of AVX-512. Without VNNI products need these registers.
-ROWS = 2 * LANES if HAS_VNNI else LANES
+#: Rows of a panel, the lanes of a register. Two registers with AVX-VNNI, which has sixteen, would not leave enough for
+#: the sums: Q4_K took a fifth longer so on an Intel Xeon.
+ROWS = LANES_OF_CPU if HAS_VNNI else LANES
 
 #: Tokens whose sums are in registers together, and most tokens of a job.
 TOKENS, MOST_TOKENS = 4, 128

@@ -19,7 +19,8 @@ class WholeReading(FolderReading):
 
     def every(self, question: Asked) -> bool:
         """Ask all documents or parts, as `--whole on` does."""
-        asking = AskAll(self.llama, self._document_set.heads, lambda sentence: None, lambda: self.llama.n_batch)
+        heads, ignore = self._document_set.heads, lambda news: None
+        asking = AskAll(self.llama, heads, ignore, ignore, lambda: self.llama.n_batch)
         context = at_once(asking.context(question.question, [self._document_set], []))
         if context is None:
             self.llama.reset()

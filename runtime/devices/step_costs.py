@@ -35,6 +35,12 @@ from .random_layers import RandomLayers, as_rows, random_numbers
 #: Tokens to measure at, from just above those that are always read whole.
 LENGTHS = SHORT + 256, 2 * SHORT, 4 * SHORT
 
+#: Where selecting does not pay so far, as with many cores or much bandwidth: measured until it pays.
+LONGER = 8 * SHORT, 16 * SHORT
+
+#: The lengths that may have been measured.
+_MEASURED = [LENGTHS + LONGER[:n] for n in range(len(LONGER) + 1)]
+
 #: Bytes of keys and values of a pass: more than most caches hold.
 _BYTES = 48 << 20
 
@@ -74,23 +80,29 @@ class StepCosts:
         first = max((i + 1 for i, here in enumerate(pays) if not here), default=0)
         return self.tokens[first] if first else SHORT
 
+    def and_at(self, n_tokens: int, dense: float, selecting: float) -> StepCosts:
+        """Return these costs and those at a higher number of tokens."""
+        return StepCosts((*self.tokens, n_tokens), (*self.dense, dense), (*self.selecting, selecting))
+
 
 def measure(layer: CacheLayer, n_threads: int) -> StepCosts:
     """Measure the costs for layers of this shape."""
-    numbers, best = random_numbers(), []
+    numbers, costs = random_numbers(), StepCosts((), (), ())
     name, parameters = Auto().choose()
     selecting = Attention(name, {**parameters, "most": DEFAULT_BUDGET, "dense": 0}).new_method()
     with ThreadPoolExecutor(n_threads) as pool:
-        for n_tokens in LENGTHS:
+        for n_tokens in LENGTHS + LONGER:
+            if n_tokens in LONGER and costs.selects_from is not None:
+                break
             document = _document(layer, n_tokens, numbers, max(2, _BYTES // (n_tokens * layer.row_bytes)))
             _share_codes(layer, document, selecting)
             rows = [(stored.keys, stored.values) for stored in document.layers]
             methods = DENSE_ATTENTION.new_method(), selecting
             both = [RandomLayers(layer, rows, method, n_threads, document=document) for method in methods]
             turns = [[layers.seconds(pool) for layers in both] for _ in range(_REPEATS + 1)]
-            best.append(np.min(turns[1:], axis=0).tolist())  # other programs only add to it
-    dense, selecting_all = (tuple(round(seconds * 1e6, 1) for seconds in times) for times in zip(*best, strict=True))
-    return StepCosts(LENGTHS, dense, selecting_all)
+            best = np.min(turns[1:], axis=0) * 1e6  # other programs only add to it
+            costs = costs.and_at(n_tokens, *(round(float(us), 1) for us in best))
+    return costs
 
 
 def _document(layer: CacheLayer, n_tokens: int, numbers: np.ndarray, n_layers: int) -> Index:
@@ -142,9 +154,10 @@ def kept_costs(layers: Sequence[CacheLayer], n_threads: int) -> StepCosts | None
     """Return the costs that were measured for a model's layers; None if they were not."""
     with suppress(OctavoError, OSError, KeyError, TypeError, ValueError):
         kept = read_json(costs_path())[_key(layers, n_threads)]
-        tokens, *times = (tuple(map(float, kept[name])) for name in ("tokens", "dense", "selecting"))
-        if tokens == LENGTHS and all(len(each) == len(LENGTHS) for each in times):
-            return StepCosts(LENGTHS, *times)
+        tokens = tuple(kept["tokens"])
+        times = [tuple(map(float, kept[name])) for name in ("dense", "selecting")]
+        if tokens in _MEASURED and all(len(each) == len(tokens) for each in times):
+            return StepCosts(tokens, *times)
     return None
 
 

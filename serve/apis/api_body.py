@@ -68,6 +68,9 @@ def _pairs(value: Any) -> Any:
 #: What to read of several documents, of READS (settings.py).
 Reads = Literal["auto", "document", "excerpts"]
 
+#: Whether all parts or documents are asked, of WHOLES (settings.py).
+Whole = Literal["auto", "on", "off"]
+
 #: Most tokens of an answer; -1 is without a limit, as in llama.cpp.
 Limit = Annotated[int | None, Field(ge=-1)]
 
@@ -138,6 +141,7 @@ class DocumentBody(ApiObject):
 
     document: str | list[str] | None = None
     reads: Reads = "auto"
+    whole: Whole = "auto"
     sources: bool = False
     attention: str | None = None
 

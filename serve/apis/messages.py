@@ -154,6 +154,7 @@ async def _turn(
         generation=generation,
         documents=attachments.documents,
         reads=body.reads,
+        whole=body.whole,
         tools=tools.functions,
         choice=named[choice.type],
         parallel=not choice.disable_parallel_tool_use,

@@ -83,6 +83,7 @@ def _turn(
         generation=body.generation(server, think, client),
         documents=body.documents,
         reads=body.reads,
+        whole=body.whole,
         tools=tools,
         schema=body.schema_of_answer,
         options=options,

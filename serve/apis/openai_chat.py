@@ -15,6 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...ask.context.whole.finding import PartsAnswered
 from ...prompts.tools import ToolCall
 from ..chat_turn import ChatTurn, answer, gathered, prepared, preparing
 from ..engine.request import AnswerPart, End, PromptProgress, Request
@@ -25,14 +26,19 @@ from .api_body import ApiObject, AskingBody, Limit, LogitBias, Stop, StreamOptio
 from .attachments import Attachments
 from .shared_json import (
     annotations_of,
+    answered_as_json,
     document_as_json,
     effort_of,
     extensions_of,
     logprob_as_json,
+    new_annotations_of,
     progress_as_json,
     usage_of,
 )
 from .tool_forms import Tools, tools_of
+
+#: A step before an answer: how far passages are read or parts are asked, and the request that is ready.
+_Step = PromptProgress | PartsAnswered | Request
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
@@ -137,9 +143,9 @@ async def complete(http_request: HttpRequest) -> Response:
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     is_plain = turn.schema is None and turn.grammar is None and not tools.functions  # nothing else is ignored then
-    if turn.generation.reports_progress and turn.documents and is_plain:
+    if body.stream and turn.documents and is_plain:
         steps = preparing(server, turn)
-        first = await while_connected(http_request, _next(steps))
+        first = await while_connected(http_request, _first(steps, turn.generation.reports_progress))
         note_ignored(http_request, tools.left_out)
         return sse(_prepared_stream(server, turn, body.n, first, steps, head, with_usage))
     request = await while_connected(http_request, prepared(server, turn))
@@ -186,6 +192,7 @@ async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> 
         generation=generation,
         documents=attachments.documents,
         reads=body.reads,
+        whole=body.whole,
         tools=tools.functions,
         choice=body.tool_choice[0],
         parallel=body.parallel_tool_calls,
@@ -251,9 +258,15 @@ async def _choice(
     return {"message": message, "logprobs": logprobs, "finish_reason": whole.finished.reason}, end
 
 
-async def _next(steps: AsyncGenerator[PromptProgress | Request, None]) -> PromptProgress | Request:
-    """Return the first step; an error comes before the response begins, with its status."""
-    return await anext(steps)
+async def _first(steps: AsyncGenerator[_Step, None], with_reading: bool) -> _Step:
+    """Return the first step; an error comes before the response begins, with its status.
+
+    A response that does not report how passages are read begins later. While parts are asked, which takes minutes, it
+    has begun: clients give up one that has not.
+    """
+    while isinstance(step := await anext(steps), PromptProgress) and not with_reading:
+        pass
+    return step
 
 
 def _document_of(request: Request) -> dict[str, Any]:
@@ -265,17 +278,21 @@ async def _prepared_stream(
     server: Server,
     turn: ChatTurn,
     n: int,
-    step: PromptProgress | Request,
-    steps: AsyncGenerator[PromptProgress | Request, None],
+    step: _Step,
+    steps: AsyncGenerator[_Step, None],
     head: dict[str, Any],
     with_usage: bool,
 ) -> AsyncGenerator[str, None]:
-    """Yield chunks with the progress of passages, and then the chunks of all answers."""
+    """Yield chunks with the progress of passages and parts, if it is asked for, and then the chunks of all answers."""
     async with aclosing(steps):
-        while isinstance(step, PromptProgress):
+        while not isinstance(step, Request):
             choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
-            progress = {"choices": [choice], "prompt_progress": progress_as_json(step)}
-            yield json.dumps({**head, "object": "chat.completion.chunk", **progress})
+            if isinstance(step, PartsAnswered):
+                progress = {"whole_progress": answered_as_json(step)}
+            else:
+                progress = {"prompt_progress": progress_as_json(step)}
+            if turn.generation.reports_progress:
+                yield json.dumps({**head, "object": "chat.completion.chunk", "choices": [choice], **progress})
             step = await anext(steps)
     requests = [step.numbered(number) for number in range(n)]
     async with aclosing(_stream(server, turn, requests, head | _document_of(step), with_usage)) as chunks:
@@ -304,7 +321,9 @@ async def _stream(
                     yield chunk(index, {"reasoning_content": event.text})
                 elif isinstance(event, AnswerPart):
                     logprobs = [logprob_as_json(token) for token in event.logprobs]
-                    yield chunk(index, {"content": event.text}, logprobs={"content": logprobs} if logprobs else None)
+                    found: dict[str, Any] = {"new_annotations": new_annotations_of(event)} if event.sources else {}
+                    written = {"content": logprobs} if logprobs else None
+                    yield chunk(index, {"content": event.text}, logprobs=written, **found)
                 elif isinstance(event, ToolCall):
                     yield chunk(index, {"tool_calls": [{"index": n_calls, **_call_as_json(event)}]})
                     n_calls += 1

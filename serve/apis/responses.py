@@ -126,6 +126,7 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
         ),
         documents=attachments.documents,
         reads=body.reads,
+        whole=body.whole,
         tools=tools.functions,
         choice=choice,
         parallel=body.parallel_tool_calls,

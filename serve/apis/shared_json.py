@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ask.context.answer_context import Context
+from ...ask.context.whole.finding import Finding, PartsAnswered
+from ...ask.context.whole.whole_context import WholeContext
 from ...ask.sources.find_sources import Passage
-from ..engine.request import End, PromptProgress, Request, TokenLogprob, Usage
+from ..engine.request import AnswerPart, End, PromptProgress, Request, TokenLogprob, Usage
 from ..library.served_document import ServedDocument, placed, with_id
 
 
@@ -26,10 +28,20 @@ def annotations_of(end: End) -> list[dict[str, Any]]:
     A source that no sentence is marked with has one annotation, without a place in the answer.
     """
     return [
-        {"type": "file_citation", "file_citation": {**_citation(document, passage), **place}}
+        _annotation(document, passage, mark)
         for document, passage in placed(end.sources)
-        for place in [{"start_index": start, "end_index": stop} for start, stop in passage.marks] or [{}]
+        for mark in passage.marks or [None]
     ]
+
+
+def new_annotations_of(part: AnswerPart) -> list[dict[str, Any]]:
+    """Return the sources of the sentence that a part of an answer ends, as annotations."""
+    return [_annotation(document, passage, passage.marks[-1]) for document, passage in placed(part.sources or ())]
+
+
+def _annotation(document: ServedDocument, passage: Passage, mark: tuple[int, int] | None) -> dict[str, Any]:
+    place = {} if mark is None else {"start_index": mark[0], "end_index": mark[1]}
+    return {"type": "file_citation", "file_citation": {**_citation(document, passage), **place}}
 
 
 def _citation(document: ServedDocument, passage: Passage) -> dict[str, Any]:
@@ -72,6 +84,20 @@ def progress_as_json(progress: PromptProgress) -> dict[str, Any]:
     return {"total": progress.total, "cache": progress.cached, "processed": progress.done, **times}
 
 
+def answered_as_json(news: PartsAnswered) -> dict[str, Any]:
+    """Return how many parts or documents have answered, and the new answers."""
+    times = {} if news.seconds is None else {"most_seconds": round(news.seconds)}
+    findings = list(map(finding_as_json, news.found))
+    return {"total": news.total, "processed": news.done, **times, "findings": findings}
+
+
+def finding_as_json(finding: Finding) -> dict[str, Any]:
+    """Return what a part or a document answered, with its sources in the client's file."""
+    document = with_id(finding.document)
+    cited = [_citation(*each) for each in placed([(document, passage) for passage in finding.passages])]
+    return {**finding.as_json(), "file_id": document.id, "sources": cited}
+
+
 def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
     """Return whether a model should think, and variables of its chat template, by an effort such as "high".
 
@@ -83,16 +109,19 @@ def effort_of(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
 
 
 def extensions_of(request: Request, *ends: End) -> dict[str, Any]:
-    """Return octavo's own fields of answers: timings, the share of documents, notices, and a finer reason if any.
+    """Return octavo's own fields of answers: timings, the share of documents, what each part of them answered, notices,
+    and a finer reason if any.
 
     Of several answers these are the notices of all, each once, and the last one's other fields.
     """
     end, basis = ends[-1], {"basis": request.context.share.as_json()} if request.context else {}
+    whole = request.context if isinstance(request.context, WholeContext) else None
+    found = {} if whole is None else {"findings": list(map(finding_as_json, whole.findings))}
     kinds = (notice for each in ends for notice in each.notices.items())
     said = [sentence for kind, sentence in kinds if kind != "length"]  # which every API has a reason for
     notices = {"notices": list(dict.fromkeys(said))} if said else {}
     reason = {"cut_by": end.reason} if end.reason in ("loop", "context") else {}
-    return {"timings": _timings(end.usage), **basis, **notices, **reason}
+    return {"timings": _timings(end.usage), **basis, **found, **notices, **reason}
 
 
 def _timings(usage: Usage) -> dict[str, Any]:

@@ -92,6 +92,8 @@ class Request:
         Texts of control tokens that are part of the answer's text; other control tokens have none.
     asked : str, optional
         The question, if the answer ends when the model repeats itself without end (ask/answer/repeats.py).
+    notices : sequence of str
+        What a user should know about the choice of the context, as sentences.
     """
 
     tokens: Sequence[int]
@@ -102,6 +104,7 @@ class Request:
     stage: Stage = Stage.ANSWER
     call_texts: Mapping[int, str] = field(default_factory=dict)
     asked: str | None = None
+    notices: Sequence[str] = ()
 
     @property
     def ignored(self) -> Sequence[str]:

@@ -11,13 +11,14 @@ from concurrent.futures import Future
 from typing import Any, TypeAlias, TypeVar
 
 from ...ask.context.answer_context import BatchRead
+from ...ask.context.whole.finding import PartsAnswered
 from .request import PromptProgress
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-#: Receives how far a text is read, in the engine's thread.
-Report: TypeAlias = Callable[[PromptProgress], None]
+#: Receives how far a text is read, or how many parts have answered, in the engine's thread.
+Report: TypeAlias = Callable[[PromptProgress | PartsAnswered], None]
 
 
 class Tasks:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from ...ask.context.answer_context import Context, Steps
@@ -16,6 +17,7 @@ from ...ask.context.document_set import DocumentSet
 from ...ask.context.excerpts import CannotLayOut
 from ...ask.context.growing_indexes import GrowingIndexes
 from ...ask.context.passages import PassageFinder
+from ...ask.context.whole.finding import PartsAnswered
 from ...ask.sources.find_sources import TokenText
 from ...documents.document import Document
 from ...errors import OctavoError
@@ -30,7 +32,7 @@ from ...progress import Silent, of_many
 from ...runtime.query_recorder import QueryHead
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
-from ...settings import EXCERPTS, WHOLE, ReadSettings
+from ...settings import EXCERPTS, WHOLE, WHOLE_OFF, ReadSettings
 from ...system.files import DamagedError, FileVersion
 from ...workers.work import name_of
 from ...workers.worker_process import Died
@@ -39,7 +41,7 @@ from ..engine.tasks import Report, reported
 from ..request_error import RequestError, without_folders
 from .file_workers import FileWorkers
 from .known_documents import Found
-from .served_document import ServedDocument
+from .served_document import ServedDocument, with_id
 from .served_library import ServedLibrary
 
 _Result = TypeVar("_Result")
@@ -95,7 +97,9 @@ class DocumentFinder:
         question: str,
         before: str = "",
         *,
+        whole: str = WHOLE_OFF,
         report: Report | None = None,
+        notice: Callable[[str], None] = lambda sentence: None,
     ) -> Context:
         """Choose the context of an answer.
 
@@ -110,8 +114,13 @@ class DocumentFinder:
             What an answer is given from, one of READS (settings.py).
         before : str
             The question before, which counts less: the question may refer to it.
+        whole : str
+            Whether all parts or documents are asked, one of WHOLES (settings.py).
         report : callable, optional
-            Receives how far documents, passages or excerpts are read, if the model reads them now.
+            Receives how far documents, passages or excerpts are read, if the model reads them now, and how many parts
+            have answered.
+        notice : callable, optional
+            Receives sentences about the choice, in another thread.
 
         Raises
         ------
@@ -122,6 +131,7 @@ class DocumentFinder:
             An index is damaged, or texts cannot be kept.
         """
         await self._documents.adopt(references)
+        asking = partial(ContextChooser, self._engine.llama, whole=whole, notice=notice, report=report or _ignore)
 
         async def opened(found: Found) -> Context:
             if reads == WHOLE and found.unread:
@@ -129,12 +139,13 @@ class DocumentFinder:
                     await self._documents.wait(document_id, report)
                 found = (await self._documents.look()).find(references)
             if found.unread:
-                context = await self._of_texts(found, reads, question, before, report)
+                context = await self._of_texts(found, asking, reads, question, before, report)
             elif len(found.read) == 1 and reads != EXCERPTS and self._fits(found.read[0]):
                 return await self._documents.open_at(found.read[0])
             else:
-                how = reads if all(map(self._fits, found.read)) else EXCERPTS
-                chooser = ContextChooser(self._engine.llama, self._set_of(found.read), how)
+                chooser = asking(self._set_of(found.read), reads)
+                if not all(map(self._fits, found.read)):
+                    chooser.read, chooser.whole = EXCERPTS, WHOLE_OFF
                 context = await self._evaluate(self._choose(chooser, question, before), report)
             if isinstance(context.key, SourceText):  # a whole document, or a part of one
                 return await self._documents.open_text(context.key)
@@ -234,11 +245,19 @@ class DocumentFinder:
     def _choose(self, chooser: ContextChooser, question: str, before: str) -> Steps[Context]:
         return chooser.choose(question, before, list(self._known), lambda: self._engine.room)
 
-    async def _of_texts(self, found: Found, reads: str, question: str, before: str, report: Report | None) -> Context:
-        """Choose passages of the texts, behind the part of the likeliest one that is read."""
+    async def _of_texts(
+        self,
+        found: Found,
+        asking: Callable[..., ContextChooser],
+        reads: str,
+        question: str,
+        before: str,
+        report: Report | None,
+    ) -> Context:
+        """Choose passages of the texts, behind the part of the likeliest one that is read; or ask all documents."""
         with closing(await self._open_store()) as store:
             finder = PassageFinder(self._engine.llama, store, await self._kept(store, found))
-            chooser = ContextChooser(self._engine.llama, finder, reads, None if reads == EXCERPTS else self._growing)
+            chooser = asking(finder, reads, None if reads == EXCERPTS else self._growing)
             steps = self._choose(chooser, question, before)
             async with self._planning:
                 planned = await asyncio.to_thread(_first_step, steps)
@@ -318,6 +337,10 @@ class DocumentFinder:
         return replace(document, number=kept.number, length=kept.length)
 
 
+def _ignore(news: PartsAnswered) -> None:
+    """Report it to no client."""
+
+
 class _Unread(GrowingIndexes):
     """The indexes of documents that the library lists as unread."""
 
@@ -332,6 +355,19 @@ class _Unread(GrowingIndexes):
             return super().whole(document, piece)
         except DamagedError:
             return None
+
+    def part_of(self, document: SourceText, described: dict[str, Any]) -> SourceText:
+        """Return a part of a document, by its description in a manifest."""
+        part, whole = super().part_of(document, described), with_id(document)
+        return ServedDocument(
+            part.sha256,
+            part.name,
+            part.path,
+            part.file,
+            id=whole.id,
+            manifest={"document": described},
+            state=whole.state,
+        )
 
     def heal(self, document: SourceText, damaged: SourceText) -> None:
         """Leave a damaged index to the background reader: the engine computes for others."""

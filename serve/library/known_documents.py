@@ -152,7 +152,8 @@ class KnownDocuments:
     def _named(self, reference: str) -> Sequence[_Named]:
         """Return the documents with an id, or else with a name, or in a folder, or with names that fit a pattern.
 
-        Of several with the same name, the newest counts, which is one that is being read if there is any.
+        Of several with the same name, the newest counts, which is one that is being read if there is any. A
+        folder and a pattern return their documents by name, and parts in order.
         """
         reading = {name: upload for name, upload in self.unread.items() if not upload.problem}
         reference = composed(self._uploads.copied(reference))
@@ -171,7 +172,7 @@ class KnownDocuments:
             found += [(name, upload) for name, upload in reading.items() if fnmatch(composed(upload.name), reference)]
         if not found:
             raise self._not_found(reference)
-        return found
+        return sorted(found, key=_place)
 
     def _not_found(self, reference: str) -> RequestError:
         """Return why a reference means no document."""
@@ -197,6 +198,12 @@ class KnownDocuments:
                 parts = [document] if name == composed(document.name) else document.parts(self._by_id[document.id])
                 found.append((given.get(name, made), [(each.id, each) for each in parts]))
         return max(found, key=lambda each: each[0], default=(0.0, []))[1]
+
+
+def _place(named: _Named) -> tuple[str, int]:
+    """Return what documents are sorted by."""
+    document = named[1]
+    return (document.file_name, document.offset) if isinstance(document, ServedDocument) else (document.name, 0)
 
 
 def _content_of(document_id: str) -> str:

@@ -11,6 +11,8 @@ import { openText, placeOf } from "./text.js";
 /** What the two kinds of attention that are compared read. */
 const READS = { dense: "reads everything", auto: "reads what matters" };
 
+const HALTED = "Stopped. What was found is kept: asked again, the question goes to the rest.";
+
 /** What shows each answer. */
 export const views = new WeakMap();
 let scrolledTo = 0;
@@ -29,7 +31,7 @@ function follow(answer) {
 }
 
 export function newAnswer(attention) {
-  const told = { text: "", thought: "", sources: null, basis: null, notices: [], cutBy: null };
+  const told = { text: "", thought: "", sources: null, findings: null, basis: null, notices: [], cutBy: null };
   return { attention, ...told, done: false, stopped: false, error: null };
 }
 
@@ -51,6 +53,7 @@ function makeAnswer(conversation, turn, answer, compared) {
   const thinking = make("p");
   const thought = make("details", { class: "thought soft", ontoggle: () => follow(element) },
     make("summary", {}, "Thought"), thinking);
+  const found = makeFindings(() => follow(element));
   const wait = make("p", { class: "soft wait" });
   const bar = makeBar();
   const problem = make("p", { class: "problem" });
@@ -71,7 +74,7 @@ function makeAnswer(conversation, turn, answer, compared) {
     act("copy", "Copy the answer", () => copy(answer.text)),
     act("again", "Answer again", again),
     act("edit", "Edit the question", () => emit("edit", { conversation, turn })));
-  const body = make("div", { class: "body" }, title, thought, text, wait, bar.element, problem, notices, line, actions);
+  const body = make("div", { class: "body" }, title, thought, text, wait, bar.element, found.element, problem, notices, line, actions);
   const element = make("div", { class: "answer" }, body, sources);
   const draw = drawer(text);
   let frame = 0;
@@ -90,9 +93,10 @@ function makeAnswer(conversation, turn, answer, compared) {
     wait.hidden = !wait.textContent;
     wait.classList.add("now");
     bar.element.hidden = wait.hidden || !answer.reading;
-    if (answer.reading) bar.show("Reading the prompt", answer.reading);
+    if (answer.reading) bar.show(answer.reading.label, answer.reading);
+    found.show(answer);
     element.classList.toggle("streaming", !answer.done && answer.text !== "");
-    if (answer.done && answer.stopped) showProblem(problem, "Stopped.", again);
+    if (answer.done && answer.stopped) showProblem(problem, answer.findings && !answer.text ? HALTED : "Stopped.", again);
     else if (answer.done && answer.finish === "length" && !answer.cutBy) {
       showProblem(problem, "Cut off: the answer has as many tokens as it may.");
     } else showProblem(problem, answer.error ?? "", again);
@@ -114,7 +118,7 @@ function makeAnswer(conversation, turn, answer, compared) {
 function waitOf({ done, text, thought, reading }) {
   if (done || text) return "";
   if (thought) return "Thinking";
-  return reading ? "Reading" : "Waiting for the first word";
+  return reading?.label ?? "Waiting for the first word";
 }
 
 // ---- What an answer is given from ---------------------------------------------------------------------------------
@@ -131,6 +135,7 @@ function basisOf({ basis, documents, sources, asked = [] }) {
   if (!basis || !documents?.length) return "";
   const names = namesOf(usedFirst(documents, sources ?? []));
   const among = asked.length > 1 ? `, the likeliest of ${plural(asked.length, "document")}` : "";
+  if (basis.kind === "findings") return `From the answers of all of ${names}`;
   if (basis.kind === "document") return `From all of ${names}${among}`;
   const passages = basis.passages ? plural(basis.passages, "passage") : "";
   const part = passages ? `the part that was read and ${passages}` : "a part";
@@ -187,6 +192,31 @@ function share(part) {
   return make("span", { class: "share", "aria-hidden": "true" }, fill);
 }
 
+/** Make a list of the parts and their answers: in sight until the answer itself comes. */
+function makeFindings(ontoggle) {
+  const title = make("summary", {});
+  const list = make("ul", { "aria-label": "What each part found" });
+  const element = make("details", { class: "findings soft", ontoggle }, title, list);
+  let shown = null;
+  const show = ({ findings, text, done }) => {
+    element.hidden = !findings?.length;
+    if (element.hidden || findings === shown) return;
+    if (shown === null) element.open = !done && !text;
+    shown = findings;
+    write(title, `What ${plural(findings.length, "part")} found`);
+    list.replaceChildren(...findings.map(makeFinding));
+  };
+  return { element, show };
+}
+
+function makeFinding({ document: name, answer, read, sources }) {
+  const openIt = (source) => ({ currentTarget: button }) => openText(currentId(source.file_id), nameOf(source), source, button);
+  const places = sources.slice(0, 1).map((source) =>
+    make("button", { type: "button", class: "link", onclick: openIt(source) }, placeOf(source)));
+  const unread = read ? null : make("span", {}, " (not read yet: from passages)");
+  return make("li", {}, make("strong", {}, name), unread, `: ${answer} `, ...places);
+}
+
 /** How a source was found: by the attention to it, or by its words. */
 const weightOf = ({ by, share: part }) =>
   by === "words" ? ["by its words"] : [share(part), `${percent(part)} of the attention`];
@@ -197,6 +227,7 @@ function showSources(element, answer) {
   if (element.dataset.told === told) return;
   element.dataset.told = told;
   if (!answer.sources) return element.replaceChildren();
+  const before = [...element.querySelectorAll("li")];
   if (answer.sources.length === 0) {
     return element.replaceChildren(
       make("h4", {}, "No passage stands out"),
@@ -204,6 +235,10 @@ function showSources(element, answer) {
     );
   }
   const items = answer.sources.map((source, at) => {
+    const { marks, ...shown } = source;
+    const own = JSON.stringify([shown, marks?.length > 0]);
+    // While sources come one after another, those that are there stay: one of them may have the focus, or be open.
+    if (before[at]?.dataset.told === own) return before[at];
     const number = source.marks?.length ? make("span", { class: "number" }, `[${at + 1}] `) : null;
     const open = () => openText(currentId(source.file_id), nameOf(source), source, button);
     const button = make("button", { type: "button", class: "source", onclick: open },
@@ -211,7 +246,7 @@ function showSources(element, answer) {
       make("span", { class: "file" }, number, nameOf(source)),
       make("span", { class: "place" }, placeOf(source)),
       make("span", { class: "weight" }, ...weightOf(source)));
-    return make("li", {}, button);
+    return make("li", { "data-told": own }, button);
   });
   return element.replaceChildren(make("h4", {}, "Sources"), make("ol", { "aria-label": "Sources" }, ...items));
 }

@@ -1,10 +1,10 @@
 // Ask the model: the request, and the answer as it comes.
 
-import { announce, emit, on, plural } from "./elements.js";
+import { announce, count, duration, emit, on, plural } from "./elements.js";
 import { newAnswer, noteScroll, showTurn, views } from "./answers.js";
 import { conversation, save } from "./conversations.js";
 import { chosenFiles, noteUse } from "./documents.js";
-import { sourcesOf } from "./marks.js";
+import { addAnnotations, sourcesOf } from "./marks.js";
 import { call, events } from "./server.js";
 import { compares, modelId, requestFields, systemPrompt } from "./settings.js";
 
@@ -66,12 +66,14 @@ function messagesOf(current, turn) {
   return [...messages, { role: "user", content: turn.question }];
 }
 
+const byName = (one, other) => one.filename.localeCompare(other.filename, "en", { numeric: true });
+
 /** Return the body of a request for an answer. */
 function bodyOf(current, turn, answer, documents) {
   return {
     model: modelId(),
     messages: messagesOf(current, turn),
-    ...(documents.length ? { document: documents.map(({ id }) => id), sources: true } : {}),
+    ...(documents.length ? { document: documents.toSorted(byName).map(({ id }) => id), sources: true } : {}),
     ...requestFields(),
     // Two answers differ by attention alone, not by luck.
     ...(answer.attention ? { attention: answer.attention, temperature: 0 } : {}),
@@ -120,6 +122,7 @@ function take(answer, event, seconds) {
     answer.first ??= seconds();
     answer.text += content;
   }
+  if (event.new_annotations) answer.sources = addAnnotations(answer.sources ?? [], event.new_annotations);
   if (annotations) answer.sources = sourcesOf(annotations);
   if (choice?.finish_reason) answer.finish = choice.finish_reason;
   if (event.document) answer.documents = [event.document].flat();
@@ -128,10 +131,19 @@ function take(answer, event, seconds) {
   if (event.basis) answer.basis = event.basis;
   if (event.notices) answer.notices = event.notices;
   if (event.cut_by) answer.cutBy = event.cut_by;
+  if (event.findings) answer.findings = event.findings;
+  if (event.whole_progress) {
+    const { processed, total, most_seconds: most, findings } = event.whole_progress;
+    answer.findings = [...(answer.findings ?? []), ...findings];
+    answer.most = most ?? answer.most;
+    const words = [`${count(processed)} of ${count(total)} answered`];
+    if (answer.most) words.push(`up to ${duration(answer.most)} in all`);
+    answer.reading = { label: "Asking every part", words: words.join(" · "), done: processed, total };
+  }
   if (event.prompt_progress) {
     const { processed, total } = event.prompt_progress;
-    const counted = `${processed.toLocaleString("en")} of ${total.toLocaleString("en")} tokens`;
-    answer.reading = { words: counted, done: processed, total };
+    const words = `${count(processed)} of ${count(total)} tokens`;
+    answer.reading = { label: "Reading the prompt", words, done: processed, total };
   }
 }
 

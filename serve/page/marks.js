@@ -15,8 +15,11 @@ export function unitsOf(text, points) {
 }
 
 /** Return the sources of annotations, each once, with the places of its sentences in the answer. */
-export function sourcesOf(annotations) {
-  const sources = [];
+export const sourcesOf = (annotations) => addAnnotations([], annotations);
+
+/** Return sources, and what more annotations add: the same sources keep their numbers. */
+export function addAnnotations(before, annotations) {
+  const sources = before.map((source) => ({ ...source, marks: [...source.marks] }));
   for (const { file_citation: citation } of annotations) {
     if (!citation) continue;
     const { start_index: first, end_index: end, ...source } = citation;

@@ -5,7 +5,7 @@ import { fetched } from "./server.js";
 
 const KEY = "octavo.settings";
 /** The fields of the dialog. What is empty is left to the server. */
-const FIELDS = ["model", "reads", "thinking", "temperature", "limit", "compare", "system"];
+const FIELDS = ["model", "reads", "whole", "thinking", "temperature", "limit", "compare", "system"];
 
 let models = [];
 let settings = {};
@@ -23,9 +23,10 @@ export const modelQuery = () => (models.length > 1 ? `?model=${encodeURIComponen
 
 /** Return the fields of a request that the settings set. */
 export function requestFields() {
-  const { reads, thinking, temperature, limit } = settings;
+  const { reads, whole, thinking, temperature, limit } = settings;
   return {
     ...(reads ? { reads } : {}),
+    ...(whole ? { whole } : {}),
     ...(thinking && thinks() ? { reasoning_effort: thinking } : {}),
     ...(temperature != null ? { temperature } : {}),
     ...(limit != null ? { max_tokens: limit } : {}),

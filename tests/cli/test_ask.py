@@ -2,6 +2,9 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -305,6 +308,48 @@ def test_ask_a_document_that_is_longer_than_the_context(tmp_path, on_tiny):
     assert re.search(
         r"^\(From long\.txt, part \d+ of \d+; the question may be about all of it\.\)$", result.stderr, re.M
     )
+
+
+#: `octavo`, which a signal ends after it has kept so many answers of documents.
+KILLED = """
+import os, signal, sys
+from octavo.ask.context.whole.finding import KeptFindings
+from octavo.cli.main import main
+
+add, left = KeptFindings.add, [int(sys.argv.pop(1))]
+
+def killed(self, *arguments):
+    add(self, *arguments)
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+KeptFindings.add = killed
+main()
+"""
+
+
+def test_a_process_that_is_killed_while_all_documents_are_asked_loses_no_answer(tmp_path, on_tiny):
+    """At any document of any batch: the question, asked again, goes to the others alone."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(12):
+        (notes / f"{number:02}.txt").write_text(f"Note {number}. {SENTENCES}")
+    octavo("index", notes, *on_tiny)
+    asked = ["ask", notes, "Summarise the notes.", *on_tiny, *SHORT_ANSWER, "-o", "json"]
+    for n_kept, known in ((3, ""), (6, "3 of 12 answers are known from before.")):
+        command = [sys.executable, "-P", "-c", KILLED, *map(str, [n_kept, *asked])]
+        process = subprocess.run(command, capture_output=True, timeout=120, text=True)
+        assert process.returncode == -signal.SIGKILL, process.stderr
+        assert known in process.stderr
+    again = octavo(*asked)
+    assert "9 of 12 answers are known from before." in again.stderr
+    answer = json.loads(again.stdout)
+    assert len(answer["findings"]) > 2
+    for path in tmp_path.rglob("found.json"):
+        path.unlink()
+    undisturbed = json.loads(octavo(*asked).stdout)
+    assert (undisturbed["answer"], undisturbed["findings"]) == (answer["answer"], answer["findings"])
 
 
 def test_files_that_are_left_out_are_told_once_a_change(folder, on_tiny):

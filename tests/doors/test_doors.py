@@ -57,6 +57,20 @@ def question_about_a_whole(door: Door) -> None:
     assert door.ask("Summarise the document.", [book], How(waits=False)).needs_whole
 
 
+def list_of_all(door: Door) -> None:
+    """Each document answers, and code writes the list: each door shows all of it, marks each item, and proves it."""
+    filler = "1 2 3 4 5 6 7 8 9 0.\n\n" * 18
+    facts = [f"The captain of the ship {ship} was {who}." for ship, who in (("Heron", "Amos"), ("Tern", "Edith"))]
+    logs = [door.house.write(f"ship {n}.md", f"{filler}{fact}\n\n{filler}") for n, fact in enumerate(facts)]
+    said = door.ask("List every ship and its captain.", logs, How(limit=400, sources=True))
+    assert said.is_from_all
+    assert said.text.startswith("2 found:")
+    for number, fact in enumerate(facts, 1):
+        assert f"“{fact}” (ship {number - 1}.md, line " in said.text
+        assert f"“{fact}” [{number}]" in said.marked
+        assert fact in said.sources
+
+
 TOO_LITTLE = "quest:budget=.001"
 
 
@@ -141,6 +155,7 @@ ROWS: tuple[Callable[[Door], None], ...] = (
     names_not_in_the_text,
     half_read_document,
     question_about_a_whole,
+    list_of_all,
     budget_warning,
     budget_warning_of_several,
     budget_warning_without_document,

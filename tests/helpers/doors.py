@@ -33,6 +33,7 @@ _SENTENCES = {
     "has_changed": "the answer comes from the text before",
     "needs_whole": "about all of (?:it|the text)",
     "warns_of_budget": r"cannot (?:read|attend|keep) as (?:little|few|much) as",
+    "is_from_all": r"From the answers of all of",
     "is_from_part": r"part of .* that is read|% of .* that are read|From (?:a part|the part that was read)",
 }
 
@@ -61,6 +62,8 @@ class How:
         Whether answers wait until documents are read.
     sources : bool
         Whether answers come with their sources.
+    whole : str
+        Whether all documents are asked: "auto", "on" or "off".
     """
 
     model: str = "talking"
@@ -69,6 +72,7 @@ class How:
     attention: str = "dense"
     waits: bool = True
     sources: bool = False
+    whole: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ class Said:
         Whether it says that a name or a number is not in the text.
     is_from_part : bool
         Whether it says that the part of a document that is read counts.
+    is_from_all : bool
+        Whether it says that all documents have answered.
     has_changed : bool
         Whether it says that the document has changed since it was read.
     needs_whole : bool
@@ -104,6 +110,7 @@ class Said:
     thought_was_cut: bool = False
     is_unfounded: bool = False
     is_from_part: bool = False
+    is_from_all: bool = False
     has_changed: bool = False
     needs_whole: bool = False
     warns_of_budget: bool = False
@@ -233,7 +240,7 @@ def options(house: House, how: How) -> list[str]:
     model, context = ["-m", house.model(how.model), "--index-dir", house.indexes], ["-c", N_CTX, "-t", 2]
     drawn = ["--temp", 0, "-n", how.limit, "--think-budget", how.think_budget, "--attention", how.attention]
     reading = ["--first-answer", "1h"] if how.waits else ["--first-answer", "0s", "--no-background"]
-    return list(map(str, [*model, *context, *drawn, *reading]))
+    return list(map(str, [*model, *context, *drawn, *reading, "--whole", how.whole]))
 
 
 def with_marks(text: str, stops: list[int]) -> str:
@@ -285,7 +292,7 @@ class CommandLine(Door):
         else:
             result = octavo("chat", *options(self.house, how), stdin=f"{question}\n")
         assert result.exit_code == 0, result.stderr
-        text, _, sources_text = result.stdout.partition("\n\n") if how.sources else (result.stdout, "", "")
+        text, _, sources_text = result.stdout.rpartition("\n\n") if how.sources else (result.stdout, "", "")
         text = text.removesuffix("\n")
         return Said.of(without_marks(text), result.stderr, sources=sources_text, marked=text)
 
@@ -321,7 +328,8 @@ class Python(Door):
         if not documents:
             session = package.open_session(model, **settings)
         else:
-            reading = package.ReadSettings(first_answer=3600 if how.waits else 0, background=False)
+            seconds = 3600 if how.waits else 0
+            reading = package.ReadSettings(first_answer=seconds, background=False, whole=how.whole)
             settings |= {"reading": reading, "sources": how.sources}
             if len(documents) == 1:
                 session = package.open_document(documents[0], model, **settings)
@@ -352,6 +360,7 @@ class Python(Door):
                 thought_was_cut=answer.thought_cut,
                 is_unfounded=bool(answer.unfounded),
                 is_from_part=bool(answer.read and answer.read.is_begun),
+                is_from_all=bool(answer.read and answer.read.kind == "findings"),
                 needs_whole=bool(getattr(session, "needs_whole", False)),
                 marked=with_marks(answer.text, [stop for source in found for _, stop in source.marks]),
             )
@@ -375,10 +384,10 @@ class Http(Door):
 
     def ask(self, question: str, documents: list[Path], how: How) -> Said:
         """Send a question that names documents."""
-        served = self.house.served(replace(how, waits=True, sources=False))
+        served = self.house.served(replace(how, waits=True, sources=False, whole="auto"))
         with self.known(served, documents, how):
             names = [path.name for path in documents]
-            body = self.body(question, how) | ({"document": names} if names else {})
+            body = self.body(question, how) | ({"document": names, "whole": how.whole} if names else {})
             return self.said(served.post(self.path, **body))
 
     @contextmanager
@@ -412,8 +421,8 @@ class Http(Door):
 
     def _said(self, answer: dict[str, Any], text: str, reason: str, quotes: list[str], marked: str) -> Said:
         notices, basis = "\n".join(answer.get("notices", [])), answer.get("basis") or {}
-        is_from_part = basis.get("kind") == "part"
-        return Said.of(text, notices, reason, "\n".join(quotes), is_from_part=is_from_part, marked=marked)
+        kinds = {"is_from_part": basis.get("kind") == "part", "is_from_all": basis.get("kind") == "findings"}
+        return Said.of(text, notices, reason, "\n".join(quotes), marked=marked, **kinds)
 
 
 class ChatCompletions(Http):
@@ -483,7 +492,11 @@ class Messages(Http):
         blocks = [block for block in answer["content"] if block["type"] == "text"]
         quotes = [each["cited_text"] for block in blocks for each in block.get("citations") or []]
         reason = {"end_turn": "stop", "max_tokens": "length"}[answer["stop_reason"]]
-        marked = "".join(with_marks(each["text"], [len(each["text"]) for _ in each["citations"]]) for each in blocks)
+        marked, n_before = "", 0
+        for each in blocks:
+            n_cited = len(each["citations"])
+            marked += each["text"] + "".join(f" [{n_before + n + 1}]" for n in range(n_cited))
+            n_before += n_cited
         return self._said(answer, "".join(block["text"] for block in blocks), reason, quotes, marked)
 
 
@@ -508,6 +521,7 @@ class Mcp(Door):
                 given["answer"], [each["stop"] for source in given["sources"] for each in source["marks"]]
             ),
             is_from_part=given["basis"]["kind"] == "part",
+            is_from_all=given["basis"]["kind"] == "findings",
         )
 
 
@@ -518,7 +532,7 @@ class Page(Http):
 
     def ask(self, question: str, documents: list[Path], how: How) -> Said:
         """Choose documents and ask."""
-        served = self.house.served(replace(how, waits=True, sources=False))
+        served = self.house.served(replace(how, waits=True, sources=False, whole="auto"))
         with self.known(served, documents, how):
             window = self._open(served, documents)
             window.ask(question, seconds=120)

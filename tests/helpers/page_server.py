@@ -107,7 +107,9 @@ class PageServer:
     sources : callable
         Returns the sources of an answer from the document's text.
     marks : list of dict
-        Fields of the places of sentences that come from each source.
+        Fields of the places of sentences that come from each source; each comes with the word at its end.
+    whole : list of dict
+        How many parts are asked, as it comes before the answer; `first_s` passes after each.
     basis : dict or None
         What answers are given from; by default the document, or excerpts while it is being read.
     progress : list of int
@@ -135,6 +137,7 @@ class PageServer:
     told: dict[str, Any] = field(default_factory=dict)
     sources: Callable[[str], list[dict[str, Any]]] = lambda text: []
     marks: list[dict[str, int]] = field(default_factory=list)
+    whole: list[dict[str, Any]] = field(default_factory=list)
     basis: dict[str, Any] | None = None
     progress: list[int] = field(default_factory=list)
     models: dict[str, list[str]] = field(default_factory=lambda: {"SmolLM2-135M-Instruct": ["completion"]})
@@ -308,6 +311,16 @@ def application(server: PageServer) -> Starlette:
             }
             return "data: " + json.dumps(head | fields) + "\n\n"
 
+        def cited(places: list[dict[str, int]]) -> list[dict[str, Any]]:
+            sources = [
+                {"file_id": document.id, "filename": document.filename} | source
+                for document in documents
+                if asked["sources"]
+                for source in server.sources(document.text)
+            ]
+            found = [source | place for source in sources for place in places]
+            return [{"type": "file_citation", "file_citation": each} for each in found]
+
         def delta(reason: str | None = None, **fields: Any) -> str:
             return event(choices=[{"index": 0, "delta": fields, "finish_reason": reason}])
 
@@ -318,24 +331,26 @@ def application(server: PageServer) -> Starlette:
                 told = {"total": 1000, "cache": 0, "processed": done, "time_ms": 1}
                 yield event(choices=[{"index": 0, "delta": {}, "finish_reason": None}], prompt_progress=told)
                 await asyncio.sleep(server.first_s)
+            for told in server.whole:
+                yield event(choices=[{"index": 0, "delta": {}, "finish_reason": None}], whole_progress=told)
+                await asyncio.sleep(server.first_s)
             for word in server.thought.split():
                 yield delta(reasoning_content=f"{word} ")
                 await asyncio.sleep(server.token_s)
+            n_sent = 0
             for nth, word in enumerate(words):
-                yield delta(content=word + " " * (nth < len(words) - 1))
+                text = word + " " * (nth < len(words) - 1)
+                yield delta(content=text)
+                ended = [mark for mark in server.marks if n_sent < mark["end_index"] <= n_sent + len(text)]
+                n_sent += len(text)
+                if new := cited(ended):
+                    yield event(choices=[], new_annotations=new)
                 if nth == 1 and (failure := server.failure("fail_stream")):
                     yield event(error={"message": failure, "type": "server_error"})
                     return
                 await asyncio.sleep(server.token_s * (2 if dense else 1))
             if documents and asked["sources"]:
-                sources = [
-                    {"file_id": document.id, "filename": document.filename} | source
-                    for document in documents
-                    for source in server.sources(document.text)
-                ]
-                marks = server.marks or [{}]
-                cited = [source | mark for source in sources for mark in marks]
-                yield delta(annotations=[{"type": "file_citation", "file_citation": each} for each in cited])
+                yield delta(annotations=cited(server.marks or [{}]))
             yield delta(server.finish)
             passed = time.monotonic() - began
             usage = {

@@ -10,7 +10,7 @@ after which the answers that are there serve.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,7 @@ from ..document_set import DocumentSet
 from ..excerpts import CannotLayOut, lay_out
 from ..passages import PASSAGE_TOKENS
 from .drawn_together import Drawn, drawn_together
-from .finding import Finding, KeptAnswer, KeptFindings, key_of
+from .finding import Finding, KeptAnswer, KeptFindings, PartsAnswered, key_of
 from .items import items_of, rows_of, written
 from .whole_context import WholeContext, shown_tokens, whole_context
 
@@ -81,7 +81,9 @@ class AskAll:
     heads : sequence of QueryHead
         Retrieval heads, which find where answers come from.
     notice : callable
-        Receives how long it takes, and the answers of parts.
+        Receives sentences about the answer.
+    report : callable
+        Receives how many have answered, and what.
     n_batch : callable
         Returns the number of tokens of the next batch.
     most_seconds : float, optional
@@ -93,11 +95,12 @@ class AskAll:
         llama: Llama,
         heads: Sequence[QueryHead],
         notice: Callable[[str], None],
+        report: Callable[[PartsAnswered], None],
         n_batch: Callable[[], int],
         most_seconds: float | None = None,
     ) -> None:
-        self._llama, self._heads, self._notice, self._n_batch = llama, heads, notice, n_batch
-        self._most_seconds = most_seconds
+        self._llama, self._heads, self._notice, self._report = llama, heads, notice, report
+        self._n_batch, self._most_seconds = n_batch, most_seconds
 
     def context(
         self, question: str, indexes: Sequence[DocumentSet], unread: Sequence[TextToAsk]
@@ -126,7 +129,9 @@ class AskAll:
         for each in indexes:
             texts += (yield from self._excerpts(each, question)) if lists else self._wholes(each)
         texts += unread
-        findings, is_stopped = yield from self._ask(texts, question, *(_LIST if lists else _PART))
+        findings, is_stopped = yield from self._ask(
+            texts, question, *(_LIST if lists else _PART), named=_named(texts), shows=True
+        )
         n_answered = len({finding.document for finding in findings}) if is_stopped else len(documents)
         share = n_answered / len(documents)
         if lists:
@@ -171,11 +176,18 @@ class AskAll:
         return replace(indexes.whole(span.document), spans=[span])
 
     def _ask(
-        self, texts: Sequence[TextToAsk], question: str, form: str, most_tokens: int
+        self, texts: Sequence[TextToAsk], question: str, form: str, most_tokens: int, named: str, shows: bool
     ) -> Steps[tuple[list[Finding], bool]]:
         """Ask texts that have not answered before; return all answers, and whether Ctrl-C ended the work.
 
         A list's answer has its items, one a line, and a passage for each.
+
+        Parameters
+        ----------
+        named : str
+            How many texts there are, in words.
+        shows : bool
+            Whether to report their answers.
         """
         llama, lists = self._llama, form == _LIST[0]
         of_model = str(llama.attention), llama.n_ctx(), form, most_tokens, _VERSION, question
@@ -186,8 +198,10 @@ class AskAll:
             if kept:
                 found[text] = kept
         missing = [text for text in texts if text not in found]
-        if found and missing:
-            self._notice(f"{len(found):,} of {len(texts):,} answers are known from before.")
+        if found and shows:
+            known_before = f"{len(found):,} of {len(texts):,} answers are known from before."
+            kept_ones = [_finding(text, found) for text in found if found[text].answer]
+            self._report(PartsAnswered(len(found), len(texts), [known_before] if missing else [], kept_ones))
         together, is_stopped = max(llama.context.most_together, 1), False
         groups = [missing[start : start + together] for start in range(0, len(missing), together)]
         try:
@@ -197,7 +211,7 @@ class AskAll:
                     contexts.append((yield from text.open()))
                 steps = drawn_together(llama, contexts, question + form, self._heads, most_tokens)
                 if number == 0:
-                    steps = self._timed(steps, groups, texts, most_tokens)
+                    steps = self._timed(steps, groups, len(found), named, most_tokens)
                 drawn = yield from steps
                 answers = [
                     self._kept(each, context, question, lists) for each, context in zip(drawn, contexts, strict=True)
@@ -209,16 +223,15 @@ class AskAll:
                         new.setdefault(text.folder, {})[key_of(text.place, *of_model)] = answer
                 for folder, of_folder in new.items():
                     known[folder].add(question, of_folder)
-                for text, answer in zip(group, answers, strict=True):
-                    if answer.answer:
-                        self._notice(f"{text.document.name}: {answer.answer}")
+                shown = [_finding(text, found) for text in group if shows and found[text].answer]
+                sentences = [f"{each.document.name}: {each.answer}" for each in shown]
+                self._report(PartsAnswered(len(found), len(texts), sentences, shown))
         except KeyboardInterrupt:
             if not found:
                 raise
             is_stopped = True
             self._notice(f"Stopped: the answer comes from {len(found):,} of {len(texts):,} answers.")
-        findings = [Finding(text.document, *found[text], text.folder is not None) for text in texts if text in found]
-        return findings, is_stopped
+        return [_finding(text, found) for text in texts if text in found], is_stopped
 
     def _kept(self, drawn: Drawn, context: Context, question: str, lists: bool) -> KeptAnswer:
         """Return an answer with its passages."""
@@ -234,10 +247,11 @@ class AskAll:
         self,
         steps: Steps[list[Drawn]],
         groups: Sequence[Sequence[TextToAsk]],
-        texts: Sequence[TextToAsk],
+        n_known: int,
+        named: str,
         most_tokens: int,
     ) -> Steps[list[Drawn]]:
-        """Draw the first group of answers; after its first step, say how long all take. Raise TakesTooLong."""
+        """Draw the first group of answers; after its first step, report how long all take. Raise TakesTooLong."""
         n_read, number, began, read = len(groups[0]), 0, working_time(), 0.0
         while True:
             try:
@@ -253,7 +267,8 @@ class AskAll:
                 if self._most_seconds is not None and seconds > self._most_seconds:
                     steps.close()
                     raise TakesTooLong(_time(seconds))
-                self._notice(f"{_named(texts)}: up to {_time(seconds)}; Ctrl-C answers from those that are done.")
+                sentence = f"{named}: up to {_time(seconds)}; Ctrl-C answers from those that are done."
+                self._report(PartsAnswered(n_known, sum(map(len, groups)) + n_known, [sentence], seconds=seconds))
             yield None
 
     def _listed(
@@ -264,11 +279,8 @@ class AskAll:
         rows = rows_of(findings, question)
         if not rows:
             return None
-        of_names = {document.name: document for document in documents}
-        shown = [
-            Finding(of_names[name], passage.quote, (passage,)) for row in rows for name, passage in row.sources[:1]
-        ]
-        n_texts = len({without_part(name) for name in of_names}) if asks_which_texts(question) else 0
+        shown = [Finding(document, passage.quote, (passage,)) for row in rows for document, passage in row.sources[:1]]
+        n_texts = len({without_part(document.name) for document in documents}) if asks_which_texts(question) else 0
         text = written(rows, n_texts)
         context = yield from whole_context(self._llama, self._fitting(shown), findings, share, self._n_batch, text)
         return context
@@ -280,7 +292,8 @@ class AskAll:
                 TextToAsk(group[0].document, partial(whole_context, self._llama, group, group, 1.0, self._n_batch))
                 for group in groups
             ]
-            answered, _ = yield from self._ask(texts, question, *_PART)
+            named = f"{len(texts):,} groups of these answers"
+            answered, _ = yield from self._ask(texts, question, *_PART, named=named, shows=False)
             findings = [
                 replace(one, passages=tuple(passage for each in group for passage in each.passages[:1]))
                 for one, group in zip(answered, groups, strict=False)
@@ -307,6 +320,10 @@ class AskAll:
     @property
     def _room(self) -> int:
         return min(PASSAGE_TOKENS, int(self._llama.n_ctx() * _OF_CONTEXT))
+
+
+def _finding(text: TextToAsk, found: Mapping[TextToAsk, KeptAnswer]) -> Finding:
+    return Finding(text.document, *found[text], text.folder is not None)
 
 
 def _at_once(whole: Callable[[SourceText], Context], document: SourceText) -> Steps[Context]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -49,6 +49,28 @@ class Finding:
         """Return it in JSON's types, for programs."""
         sources = [passage.as_json() for passage in self.passages]
         return {"document": self.document.name, "answer": self.answer, "read": self.is_read, "sources": sources}
+
+
+class PartsAnswered(NamedTuple):
+    """How many parts or documents have answered.
+
+    Parameters
+    ----------
+    done, total : int
+        Those that have answered, and all.
+    sentences : sequence of str
+        The news, for people.
+    found : sequence of Finding
+        The new answers.
+    seconds : float, optional
+        The time of all, at most, once that is known.
+    """
+
+    done: int
+    total: int
+    sentences: Sequence[str]
+    found: Sequence[Finding] = ()
+    seconds: float | None = None
 
 
 class KeptAnswer(NamedTuple):

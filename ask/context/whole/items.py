@@ -14,6 +14,7 @@ import numpy as np
 
 from ....library.document_parts import without_part
 from ....library.question_words import asks_which_texts, roots, sought_words
+from ....library.source_text import SourceText
 from ...answer.notices import unfounded
 from ...sources.answer_words import has_answer
 from ...sources.find_sources import Passage, passages
@@ -99,12 +100,12 @@ class Row:
     ----------
     text : str
         The item; the name of a document, where documents are asked for.
-    sources : list of (str, Passage)
-        The sentences that have it, with the names of their documents.
+    sources : list of (SourceText, Passage)
+        The sentences that have it, with their documents.
     """
 
     text: str
-    sources: list[tuple[str, Passage]]
+    sources: list[tuple[SourceText, Passage]]
 
 
 def rows_of(findings: Iterable[Finding], question: str) -> list[Row]:
@@ -115,11 +116,11 @@ def rows_of(findings: Iterable[Finding], question: str) -> list[Row]:
     """
     by_text, wanted = asks_which_texts(question), roots(question)
     rows: dict[object, Row] = {}
-    of_places: dict[tuple[str, int], Row] = {}
+    of_places: dict[tuple[SourceText, int], Row] = {}
     for finding in findings:
         name = finding.document.name
         for text, passage in zip(finding.answer.split("\n"), finding.passages, strict=False):
-            source, place = (name, passage), (name, passage.start)
+            source, place = (finding.document, passage), (finding.document, passage.start)
             key: object = without_part(name) if by_text else frozenset(roots(text) - wanted) or place
             row = rows.get(key) or of_places.get(place)
             if row is None:
@@ -144,11 +145,16 @@ def written(rows: Sequence[Row], n_texts: int) -> str:
         quote = row.sources[0][1].quote
         places = "; ".join(_place(*source) for source in row.sources[:_NAMED])
         more = f" and {len(row.sources) - _NAMED:,} more" if len(row.sources) > _NAMED else ""
-        item = f"“{quote}”" if row.text == quote else f"{row.text}: “{quote}”"
+        item = quoted(quote) if row.text == quote else f"{row.text}: {quoted(quote)}"
         lines.append(f"{number}. {item} ({places}{more})")
     return "\n".join(lines)
 
 
-def _place(name: str, passage: Passage) -> str:
+def quoted(sentence: str) -> str:
+    """Return a sentence as a list has it."""
+    return f"“{sentence}”"
+
+
+def _place(document: SourceText, passage: Passage) -> str:
     page = f"page {passage.page}" if passage.page else f"line {passage.line:,}"
-    return f"{name}, {page}"
+    return f"{document.name}, {page}"

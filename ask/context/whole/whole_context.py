@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ....library.source_text import SourceText
+from ....prompts.thought_splitter import Part
 from ....runtime.llama import Llama
 from ....system.working_time import working_time
 from ...answer.answer import Answer, ContextShare, Timing
@@ -17,6 +18,7 @@ from ...sources.find_sources import Passage, TokenText
 from ..answer_context import Context, Steps
 from ..excerpts import evaluate_as_text
 from .finding import Finding
+from .items import quoted
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,25 @@ class WholeContext(Context):
     def passages_for(self, question: str, most: int) -> list[tuple[SourceText, Passage]]:
         """Return the sources of the first answers, or of a list's first items."""
         return _first_sources([finding for *_, finding in self.shown], most)
+
+    @property
+    def rows(self) -> list[tuple[SourceText, Passage]]:
+        """Return the sentences of a list's items, each with its place in the list as its mark."""
+        rows, stop = list[tuple[SourceText, Passage]](), 0
+        for *_, finding in self.shown:
+            begin = self.listed.index(quoted(finding.answer), stop)
+            start, stop = self.listed.rindex("\n", 0, begin) + 1, begin + len(quoted(finding.answer))
+            rows.append((finding.document, replace(finding.passages[0], marks=((start, stop),))))
+        return rows
+
+    def listed_parts(self) -> Iterator[Part]:
+        """Yield a list in parts: an item ends with the number of its sentence in `rows`."""
+        shown = 0
+        for number, (_, passage) in enumerate(self.rows, 1):
+            [(_, stop)] = passage.marks
+            yield Part(self.listed[shown:stop], marks=(number,))
+            shown = stop
+        yield Part(self.listed[shown:])
 
 
 def _first_sources(findings: Iterable[Finding], most: int) -> list[tuple[SourceText, Passage]]:

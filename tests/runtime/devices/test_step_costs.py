@@ -3,13 +3,15 @@
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from helpers.index_builds import Recorded, attach_document, library_of, text_of
 
 import octavo
 from octavo.runtime.devices import step_costs
-from octavo.runtime.devices.step_costs import LENGTHS, StepCosts, keep_costs, kept_costs
+from octavo.runtime.devices.step_costs import LENGTHS, LONGER, StepCosts, keep_costs, kept_costs
 from octavo.runtime.document.cache_layer import CacheLayer
+from octavo.runtime.document.index import Index
 from octavo.runtime.methods.auto import SHORT
 
 LAYERS = [CacheLayer(2, 64, 512, group=2), CacheLayer(2, 64, 0, group=2)]
@@ -35,10 +37,49 @@ def test_selecting_begins_where_it_pays_from_there_on(selecting, expected):
 @pytest.mark.parametrize(("head_dim", "value_dim", "latent"), [(64, 64, False), (96, 64, False), (96, 64, True)])
 def test_each_kind_of_rows_is_measured(kv_type, head_dim, value_dim, latent, monkeypatch):
     monkeypatch.setattr(step_costs, "LENGTHS", (2304,))
+    monkeypatch.setattr(step_costs, "LONGER", ())
     layer = CacheLayer(2, head_dim, 0, kv_type, 2, value_dim=value_dim, latent=latent)
     costs = step_costs.measure(layer, 2)
     assert len(costs.dense) == len(costs.selecting) == 1
     assert costs.dense[0] > 0 < costs.selecting[0]
+
+
+@pytest.mark.parametrize(
+    ("pays_at", "lengths", "expected"),
+    [
+        (LENGTHS[2], LENGTHS, LENGTHS[2]),
+        (LONGER[0], LENGTHS + LONGER[:1], LONGER[0]),
+        (LONGER[1], LENGTHS + LONGER, LONGER[1]),
+        (LONGER[1] + 1, LENGTHS + LONGER, None),
+    ],
+)
+def test_longer_texts_are_measured_until_selecting_pays(pays_at, lengths, expected, measured_seconds, monkeypatch):
+    measured_seconds(lambda n_tokens, selects: n_tokens * (2 if selects and n_tokens < pays_at else 1))
+    costs = step_costs.measure(LAYERS[1], 2)
+    assert costs.tokens == lengths
+    assert costs.selects_from == expected
+    monkeypatch.setattr(step_costs, "measure", lambda layer, n_threads: costs)
+    others_use(0, monkeypatch)
+    keep_costs(LAYERS, 2)
+    assert kept_costs(LAYERS, 2) == costs
+
+
+@pytest.fixture
+def measured_seconds(monkeypatch):
+    """Have passes over random layers take seconds by a function of the tokens, and of whether rows are selected."""
+
+    def take(seconds):
+        class Passes:
+            def __init__(self, layer, rows, method, n_threads, document):
+                self.seconds = lambda pool: seconds(len(document.tokens), method.name != "dense")
+
+        monkeypatch.setattr(step_costs, "RandomLayers", Passes)
+        monkeypatch.setattr(
+            step_costs, "_document", lambda layer, n_tokens, *_: Index(np.zeros(n_tokens, np.int32), [])
+        )
+        monkeypatch.setattr(step_costs, "_share_codes", lambda *_: None)
+
+    return take
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from helpers.browser import set_size
-from helpers.page_server import QUOTE
+from helpers.page_server import QUOTE, REPORT, cite
 
 
 def test_an_answer_streams_and_ends_with_figures_and_sources(window, server, report):
@@ -254,7 +254,56 @@ def test_the_reading_of_a_prompt_is_shown(window, server, report):
     window.sees(".answer .progress", "400 of 1,000 tokens")
     bar = window.find(".answer progress")
     assert (bar.get_attribute("value"), bar.accessible_name) == ("400", "Reading the prompt")
-    assert window.text(".wait") == "Reading"
+    assert window.text(".wait") == "Reading the prompt"
     window.sees(".answer .text", server.answer)
     assert not bar.is_displayed()
     assert server.chats[0]["return_progress"]
+
+
+def found(stored, number, answer):
+    source = {**cite(REPORT, QUOTE), "file_id": stored.id, "filename": stored.filename}
+    return {"document": f"report.txt, part {number} of 3", "answer": answer, "read": number < 3, "sources": [source]}
+
+
+def test_what_each_part_found_is_shown_while_all_are_asked(window, server, report):
+    one, other = found(report, 1, "They object to the goodwill."), found(report, 3, "They <b>sign</b>.")
+    server.whole = [
+        {"total": 3, "processed": 0, "most_seconds": 180, "findings": []},
+        {"total": 3, "processed": 1, "findings": [one]},
+        {"total": 3, "processed": 3, "findings": [other]},
+    ]
+    server.first_s, server.token_s = 0.8, 0.3
+    server.basis = {"kind": "findings", "passages": None, "share": 1}
+    server.told = {"findings": [one, other]}
+    window.ask("Summarise the report.", wait=False)
+    window.sees(".wait", "Asking every part")
+    window.sees(".answer .progress", "0 of 3 answered · up to 3 min in all")
+    window.sees(".findings", "report.txt, part 1 of 3: They object to the goodwill.")
+    window.sees(".findings", "part 3 of 3 (not read yet: from passages): They <b>sign</b>.")
+    window.sees(".answer .text", server.answer)
+    window.find("#send")
+    assert window.text(".basis") == "From the answers of all of report.txt"
+    assert len(window.all(".findings li")) == 2
+    window.click(".findings li button")
+    window.sees("#text mark", QUOTE)
+
+
+def test_parts_that_have_answered_are_kept_when_the_work_is_stopped(window, server, report):
+    server.whole = [{"total": 3, "processed": 1, "findings": [found(report, 1, "They object to the goodwill.")]}]
+    server.first_s = 0.5
+    server.whole *= 40
+    window.ask("Summarise the report.", wait=False)
+    window.sees(".findings", "They object to the goodwill.")
+    window.click("#stop")
+    window.sees(".answer .problem", "What was found is kept: asked again, the question goes to the rest.")
+    window.sees(".findings", "They object to the goodwill.")
+    window.until(lambda: server.aborted == 1)
+
+
+def test_whether_all_parts_are_asked_is_a_setting(window, server, report):
+    window.click("#open-settings")
+    window.find("#whole option[value='off']").click()
+    window.click("#settings button[value='save']")
+    window.until(lambda: not window.all("dialog[open]"))
+    window.ask("Summarise the report.")
+    assert server.chats[0]["whole"] == "off"

@@ -186,8 +186,8 @@ def test_a_phone_shows_everything_without_scrolling_sideways(window, server, fil
     assert len(window.all("#chips li")) == 2
     window.ask("What happened?")
     assert not window.is_scrolled_sideways()
-    window.js("document.querySelector('.source').scrollIntoView()")
-    window.click(".source")
+    window.js("document.querySelector('li:last-child > .source').scrollIntoView()")  # the other one is of a PDF
+    window.click("li:last-child > .source")
     assert window.text("mark") == QUOTE
     assert window.js("return document.querySelector('#text').getBoundingClientRect().width") == 360
     assert window.js("return document.querySelector('main').inert")

@@ -106,7 +106,7 @@ def test_a_model_is_chosen_and_has_its_library(window, server, report):
     server.models = {"Small": ["completion"], "Large": ["completion"]}
     window.open(fresh=False)
     window.sees("#model", "Small")
-    assert server.listed_for[-1] == "Small"
+    window.until(lambda: server.listed_for[-1] == "Small")
     change(window, model="Large")
     window.sees("#model", "Large")
     window.until(lambda: server.listed_for[-1] == "Large")
@@ -116,7 +116,7 @@ def test_a_model_is_chosen_and_has_its_library(window, server, report):
     server.models = {"Small": ["completion"], "Other": ["completion"]}  # the model is gone
     window.open(fresh=False)
     window.sees("#model", "Small")
-    assert server.listed_for[-1] == "Small"
+    window.until(lambda: server.listed_for[-1] == "Small")
 
 
 def test_settings_of_another_page_are_left_alone(window, server):

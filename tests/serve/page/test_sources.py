@@ -105,6 +105,23 @@ def test_a_mark_in_the_answer_opens_the_passage(window, server):
     assert {name for _, name in window.names()} >= {"Source 1"}
 
 
+def test_marks_are_drawn_while_the_answer_streams(window, server):
+    server.store("report.txt", REPORT)
+    server.answer, server.token_s = "They objected. The branch was closed.", 1.0
+    server.marks = [{"start_index": 0, "end_index": 14}, {"start_index": 15, "end_index": len(server.answer)}]
+    window.open()
+    window.click("#documents .open")
+    window.ask("What did they object to?", wait=False)
+    window.sees(".answer .text", "objected. [1]")
+    assert "closed" not in window.text(".answer .text")
+    window.click(".answer .text .mark")
+    window.sees("#text mark", QUOTE)
+    window.sees(".answer .text", "They objected. [1] The branch was closed. [1]")
+    window.find("#send")
+    assert window.find(".source").get_attribute("aria-current") == "true"
+    assert window.text(".answer .text") == "They objected. [1] The branch was closed. [1]"
+
+
 def test_a_text_cannot_forge_a_mark(window, server):
     server.store("report.txt", REPORT)
     server.answer = "They did.\ue0001\ue001"

@@ -26,14 +26,15 @@ HERON = passage("The captain of the Heron was Amos Carrow.", 40, 3, page="iv")
 
 
 def test_items_of_the_same_words_or_the_same_sentence_are_one():
+    first, second = source("a.txt"), source("b.txt")
     findings = [
-        Finding(source("a.txt"), f"{PETREL.quote}\nHeron: Amos Carrow", (PETREL, HERON)),
-        Finding(source("a.txt"), "Petrel", (PETREL,)),
-        Finding(source("b.txt"), "The Petrel's captain was Ruth Ollery", (AGAIN,)),
+        Finding(first, f"{PETREL.quote}\nHeron: Amos Carrow", (PETREL, HERON)),
+        Finding(first, "Petrel", (PETREL,)),
+        Finding(second, "The Petrel's captain was Ruth Ollery", (AGAIN,)),
     ]
     rows = rows_of(findings, QUESTION)
     assert [row.text for row in rows] == [PETREL.quote, "Heron: Amos Carrow"]
-    assert [place for place, _ in rows[0].sources] == ["a.txt", "b.txt"]
+    assert [document for document, _ in rows[0].sources] == [first, second]
     assert written(rows, 0) == (
         "2 found:\n\n"
         "1. “The captain of the Petrel was Ruth Ollery.” (a.txt, line 2; b.txt, line 7)\n"
