@@ -14,7 +14,7 @@ from .source_text import SourceText
 from .text_store import TextStore, pieces_with_heads
 
 #: Fewest passages that an embedder gets at once, for its threads to share.
-_AT_ONCE = 32
+_AT_ONCE = 16
 
 
 def embed_texts(
