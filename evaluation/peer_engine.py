@@ -121,7 +121,7 @@ class PeerEngine(Measured):
         _kill(process)
 
     def _last_words(self, process: subprocess.Popen[str]) -> str:
-        code = process.wait()
+        code = _ended(process)
         self._errors.seek(0)
         last = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
         return f"its process ended with code {code}" + (f": {last}" if last else "")
@@ -176,13 +176,19 @@ class PeerEngine(Measured):
         assert process.stdout is not None
         with suppress(BrokenPipeError):
             pipe.close()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
-        _kill(process)  # and what it started, also if it has ended without a word
-        process.wait()
+        if process.returncode is None:  # else its number may be another process's
+            _ended(process)
         process.stdout.close()
         self._errors.close()
         self._folder.cleanup()
+
+
+def _ended(process: subprocess.Popen[str]) -> int:
+    """Wait for a process to end, kill it if it does not, and what it started; return its code."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE)
+    _kill(process)
+    return process.wait()
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
