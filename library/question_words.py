@@ -14,6 +14,9 @@ import numpy as np
 #: BM25's k1 and b: saturation of repeated words, and weight of a piece's length.
 _K1, _B = 1.5, 0.75
 
+#: Most that a word counts, times its rarity.
+MOST = _K1 + 1
+
 #: Weight of the words of the question before: a question without words of its own, such as "Why?", is about them.
 BEFORE = 0.3
 
@@ -137,7 +140,7 @@ def relative_lengths(lengths: np.ndarray) -> np.ndarray:
 
 def saturated(counts: np.ndarray, longer: np.ndarray) -> np.ndarray:
     """Return what a word counts that pieces of some `relative_lengths` have so many times."""
-    counted: np.ndarray = counts * (_K1 + 1) / (counts + _K1 * longer)
+    counted: np.ndarray = counts * MOST / (counts + _K1 * longer)
     return counted
 
 

@@ -2,7 +2,8 @@
 
 SQLite's FTS5 indexes which words a block of some thousand characters has, in a tenth of the text's size. The blocks
 with the rarest words of a question are then cut into pieces of a few sentences, which BM25 scores (question_words.py).
-Words count without their endings and accents; a character of Chinese, Japanese or Korean is a word.
+Words count without their endings and accents; a character of Chinese, Japanese or Korean is a word. Where pieces have
+vectors (embed_texts.py), their meaning counts, too (meaning.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from ..errors import OctavoError
 from ..system.files import DamagedError, FileVersion
 from ..system.sqlite_file import SqliteFile, bound
 from .document_parts import heading_offsets, ranges_of
-from .question_words import BEFORE, rarity, relative_lengths, saturated, subject_words, with_subject
+from .meaning import WEIGHT, Embedder, installed_embedder
+from .question_words import BEFORE, MOST, rarity, relative_lengths, saturated, subject_words, with_subject
 from .source_text import SourceText
 
 _Result = TypeVar("_Result")
@@ -39,8 +41,8 @@ BLOCK = 6_000
 #: Most characters of a piece: more than a sentence has (`sentences` cuts longer ones).
 PIECE = 800
 
-#: Blocks of a question whose pieces are scored.
-_BLOCKS = 64
+#: Blocks of a question whose pieces are scored, and pieces of nearest meaning whose blocks are, too.
+_BLOCKS = _NEAREST = 64
 
 #: Characters that are words of their own, as no blanks separate words.
 _CHARACTER_WORDS = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff])")
@@ -61,6 +63,9 @@ CREATE TABLE IF NOT EXISTS texts (
     sha256 TEXT, length INTEGER, places TEXT, text BLOB, mark TEXT DEFAULT '', content TEXT DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, text INTEGER, start INTEGER, stop INTEGER);
+CREATE TABLE IF NOT EXISTS meaning (
+    sha256 TEXT, start INTEGER, embedder TEXT, vectors BLOB, PRIMARY KEY (sha256, start)
+);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (text, content = '', detail = none, columnsize = 0, {_WORDS});
 CREATE VIRTUAL TABLE IF NOT EXISTS temp.places_of_words USING fts5vocab (main, words, instance);
 CREATE VIRTUAL TABLE IF NOT EXISTS temp.pieces USING fts5 (text, {_WORDS});
@@ -101,6 +106,32 @@ class Piece(NamedTuple):
     start: int
     stop: int
     score: float
+
+
+class Block(NamedTuple):
+    """A part of a text whose words are indexed together, from character `start` up to `stop`."""
+
+    text: int
+    start: int
+    stop: int
+
+
+class _Nearness(NamedTuple):
+    """How near pieces are to the meaning of a question.
+
+    Parameters
+    ----------
+    blocks : int64 array, shape (n_pieces, 2)
+        For each piece the number of its text, and the first character of its block.
+    bounds : int32 array, shape (n_pieces, 2)
+        First character, and the one after the last.
+    values : float32 array, shape (n_pieces,)
+        Nearness in standard deviations from the mean.
+    """
+
+    blocks: np.ndarray
+    bounds: np.ndarray
+    values: np.ndarray
 
 
 class TextStore(SqliteFile):
@@ -200,6 +231,7 @@ class TextStore(SqliteFile):
             is_whole = False
         self._db.execute("DELETE FROM blocks WHERE text = ?", kept)
         self._db.execute("DELETE FROM texts WHERE number = ?", kept)
+        self._db.execute("DELETE FROM meaning WHERE sha256 NOT IN (SELECT sha256 FROM texts)")
         if not is_whole:
             self._index_words_anew()
 
@@ -306,8 +338,27 @@ class TextStore(SqliteFile):
         document = self.document(number)
         return list(_pieces_of(document, number, 0, min(len(document.text), BLOCK)))
 
+    def unembedded(self, texts: Iterable[SourceText], embedder: str) -> list[Block]:
+        """Return the blocks of texts whose pieces lack vectors of an embedder."""
+        kept = "SELECT start FROM meaning WHERE sha256 = ? AND embedder = ?"
+        lacking = f"SELECT text, start, stop FROM blocks WHERE text = ? AND start NOT IN ({kept}) ORDER BY start"
+        with self._reporting():
+            return [
+                Block(*row) for text in texts for row in self._db.execute(lacking, (text.number, text.sha256, embedder))
+            ]
+
+    def keep_vectors(self, block: Block, embedder: str, pieces: Sequence[Piece], vectors: np.ndarray) -> None:
+        """Keep the vectors of a block's pieces, in half precision, unless its text was forgotten meanwhile."""
+        rows = np.zeros(len(pieces), _vectors_of(vectors.shape[1]))
+        rows["vector"] = vectors
+        for row, piece in zip(rows, pieces, strict=True):
+            row["bounds"] = piece.start, piece.stop
+        new = "INSERT OR REPLACE INTO meaning SELECT sha256, ?, ?, ? FROM texts WHERE number = ?"
+        with self._reporting():
+            self._db.execute(new, (block.start, embedder, rows.tobytes(), block.text))
+
     def search(self, question: str, numbers: Sequence[int], before: str = "") -> list[Piece]:
-        """Find the pieces of texts that share words with a question.
+        """Find the pieces of texts that share words with a question, or mean the same if they have vectors.
 
         Parameters
         ----------
@@ -319,7 +370,7 @@ class TextStore(SqliteFile):
         Returns
         -------
         list of Piece
-            The best first; none if no text has a word of the question.
+            The best first; none if no text has a word of the question, nor vectors.
         """
         both = with_subject(question, before)
         return self._healing(lambda: self._search(numbers, *both))
@@ -343,7 +394,30 @@ class TextStore(SqliteFile):
             scores[rows] += weights[word]
         scores[~np.isin(blocks[:, 1], numbers)] = 0
         best = [i for i in np.argsort(-scores, kind="stable")[:_BLOCKS].tolist() if scores[i] > 0]
-        return self._score_pieces(weights, blocks[best])
+        embedder = installed_embedder()
+        near = None if embedder is None else self._near(embedder, numbers, question, before)
+        if near is not None:
+            first = np.argsort(-near.values, kind="stable")[:_NEAREST]
+            nearest = set(map(tuple, near.blocks[first].tolist()))
+            best = sorted({*best, *(i for i, row in enumerate(blocks.tolist()) if tuple(row[1:3]) in nearest)})
+        return self._score_pieces(weights, blocks[best], near)
+
+    def _near(self, embedder: Embedder, numbers: Sequence[int], question: str, before: str) -> _Nearness | None:
+        """Compare the pieces of texts with a question; None if none has vectors."""
+        kept = "SELECT start, vectors FROM meaning JOIN texts USING (sha256) WHERE number = ? AND embedder = ?"
+        blocks, parts = list[np.ndarray](), list[np.ndarray]()
+        for number in numbers:
+            for start, vectors in self._db.execute(kept, (number, embedder.name)):
+                parts.append(np.frombuffer(vectors, _vectors_of(embedder.n_values)))
+                blocks.append(np.tile([number, start], (len(parts[-1]), 1)))
+        if not sum(map(len, parts)):
+            return None
+        pieces, sought = np.concatenate(parts), embedder.of_question(question)
+        if before:
+            sought = sought + BEFORE * embedder.of_question(before)
+        products = pieces["vector"].astype(np.float32) @ sought
+        values = (products - products.mean()) / max(float(products.std()), 1e-9)
+        return _Nearness(np.concatenate(blocks), pieces["bounds"], values)
 
     def _words_of(self, question: str) -> list[str]:
         """Return the words of a question, each once, as FTS5 stores them."""
@@ -356,18 +430,16 @@ class TextStore(SqliteFile):
         rows = enumerate(map(split_characters, texts))
         self._db.executemany("INSERT INTO temp.pieces (rowid, text) VALUES (?, ?)", rows)
 
-    def _score_pieces(self, weights: dict[str, float], blocks: np.ndarray) -> list[Piece]:
-        """Return the pieces of blocks that have a word, the best first, by the weights of the words."""
+    def _score_pieces(self, weights: dict[str, float], blocks: np.ndarray, near: _Nearness | None) -> list[Piece]:
+        """Return the pieces of blocks that score, the best first, by the weights of the words and the meaning."""
         pieces: list[Piece] = []
         texts: list[str] = []
         for number in dict.fromkeys(blocks[:, 1].tolist()):
             document = self._load(number)
             for start, stop in np.sort(blocks[blocks[:, 1] == number, 2:], axis=0).tolist():
-                for piece in _pieces_of(document, number, start, stop):
-                    place = document.place(piece.start)
+                for piece, text in pieces_with_heads(document, number, start, stop):
                     pieces.append(piece)
-                    above = f"{place.heading if place else ''}\n{document.table_heads.head(piece.start)}"
-                    texts.append(f"{above}{document.text[piece.start : piece.stop]}")
+                    texts.append(text)
         if not pieces:
             return []
         self._fill(texts)
@@ -376,6 +448,11 @@ class TextStore(SqliteFile):
             counted = "SELECT doc, COUNT(*) FROM piece_words WHERE term = ? GROUP BY doc"
             numbers, counts = np.array(self._db.execute(counted, (word,)).fetchall(), np.int64).reshape(-1, 2).T
             scores[numbers] += weight * saturated(counts, longer[numbers])
+        if near is not None:
+            best = MOST * sum(weights.values()) or 1.0
+            of_pieces = zip(near.blocks[:, 0].tolist(), *near.bounds.T.tolist(), strict=True)
+            values = dict(zip(of_pieces, near.values.tolist(), strict=True))
+            scores += [WEIGHT * best * values.get(piece[:3], 0.0) for piece in pieces]
         order = np.argsort(-scores, kind="stable").tolist()
         return [pieces[i]._replace(score=float(scores[i])) for i in order if scores[i] > 0]
 
@@ -399,6 +476,19 @@ def is_gone(source: str) -> bool:
 def open_texts(folder: Path) -> TextStore | None:
     """Open the texts in the folder of a library; None if there are none."""
     return TextStore(folder / TEXTS) if (folder / TEXTS).exists() else None
+
+
+def _vectors_of(n_values: int) -> np.dtype[np.void]:
+    """Return the form in which vectors are kept: the characters of a piece, and its vector."""
+    return np.dtype([("bounds", "<i4", 2), ("vector", "<f2", n_values)])
+
+
+def pieces_with_heads(document: Document, number: int, start: int, stop: int) -> Iterator[tuple[Piece, str]]:
+    """Yield the pieces of a part of a text, each with its text below its headings and the head of its table."""
+    for piece in _pieces_of(document, number, start, stop):
+        place = document.place(piece.start)
+        above = f"{place.heading if place else ''}\n{document.table_heads.head(piece.start)}"
+        yield piece, f"{above}{document.text[piece.start : piece.stop]}"
 
 
 def _pieces_of(document: Document, number: int, start: int, stop: int) -> Iterator[Piece]:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ...errors import OctavoError
+from ...library.embed_texts import embed_texts
 from ...library.file_texts import FileTexts
+from ...library.meaning import advice
 from ...library.open_index import Indexer
 from ...library.question_words import needs_whole
 from ...library.source_text import SourceFile, SourceText
-from ...progress import ProgressOfMany
+from ...progress import BeforeMany, ProgressOfMany
 from ...runtime.llama import Llama
 from ...settings import BY_QUESTION, EXCERPTS, WHOLE, WHOLE_BY_QUESTION, WHOLE_OFF, WHOLE_ON, ReadSettings
 from ..chats.chat_file import hash_tokens
@@ -35,6 +38,9 @@ _FOR_PASSAGES = 0.7
 #: Seconds, and share of those to a first answer if that is more, within which documents are read rather than passages:
 #: who waits for an answer does not know that it will be one from the whole text.
 _SOON, _SHARE = 10.0, 1 / 6
+
+#: Longest time to prepare the meaning of passages before the first answer, in seconds.
+_FOR_MEANING = 5.0
 
 #: Longest time to ask all documents by `whole="auto"`, in seconds, and most tokens of passages of each unread one.
 _MOST_SECONDS, _PASSAGES_OF_ONE = 600.0, 500
@@ -206,6 +212,8 @@ class ContextChooser:
     ) -> Steps[Context]:
         """Choose passages that words find; a document that has an index whole, if the question is about all of it."""
         candidates, found = finder.search(question, before)
+        if not found:
+            self.notice(advice())
         part = None
         if self.growing is not None:
             best = candidates[0].document if candidates else missing[0]
@@ -261,6 +269,7 @@ def open_chooser(
     if reading.read == EXCERPTS and not all(map(indexer.has, files)):
         kept = texts.keep(texts.of(files))
         check_problems(kept, texts.problems, progress.notice)
+        _prepare_meaning(texts, kept, progress)
         finder = PassageFinder(llama, texts.store, kept)
         return ContextChooser(llama, finder, reading.read, None, reading.whole, progress.notice)
     if reading.read != EXCERPTS and reading.first_answer is not None:
@@ -304,7 +313,19 @@ def _open_in_time(
             progress.notice("Reading takes longer than an answer may wait, so the answer comes from passages.")
     kept = time_to_read.kept()
     check_problems(kept, texts.problems, progress.notice)
+    _prepare_meaning(texts, kept, progress)
     n_tokens = min(PASSAGE_TOKENS, int(seconds * _FOR_PASSAGES * (speed or time_to_read.tokens_per_s)))
     finder = PassageFinder(llama, texts.store, kept, n_tokens, time_to_read.speed.note)
     growing = GrowingIndexes(indexer, texts, reading, progress)
     return ContextChooser(llama, finder, reading.read, growing, reading.whole, progress.notice)
+
+
+def _prepare_meaning(texts: FileTexts, kept: Sequence[SourceText], progress: ProgressOfMany) -> None:
+    """Compute vectors of texts for some seconds. Print which share of the texts has them, or why it fails."""
+    try:
+        share = embed_texts(texts.store, kept, BeforeMany(progress), _FOR_MEANING)
+    except OctavoError as problem:  # words find passages, too
+        progress.notice(str(problem))
+        return
+    if share < 1:
+        progress.notice(f"Words find passages; their meaning counts, too, in {share:.0%} of the text so far.")

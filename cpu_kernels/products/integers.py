@@ -219,7 +219,10 @@ def transposed(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 def sums_of_lanes(builder: Any, rows: list[Any]) -> Any:
-    """Return a vector whose lane r is the sum of the lanes of vector r, of eight vectors of int32."""
-    for step in range(len(_STEPS)):
+    """Return a vector whose lane r is the sum of the lanes of vector r, of eight vectors of int32.
+
+    Of four vectors it is the sum of four lanes: lane r of vector r's first ones, lane r + 4 of its last ones.
+    """
+    for step in range(len(rows).bit_length() - 1):
         rows = [builder.add(*each) for each in zip(*_interleaved(builder, rows, step), strict=True)]
     return rows[0]

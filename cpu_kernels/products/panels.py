@@ -27,7 +27,7 @@ from numba.extending import intrinsic
 
 from ..numba_support.machine_features import ADDS_PRODUCTS, HAS_AVX2, HAS_VNNI
 from ..numba_support.machine_features import LANES as LANES_OF_CPU
-from ..numba_support.vector import FLOAT, INT32, INT64, Emit, accumulators, constant, cover_evenly
+from ..numba_support.vector import FLOAT, INT8, INT16, INT32, INT64, Emit, accumulators, constant, cover_evenly
 from .activations import BLOCK, PLACES_OF_SUMS, SCALE_BYTES, SUMS_BYTES
 from .integers import (
     ADDED,
@@ -91,6 +91,9 @@ _SLICE_BYTES = 1 << 14
 #: Bytes of sums of all tokens, which wait for the next slice.
 _SUMS_BYTES = MOST_TOKENS * ROWS * 4
 
+#: How far ahead of its rows a panel prefetches memory: some microseconds, in which a core waits for dozens of lines.
+_AHEAD_BYTES = 1 << 16
+
 _LARGEST_BYTE, _LARGEST_WORD = 127, 32767
 
 
@@ -125,6 +128,12 @@ class BlockType:
         Columns that share such a scale.
     parts : int
         Vectors of codes that bytes of a row hold together.
+    width : int
+        Columns of a row in a vector of codes, 32 or 16.
+    scale_bytes : int
+        Where a row has a signed byte as the scale of each 16 columns, side by side; 0 if it has not.
+    subtracted : int
+        What codes that have such scales are too large by.
     """
 
     n_bytes: int
@@ -139,6 +148,9 @@ class BlockType:
     has_minimum: bool = False
     has_sign: bool = False
     parts: int = 1
+    width: int = BLOCK
+    scale_bytes: int = 0
+    subtracted: int = 0
 
     @property
     def has_offset(self) -> bool:
@@ -226,8 +238,9 @@ def _write_panel(builder: Any, of: BlockType, job: dict[str, Any], first_row: An
     builder.position_at_end(end)
 
 
-#: The address of a block's scales in a panel, less `codes_bytes`; and for each token the sums of products of its codes.
-_Block = tuple[Any, list[Any]]
+#: The address of a block's scales in a panel, less `codes_bytes`; and for each token the sums of products of its codes,
+#: and the integers that belong to the sums of its inputs, if there are.
+_Block = tuple[Any, list[Any], list[Any]]
 
 
 class _Panel:
@@ -258,17 +271,16 @@ class _Panel:
 
         def sums_of_rows(block: Any, inputs: list[Any]) -> _Block:
             own, place = self._rows_of(block), self._slice
-            self._unpack_scales(own, place)
-            return place, self._sums_of_rows(own, place, inputs)
+            self._unpack_floats(own, place)
+            if not self._of.scale_bytes:
+                self._unpack_integers(own, place)
+            sums = self._sums_of_rows(block, own, place, inputs)
+            return place, sums, [] if self._of.scale_bytes else self._offsets(place, inputs)
 
         self._write(constant(0), n_tokens, constant(0), self._job["n_blocks"], sums_of_rows)
 
     def multiply_unpacked(self) -> None:
         """Write code that unpacks the rows, and multiplies them by all tokens, a slice of columns at a time."""
-
-        def sums_of_panel(block: Any, inputs: list[Any]) -> _Block:
-            place = self._place_of(block)
-            return place, self._sums_of_panel(place, inputs)
 
         builder, n_blocks, most = self._builder, self._job["n_blocks"], constant(self._of.slice_blocks)
         with cgutils.for_range_slice(builder, constant(0), n_blocks, most, INT64) as (start, _count):
@@ -279,9 +291,18 @@ class _Panel:
                 for first in range(0, self._lanes, LANES):
                     some, part = own[first : first + LANES], builder.add(place, constant(4 * first))
                     self._unpack_codes(some, part)
-                    self._unpack_scales(some, part)
+                    self._unpack_integers(some, part)
+                    self._unpack_floats(some, part)
 
             def write(token: Any, n: int) -> None:
+                is_first = builder.icmp_signed("==", token, constant(0))
+
+                def sums_of_panel(block: Any, inputs: list[Any]) -> _Block:
+                    with builder.if_then(is_first):  # memory works while these tokens are multiplied
+                        self._prefetch_ahead(builder.add(start, block))
+                    place = self._place_of(block)
+                    return place, self._sums_of_panel(place, inputs), self._offsets(place, inputs)
+
                 self._write(token, n, start, n_own, sums_of_panel)
 
             cover_evenly(builder, self._job["n_tokens"], TOKENS, write)
@@ -303,7 +324,6 @@ class _Panel:
         `block_sums` takes the number of a block from `start` on, and the addresses of the tokens' blocks.
         """
         builder, job, of = self._builder, self._job, self._of
-        is_first = builder.icmp_signed("==", token, constant(0))
         numbers = [builder.add(token, constant(t)) for t in range(n)]
         inputs = [builder.add(job["inputs"], builder.mul(each, job["token_bytes"])) for each in numbers]
         sums_before = [builder.add(job["panel"], builder.mul(each, constant(self._bytes))) for each in numbers]
@@ -312,13 +332,9 @@ class _Panel:
             for total, place in zip(totals, sums_before, strict=True):
                 builder.store(load(builder, self._types.floats, place), total)
         with cgutils.for_range(builder, n_blocks) as loop:
-            block = builder.add(start, loop.index)
-            with builder.if_then(is_first):  # memory works while these tokens are multiplied
-                self._prefetch_next(block)
-            step = builder.mul(block, constant(of.input_bytes))
+            step = builder.mul(builder.add(start, loop.index), constant(of.input_bytes))
             own = [builder.add(each, step) for each in inputs]
-            place, sums = block_sums(loop.index, own)
-            self._add_block(place, own, sums, totals)
+            self._add_block(own, *block_sums(loop.index, own), totals)
         is_last = builder.icmp_signed("==", builder.add(start, n_blocks), job["n_blocks"])
         with builder.if_else(is_last) as (last, not_last):
             with last:
@@ -329,11 +345,12 @@ class _Panel:
                 for total, place in zip(totals, sums_before, strict=True):
                     store(builder, builder.load(total), place)
 
-    def _prefetch_next(self, block: Any) -> None:
-        """Prefetch the next panel's part of a block's number: so many streams are more than the CPU foresees."""
-        builder, n_bytes = self._builder, self._lanes * self._of.n_bytes
-        next_panel = builder.add(self._rows[0], builder.mul(self._job["row_bytes"], constant(self._lanes)))
-        Emit(builder).prefetch(builder.add(next_panel, builder.mul(block, constant(n_bytes))), n_bytes)
+    def _prefetch_ahead(self, block: Any, part: Any = None, n_parts: int = 1) -> None:
+        """Prefetch a part of the memory ahead of these rows: so many streams are more than the CPU foresees."""
+        builder, n_bytes = self._builder, self._lanes * self._of.n_bytes // n_parts
+        number = builder.add(builder.mul(block, constant(n_parts)), constant(0) if part is None else part)
+        ahead = builder.add(self._rows[0], builder.mul(number, constant(n_bytes)))
+        Emit(builder).prefetch(builder.add(ahead, constant(_AHEAD_BYTES)), n_bytes)
 
     def _store_rows(self, total: Any, out: Any) -> None:
         """Store the results of rows that there are, in a token's row of results."""
@@ -364,35 +381,31 @@ class _Panel:
                 for part, each in enumerate(codes):
                     store(builder, self._looked_up(each), at, (part * len(columns[0]) + j) * self._bytes)
 
-    def _codes_of_row(self, row: Any, part: Any) -> list[Any]:
-        """Return the codes of some columns of a row, vectors of 32."""
-        codes = self._of.codes(self._builder, self._of.read(self._builder, row, part), part)
-        if codes[0].type.count < BLOCK:
-            codes = [joined(self._builder, *codes)]
-        return [self._looked_up(each) for each in codes]
-
     def _looked_up(self, codes: Any) -> Any:
         """Return what stands for 32 codes, less their sign."""
-        if self._of.table:
-            codes = look_up(self._builder, self._of.table, codes)
-        return self._builder.xor(codes, equal(CODES, ADDED)) if self._of.has_sign and ADDED else codes
+        of, added = self._of, ADDED if self._of.has_sign else 0
+        if of.table:
+            return look_up(self._builder, tuple(each + added for each in of.table), codes)
+        return self._builder.xor(codes, equal(CODES, added)) if added else codes
 
-    def _unpack_scales(self, rows: list[Any], place: Any) -> None:
-        """Write code that unpacks what a block of each of eight rows has besides codes."""
-        builder, of = self._builder, self._of
-        vectors = (of.integers(builder, rows) if of.integers else []) + of.floats(builder, rows)
-        for i, vector in enumerate(vectors):
-            store(builder, vector, place, self._codes_bytes + i * self._bytes)
+    def _unpack_integers(self, rows: list[Any], place: Any) -> None:
+        """Write code that unpacks the integers of a block of each of eight rows, besides its codes."""
+        for i, vector in enumerate(self._of.integers(self._builder, rows) if self._of.integers else []):
+            store(self._builder, vector, place, self._codes_bytes + i * self._bytes)
 
-    def _add_block(self, place: Any, inputs: list[Any], sums: list[Any], totals: list[Any]) -> None:
+    def _unpack_floats(self, rows: list[Any], place: Any) -> None:
+        """Write code that unpacks the scales of a block of each of eight rows that are f32."""
+        for i, vector in enumerate(self._of.floats(self._builder, rows), self._of.n_integers):
+            store(self._builder, vector, place, self._codes_bytes + i * self._bytes)
+
+    def _add_block(self, inputs: list[Any], place: Any, sums: list[Any], offsets: list[Any], totals: list[Any]) -> None:
         """Add the products of a block to totals: the sums of products of codes, by the scales, and what codes lack."""
         builder, of = self._builder, self._of
-        offsets = self._offsets(place, inputs) if of.has_offset else []
         floats = self._codes_bytes + of.n_integers * self._bytes
         scale = load(builder, self._types.floats, place, floats)
         for t, (own, total) in enumerate(zip(inputs, totals, strict=True)):
             input_scale = load(builder, FLOAT, own, of.input_bytes - SCALE_BYTES)
-            is_whole = of.has_minimum or not of.has_offset
+            is_whole = of.has_minimum or not offsets
             self._add_scaled(sums[t] if is_whole else builder.add(sums[t], offsets[t]), input_scale, scale, total)
             if of.has_minimum:
                 minimum = load(builder, self._types.floats, place, floats + self._bytes)
@@ -406,6 +419,8 @@ class _Panel:
     def _offsets(self, place: Any, inputs: list[Any]) -> list[Any]:
         """Return the integers, for each token, that belong to the sums of its inputs."""
         builder, of = self._builder, self._of
+        if not of.has_offset:
+            return []
         if not of.integers:
             return [splat(builder, load(builder, INT32, own, BLOCK), self._lanes) for own in inputs]
         offsets = [self._slot() for _ in inputs]
@@ -424,21 +439,70 @@ class _Panel:
         floats = builder.fmul(builder.sitofp(integers, self._types.floats), input_scale)
         builder.store(Emit(builder, self._lanes).fma(floats, scale, builder.load(total)), total)
 
-    def _sums_of_rows(self, rows: list[Any], place: Any, inputs: list[Any]) -> list[Any]:
-        """Return, for each token, the sums of its products with a block of eight rows, as it is stored."""
+    def _sums_of_rows(self, block: Any, rows: list[Any], place: Any, inputs: list[Any]) -> list[Any]:
+        """Return, for each token, the sums of its products with a block of eight rows, as it is stored.
+
+        A vector has 32 columns of a row, or 16 of row r and of row r + 4.
+        """
         builder, of = self._builder, self._of
-        slots = [[self._slot() for _ in rows] for _ in inputs]
-        at_once = LANES // 2 if len(inputs) < 3 else LANES // 4  # their sums are in registers together
-        for first in range(0, LANES, at_once):
-            with cgutils.for_range(builder, constant(of.columns // (of.parts * BLOCK))) as loop:
+        n_vectors, n_columns = LANES * of.width // BLOCK, of.parts * BLOCK
+        slots = [[self._slot() for _ in range(n_vectors)] for _ in inputs]
+        if of.scale_bytes:
+            self._subtract(rows, inputs, slots)
+        at_once = LANES // 2 if len(inputs) < 3 or n_vectors < LANES else LANES // 4  # their sums are in registers
+        n_loops = of.columns // n_columns
+        for first in range(0, n_vectors, at_once):
+            with cgutils.for_range(builder, constant(n_loops)) as loop:
+                part = builder.add(loop.index, constant(first // at_once * n_loops))
+                self._prefetch_ahead(block, part, n_vectors // at_once * n_loops)  # a core waits for few lines at once
+                elements = [self._elements(each, loop.index) for each in inputs]
                 for r in range(first, first + at_once):
-                    for i, codes in enumerate(self._codes_of_row(rows[r], loop.index)):
-                        part = builder.add(builder.mul(loop.index, constant(of.parts)), constant(i))
-                        own = [load(builder, CODES, each, builder.mul(part, constant(BLOCK))) for each in inputs]
-                        scale = self._scale_of_row(place, part, r)
-                        for each, of_token in zip(own, slots, strict=True):
-                            self._add_columns(codes, each, scale, of_token[r])
+                    own = range(r, LANES, n_vectors)
+                    scales = self._scales_of_rows([rows[each] for each in own], place, own, loop.index)
+                    codes = self._codes_of_rows([rows[each] for each in own], loop.index)
+                    for i, each in enumerate(codes):
+                        for of_token, slot in zip(elements, slots, strict=True):
+                            self._add_columns(each, of_token[i], scales[i * of.width // BLOCK], slot[r])
         return [sums_of_lanes(builder, [builder.load(slot) for slot in own]) for own in slots]
+
+    def _elements(self, inputs: Any, part: Any) -> list[Any]:
+        """Return the bytes of a token that vectors of codes are multiplied by."""
+        builder, of = self._builder, self._of
+        at = builder.add(inputs, builder.mul(part, constant(of.parts * BLOCK)))
+        kind = ir.VectorType(INT8, of.width)
+        read = [load(builder, kind, at, i) for i in range(0, of.parts * BLOCK, of.width)]
+        return [joined(builder, each, each) for each in read] if of.width < BLOCK else read
+
+    def _subtract(self, rows: list[Any], inputs: list[Any], slots: list[list[Any]]) -> None:
+        """Subtract from the sums of each row what its codes are too large by, if its scales are bytes."""
+        builder, of = self._builder, self._of
+        for r, row in enumerate(rows):
+            scales = builder.sext(load(builder, ir.VectorType(INT8, 2 * LANES), row, of.scale_bytes), WORDS)
+            for each, own in zip(inputs, slots, strict=True):
+                sums = load(builder, WORDS, each, PLACES_OF_SUMS[of.scaled])
+                self._add(own[r], builder.mul(multiply_words(builder, scales, sums), equal(INTEGERS, -of.subtracted)))
+
+    def _codes_of_rows(self, rows: list[Any], part: Any) -> list[Any]:
+        """Return the codes of some columns of one row or two, vectors of 32."""
+        read = zip(*(self._of.read(self._builder, row, part) for row in rows), strict=True)
+        vectors = [joined(self._builder, *each) if len(each) > 1 else each[0] for each in read]
+        return [self._looked_up(each) for each in self._of.codes(self._builder, vectors, part)]
+
+    def _scales_of_rows(self, rows: list[Any], place: Any, numbers: range, part: Any) -> list[Any]:
+        """Return the whole scales of each 32 columns of one row or two, for words that hold two columns each."""
+        builder, of, emit = self._builder, self._of, Emit(self._builder)
+        if of.scale_bytes:
+            n = of.parts * BLOCK // of.scaled
+            at = builder.add(rows[0], builder.mul(part, constant(n)))
+            read = load(builder, ir.VectorType(INT8, n), at, of.scale_bytes)
+            words = builder.sext(read, ir.VectorType(INT16, n))
+            return [emit.shuffle(words, words, [i] * LANES + [i + 1] * LANES) for i in range(0, n, 2)]
+        if not of.integers:
+            return [equal(WORDS, 1)] * of.parts
+        at = builder.add(place, builder.mul(part, constant(of.parts * self._bytes)))
+        read = [load(builder, INTEGERS, at, self._codes_bytes + i * self._bytes) for i in range(of.parts)]
+        lanes = [row for row in numbers for _ in range(LANES // len(numbers))]
+        return [emit.shuffle(each, each, lanes) for each in read]
 
     def _add_columns(self, codes: Any, inputs: Any, scale: Any, slot: Any) -> None:
         """Add the products of 32 columns of a row, by their whole scales."""
@@ -454,20 +518,6 @@ class _Panel:
     def _whole(self, scale: Any) -> Any:
         """Return whole scales as int32, from lanes that hold each twice, as words."""
         return self._builder.ashr(self._builder.bitcast(scale, self._types.integers), equal(self._types.integers, 16))
-
-    def _scale_of_row(self, place: Any, part: Any, r: int) -> Any:
-        """Return the whole scales of 32 columns of a row, for words that hold two columns each."""
-        builder, of = self._builder, self._of
-        if not of.integers:
-            return equal(WORDS, 1)
-        n = BLOCK // of.scaled
-        first = builder.add(builder.mul(part, constant(n * self._bytes)), constant(self._codes_bytes + 4 * r))
-        places = [builder.add(first, constant(i * self._bytes)) for i in range(n)]
-        scales = [splat(builder, load(builder, INT32, place, each)) for each in places]
-        if n == 1:
-            return scales[0]
-        low, high = scales
-        return Emit(builder).shuffle(low, high, [0, 1, 2, 3, 12, 13, 14, 15])
 
     def _sums_of_panel(self, place: Any, inputs: list[Any]) -> list[Any]:
         """Return, for each token, the sums of its products with a block of a panel."""

@@ -201,13 +201,18 @@ def _last_scale(builder: Any, rows: list[Any]) -> list[Any]:
     return [halves(builder, _lanes(builder, rows, 206), 16)]
 
 
-Q4_0 = BlockType(18, _bytes_after(2), _scale, 15, _nibbles)
-Q4_1 = BlockType(20, _bytes_after(4), _scale_and_minimum, 15, _nibbles, has_minimum=True)
+#: Columns of a row in a vector of nibbles, if a block has 16 bytes of them.
+_WIDTH = BLOCK // 2
+
+Q4_0 = BlockType(18, _bytes_after(2), _scale, 15, _nibbles, width=_WIDTH)
+Q4_1 = BlockType(20, _bytes_after(4), _scale_and_minimum, 15, _nibbles, has_minimum=True, width=_WIDTH)
 Q5_0 = BlockType(22, _five_bits_after(2), _scale, 31)
 Q5_1 = BlockType(24, _five_bits_after(4), _scale_and_minimum, 31, has_minimum=True)
 Q8_0 = BlockType(34, _bytes_after(2, BLOCK), _scale, 128, has_sign=True)
-IQ4_NL = BlockType(18, _bytes_after(2), _scale, 127, _nibbles, _UNEVEN, has_sign=True)
-MXFP4 = BlockType(17, _bytes_after(1), _half_powers, 2 * _ADDED, _nibbles, tuple(each + _ADDED for each in _DOUBLED))
+IQ4_NL = BlockType(18, _bytes_after(2), _scale, 127, _nibbles, _UNEVEN, has_sign=True, width=_WIDTH)
+MXFP4 = BlockType(
+    17, _bytes_after(1), _half_powers, 2 * _ADDED, _nibbles, tuple(each + _ADDED for each in _DOUBLED), width=_WIDTH
+)
 Q4_K = BlockType(
     n_bytes=144,
     read=_bytes_after(16, BLOCK),
@@ -230,6 +235,8 @@ Q6_K = BlockType(
     integers=_scales_of_six_bits,
     scaled=16,
     parts=4,
+    scale_bytes=192,
+    subtracted=_ADDED_6,
 )
 IQ4_XS = BlockType(
     n_bytes=136,
@@ -241,6 +248,7 @@ IQ4_XS = BlockType(
     columns=SUPERBLOCK,
     integers=_scales_less_32,
     has_sign=True,
+    width=_WIDTH,
 )
 
 _multiply_q4_0 = multiplier(Q4_0)

@@ -16,6 +16,9 @@ from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...settings import DEFAULT_EXTRACTION, Extraction
 from ...workers.work import CannotLoad, Message, Sender, Work
 from ..document_work import GuardedFile, document_of_fields
+from ..embed_texts import embed_texts
+from ..file_texts import FileTexts
+from ..meaning import installed_embedder
 from ..open_index import Indexer
 from ..reading_job import ReadingJob
 from ..source_text import SourceFile, identify
@@ -66,6 +69,16 @@ class Reader:
         parts = indexer.with_progress(indexer.fit(document), progress)
         return [indexer.index(part, of_part) for part, of_part in parts]
 
+    def embed(self, file: SourceFile, progress: Progress) -> None:
+        """Keep the text of a file, and compute its vectors, if the embedder is installed; print why that fails."""
+        if installed_embedder() is None:
+            return
+        try:
+            texts = FileTexts(self.library, progress)
+            embed_texts(texts.store, texts.keep(texts.of([file])), progress)
+        except OctavoError as problem:  # words find passages, too
+            self.notice(str(problem))
+
     def close(self) -> None:
         """Close the model, if it was loaded."""
         if self._indexer is not None:
@@ -84,6 +97,8 @@ class ReadDocuments(Work):
     def do(self, message: Message) -> Message:
         """Return the folders of a document's index or of its parts', as `folders` (see `Work.do`)."""
         document = document_of(message, self._reader.job.reading.extraction)
+        if isinstance(document, GuardedFile):  # it is read in the background: questions come before its index
+            self._reader.embed(document, self.sender)
         return {"folders": [str(folder) for folder in self._reader.index(document, self.sender)]}
 
     def close(self) -> None:

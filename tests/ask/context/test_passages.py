@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from helpers.fake_embedder import FakeEmbedder, embedding
 
 import octavo
 from octavo.ask.context.passages import PASSAGE_TOKENS
 from octavo.errors import OctavoError
+from octavo.library.meaning import advice
 from octavo.library.source_text import SourceFile
 from octavo.library.text_store import TextStore
 
@@ -170,3 +172,41 @@ def test_an_open_conversation_quotes_no_other_file(tmp_path, how, what):
                 session.ask(question)
     with octavo.open_documents([gate], **how) as session:
         assert session.ask("Which gate?").text is not None
+
+
+def test_a_question_without_a_word_of_the_text_is_answered_by_meaning(tmp_path, how, monkeypatch):
+    path, notices = tmp_path / "book.txt", []
+    topics = "Bread was dear. " * 150, "The weather was fair. " * 150
+    path.write_text("\n\n".join([*topics, FACT]))
+
+    class Notices(octavo.Progress):
+        def notice(self, sentence):
+            notices.append(sentence)
+
+    def asked():
+        notices.clear()
+        with octavo.open_documents([path], progress=Notices(), **how) as session:
+            session.ask("¿Quién pintó el faro?")
+            return text_before(session)
+
+    with embedding(None):
+        assert "Tobias Quill" not in asked()
+        assert [sentence for sentence in notices if "No word" in sentence] == [advice()]
+    with embedding(FakeEmbedder()) as embedder:
+        with monkeypatch.context() as patch:
+            patch.setattr("octavo.ask.context.context_chooser._FOR_MEANING", 0)
+            assert "Tobias Quill" not in asked()
+            assert "Words find passages; their meaning counts, too, in 0% of the text so far." in notices
+            assert advice() in notices
+        assert "Tobias Quill" in asked()
+        assert not [sentence for sentence in notices if "word" in sentence.lower()]
+        n_passages = len(embedder.passages)
+        assert "Tobias Quill" in asked()
+        assert len(embedder.passages) == n_passages > 0
+        monkeypatch.setattr("octavo.ask.context.context_chooser.embed_texts", _fails)
+        assert "Tobias Quill" in asked()
+        assert "The disk is full." in notices
+
+
+def _fails(*arguments):
+    raise OctavoError("The disk is full.")
