@@ -46,7 +46,7 @@ def measure_speed_of_report(
 
     report = Report(path, settings, library)
     with resumable(), TaskProgress() as progress:
-        if depths or not report.has("speed", peers=peers or None):
+        if not all(report.has("speed", depth=depth, peers=peers or None) for depth in depths or (None,)):
             report.plan("speed", speed_pieces(settings, how, peers, depths, progress))
         _say_how_long(report, "speed")
         report.measure("speed", lambda piece: measure_speed(settings, library, piece, progress))
@@ -72,7 +72,7 @@ def measure_suite(
     report = Report(path, located, library)
     with resumable(), TaskProgress() as progress:
         llama = load_model(located, notice, measures=True)
-        if depths or not report.has("quality", samples=samples):
+        if not all(report.has("quality", depth=depth, samples=samples) for depth in depths or (None,)):
             report.plan("quality", quality_pieces(llama, samples, depths, progress, notice))
         _say_how_long(report, "quality")
         report.measure("quality", lambda piece: measure_quality(llama, library, piece, progress, notice))

@@ -62,7 +62,7 @@ def test_speed_continues_after_an_interruption_and_names_nobody(octavo, home, mo
     assert [piece["result"] is None for piece in before["speed"]] == [False, False, True]
 
     monkeypatch.setattr(report_speed, "speed_pieces", None)  # what is planned is not planned anew
-    done = octavo(SPEED[:-2])
+    done = octavo(SPEED)
     assert re.search(r"lacks 1 of 3 measurements", done.stderr)
     text = (home / "mine.json").read_text()
     report = json.loads(text)
@@ -88,7 +88,7 @@ def test_the_suite_continues_and_pairs_methods_with_dense(octavo, home, monkeypa
     assert [piece["result"] is None for piece in before["quality"]] == [False, True]
 
     monkeypatch.setattr(report_quality, "quality_pieces", None)  # what is planned is not planned anew
-    done = octavo(SUITE[:-2])
+    done = octavo(SUITE)
     text = (home / "mine.json").read_text()
     report = json.loads(text)
     assert report["quality"][0] == before["quality"][0]
