@@ -17,6 +17,13 @@ FILLER = "The committee met again and talked about the weather and the price of 
 FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
 
 
+@pytest.fixture(autouse=True)
+def _has_no_embedder():
+    """Find passages by words alone, also where the extra `meaning` is installed; tests of it bring an embedder."""
+    with embedding(None):
+        yield
+
+
 @pytest.fixture
 def book(tmp_path):
     path = tmp_path / "book.md"
