@@ -417,6 +417,8 @@ class TextStore(SqliteFile):
             sought = sought + BEFORE * embedder.of_question(before)
         products = pieces["vector"].astype(np.float32) @ sought
         values = (products - products.mean()) / max(float(products.std()), 1e-9)
+        if len(values) == 1:  # there is nothing that it could be nearer than
+            values = np.ones(1)
         return _Nearness(np.concatenate(blocks), pieces["bounds"], values)
 
     def _words_of(self, question: str) -> list[str]:

@@ -75,6 +75,14 @@ def test_a_question_in_another_language_finds_the_passage(store, embedder):
     assert all(piece.score > 0 for piece in found)
 
 
+@pytest.mark.parametrize("text", [FACT, TOPICS[0] + "\n\n"], ids=["near", "far"])
+def test_a_text_of_one_piece_is_found(store, embedder, text):
+    kept = store.add(Document(text, name="short.txt"))
+    embed_texts(store, [kept], Silent())
+    [piece] = store.search(FOREIGN, [kept.number])
+    assert (piece.start, words_of(store, piece).strip()) == (0, text.strip())
+
+
 def test_without_the_package_nothing_is_computed_and_kept_vectors_do_not_count(store, embedder):
     text = store.add(Document(LONG, name="long.txt"))
     embed_texts(store, [text], Silent())
