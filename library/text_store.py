@@ -217,21 +217,23 @@ class TextStore(SqliteFile):
 
     def _remove(self, source: str) -> None:
         """Forget a text, inside a transaction."""
-        kept = self._db.execute("SELECT number FROM texts WHERE source = ?", (bound(source),)).fetchone()
+        kept = self._db.execute("SELECT number, sha256 FROM texts WHERE source = ?", (bound(source),)).fetchone()
         if kept is None:
             return
-        blocks = self._db.execute("SELECT number, start, stop FROM blocks WHERE text = ?", kept).fetchall()
+        text_number, sha256 = kept
+        blocks = self._db.execute("SELECT number, start, stop FROM blocks WHERE text = ?", (text_number,)).fetchall()
         is_whole = True
         try:
-            text = self._load(kept[0]).text
+            text = self._load(text_number).text
             for number, start, stop in blocks:
                 delete = "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"
                 self._db.execute(delete, (number, split_characters(text[start:stop])))
         except DamagedError:
             is_whole = False
-        self._db.execute("DELETE FROM blocks WHERE text = ?", kept)
-        self._db.execute("DELETE FROM texts WHERE number = ?", kept)
-        self._db.execute("DELETE FROM meaning WHERE sha256 NOT IN (SELECT sha256 FROM texts)")
+        self._db.execute("DELETE FROM blocks WHERE text = ?", (text_number,))
+        self._db.execute("DELETE FROM texts WHERE number = ?", (text_number,))
+        unshared = "DELETE FROM meaning WHERE sha256 = ? AND sha256 NOT IN (SELECT sha256 FROM texts)"
+        self._db.execute(unshared, (sha256,))
         if not is_whole:
             self._index_words_anew()
 
