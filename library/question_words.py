@@ -104,11 +104,12 @@ _SUMMED_UP = re.compile(
     re.IGNORECASE,
 )
 
-#: Words that ask for each chapter; those that "this chapter" can replace.
-_EACH_CHAPTER = re.compile(r"\b((each|every) chapter|(all|the) chapters)\b", re.IGNORECASE)
+#: Words that ask for each chapter, and that "this chapter" can replace; those and others that cannot be replaced.
+_EACH = r"(each|every) chapter|(all|the) chapters"
+_EACH_CHAPTER = re.compile(rf"\b({_EACH})\b", re.IGNORECASE)
 _CHAPTERS = re.compile(
-    r"\b((each|every) chapter|chapter by chapter|(all|the) chapters|jedes kapitel|(alle|der) kapitel|chaque chapitre"
-    r"|cada cap[íi]tulo|ogni capitolo)\b",
+    rf"\b({_EACH}|chapter by chapter|jedes kapitel|(alle|der) kapitel|chaque chapitre|cada cap[íi]tulo"
+    r"|ogni capitolo)\b",
     re.IGNORECASE,
 )
 
