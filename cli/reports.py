@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,9 +24,14 @@ _NOT_IN_A_REPORT = ("doc", "fill", "attention", "budget", "plan", "retrieval_hea
 
 def refuse_with_report(threads: list[int], cache_types: list[str], output: str) -> None:
     """Refuse options that --report does not take: all reports measure the same."""
-    options.refuse("--report measures all methods over octavo's own text", _NOT_IN_A_REPORT)
+    _refuse("--report measures all methods over octavo's own text", _NOT_IN_A_REPORT, output)
     if len(threads) > 1 or len(cache_types) > 1:
         raise click.UsageError("--report takes one number of threads and one type of keys and values.")
+
+
+def _refuse(reason: str, names: Iterable[str], output: str) -> None:
+    """Refuse parameters of the command line, with a reason, and an output that reports do not have."""
+    options.refuse(reason, names)
     if output == "csv":
         raise click.UsageError("--report prints -o md or json.")
 
@@ -65,9 +71,7 @@ def measure_suite(
     if path is None:
         raise click.UsageError("suite keeps its results in a file: name it with --report FILE.json.")
     refused = ("attention", "budgets", "seed", "data", "plan", "scheduler", "plot")
-    options.refuse("suite measures the same for all owners", refused)
-    if output == "csv":
-        raise click.UsageError("--report prints -o md or json.")
+    _refuse("suite measures the same for all owners", refused, output)
     located, library = locate_model(settings, notice)
     report = Report(path, located, library)
     with resumable(), TaskProgress() as progress:
