@@ -143,9 +143,10 @@ class DocumentFinder:
             elif len(found.read) == 1 and reads != EXCERPTS and self._fits(found.read[0]):
                 return await self._documents.open_at(found.read[0])
             else:
-                chooser = asking(self._set_of(found.read), reads)
-                if not all(map(self._fits, found.read)):
-                    chooser.read, chooser.whole = EXCERPTS, WHOLE_OFF
+                if all(map(self._fits, found.read)):
+                    chooser = asking(self._set_of(found.read), reads)
+                else:
+                    chooser = asking(self._set_of(found.read), EXCERPTS, whole=WHOLE_OFF)
                 context = await self._evaluate(self._choose(chooser, question, before), report)
             if isinstance(context.key, SourceText):  # a whole document, or a part of one
                 return await self._documents.open_text(context.key)
