@@ -79,7 +79,7 @@ TOKEN = np.dtype(
 )
 
 #: Rows of a panel, the lanes of a register. Two registers with AVX-VNNI, which has sixteen, would not leave enough for
-#: the sums: Q4_K took a fifth longer so on an Intel Xeon.
+#: the sums: Q4_K and Q6_K were slower so on an Intel Xeon than in AVX2.
 ROWS = LANES_OF_CPU if HAS_VNNI else LANES
 
 #: Tokens whose sums are in registers together, and most tokens of a job.
