@@ -53,7 +53,7 @@ WORK = np.dtype(
         ("partials", "i8"),  # (n_threads, n_kv_head) partial results
         ("scratch", "i8"),  # (n_threads, scratch_bytes)
         ("scratch_bytes", "i8"),
-        ("rounds", "i8"),  # 1 if a batch may round to int16 where products of int16 are faster
+        ("rounds", "i8"),  # 1 if a batch may round to integers where their products are faster
         # For a batch that reads only the blocks of keys with most of its attention (sparse_prefill.py).
         ("covers", "f8"),  # share of the attention that they must hold; 0 to read everything
         ("n_kv_head", "i8"),  # these three describe the layer that chooses

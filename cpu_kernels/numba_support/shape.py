@@ -74,7 +74,7 @@ class _Derived:
     of_nibbles: bool  # whether the elements of a row have 4 bits
     on_amx: bool  # whether prefill multiplies on AMX tiles. Kernels ask for `HAS_AMX and shape.on_amx`: without AMX,
     #               Numba then leaves out what follows
-    on_words: bool  # whether prefill multiplies int16
+    on_integers: bool  # whether prefill multiplies integers
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Shape(_Derived):
             rotated=kv_type in (Q8_0, Q4_0),
             of_nibbles=kv_type == Q4_0,
             on_amx=on_amx,
-            on_words=HAS_AVX2 and not on_amx and (head_dim | value_dim) % LANES == 0,
+            on_integers=HAS_AVX2 and not on_amx and (head_dim | value_dim) % LANES == 0,
         )
 
     @property
@@ -239,7 +239,7 @@ class ShapeParts:
     def on_amx(self) -> Any:
         return self._divides(AMX_DEPTH) if HAS_AMX else ir.Constant(ir.IntType(1), 0)
 
-    def on_words(self) -> Any:
+    def on_integers(self) -> Any:
         if not HAS_AVX2:
             return ir.Constant(ir.IntType(1), 0)
         return self.builder.and_(self.builder.not_(self.on_amx()), self._divides(LANES))
@@ -270,7 +270,7 @@ class ShapeParts:
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(("head_dim", "group", "value_dim", "value_elements", "longest"), types.int64),
     **dict.fromkeys(("row_bytes", "value_bytes", "token_bytes"), types.int64),
-    **dict.fromkeys(("latent", "quantised", "rotated", "of_nibbles", "on_amx", "on_words"), types.boolean),
+    **dict.fromkeys(("latent", "quantised", "rotated", "of_nibbles", "on_amx", "on_integers"), types.boolean),
     **dict.fromkeys(("of_halves", "of_values", "of_bytes", "of_pairs"), SHAPE),
 }
 

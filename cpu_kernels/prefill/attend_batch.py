@@ -6,7 +6,7 @@ tile are rotated before, and its output is rotated back.
 
 The lower bound is arithmetic: 2 * (head_dim + value_dim) operations for each pair of a query and a row that it sees.
 With AMX each operation takes three products of bf16, or one if blocks of keys are left out anyway; exp takes as long as
-either. Other x86 CPUs multiply int16, two at once.
+either. Other x86 CPUs multiply integers, two or four at once.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def attend_tile(
     n_blocks : int64
         Number of blocks of all spans, if `chosen` is not 0.
     rounds : int64
-        1 to round to int16 where products of int16 are faster than those of f32; 0 for f32.
+        1 to round to integers where their products are faster than those of f32; 0 for f32.
     softcap : float32
         Soft cap of the scores, 0 for none.
     sinks : int64
@@ -94,7 +94,7 @@ def attend_tile(
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
     first_group, last_group = group_of(position, first_row // group), group_of(position, last_token - position)
-    rough = (chosen != 0 and not reads_all(position, first_group)) or (rounds != 0 and shape.on_words)
+    rough = (chosen != 0 and not reads_all(position, first_group)) or (rounds != 0 and shape.on_integers)
     start_softmax(shape, first_row, n_rows, position, room)
     if HAS_AMX and shape.on_amx:
         enter_tiles(room.configuration)

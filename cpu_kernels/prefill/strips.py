@@ -2,8 +2,8 @@
 
 A row of scores holds one key's scores with all queries of a strip, so that the softmax needs no sums across lanes. Both
 matrix products run on register tiles: of f32 (f32_tiles.py), or of bf16 if the CPU has AMX (bf16_tiles.py). If
-attention is approximate anyway, they are `rough`: of one bf16 instead of two, or of int16 (word_strips.py). The layout
-of a thread's scratch (tile_scratch.py) depends on that; only these files know it.
+attention is approximate anyway, they are `rough`: of one bf16 instead of two, or of integers (integer_strips.py). The
+layout of a thread's scratch (tile_scratch.py) depends on that; only these files know it.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ from ..rows.rotation import rotate_row, rotate_value
 from ..rows.rows import widen_stored_row, widen_stored_value
 from .bf16_tiles import STRIP, add_strip, round_pairs, score_strip, split_keys, split_pairs, split_values, split_weights
 from .f32_tiles import TILE, TILE_ROWS, score_tile, value_tile
-from .tile_scratch import BLOCK, most_queries, scratch_parts, strip_queries
-from .word_strips import (
-    add_values_words,
-    load_key_words,
-    load_query_words,
-    load_value_words,
-    score_strip_words,
-    weigh_strip_words,
+from .integer_strips import (
+    add_values_integers,
+    load_key_integers,
+    load_query_integers,
+    load_value_integers,
+    score_strip_integers,
+    weigh_strip_integers,
 )
+from .integer_tiles import OF_BYTES
+from .tile_scratch import BLOCK, most_queries, scratch_parts, strip_queries
 
 
 @late_stage(SHAPE, types.int64, types.int64, types.boolean, types.int64)
 def load_queries(shape, query, n_rows, rough, scratch):
     """Transpose the queries of each strip, rotated as the keys are. The last strip is padded with 0."""
     room, width, head_dim = scratch_parts(shape, scratch), strip_queries(shape), shape.head_dim
-    in_words = shape.on_words and rough
+    in_integers = shape.on_integers and rough
     for strip in range(0, n_rows, width):
         place = room.queries + strip * head_dim * 4
-        floats = room.widened if (HAS_AMX and shape.on_amx) or in_words else place
+        floats = room.widened if (HAS_AMX and shape.on_amx) or in_integers else place
         target = array_at(floats, (head_dim, width), np.float32)
         for r in range(width):
             if strip + r >= n_rows:
@@ -60,7 +61,7 @@ def load_queries(shape, query, n_rows, rough, scratch):
                     target[i, r] = float32(0)
                 continue
             source = query + (strip + r) * head_dim * 4
-            if shape.rotated:
+            if shape.rotated or (OF_BYTES and in_integers):
                 rotate_row(shape, source, room.row)
                 source = room.row
             own = array_at(source, (head_dim,), np.float32)
@@ -70,8 +71,8 @@ def load_queries(shape, query, n_rows, rough, scratch):
             for i in range(0, head_dim, 2):
                 even, highs = floats + i * STRIP * 4, place + i * STRIP * 2
                 split_pairs(load(even), load(even + STRIP * 4), highs, highs + head_dim * STRIP * 2)
-        elif in_words:
-            load_query_words(shape, strip, scratch)
+        elif in_integers:
+            load_query_integers(shape, strip, scratch)
 
 
 @kernel
@@ -115,9 +116,9 @@ def _widen_values(shape, base, listed, row, n, floats):
 def load_keys(shape, base, listed, row, n, rough, scratch):
     """Load a block of keys."""
     room = scratch_parts(shape, scratch)
-    if shape.on_words and rough:
+    if shape.on_integers and rough:
         _widen_keys(shape, base, listed, row, n, room.widened)
-        load_key_words(shape, n, scratch)
+        load_key_integers(shape, n, scratch)
         return
     if not shape.on_amx:
         _widen_keys(shape, base, listed, row, n, room.keys)
@@ -133,9 +134,9 @@ def load_keys(shape, base, listed, row, n, rough, scratch):
 def load_values(shape, base, listed, row, n, rough, scratch):
     """Load a block of values."""
     room = scratch_parts(shape, scratch)
-    if shape.on_words and rough:
+    if shape.on_integers and rough:
         _widen_values(shape, base, listed, row, n, room.widened)
-        load_value_words(shape, n, scratch)
+        load_value_integers(shape, n, scratch)
         return
     if not shape.on_amx:
         _widen_values(shape, base, listed, row, n, room.values)
@@ -149,8 +150,8 @@ def load_values(shape, base, listed, row, n, rough, scratch):
 @kernel
 def score_strip_of(shape, strip, n, rough, room):
     """Compute scores[r] = keys[r] . queries for n rows of keys, and perhaps some more, which are not read."""
-    if shape.on_words and rough:
-        score_strip_words(shape, strip, n, room.queries)
+    if shape.on_integers and rough:
+        score_strip_integers(shape, strip, n, room.queries)
         return
     score_block(shape, room.keys, room.queries + strip * shape.head_dim * 4, n, rough, room.scores)
 
@@ -196,8 +197,8 @@ def weigh_strip(shape, strip, n, rough, room):
     if HAS_AMX and shape.on_amx:
         return _weigh_on_amx(shape, strip, n, rough, room)
     width, rose = strip_queries(shape), False
-    if shape.on_words and rough:
-        weigh_strip_words(shape, strip, n, room.queries)
+    if shape.on_integers and rough:
+        weigh_strip_integers(shape, strip, n, room.queries)
     else:
         _weigh(shape, strip, n, room)
     shrinks = array_at(room.shrinks, (width,), np.float32)
@@ -313,8 +314,8 @@ def add_values(shape, strip, n, n_rows, rough, room):
     if HAS_AMX and shape.on_amx:
         add_strip(shape, room.values, room.weights, -(-n // AMX_DEPTH), sums, rough)
         return
-    if shape.on_words and rough:
-        add_values_words(shape, strip, n, n_rows, room.queries)
+    if shape.on_integers and rough:
+        add_values_integers(shape, strip, n, n_rows, room.queries)
         return
     for r in range(0, min(n_rows - strip, TILE), TILE_ROWS):
         value_tile(shape, room.scores + r * 4, room.values, n, sums + r * shape.value_dim * 4)

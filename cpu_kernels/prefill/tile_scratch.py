@@ -14,7 +14,7 @@ from .f32_tiles import TILE
 #: Rows of a block of keys.
 BLOCK = TILE
 
-#: Most queries of a tile with AMX or int16, whose fast products make widening and rounding count: more queries share
+#: Most queries of a tile with AMX or integers, whose fast products make widening and rounding count: more queries share
 #: them, and what they need takes two thirds of an L2 cache of 512 KiB. Widening a block takes as long as attending with
 #: it for so many queries on AMX.
 _LARGE_TILE, _WIDENING = 512, 64
@@ -25,7 +25,7 @@ _MOST_COST = np.iinfo(np.int64).max
 @layout
 def most_queries(shape):
     """Return the most queries of a tile, which share the widening of a block."""
-    return _LARGE_TILE if (HAS_AMX and shape.on_amx) or shape.on_words else TILE
+    return _LARGE_TILE if (HAS_AMX and shape.on_amx) or shape.on_integers else TILE
 
 
 @kernel
@@ -50,7 +50,7 @@ def strip_queries(shape):
 
 
 class _Scratch(NamedTuple):
-    """Addresses of the parts of a thread's scratch: f32, or where that is faster bf16 or int16: see what fills them."""
+    """Addresses of the parts of a thread's scratch: f32, or if faster bf16 or integers: see what fills them."""
 
     queries: int  # strip by strip (head_dim, strip); see `split_pairs`, `round_columns`
     keys: int  # (BLOCK, head_dim); see `split_keys`, `round_keys`
@@ -60,10 +60,11 @@ class _Scratch(NamedTuple):
     #    queries, (tile, head_dim), before they are loaded
     scores: int  # (BLOCK, strip): of a block's keys with the queries of a strip, then weights
     weights: int  # (BLOCK, strip): weights that are split for AMX, or rounded
-    query_scales: int  # (tile,): of queries in int16, with `key_scales` (BLOCK,), `value_scales` (value_dim,)
+    query_scales: int  # (tile,): of queries in integers, with `key_scales` (BLOCK,), `value_scales` (value_dim,)
+    query_sums: int  # (tile,): see `sum_queries`
     key_scales: int
     value_scales: int
-    factors: int  # (strip,): of weights in int16
+    factors: int  # (strip,): of weights in integers
     largest: int  # (tile,): the largest score of each query so far
     totals: int  # (tile,): its sum of weights
     newest: int  # (tile,): the position of its token, the newest that it sees
@@ -84,7 +85,8 @@ def scratch_parts(shape, scratch):
     scores = sums + most_queries(shape) * shape.longest * 4
     weights = scores + strip_bytes
     query_scales = weights + strip_bytes
-    key_scales = query_scales + row_bytes
+    query_sums = query_scales + row_bytes
+    key_scales = query_sums + row_bytes
     value_scales = key_scales + BLOCK * 4
     factors = value_scales + shape.value_dim * 4
     largest = factors + strip_queries(shape) * 4
@@ -103,6 +105,7 @@ def scratch_parts(shape, scratch):
         scores,
         weights,
         query_scales,
+        query_sums,
         key_scales,
         value_scales,
         factors,

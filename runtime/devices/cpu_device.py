@@ -17,10 +17,10 @@ from ...cpu_kernels.numba_support import background_compile
 from ...cpu_kernels.numba_support.compile import native
 from ...cpu_kernels.numba_support.vector import CACHE_LINE
 from ...cpu_kernels.prefill.attend_batch import attend_tile
+from ...cpu_kernels.prefill.integer_strips import INTEGER_STAGES
 from ...cpu_kernels.prefill.sparse_prefill import FEWEST_BLOCKS, most_groups, sample_bytes
 from ...cpu_kernels.prefill.strips import load_keys, load_queries, load_values
 from ...cpu_kernels.prefill.tile_scratch import BLOCK
-from ...cpu_kernels.prefill.word_strips import WORD_STAGES
 from ...cpu_kernels.products.weights import KERNELS
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...cpu_kernels.select import kmeans
@@ -88,8 +88,8 @@ class CpuExecutor:
         n_rows = self._cache.n_tokens + n_tokens
         self._work["covers"] = attention_share if n_tokens > 1 and n_rows >= FEWEST_BLOCKS * BLOCK else 0
         self._work["rounds"] = attention_share > 0 and n_tokens > 1
-        if self._work["rounds"][0] and any(shape.on_words for shape in self._shapes):
-            _ = [stage.native for stage in WORD_STAGES]  # here: the background process comes to them last
+        if self._work["rounds"][0] and any(shape.on_integers for shape in self._shapes):
+            _ = [stage.native for stage in INTEGER_STAGES]  # here: the background process comes to them last
         if self._work["covers"][0] > 0:
             self._make_room_for_blocks(n_rows // BLOCK + n_rows // CHUNK_ROWS + 8)  # each span may end in a short block
             self._layers["choose"] = native(choose_in_layer).address
@@ -215,6 +215,6 @@ class CpuDevice:
         """Compile products, the methods' hooks, and other kernels that are needed after the first tokens."""
         hooks = [hook for assignment in assignments for hook in assignment.method.hooks if hook is not None]
         first = [attend_tile, load_values, hook.compiled_token]
-        last = [hook.compiled_together, kmeans.improve, *WORD_STAGES, choose_in_layer]
+        last = [hook.compiled_together, kmeans.improve, *INTEGER_STAGES, choose_in_layer]
         products = [each for kind in sorted(weight_types) if kind in KERNELS for each in KERNELS[kind].stages]
         background_compile.compile_ahead([*products, *first, *hooks, *last])

@@ -23,6 +23,7 @@ from octavo.cpu_kernels.layout.spans import SPAN
 from octavo.cpu_kernels.methods import dense
 from octavo.cpu_kernels.numba_support.compile import native
 from octavo.cpu_kernels.numba_support.shape import F16, Q8_0, Shape
+from octavo.cpu_kernels.prefill.integer_tiles import LARGEST_ELEMENT, OF_BYTES
 from octavo.cpu_kernels.prefill.sparse_prefill import (
     FEWEST_BLOCKS,
     QUERY_TOKENS,
@@ -38,10 +39,17 @@ N_KV_HEAD, CAPACITY = 2, 60
 N_ROWS = FEWEST_BLOCKS * BLOCK + 330
 BORDERLINE = 1e-4  # of a share: f32 sums, and products of bf16 where there is AMX
 
-#: Rough products of bf16 round queries, keys and values, as is expected; and weights, as is not. Those of int16 round
-#: everything, as is not expected.
-ROUGH = 5e-3
+#: Rough products of bf16 and of bytes round queries, keys and values, as is expected; and weights, as is not. Those of
+#: int16 round everything, as is not expected. A weight in bytes is off by up to 1 / 510 of the largest of its block, 64
+#: of them by the root of 64 times that; a row's largest element by a few times that.
+ROUGH = 3 * 8 / 510 if OF_BYTES else 5e-3
 OF_WORDS = Shape(80, 2)
+
+
+def as_bytes(array, axis):
+    """What bytes hold of the vectors along an axis, as f32."""
+    steps = np.abs(array).max(axis=axis, keepdims=True) / np.float32(LARGEST_ELEMENT)
+    return np.rint(array / np.maximum(steps, np.finfo(np.float32).tiny)) * steps
 
 
 class Batch:
@@ -115,8 +123,24 @@ class Batch:
         return oracle.visible(self.first + tokens, np.arange(self.n_rows), self.window)
 
     def rounded(self, array):
-        """What rough products of bf16 make of an array, where there are some."""
-        return as_bf16(array) if self.shape.on_amx and self.n_blocks.any() and self.shape != ROTATED else array
+        """What rough products of bf16 or of bytes make of queries or keys, where there are some: bytes rotate them."""
+        if not self.n_blocks.any():
+            return array
+        if self.of_bytes:
+            rows = oracle.rotate(array.reshape(-1, array.shape[-1]), self.shape.value_dim if self.shape.latent else 0)
+            return as_bytes(rows, axis=1).reshape(array.shape)
+        return as_bf16(array) if self.shape.on_amx and self.shape != ROTATED else array
+
+    def rounded_values(self, values):
+        """What they make of values, whose columns are rounded block by block."""
+        if not (self.of_bytes and self.n_blocks.any()):
+            return self.rounded(values)
+        blocks = [as_bytes(values[first : first + BLOCK], axis=0) for first in range(0, len(values), BLOCK)]
+        return np.concatenate(blocks)
+
+    @property
+    def of_bytes(self):
+        return OF_BYTES and self.shape.on_integers
 
     def expected(self):
         """Attention over the blocks that were chosen. A strip of queries that lies in two groups reads both's."""
@@ -131,7 +155,7 @@ class Batch:
                 strip = slice(first, min(first + width, n_queries))
                 read = self.chosen[h, np.unique(groups[strip])].any(axis=0)
                 own[strip] &= np.repeat(read, BLOCK)[: self.n_rows]
-            queries, keys, values = map(self.rounded, (self.queries[h], head.keys, head.values))
+            queries, keys, values = *map(self.rounded, (self.queries[h], head.keys)), self.rounded_values(head.values)
             queries = queries.reshape(n_queries, -1)
             made = oracle.attention(queries, keys, values, softcap=self.softcap, visible=own)
             out.append(made.reshape(self.n_tokens, self.shape.group, -1))
@@ -184,7 +208,7 @@ def test_the_blocks_of_either_half_of_a_sample_hold_the_share_of_the_other(shape
     """Check that the blocks suffice, that the largest are taken, and that fewer would not do."""
     uncertain = 1 if shape == SHAPE and shape.on_amx else 32  # else not all rounding is expected: 8 bits of each factor
     batch = Batch(shape, N_ROWS, 150, covers, softcap)
-    assert relative_error(batch.run(), batch.expected()) < uncertain * ROUGH
+    assert relative_error(batch.run(), batch.expected()) < (ROUGH if OF_BYTES else uncertain * ROUGH)
     for h in range(N_KV_HEAD):
         for number, tokens in enumerate(batch.groups):
             chosen, forced, shares = batch.chosen[h, number], batch.forced(tokens), batch.sampled(h, tokens)
