@@ -267,7 +267,7 @@ class Llama(DropIn):
     def make_room_on_device(self, n_tokens: int, n_bytes: int) -> bool:
         """Load the model for the CPU if the GPU that "auto" chose lacks room for a document; return whether it did.
 
-        The bytes are those of its keys and values. The model is empty then. With further sequences it stays on the GPU.
+        The bytes are of its keys and values. The model is empty then. With further sequences it stays on the GPU.
         """
         device, kv_type = self.context.device, self.context.kv_type
         needed = n_bytes + self.files.n_bytes

@@ -98,7 +98,7 @@ def _state_of(path: str) -> _FileState | None:
 
 
 def refusal(path: str, problem: ValueError, errors: Sequence[str]) -> OctavoError | None:
-    """Return a sentence for what llama-cpp-python raised as it loaded a model; None for an error of another kind.
+    """Return a sentence for llama-cpp-python's error as it loaded a model; None for one of another kind.
 
     Parameters
     ----------
