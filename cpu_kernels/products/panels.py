@@ -494,9 +494,9 @@ class _Panel:
         if of.scale_bytes:
             n = of.parts * BLOCK // of.scaled
             at = builder.add(rows[0], builder.mul(part, constant(n)))
-            read = load(builder, ir.VectorType(INT8, n), at, of.scale_bytes)
-            words = builder.sext(read, ir.VectorType(INT16, n))
-            return [emit.shuffle(words, words, [i] * LANES + [i + 1] * LANES) for i in range(0, n, 2)]
+            read = splat(builder, load(builder, ir.IntType(8 * n), at, of.scale_bytes), 2)  # one for each half
+            words = builder.sext(builder.bitcast(read, ir.VectorType(INT8, 2 * n)), ir.VectorType(INT16, 2 * n))
+            return [emit.shuffle(words, words, [i] * LANES + [n + i + 1] * LANES) for i in range(0, n, 2)]
         if not of.integers:
             return [equal(WORDS, 1)] * of.parts
         at = builder.add(place, builder.mul(part, constant(of.parts * self._bytes)))
@@ -570,6 +570,9 @@ class _Panel:
         """Multiply 32 codes by the bytes of each token; return sums of two neighbours, as words."""
         if not self._of.has_sign:
             return [multiply_codes(self._builder, codes, own) for own in inputs]
+        if self._of.largest <= _LARGEST_BYTE and len(inputs) == 1:
+            own = self._builder.bitcast(inputs[0], CODES)
+            return [multiply_codes(self._builder, magnitudes_of(self._builder, own), with_signs(self._builder, codes, own))]
         magnitudes = magnitudes_of(self._builder, codes)
         return [multiply_codes(self._builder, magnitudes, with_signs(self._builder, own, codes)) for own in inputs]
 
