@@ -271,10 +271,13 @@ class _Panel:
 
         def sums_of_rows(block: Any, inputs: list[Any]) -> _Block:
             own, place = self._rows_of(block), self._slice
-            self._unpack_floats(own, place)
-            if not self._of.scale_bytes:
+            unpacks_integers = self._of.integers and not self._of.scale_bytes
+            if unpacks_integers:
+                self._unpack_floats(own, place)
                 self._unpack_integers(own, place)
             sums = self._sums_of_rows(block, own, place, inputs)
+            if not unpacks_integers:
+                self._unpack_floats(own, place)
             return place, sums, [] if self._of.scale_bytes else self._offsets(place, inputs)
 
         self._write(constant(0), n_tokens, constant(0), self._job["n_blocks"], sums_of_rows)
