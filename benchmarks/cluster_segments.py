@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def main() -> None:
     sizes = {"n_threads": arguments.threads, "n_threads_batch": arguments.threads}
     llama = Llama(arguments.model or default_model(), n_ctx=arguments.tokens + 512, **sizes)
     novel = Haystack(llama, SHIPPED_NOVEL.read_text("utf-8"))
-    makers = {"passkeys": partial(recall_text, PASSKEYS), "prose": prose_text}
+    makers: dict[str, Callable[..., RecallText]] = {"passkeys": partial(recall_text, PASSKEYS), "prose": prose_text}
     rows = []
     for name, make in makers.items():
         texts = [make(novel, arguments.tokens, seed) for seed in range(arguments.texts)]
