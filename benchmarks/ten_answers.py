@@ -25,7 +25,8 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +134,9 @@ class PlainRetrieval(Way):
 
 
 #: Each way, by its name.
-WAYS = {
-    "octavo, passages": lambda *how: Octavo(*how, first_answer=0),
-    "octavo, whole": lambda *how: Octavo(*how, first_answer=None),
+WAYS: dict[str, Callable[[Path, int, Path], Way]] = {
+    "octavo, passages": partial(Octavo, first_answer=0),
+    "octavo, whole": partial(Octavo, first_answer=None),
     "BM25 and embedder": PlainRetrieval,
 }
 
