@@ -1,16 +1,19 @@
 """Measure what clusters over a whole document gain over clusters of its segments.
 
-    python benchmarks/cluster_segments.py [-m MODEL] [--tokens 4000] [--steps 48] [-t THREADS]
+    python benchmarks/cluster_segments.py [-m MODEL] [--tokens 4000] [--texts 1] [--steps 48] [-t THREADS]
 
-The texts are of the novel that octavo ships: one of passkeys, which the model recalls after it, and one of prose. The
-keys of each are clustered in several ways. A row has the seconds of clustering (CPU time), and the KL divergence of the
-next tokens from dense attention's with `squeezed` at an eighth and at a quarter of the bytes. `sketch` is below it.
+The texts are of the novel that octavo ships: of passkeys, which the model recalls after them, and of prose. The keys of
+each are clustered in several ways. A row has the seconds of clustering (CPU time), and the KL divergence of the next
+tokens from dense attention's with `squeezed` at an eighth and at a quarter of the bytes, as means over the texts.
+`sketch` is below it.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +29,13 @@ from octavo.runtime.llama import Llama
 from octavo.runtime.methods.attention import DENSE_ATTENTION, Attention
 from octavo.runtime.models.find_model import default_model
 
-#: Ways to cluster: keys in a segment, and what K-means runs over.
-WAYS = {"segments of 2,048 keys": (2048, "raw"), "segments of 4,096 keys": (4096, "raw"), "whole": (1 << 24, "raw")}
-WAYS["whole, normalised"] = (1 << 24, "normalised")
+#: More keys than a text has.
+_ALL = 1 << 24
+
+#: Ways to cluster: keys in a segment, iterations, and what K-means runs over.
+WAYS = {f"segments of {keys:,} keys, 20 rounds": (keys, 20, "raw") for keys in (2048, 4096, 8192)}
+WAYS |= {"segments of 8,192 keys, 10 rounds": (8192, 10, "raw"), "segments of 8,192 keys, 6 rounds": (8192, 6, "raw")}
+WAYS |= {"whole, 10 rounds": (_ALL, 10, "raw"), "whole, normalised": (_ALL, 10, "normalised")}
 
 BUDGETS = (0.125, 0.25)
 
@@ -40,8 +47,8 @@ def indexes(llama: Llama, document: list[int]) -> dict[str, tuple[Index, float]]
     last = clusters.settings_for("f16").n_queries(len(document))
     queries = pipeline.prefill(llama, document, Silent(), last)
     found = {}
-    for way, (segment, keys) in WAYS.items():
-        clusters._SEGMENT = segment
+    for way, (segment, n_iterations, keys) in WAYS.items():
+        clusters._SEGMENT, clusters._ITERATIONS = segment, n_iterations
         settings, began = clusters.settings_for("f16", {"keys": keys}), time.process_time()
         layers = list(pipeline.cluster(llama.context.cache, settings, Silent(), llama.context_params.n_threads))
         seconds = time.process_time() - began
@@ -61,39 +68,40 @@ def predictions(llama: Llama, attention: Attention, index: Index, tokens: list[i
     return np.array(rows)
 
 
-def rows_of(llama: Llama, text: RecallText, n_steps: int) -> list[list[str]]:
-    """Return a row for each way, and one for `sketch`."""
+def measured(llama: Llama, text: RecallText, n_steps: int) -> dict[str, list[float]]:
+    """Return for each way, and for `sketch`, the seconds of clustering, and the divergence at each budget."""
     document, tokens = text.tokens[: text.n_read], text.tokens[text.n_read : text.n_read + n_steps]
     made = indexes(llama, document)
     first = next(iter(made.values()))[0]
     expected = predictions(llama, DENSE_ATTENTION, first, tokens)
 
-    def loss(method: str, budget: float, index: Index) -> str:
-        predicted = predictions(llama, Attention(method, budget=budget), index, tokens)
-        return f"{kl_divergence(expected, predicted).mean():.4f}"
+    def losses(method: str, index: Index) -> list[float]:
+        attentions = [Attention(method, budget=budget) for budget in BUDGETS]
+        return [kl_divergence(expected, predictions(llama, each, index, tokens)).mean() for each in attentions]
 
-    rows = [
-        [way, f"{seconds:.1f}", *(loss("squeezed", budget, index) for budget in BUDGETS)]
-        for way, (index, seconds) in made.items()
-    ]
-    return [*rows, ["sketch", "-", *(loss("sketch", budget, first) for budget in BUDGETS)]]
+    found = {way: [seconds, *losses("squeezed", index)] for way, (index, seconds) in made.items()}
+    return {**found, "sketch": [0.0, *losses("sketch", first)]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", type=Path)
     parser.add_argument("--tokens", type=int, default=4000)
+    parser.add_argument("--texts", type=int, default=1)
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("-t", "--threads", type=int, default=2)
     arguments = parser.parse_args()
     sizes = {"n_threads": arguments.threads, "n_threads_batch": arguments.threads}
     llama = Llama(arguments.model or default_model(), n_ctx=arguments.tokens + 512, **sizes)
     novel = Haystack(llama, SHIPPED_NOVEL.read_text("utf-8"))
-    texts = {
-        "passkeys": recall_text(PASSKEYS, novel, arguments.tokens, 0),
-        "prose": prose_text(novel, arguments.tokens, 0),
-    }
-    rows = [[name, *row] for name, text in texts.items() for row in rows_of(llama, text, arguments.steps)]
+    makers: dict[str, Callable[..., RecallText]] = {"passkeys": partial(recall_text, PASSKEYS), "prose": prose_text}
+    rows = []
+    for name, make in makers.items():
+        texts = [make(novel, arguments.tokens, seed) for seed in range(arguments.texts)]
+        found = [measured(llama, text, arguments.steps) for text in texts]
+        for way in found[0]:
+            seconds, *losses = np.mean([each[way] for each in found], axis=0)
+            rows.append([name, way, f"{seconds:.1f}", *(f"{loss:.4f}" for loss in losses)])
     print(markdown_table(["text", "clusters", "s", "KL at an eighth", "at a quarter"], rows))
 
 

@@ -73,7 +73,7 @@ def compiling(program: list[str], cache: Path, folder: Path) -> Took:
 
     A document takes longer to read than its kernels to compile, and never equally long: the least of two runs counts.
     """
-    cold, warm = [], []
+    cold, warm = list[Took](), list[Took]()
     for number in ("first", "second"):
         own = folder / f"{number}-cache"
         shutil.rmtree(own, ignore_errors=True)

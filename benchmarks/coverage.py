@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def main() -> None:
     llama = Llama(arguments.model or default_model(), n_ctx=arguments.tokens + 512, **sizes)
     reader, novel = Reader(llama, Silent(), arguments.threads), Haystack(llama, SHIPPED_NOVEL.read_text("utf-8"))
     attention, rows = Attention.parse(arguments.attention), {}
-    makers = {"passkeys": partial(recall_text, PASSKEYS), "prose": prose_text}
+    makers: dict[str, Callable[..., RecallText]] = {"passkeys": partial(recall_text, PASSKEYS), "prose": prose_text}
     for name, text in makers.items():
         texts = [text(novel, arguments.tokens, seed) for seed in range(arguments.texts)]
         found = [covered(reader, attention, each, arguments.steps) for each in texts]

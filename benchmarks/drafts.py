@@ -162,6 +162,7 @@ def chat(llama: Llama, n: int) -> Totals:
 def texts_of(llama: Llama, name: str, n: int) -> list[Text]:
     """Return a task's texts with n questions."""
     chosen = task_class(name)(**(_PASSAGE if name == "repetition" else {}))
+    assert chosen.data is not None
     texts: list[Text] = chosen.texts(llama, chosen.data, _DEPTHS[name], n, 0)
     return texts
 

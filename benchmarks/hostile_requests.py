@@ -143,6 +143,9 @@ def _kinds(server: Server) -> dict[str, list[Callable[[], int]]]:
     def get(path: str) -> Callable[[], int]:
         return lambda: _status(server, "GET", path)
 
+    def upload(name: str, text: str) -> Callable[[], int]:
+        return lambda: _status(server, "POST", "/v1/files", *_form(name, text.encode()))
+
     question = post(_CHAT, messages=_said(novel[:3000]), document=ids, max_tokens=4)
     return {
         "none": [],
@@ -162,12 +165,9 @@ def _kinds(server: Server) -> dict[str, list[Callable[[], int]]]:
         "200 lists of models, 8 at once": [lambda: max(get("/v1/models")() for _ in range(25))] * 8,
         "12 pictures of a page": [get(f"/v1/files/{page}/pages/1")] * 12,
         "tokens of 10 MiB": [post("/tokenize", content=prose[: 10 << 20])],
-        "an upload of 30 MiB": [lambda: _status(server, "POST", "/v1/files", *_form("prose.txt", prose.encode()))],
+        "an upload of 30 MiB": [upload("prose.txt", prose)],
         "a question over that upload": [post(_CHAT, messages=_said("Who?"), document="prose.txt", max_tokens=4)],
-        "40 uploads of 100 KiB": [
-            lambda i=i: _status(server, "POST", "/v1/files", *_form(f"{i}.txt", prose[i : i + 100_000].encode()))
-            for i in range(40)
-        ],
+        "40 uploads of 100 KiB": [upload(f"{i}.txt", prose[i : i + 100_000]) for i in range(40)],
     }
 
 

@@ -64,9 +64,8 @@ def capture(llama: Llama, tokens: list[int], n_steps: int) -> list[Captured]:
     for number, n, group in sizes:
         queries = np.stack([step[first : first + n * group] for step in steps], axis=1)
         first += n * group
-        rows = llama.context.cache.rows(nodes[number].kv_layer)
         queries = queries.reshape(n, group, n_steps, -1).swapaxes(1, 2)
-        captured.append(Captured(*(np.array(each) for each in rows), queries))
+        captured.append(Captured(*llama.context.cache.rows(nodes[number].kv_layer), queries))
     return captured
 
 

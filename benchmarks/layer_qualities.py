@@ -93,7 +93,8 @@ def solved(weights: np.ndarray, shares: np.ndarray, least: float) -> np.ndarray:
         chosen = (lost + price * shares).argmin(axis=1)
         if shares[np.arange(len(weights)), chosen].sum() <= most:
             break
-    return GIVEN[chosen]
+    qualities: np.ndarray = GIVEN[chosen]
+    return qualities
 
 
 def main() -> None:
@@ -119,7 +120,7 @@ def main() -> None:
     )
     tried = {f"equal, {quality:g}": np.full(n_layers, quality) for quality in EQUAL}
     tried |= {f"by layer, {share:g} of the bytes of .95": solved(weights, shares, share) for share in SHARES}
-    results = {name: [] for name in tried}
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in tried}
     for text in texts:
         reading = Reading(llama, text(seed=1), arguments.steps)
         for name, qualities in tried.items():

@@ -156,7 +156,7 @@ class Run:
         folder = self.folder / "changing"
         folder.mkdir()
         version = 0
-        command = [sys.executable, "-m", "octavo", "index", folder, "-m", self.model, "-c", "4096"]
+        command = [sys.executable, "-m", "octavo", "index", str(folder), "-m", str(self.model), "-c", "4096"]
         while self.has_time:
             version += 1
             text = text_of(f"F{version:05}", random.Random(version))

@@ -75,8 +75,8 @@ class Asker:
     """
 
     def __init__(self, model: Path, folder: Path, document: QuestionedDocument, n_threads: int, n_ctx: int) -> None:
-        sizes = {"n_threads": n_threads, "n_threads_batch": n_threads}
-        self.llama, self._document = Llama(model, n_ctx=n_ctx, **sizes), document
+        self.llama = Llama(model, n_ctx=n_ctx, n_threads=n_threads, n_threads_batch=n_threads)
+        self._document = document
         self._library = Library.of(model, folder)
         self._reader, self.prompt = Reader(self.llama, Silent(), n_threads), DirectPrompt(self.llama)
 

@@ -83,7 +83,7 @@ def main() -> None:
 
 def _answered(session: octavo.Session, asked: Asked, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Answer a question with all temperatures and seeds."""
-    answers = []
+    answers: list[dict[str, Any]] = []
     unset = octavo.Sampling(max_tokens=_ANSWER)
     session.clear()
     for named in arguments.temperatures.split(","):

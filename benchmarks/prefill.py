@@ -29,6 +29,7 @@ from octavo.evaluation.tasks import task_class
 from octavo.evaluation.tasks.task import Task
 from octavo.progress import Silent
 from octavo.runtime.llama import Llama
+from octavo.runtime.methods.attention import DENSE_ATTENTION
 from octavo.runtime.models.find_model import default_model
 
 
@@ -94,7 +95,7 @@ def answers(reader: Reader, task: Task, text: Text, attention_share: float) -> t
     start = time.perf_counter()
     [document] = reader.read(text.tokens, [], attention_share)
     seconds = time.perf_counter() - start
-    reader.attend(document, "dense", 1.0)
+    reader.attend(document, DENSE_ATTENTION)
     outcomes = []
     for sample in text.samples:
         outcomes.append(reader.answer(sample, in_batches=task.in_batches))

@@ -142,8 +142,8 @@ class PlainRetrieval(Way):
 
 #: Each way, by its name: it takes a model, threads, a folder, and the tokens of passages.
 WAYS: dict[str, Callable[[Path, int, Path, int], Way]] = {
-    "octavo, passages": lambda *how: Octavo(*how[:3], n_ctx=2 * how[3], read="excerpts"),
-    "octavo, whole": lambda *how: Octavo(*how[:3], n_ctx=0, read="auto"),
+    "octavo, passages": lambda model, threads, folder, read: Octavo(model, threads, folder, 2 * read, "excerpts"),
+    "octavo, whole": lambda model, threads, folder, read: Octavo(model, threads, folder, 0, "auto"),
     "BM25 and embedder": PlainRetrieval,
 }
 

@@ -13,6 +13,7 @@ from statistics import median
 
 import octavo
 from octavo.ask.context.answer_context import Context, at_once
+from octavo.ask.context.document_set import DocumentSet
 from octavo.ask.context.excerpts import lay_out
 from octavo.ask.context.whole.drawn_together import TOGETHER, drawn_together
 from octavo.ask.search.ranking import PIECE, Span
@@ -36,7 +37,9 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = octavo.ModelSettings(arguments.model, n_ctx=arguments.n_ctx)
     with octavo.open_documents(arguments.document, settings) as session:
+        assert session._chooser is not None
         indexes, llama = session._chooser.source, session.llama
+        assert isinstance(indexes, DocumentSet)
         documents = indexes.documents[:TOGETHER]
         spans = [Span(document, 4 * PIECE, 6 * PIECE) for document in documents]
         contexts = {

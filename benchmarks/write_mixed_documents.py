@@ -266,7 +266,7 @@ def _ipynb(blocks: list[Block]) -> bytes:
     cells = []
     for block in blocks:
         source = block.text if block.kind == "code" else _as_markdown([block]).strip()
-        cell = (
+        cell: dict[str, object] = (
             {"cell_type": "code", "execution_count": None, "outputs": []}
             if block.kind == "code"
             else {"cell_type": "markdown"}

@@ -24,7 +24,7 @@ from ..runtime.document.stored_rows import as_floats, mean_rows
 
 #: Keys in a segment that is clustered alone, because the time of K-means grows with their square; and iterations, after
 #: which more find no better clusters (docs/methods.md).
-_SEGMENT, _ITERATIONS = 2048, 20
+_SEGMENT, _ITERATIONS = 8192, 10
 
 
 @dataclass(frozen=True)

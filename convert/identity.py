@@ -112,7 +112,7 @@ def identity(llama: Llama, settings: ClusterSettings, attention_share: float = 0
     OctavoError
         The model's file has changed since it was loaded.
     """
-    if llama.has_changed_file():
+    if llama.files.have_changed():
         raise OctavoError(f"{llama.model_path} has changed since the model was loaded: start octavo again.")
     kv_type, attention = llama.context.kv_type, llama.attention
     duo, plan = attention.duo, attention.plan

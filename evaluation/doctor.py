@@ -151,7 +151,7 @@ class Doctor:
             "python": platform.python_version(),
             "threadgroup_memory_bytes": int(device.maxThreadgroupMemoryLength()),
             "buffer_bytes": int(device.maxBufferLength()),
-            "working_set_bytes": int(device.recommendedMaxWorkingSetSize()),
+            "working_set_bytes": self.gpu.working_set,
         }
 
     def _kernels(self) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from .report_quality import ATTENTIONS
 
 Table = tuple[list[str], list[list[str]]]
 
-#: Columns of the first part of each row: model, machine, and who measured.
-_WHO = ["model", "CPU", "threads", "measured by"]
+#: Columns of the first part of each row: model and machine. Who measured follows, in tables of several reports.
+_MACHINE = ["model", "CPU", "threads"]
 
 #: Headings of differences to dense attention.
 _TO_DENSE = [f"{name} to dense, share read" for name in ATTENTIONS[1:]]
@@ -22,11 +22,11 @@ _NOTHING = "-"
 
 
 def speed_table(reports: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return the headings and rows of the speed of reports, by who measured them and the name of their file.
+    """Return the headings and rows of the speed of reports, by who measured them, or of one report, by "".
 
     A row has octavo's `dense` and `auto`, llama.cpp in the same run, and the peer that decodes fastest.
     """
-    headings = [*_WHO, "depth", "prefill tokens/s: llama.cpp", "dense", "auto"]
+    headings = [*_machine_and_owner(reports), "depth", "prefill tokens/s: llama.cpp", "dense", "auto"]
     headings += ["decode ms: llama.cpp", "dense", "auto", "fastest method", "fastest peer"]
     rows = []
     for name, report in reports.items():
@@ -50,7 +50,7 @@ def quality_table(reports: Mapping[str, Mapping[str, Any]]) -> Table:
     of the bytes that it read.
     """
     headings = [
-        *_WHO,
+        *_machine_and_owner(reports),
         "depth",
         "tasks",
         "samples each",
@@ -88,8 +88,12 @@ def _measured(pieces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [piece for piece in pieces if piece["result"] is not None]
 
 
+def _machine_and_owner(reports: Iterable[str]) -> list[str]:
+    return [*_MACHINE, "measured by"] if any(reports) else _MACHINE
+
+
 def _who(name: str, report: Mapping[str, Any]) -> list[str]:
-    return [report["model"]["name"], report["cpu"], str(report["threads"]), name]
+    return [report["model"]["name"], report["cpu"], str(report["threads"]), *filter(None, [name])]
 
 
 def _rows_of(pieces: Iterable[dict[str, Any]], method: str) -> list[dict[str, Any]]:

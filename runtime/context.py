@@ -75,7 +75,11 @@ class Context(internals.LlamaContext):
     ----------
     is_hybrid : bool
         Whether the model keeps a recurrent state, which cannot be cut as keys and values can.
+    is_shared : bool
+        Whether it has had further sequences.
     """
+
+    is_shared = False
 
     def __init__(
         self,
@@ -132,7 +136,7 @@ class Context(internals.LlamaContext):
 
     def new_sequence(self) -> TokenSequence:
         """Return an empty sequence that attends as the current one does."""
-        current, cache = self.sequence, self.cache
+        current, cache, self.is_shared = self.sequence, self.cache, True
         sequence = TokenSequence(current.attention, current.resolved_attention, np.zeros_like(current.input_ids))
         sequence.recurrent = None if current.recurrent is None else RecurrentState()
         sequence.cache = KVCache(cache.layers, self._n_ctx, cache.table.assignments, self.device.new_memory())

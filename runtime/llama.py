@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -75,7 +75,7 @@ class Llama(DropIn):
     device : str
         Where attention runs: "cpu" or "metal". "auto", the default, takes Metal on Apple silicon, if Metal has the
         attention, and unless `octavo doctor --metal` measured the CPU to be faster. Then llama.cpp runs on Metal, too,
-        unless n_gpu_layers is set.
+        unless n_gpu_layers is set. A document beyond the GPU's working set goes to the CPU, with the model.
     rope_scaling : str, optional
         "linear" or "yarn": how to stretch positions. llama.cpp's --rope-scaling.
     rope_scale : float
@@ -96,10 +96,12 @@ class Llama(DropIn):
         The file is not a usable model, or octavo cannot compute the model's attention.
     """
 
-    #: How `load_model` loaded it, whether attention runs on Metal, and a sentence if device="auto" avoids Metal.
+    #: How `load_model` loaded it, whether attention runs on Metal, a sentence if device="auto" avoids Metal, and the
+    #: receiver of such a sentence later on.
     settings: ModelSettings | None = None
     on_metal = False
     device_note = ""
+    notice: Callable[[str], None] = staticmethod(lambda sentence: None)
 
     def __init__(
         self,
@@ -138,7 +140,7 @@ class Llama(DropIn):
         path, only_words = os.fspath(model_path), bool(arguments.get("vocab_only"))
         self.template_problem, own_types = model_file.check(path, only_words)
         self._file = os.path.abspath(path)
-        self._files_at_load = {file: state for file in files_of(self._file) if (state := _state_of_file(file))}
+        self.files = model_file.ModelFiles(self._file)
         native = attention.is_llama_cpp or only_words
         if native:
             arguments |= {"type_k": type_k, "type_v": type_v}
@@ -166,20 +168,9 @@ class Llama(DropIn):
         except UnsupportedModel:
             if device != AUTO:
                 raise
-            self.close()
-            self.device_note = "The Metal kernels do not have this model's heads, so that attention runs on the CPU."
-            chosen_device, _ = choose(CPU, attention, kv_type)
-            self._load(path, chosen_device.model_arguments(arguments))
-            self._use_own_context(kv_type, n_ctx, chosen_device)
-
-    def has_changed_file(self, or_lost: bool = False) -> bool:
-        """Return whether a file of the model was written or replaced since the model was loaded.
-
-        Its weights are mapped, so that they change with the file. A file that was removed stays mapped: it counts only
-        with `or_lost`.
-        """
-        states = ((_state_of_file(file), before) for file, before in self._files_at_load.items())
-        return any(now != before and (or_lost or now is not None) for now, before in states)
+            note = "The Metal kernels do not have this model's heads, so that attention runs on the CPU."
+            self._load_on_cpu(kv_type, note, arguments)
+        self._loaded_with = arguments
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
@@ -219,15 +210,9 @@ class Llama(DropIn):
             try:
                 super().__init__(path, **arguments)
             except ValueError as problem:
-                of_text = isinstance(problem, UnicodeDecodeError)
-                if not of_text and not str(problem).startswith("Failed to"):
+                if (refusal := model_file.refusal(path, problem, errors)) is None:
                     raise
-                reason = f" llama.cpp says: {errors[0].split(': ', 1)[-1]}." if errors else ""
-                reason = " The text of one of its tokens is not UTF-8." if of_text else reason
-                raise OctavoError(
-                    f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not "
-                    f"know.{reason} Download it again, or give another with `model`."
-                ) from problem
+                raise refusal from problem
         if not isinstance(arguments.get("tokenizer"), BaseLlamaTokenizer):
             self.tokenizer_: BaseLlamaTokenizer = Tokenizer(self)
 
@@ -271,6 +256,29 @@ class Llama(DropIn):
         self.input_ids = np.zeros(n_ctx, np.intc)
         if self._logits_all:
             self.scores = np.zeros((n_ctx, self._n_vocab), np.single)
+
+    def _load_on_cpu(self, kv_type: str, note: str, arguments: dict[str, Any]) -> None:
+        """Load the model anew, with its attention on the CPU, and note why."""
+        self.close()
+        self.device_note, device = note, choose(CPU, self.attention, kv_type)[0]
+        self._load(self._file, device.model_arguments(arguments))
+        self._use_own_context(kv_type, self._arguments["n_ctx"], device)
+
+    def make_room_on_device(self, n_tokens: int, n_bytes: int) -> bool:
+        """Load the model for the CPU if the GPU that "auto" chose lacks room for a document; return whether it did.
+
+        The bytes are of its keys and values. The model is empty then. With further sequences it stays on the GPU.
+        """
+        device, kv_type = self.context.device, self.context.kv_type
+        needed = n_bytes + self.files.n_bytes
+        if self._arguments["device"] != AUTO or self.context.is_shared or needed <= device.working_set:
+            return False
+        seed, sizes = self._seed, f"{needed / 2**30:.1f} GiB, and this GPU works with {device.working_set / 2**30:.1f}"
+        note = f"The model and {n_tokens:,} tokens take {sizes}, so that attention runs on the CPU."
+        self._load_on_cpu(kv_type, note, self._loaded_with)
+        self.set_seed(seed)
+        self.notice(f"Note: {note}")
+        return True
 
     def set_attention(self, attention: Attention | str, budget: float | None = None) -> None:
         """Change the attention from the next token on.
@@ -378,6 +386,7 @@ class Llama(DropIn):
                 f"The document has {n_tokens:,} tokens, and the context of {self.n_ctx():,} leaves no room for a "
                 "question: give a larger one (`n_ctx`)."
             )
+        self.make_room_on_device(n_tokens, document.n_bytes)
         with self.context.shielded():
             try:
                 self._follow(document)
@@ -586,11 +595,3 @@ class Llama(DropIn):
     def ends(self, token: int) -> bool:
         """Return whether a token ends an answer."""
         return bool(llama_cpp.llama_vocab_is_eog(self._model.vocab, token))
-
-
-def _state_of_file(path: str) -> tuple[int, ...] | None:
-    """Return inode, size and time of a file; None without one."""
-    with contextlib.suppress(OSError):
-        status = os.stat(path)
-        return status.st_ino, status.st_size, status.st_mtime_ns
-    return None

@@ -85,7 +85,7 @@ def load_model(settings: ModelSettings, notice: Notice, measures: bool = False, 
         rope_scale=settings.rope_scale,
         device=settings.device,
     )
-    llama.settings = settings
+    llama.settings, llama.notice = settings, notice
     if llama.device_note:
         notice(f"Note: {llama.device_note}")
     if not compiled_before():

@@ -26,7 +26,7 @@ from .engine.grammar import Grammar
 from .engine.request import AnswerPart, End, Generation, PromptProgress, Request, TokenLogprob
 from .engine.tasks import Report
 from .library.served_document import with_id
-from .listed_answer import list_of, listed_answer
+from .listed_answer import list_of, stream_list
 from .request_error import RequestError
 from .services import Server
 
@@ -192,7 +192,7 @@ async def answer(server: Server, turn: ChatTurn, request: Request) -> AsyncGener
     if turn.tools and turn.choice != "none" and listed is None:
         reader = AnswerReader(turn.tools, server.call_forms, _forces(turn), server.call_texts.values())
     called, written = False, ""
-    coming = server.engine.stream(request) if listed is None else listed_answer(server, request, listed)
+    coming = server.engine.stream(request) if listed is None else stream_list(server, request, listed)
     async with aclosing(coming) as events:
         async for event in events:
             if not isinstance(event, End):

@@ -20,7 +20,7 @@ def list_of(request: Request) -> WholeContext | None:
     return context if is_answer and isinstance(context, WholeContext) else None
 
 
-async def listed_answer(
+async def stream_list(
     server: Server, request: Request, context: WholeContext
 ) -> AsyncGenerator[AnswerPart | End, None]:
     """Answer with a list. The request's limit of tokens and its stop texts hold, as for the model.

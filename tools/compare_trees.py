@@ -130,9 +130,10 @@ def logits(method: str) -> str:
 
     model = model_path()
     budget, plan = None if method in WITHOUT_BUDGET else 0.25, gates_of(model) if method == DUO else None
-    threads = {"n_threads": 1, "n_threads_batch": 1}
     try:
-        llama = octavo.Llama(model, attention=method, budget=budget, plan=plan, n_ctx=2048, **threads)
+        llama = octavo.Llama(
+            model, attention=method, budget=budget, plan=plan, n_ctx=2048, n_threads=1, n_threads_batch=1
+        )
     except octavo.OctavoError as problem:
         return str(problem)
     text, found = TEXT.read_bytes(), hashlib.sha256()

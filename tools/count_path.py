@@ -115,7 +115,7 @@ def count(tree: Path, folder: Path) -> list[str]:
     sys.setprofile(note)
     ask()
     sys.setprofile(None)
-    threading.setprofile(None)  # type: ignore[arg-type]
+    threading.setprofile(None)
     return sorted(found)
 
 

@@ -145,7 +145,8 @@ class ChatFiles:
 
     def _usable(self, conversation: Conversation) -> Conversation:
         """Return a conversation, without rows if the model's file was replaced: nothing says what made them."""
-        return replace(conversation, rows=[], states=()) if self._llama.has_changed_file(or_lost=True) else conversation
+        is_replaced = self._llama.files.have_changed(or_lost=True)
+        return replace(conversation, rows=[], states=()) if is_replaced else conversation
 
     def _path(self, name: str) -> Path:
         """Return the file of a conversation: beside the model's indexes, unless the name is a path."""

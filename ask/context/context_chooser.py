@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from ...errors import OctavoError
 from ...library.embed_texts import embed_texts
 from ...library.file_texts import FileTexts
-from ...library.meaning import advice
 from ...library.open_index import Indexer
 from ...library.question_words import needs_whole
 from ...library.source_text import SourceFile, SourceText
 from ...progress import BeforeMany, ProgressOfMany
 from ...runtime.llama import Llama
 from ...settings import BY_QUESTION, EXCERPTS, WHOLE, WHOLE_BY_QUESTION, WHOLE_OFF, WHOLE_ON, ReadSettings
+from ...system.working_time import working_time
 from ..chats.chat_file import hash_tokens
 from ..search.ranking import Candidate
 from ..sources.retrieval_heads import source_heads
@@ -213,7 +213,7 @@ class ContextChooser:
         """Choose passages that words find; a document that has an index whole, if the question is about all of it."""
         candidates, found = finder.search(question, before)
         if not found:
-            self.notice(advice())
+            self.notice(finder.advice())
         part = None
         if self.growing is not None:
             best = candidates[0].document if candidates else missing[0]
@@ -269,7 +269,7 @@ def open_chooser(
     if reading.read == EXCERPTS and not all(map(indexer.has, files)):
         kept = texts.keep(texts.of(files))
         check_problems(kept, texts.problems, progress.notice)
-        _prepare_meaning(texts, kept, progress)
+        _prepare_meaning(texts, kept, progress, _FOR_MEANING)
         finder = PassageFinder(llama, texts.store, kept)
         return ContextChooser(llama, finder, reading.read, None, reading.whole, progress.notice)
     if reading.read != EXCERPTS and reading.first_answer is not None:
@@ -296,7 +296,7 @@ def _open_in_time(
     seconds : float
         Seconds to the first answer.
     """
-    llama, to_read = indexer.llama, seconds * (1 - _FOR_PASSAGES)
+    llama, to_read, began = indexer.llama, seconds * (1 - _FOR_PASSAGES), working_time()
     time_to_read = TimeToRead(indexer, texts, files, min(max(_SOON, seconds * _SHARE), to_read))
     speed = None
     if time_to_read.suffices():
@@ -313,17 +313,19 @@ def _open_in_time(
             progress.notice("Reading takes longer than an answer may wait, so the answer comes from passages.")
     kept = time_to_read.kept()
     check_problems(kept, texts.problems, progress.notice)
-    _prepare_meaning(texts, kept, progress)
+    _prepare_meaning(texts, kept, progress, min(_FOR_MEANING, max(to_read - (working_time() - began), 0.0)))
     n_tokens = min(PASSAGE_TOKENS, int(seconds * _FOR_PASSAGES * (speed or time_to_read.tokens_per_s)))
     finder = PassageFinder(llama, texts.store, kept, n_tokens, time_to_read.speed.note)
     growing = GrowingIndexes(indexer, texts, reading, progress)
     return ContextChooser(llama, finder, reading.read, growing, reading.whole, progress.notice)
 
 
-def _prepare_meaning(texts: FileTexts, kept: Sequence[SourceText], progress: ProgressOfMany) -> None:
+def _prepare_meaning(
+    texts: FileTexts, kept: Sequence[SourceText], progress: ProgressOfMany, most_seconds: float
+) -> None:
     """Compute vectors of texts for some seconds. Print which share of the texts has them, or why it fails."""
     try:
-        share = embed_texts(texts.store, kept, BeforeMany(progress), _FOR_MEANING)
+        share = embed_texts(texts.store, kept, BeforeMany(progress), most_seconds)
     except OctavoError as problem:  # words find passages, too
         progress.notice(str(problem))
         return

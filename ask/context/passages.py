@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...documents.document import Document, hash_text
+from ...library.meaning import advice, installed_embedder
 from ...library.source_text import SourceText
 from ...library.text_store import Piece, TextStore
 from ...runtime.llama import Llama
@@ -105,6 +106,11 @@ class PassageFinder:
             best.setdefault(piece.text, piece.score)
         total = sum(best.values())
         return [Candidate(self._by_number[number], score / total, score) for number, score in best.items()], found
+
+    def advice(self) -> str:
+        """Return a sentence for a question for which `search` finds nothing."""
+        embedder = installed_embedder()
+        return advice(embedder is not None and not self._store.unembedded(self.documents, embedder.name))
 
     def passages_outside(
         self, document: SourceText, ranges: Sequence[range], question: str, most: int, n_batch: Callable[[], int]

@@ -271,10 +271,13 @@ class _Panel:
 
         def sums_of_rows(block: Any, inputs: list[Any]) -> _Block:
             own, place = self._rows_of(block), self._slice
-            self._unpack_floats(own, place)
-            if not self._of.scale_bytes:
+            needs_integers = self._of.integers and not self._of.scale_bytes
+            if needs_integers:  # which are read together with the floats
+                self._unpack_floats(own, place)
                 self._unpack_integers(own, place)
             sums = self._sums_of_rows(block, own, place, inputs)
+            if not needs_integers:  # gathers floats of eight rows where nothing waits for it
+                self._unpack_floats(own, place)
             return place, sums, [] if self._of.scale_bytes else self._offsets(place, inputs)
 
         self._write(constant(0), n_tokens, constant(0), self._job["n_blocks"], sums_of_rows)
@@ -494,9 +497,13 @@ class _Panel:
         if of.scale_bytes:
             n = of.parts * BLOCK // of.scaled
             at = builder.add(rows[0], builder.mul(part, constant(n)))
-            read = load(builder, ir.VectorType(INT8, n), at, of.scale_bytes)
-            words = builder.sext(read, ir.VectorType(INT16, n))
-            return [emit.shuffle(words, words, [i] * LANES + [i + 1] * LANES) for i in range(0, n, 2)]
+            n_copies = 1 if LANES_OF_CPU > LANES else 2  # AVX2 spreads words within halves of a vector
+            copies = splat(builder, load(builder, ir.IntType(8 * n), at, of.scale_bytes), n_copies)
+            scales = builder.bitcast(copies, ir.VectorType(INT8, n_copies * n))
+            words = builder.sext(scales, ir.VectorType(INT16, n_copies * n))
+            return [
+                emit.shuffle(words, words, [i] * LANES + [(n_copies - 1) * n + i + 1] * LANES) for i in range(0, n, 2)
+            ]
         if not of.integers:
             return [equal(WORDS, 1)] * of.parts
         at = builder.add(place, builder.mul(part, constant(of.parts * self._bytes)))
@@ -570,6 +577,8 @@ class _Panel:
         """Multiply 32 codes by the bytes of each token; return sums of two neighbours, as words."""
         if not self._of.has_sign:
             return [multiply_codes(self._builder, codes, own) for own in inputs]
+        if len(inputs) == 1 and self._of.largest <= _LARGEST_BYTE:  # all rows share the magnitudes of inputs
+            codes, inputs = self._builder.bitcast(inputs[0], CODES), [codes]
         magnitudes = magnitudes_of(self._builder, codes)
         return [multiply_codes(self._builder, magnitudes, with_signs(self._builder, own, codes)) for own in inputs]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -198,7 +199,7 @@ class CpuExecutor:
 class CpuDevice:
     """Attention of all models and methods, on llama.cpp's threads."""
 
-    name, on_gpu = CPU, False
+    name, on_gpu, working_set = CPU, False, math.inf
     new_memory, new_executor = CpuMemory, CpuExecutor
 
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:

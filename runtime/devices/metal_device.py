@@ -49,6 +49,11 @@ class MetalDevice:
     def __init__(self) -> None:
         self.gpu = open_gpu()
 
+    @property
+    def working_set(self) -> float:
+        """Return what macOS recommends: beyond it, memory is moved in and out in each step."""
+        return self.gpu.working_set
+
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Make llama.cpp compute all layers on the GPU, unless the user chooses otherwise."""
         return {"n_gpu_layers": _ALL_LAYERS} | arguments

@@ -122,6 +122,10 @@ class Device(Protocol):
     def on_gpu(self) -> bool:
         """Return whether llama.cpp computes beside it on a GPU, and keeps its cache of one batch there."""
 
+    @property
+    def working_set(self) -> float:
+        """Return the bytes of weights, keys and values that it can work with at once."""
+
     def model_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return llama-cpp-python's arguments for a model, from the user's. Raise OctavoError for impossible ones."""
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ...errors import OctavoError
 from ...settings import state_folder
+from .hub import files_of
 
 #: Seconds that loading may take, and the slowest disk's bytes a second.
 _SECONDS, _SLOWEST_DISK = 60, 20 << 20
@@ -51,6 +52,68 @@ class Checked(NamedTuple):
 
     template_problem: str
     weight_types: Sequence[int]
+
+
+class ModelFiles:
+    """The files of a model, as they are when it is loaded.
+
+    Parameters
+    ----------
+    path : str
+        The first one.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._before = {file: state for file in files_of(path) if (state := _state_of(file))}
+
+    @property
+    def n_bytes(self) -> int:
+        """Return their size."""
+        return sum(state.n_bytes for state in self._before.values())
+
+    def have_changed(self, or_lost: bool = False) -> bool:
+        """Return whether one was written or replaced since.
+
+        Weights are mapped, so that they change with their file. A file that was removed stays mapped: it counts only
+        with `or_lost`.
+        """
+        states = ((_state_of(file), before) for file, before in self._before.items())
+        return any(now != before and (or_lost or now is not None) for now, before in states)
+
+
+class _FileState(NamedTuple):
+    """What changes when a file is written or replaced."""
+
+    inode: int
+    n_bytes: int
+    modified_ns: int
+
+
+def _state_of(path: str) -> _FileState | None:
+    """Return the state of a file; None without one."""
+    with suppress(OSError):
+        status = os.stat(path)
+        return _FileState(status.st_ino, status.st_size, status.st_mtime_ns)
+    return None
+
+
+def refusal(path: str, problem: ValueError, errors: Sequence[str]) -> OctavoError | None:
+    """Return a sentence for llama-cpp-python's error as it loaded a model; None for one of another kind.
+
+    Parameters
+    ----------
+    errors : sequence of str
+        What llama.cpp printed.
+    """
+    of_text = isinstance(problem, UnicodeDecodeError)
+    if not of_text and not str(problem).startswith("Failed to"):
+        return None
+    reason = f" llama.cpp says: {errors[0].split(': ', 1)[-1]}." if errors else ""
+    reason = " The text of one of its tokens is not UTF-8." if of_text else reason
+    return OctavoError(
+        f"{path} cannot be loaded: it is incomplete, damaged, or of a kind that this llama.cpp does not know.{reason} "
+        "Download it again, or give another with `model`."
+    )
 
 
 def check(path: str, only_words: bool = False) -> Checked:

@@ -196,13 +196,13 @@ class Engine:
     @property
     def has_failed(self) -> bool:
         """Return whether the engine answers no more: it has ended by an error, or its model's file has changed."""
-        return self._failed or self.llama.has_changed_file()
+        return self._failed or self.llama.files.have_changed()
 
     def refusal(self) -> RequestError:
         """Return the error of requests that an engine does not answer which closes or has failed."""
         if self._failed:
             return RequestError(f"The engine of {self.name} has failed: start the server again. Its log says why.", 503)
-        if self.llama.has_changed_file():
+        if self.llama.files.have_changed():
             changed = f"The file of {self.name} has changed since the model was loaded: start the server again."
             return RequestError(changed, 503)
         return RequestError("The server is stopping.", 503)
@@ -301,7 +301,7 @@ class Engine:
 
     def _give_up(self) -> None:
         """End requests whose client has gone, those that exceed the timeout, and all if the model has changed."""
-        has_changed, late = self.llama.has_changed_file(), working_time() - self._timeout
+        has_changed, late = self.llama.files.have_changed(), working_time() - self._timeout
         problem = RequestError(f"The request took more than {self._timeout:,.0f} s, so it was given up.", 504)
         if has_changed:
             problem = self.refusal()

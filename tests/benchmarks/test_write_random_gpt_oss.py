@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-import llama_cpp
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFReader, dequantize
-
-import octavo
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -21,13 +18,8 @@ def model(monkeypatch, tmp_path):
     return tmp_path / "random.gguf"
 
 
-def test_octavo_decodes_it_as_llama_cpp_does(model):
-    llama = octavo.Llama(model, n_ctx=512, n_threads=2, device="cpu")
-    reference = llama_cpp.Llama(str(model), n_ctx=512, n_threads=2, verbose=False)
-    for engine in (llama, reference):
-        engine.eval([10, 20])
-    row = llama_cpp.llama_get_logits_ith(reference.ctx, -1)
-    expected = np.ctypeslib.as_array(row, (reference.n_vocab(),))
+def test_octavo_decodes_it_as_llama_cpp_does(model, logits_of_both):
+    llama, expected = logits_of_both(model)
     assert expected.std() > 1
     np.testing.assert_allclose(llama.logits(), expected, atol=0.1 * expected.std())
 

@@ -75,7 +75,7 @@ def test_speed_continues_after_an_interruption_and_names_nobody(octavo, home, mo
     for name in ("ariadne", "labyrinth", str(home)):
         assert name not in text
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("| model | CPU | threads | measured by | depth |")
+    assert lines[0].startswith("| model | CPU | threads | depth |")
     assert len(lines) == 5
 
 

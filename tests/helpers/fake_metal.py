@@ -84,7 +84,7 @@ class FakeMetal:
         self.runs = []
         self.waits = 0
         self.families = {self.MTLGPUFamilyApple7, self.MTLGPUFamilyMetal3}
-        self.max_buffer_length = 1 << 34
+        self.max_buffer_length = self.working_set = 1 << 34
         self.problems = []  # of objects that were freed too early
         self.has_device = True
         self.MTLCompileOptions = type("MTLCompileOptions", (CompileOptions,), {})
@@ -147,7 +147,7 @@ class Device:
         return 32768
 
     def recommendedMaxWorkingSetSize(self):
-        return 1 << 34
+        return self._metal.working_set
 
     def newCommandQueue(self):
         return Queue(self._metal)

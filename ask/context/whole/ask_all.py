@@ -150,9 +150,9 @@ class AskAll:
         if not findings:
             return None
         if any(finding.heading for finding in findings):
-            written = written_chapters(findings)
-            fitting = self._fitting(findings)
-            return (yield from whole_context(self._llama, fitting, findings, share, self._n_batch, written, findings))
+            text, places = written_chapters(findings)
+            items, fitting = list(zip(findings, places, strict=True)), self._fitting(findings)
+            return (yield from whole_context(self._llama, fitting, findings, share, self._n_batch, text, items))
         shown = findings if is_stopped else (yield from self._summed_up(findings, question))
         fitting = self._fitting(shown)
         if len(fitting) < len(shown):
@@ -314,9 +314,9 @@ class AskAll:
             return None
         shown = [Finding(document, passage.quote, (passage,)) for row in rows for document, passage in row.sources[:1]]
         n_texts = len({without_part(document.name) for document in documents}) if asks_which_texts(question) else 0
-        text = written(rows, n_texts)
-        fitting = self._fitting(shown)
-        return (yield from whole_context(self._llama, fitting, findings, share, self._n_batch, text, shown))
+        text, places = written(rows, n_texts)
+        items, fitting = list(zip(shown, places, strict=True)), self._fitting(shown)
+        return (yield from whole_context(self._llama, fitting, findings, share, self._n_batch, text, items))
 
     def _summed_up(self, findings: list[Finding], question: str) -> Steps[list[Finding]]:
         """Return answers that fit one context: groups of them are summed up, in levels."""

@@ -90,13 +90,21 @@ def _of_text(document: SourceText, text: TokenText, paths: _Paths, depth: int) -
             yield Chapter(path[-1], Span(document, start, stop))
 
 
-def written_chapters(findings: Sequence[Finding]) -> str:
-    """Write the answer of each chapter below its heading, as Markdown; pieces of a chapter are one."""
+def written_chapters(findings: Sequence[Finding]) -> tuple[str, list[tuple[int, int]]]:
+    """Write the answer of each chapter below its heading, as Markdown; pieces of a chapter are one.
+
+    Return the text, and where each answer begins and ends.
+    """
     names = {without_part(finding.document.name) for finding in findings}
 
     def title(finding: Finding) -> str:
         name = without_part(finding.document.name)
         return ", ".join(filter(None, [name if len(names) > 1 or not finding.heading else "", finding.heading]))
 
-    pieces = [(each, "\n\n".join(finding.answer for finding in same)) for each, same in groupby(findings, title)]
-    return "\n\n".join(f"## {each}\n\n{answer}" for each, answer in pieces)
+    text, places = "", list[tuple[int, int]]()
+    for heading, same in groupby(findings, title):
+        text += f"## {heading}\n\n"
+        for finding in same:
+            places.append((len(text), len(text) + len(finding.answer)))
+            text += f"{finding.answer}\n\n"
+    return text.removesuffix("\n\n"), places

@@ -131,8 +131,8 @@ def rows_of(findings: Iterable[Finding], question: str) -> list[Row]:
     return list(rows.values())
 
 
-def written(rows: Sequence[Row], n_texts: int) -> str:
-    """Write a list with its proof, as Markdown.
+def written(rows: Sequence[Row], n_texts: int) -> tuple[str, list[tuple[int, int]]]:
+    """Write a list with its proof, as Markdown; return it, and where each item begins and ends.
 
     Parameters
     ----------
@@ -140,19 +140,16 @@ def written(rows: Sequence[Row], n_texts: int) -> str:
         How many documents there are, where documents are listed; 0 for a list of other things.
     """
     of = f" of {n_texts:,} documents" if n_texts else ""
-    lines = [f"{len(rows):,}{of} found:", ""]
+    text, places = f"{len(rows):,}{of} found:\n", list[tuple[int, int]]()
     for number, row in enumerate(rows, 1):
         quote = row.sources[0][1].quote
-        places = "; ".join(_place(*source) for source in row.sources[:_NAMED])
+        shown = "; ".join(_place(*source) for source in row.sources[:_NAMED])
         more = f" and {len(row.sources) - _NAMED:,} more" if len(row.sources) > _NAMED else ""
-        item = quoted(quote) if row.text == quote else f"{row.text}: {quoted(quote)}"
-        lines.append(f"{number}. {item} ({places}{more})")
-    return "\n".join(lines)
-
-
-def quoted(sentence: str) -> str:
-    """Return a sentence as a list has it."""
-    return f"“{sentence}”"
+        item = f"{number}. {'' if row.text == quote else f'{row.text}: '}“{quote}”"
+        start = len(text) + len("\n")
+        places.append((start, start + len(item)))
+        text += f"\n{item} ({shown}{more})"
+    return text, places
 
 
 def _place(document: SourceText, passage: Passage) -> str:

@@ -18,7 +18,6 @@ from ...sources.find_sources import Passage, TokenText
 from ..answer_context import Context, Steps
 from ..excerpts import evaluate_as_text
 from .finding import Finding
-from .items import quoted
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +32,14 @@ class WholeContext(Context):
         The tokens of the index that have an answer, and that answer.
     listed : str
         The answer, where code writes it, as a list; "" where the model does.
-    items : sequence of Finding
-        The answers that the list has, in order.
+    items : sequence of (Finding, (int, int))
+        The answers that the list has, in order, and where each begins and ends in it.
     """
 
     findings: Sequence[Finding] = ()
     shown: Sequence[tuple[int, int, Finding]] = ()
     listed: str = ""
-    items: Sequence[Finding] = ()
+    items: Sequence[tuple[Finding, tuple[int, int]]] = ()
 
     def sources(self, attended: np.ndarray, answer: str, question: str, most: int) -> list[tuple[SourceText, Passage]]:
         """Return the sources of the parts' answers with most attention."""
@@ -54,13 +53,11 @@ class WholeContext(Context):
     @property
     def rows(self) -> list[tuple[SourceText, Passage]]:
         """Return the sentences that prove the items of a list, each with its item's place in the list as its mark."""
-        rows, stop = list[tuple[SourceText, Passage]](), 0
-        for finding in self.items:
-            item = quoted(finding.answer) if quoted(finding.answer) in self.listed else finding.answer
-            begin = self.listed.index(item, stop)
-            start, stop = self.listed.rindex("\n", 0, begin) + 1, begin + len(item)
-            rows += [(finding.document, replace(each, marks=((start, stop),))) for each in finding.passages[:1]]
-        return rows
+        return [
+            (finding.document, replace(passage, marks=(place,)))
+            for finding, place in self.items
+            for passage in finding.passages[:1]
+        ]
 
     def listed_parts(self) -> Iterator[Part]:
         """Yield a list in parts: an item ends with the number of its sentence in `rows`."""
@@ -88,7 +85,7 @@ def whole_context(
     share: float,
     n_batch: Callable[[], int],
     listed: str = "",
-    items: Sequence[Finding] = (),
+    items: Sequence[tuple[Finding, tuple[int, int]]] = (),
 ) -> Steps[WholeContext]:
     """Evaluate answers of parts as one text. The model holds it afterwards.
 

@@ -181,6 +181,13 @@ def test_an_open_conversation_quotes_no_other_file(tmp_path, how, what):
         assert session.ask("Which gate?").text is not None
 
 
+def test_meaning_is_prepared_in_the_time_that_an_answer_may_take(book, how):
+    how["reading"] = octavo.ReadSettings(first_answer=0, background=False)
+    with embedding(FakeEmbedder()) as embedder, octavo.open_documents([book], **how) as session:
+        session.ask("Who painted the lighthouse?")
+    assert embedder.passages == []
+
+
 def test_a_question_without_a_word_of_the_text_is_answered_by_meaning(tmp_path, how, monkeypatch):
     path, notices = tmp_path / "book.txt", []
     topics = "Bread was dear. " * 150, "The weather was fair. " * 150
@@ -198,15 +205,19 @@ def test_a_question_without_a_word_of_the_text_is_answered_by_meaning(tmp_path, 
 
     with embedding(None):
         assert "Tobias Quill" not in asked()
-        assert [sentence for sentence in notices if "No word" in sentence] == [advice()]
+        assert [sentence for sentence in notices if "No word" in sentence] == [advice(False)]
     with embedding(FakeEmbedder()) as embedder:
         with monkeypatch.context() as patch:
             patch.setattr("octavo.ask.context.context_chooser._FOR_MEANING", 0)
             assert "Tobias Quill" not in asked()
             assert "Words find passages; their meaning counts, too, in 0% of the text so far." in notices
-            assert advice() in notices
+            assert advice(False) in notices
         assert "Tobias Quill" in asked()
         assert not [sentence for sentence in notices if "word" in sentence.lower()]
+        with monkeypatch.context() as patch:
+            patch.setattr(TextStore, "search", lambda *_: [])
+            asked()
+            assert advice(True) in notices
         n_passages = len(embedder.passages)
         assert "Tobias Quill" in asked()
         assert len(embedder.passages) == n_passages > 0

@@ -17,18 +17,8 @@ from octavo.convert.plan.heads import (
     streaming,
 )
 from octavo.convert.plan.layer_importance import ResidualChange
-from octavo.convert.plan.recall_texts import PASSKEYS, SHIPPED_NOVEL, Haystack, recall_text
+from octavo.convert.plan.recall_texts import PASSKEYS, recall_text
 from octavo.runtime.methods.layer_budgets import budget_scales, importance_groups
-
-
-@pytest.fixture(scope="module")
-def llama(tiny_model):
-    return octavo.Llama(tiny_model, n_threads=2)
-
-
-@pytest.fixture(scope="module")
-def haystack(llama):
-    return Haystack(llama, SHIPPED_NOVEL.read_text("utf-8"))
 
 
 def draw(seed=0):

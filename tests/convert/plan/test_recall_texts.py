@@ -19,16 +19,6 @@ from octavo.convert.plan.recall_texts import (
 )
 
 
-@pytest.fixture(scope="module")
-def llama(tiny_model):
-    return octavo.Llama(tiny_model, n_threads=2)
-
-
-@pytest.fixture(scope="module")
-def haystack(llama):
-    return Haystack(llama, SHIPPED_NOVEL.read_text("utf-8"))
-
-
 def draw(seed=0):
     return np.random.default_rng(seed)
 

@@ -97,8 +97,10 @@ def test_pieces_of_a_chapter_are_written_as_one():
         Finding(first, "They land.", heading="Chapter 2"),
         Finding(second, "They rest.", heading="Chapter 2"),
     ]
-    assert written_chapters(findings) == "## Chapter 1\n\nThey sail.\n\n## Chapter 2\n\nThey land.\n\nThey rest."
+    text, places = written_chapters(findings)
+    assert text == "## Chapter 1\n\nThey sail.\n\n## Chapter 2\n\nThey land.\n\nThey rest."
+    assert [text[slice(*place)] for place in places] == ["They sail.", "They land.", "They rest."]
     other = SourceText("b.txt", "b.txt", Path("b.txt"))
-    assert written_chapters([*findings[:1], Finding(other, "No.")]) == (
+    assert written_chapters([*findings[:1], Finding(other, "No.")])[0] == (
         "## a.txt, Chapter 1\n\nThey sail.\n\n## b.txt\n\nNo."
     )

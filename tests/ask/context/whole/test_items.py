@@ -35,11 +35,16 @@ def test_items_of_the_same_words_or_the_same_sentence_are_one():
     rows = rows_of(findings, QUESTION)
     assert [row.text for row in rows] == [PETREL.quote, "Heron: Amos Carrow"]
     assert [document for document, _ in rows[0].sources] == [first, second]
-    assert written(rows, 0) == (
+    text, places = written(rows, 0)
+    assert text == (
         "2 found:\n\n"
         "1. “The captain of the Petrel was Ruth Ollery.” (a.txt, line 2; b.txt, line 7)\n"
         "2. Heron: Amos Carrow: “The captain of the Heron was Amos Carrow.” (a.txt, page iv)"
     )
+    assert [text[slice(*place)] for place in places] == [
+        "1. “The captain of the Petrel was Ruth Ollery.”",
+        "2. Heron: Amos Carrow: “The captain of the Heron was Amos Carrow.”",
+    ]
 
 
 def test_parts_of_a_document_that_mentions_something_are_one():
@@ -50,7 +55,7 @@ def test_parts_of_a_document_that_mentions_something_are_one():
     ]
     rows = rows_of(findings, "Which documents mention the Petrel?")
     assert [row.text for row in rows] == ["a.txt", "b.txt"]
-    assert written(rows, 5).startswith("2 of 5 documents found:\n\n1. a.txt: “")
+    assert written(rows, 5)[0].startswith("2 of 5 documents found:\n\n1. a.txt: “")
 
 
 @pytest.mark.parametrize("before", ["", "[]", '{"key": {"answer": 1}}'])
