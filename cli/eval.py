@@ -16,7 +16,17 @@ from ..library.background.computing import computing
 from ..runtime.methods import DEFAULT_ATTENTION, LLAMA_CPP
 from ..settings import ModelSettings
 from . import options
-from .option_types import HELP, AttentionListType, DepthListType, ListOf, Number, completions, explained, guessed
+from .option_types import (
+    HELP,
+    AttentionListType,
+    DepthListType,
+    ListOf,
+    Number,
+    WholeNumber,
+    completions,
+    explained,
+    guessed,
+)
 from .render import TaskProgress, csv_table, markdown_table, notice, print_json, resumable
 from .reports import measure_suite
 
@@ -159,9 +169,9 @@ def _class_of(task: str) -> type[Task] | type[FolderTask]:
     help="Tokens of a text. fixed-context and longbench take theirs as they are.",
 )
 @click.option(
-    "--samples", type=click.IntRange(1, 100_000), help="Samples at each depth.  [default: 16 to 100, as the task has]"
+    "--samples", type=WholeNumber(1, 100_000), help="Samples at each depth.  [default: 16 to 100, as the task has]"
 )
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Draws other samples.")
+@click.option("--seed", type=WholeNumber(0, 2**32 - 1), default=0, show_default=True, help="Draws other samples.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path),

@@ -23,8 +23,22 @@ if TYPE_CHECKING:
 _WIDTH, _NAMES = 100, 24
 
 
+class WholeNumber(click.IntRange):
+    """An integer in a range."""
+
+    name = "whole number"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "N"
+
+
 class Number(click.FloatRange):
     """A float in a range, never `nan` or `inf`."""
+
+    name = "number"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -110,7 +124,7 @@ class ListOf(click.ParamType):  # type: ignore[type-arg]
         return [self.one.convert(part, param, ctx) for part in str(value).split(",")]
 
 
-class TokenLimit(click.IntRange):
+class TokenLimit(WholeNumber):
     """A number of tokens: at least 1, or -1 for no limit."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -23,7 +23,7 @@ from ..settings import (
     ModelSettings,
     ReadSettings,
 )
-from .option_types import AttentionType, Number
+from .option_types import AttentionType, Number, WholeNumber
 from .render import be_quiet, notice
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ threads = option(
     "-t",
     "--threads",
     env="THREADS",
-    type=click.IntRange(1, MOST_THREADS),
+    type=WholeNumber(1, MOST_THREADS),
     show_default="physical cores that are free",
     help="Threads.",
 )
@@ -88,7 +88,7 @@ ctx_size = option(
     "-c",
     "--ctx-size",
     env="CTX_SIZE",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=0,
     show_default=True,
     help="Longest context in tokens, of what is kept; 0 is the model's own.",
@@ -167,7 +167,7 @@ prefill = option(
 state_every = option(
     "--state-every",
     env="STATE_EVERY",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=STATE_EVERY,
     show_default=True,
     metavar="TOKENS",
@@ -179,7 +179,7 @@ jobs = option(
     "--jobs",
     "n_jobs",
     env="JOBS",
-    type=click.IntRange(1, 64),
+    type=WholeNumber(1, 64),
     default=1,
     show_default=True,
     help="Documents that are read at once, each by a process of its own; they share the threads.",

@@ -12,6 +12,7 @@ import click
 from ..library.background.computing import computing
 from ..settings import ModelSettings
 from . import options
+from .option_types import WholeNumber
 from .render import TaskProgress, notice, print_json, resumable
 from .table import table
 
@@ -39,7 +40,7 @@ _CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by
 @options.option(
     "--texts",
     env="TEXTS",
-    type=click.IntRange(1, 100),
+    type=WholeNumber(1, 100),
     default=2,
     show_default=True,
     help="Texts to measure heads with.",
@@ -47,7 +48,7 @@ _CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by
 @options.option(
     "--tokens",
     env="TOKENS",
-    type=click.IntRange(1, 1 << 20),
+    type=WholeNumber(1, 1 << 20),
     default=4096,
     show_default=True,
     help="Tokens of a text.",
@@ -55,7 +56,7 @@ _CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by
 @options.option(
     "--rounds",
     env="ROUNDS",
-    type=click.IntRange(1, 1000),
+    type=WholeNumber(1, 1000),
     default=20,
     show_default=True,
     help="Rounds that eliminate heads: more take longer and are more exact.",
@@ -63,7 +64,7 @@ _CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by
 @options.option(
     "--sinks",
     env="SINKS",
-    type=click.IntRange(1, 256),
+    type=WholeNumber(1, 256),
     default=128,
     show_default=True,
     help="First tokens that a streaming head sees.",
@@ -71,7 +72,7 @@ _CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by
 @options.option(
     "--recent",
     env="RECENT",
-    type=click.IntRange(1, 1 << 20),
+    type=WholeNumber(1, 1 << 20),
     default=256,
     show_default=True,
     help="Newest tokens that a streaming head sees.",

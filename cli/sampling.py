@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..settings import OVER_DOCUMENTS, TEMPERATURE, THINK_BUDGET, Sampling
-from .option_types import DraftLength, Number, TokenLimit
+from .option_types import DraftLength, Number, TokenLimit, WholeNumber
 from .options import gathered, option
 
 #: The values of --think.
@@ -31,7 +31,7 @@ top_p = option("--top-p", env="TOP_P", type=Number(0, 1), default=0.95, show_def
 top_k = option(
     "--top-k",
     env="TOP_K",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=40,
     show_default=True,
     help="Draw from the k likeliest tokens; 0 is off.",
@@ -62,7 +62,7 @@ system_prompt = option(
 seed = option(
     "--seed",
     env="SEED",
-    type=click.IntRange(-1, 2**32 - 2),
+    type=WholeNumber(-1, 2**32 - 2),
     default=-1,
     show_default=True,
     help="Makes answers repeatable; -1 draws a new one each time.",
@@ -79,7 +79,7 @@ think_option = option(
 think_budget = option(
     "--think-budget",
     env="THINK_BUDGET",
-    type=click.IntRange(min=-1),
+    type=WholeNumber(min=-1),
     default=THINK_BUDGET,
     show_default=True,
     help="Most tokens of a thought, which then ends; -1 is as many as leave room for the answer.",

@@ -11,7 +11,7 @@ import click
 from ..settings import ModelSettings, ReadSettings, Sampling
 from . import options
 from .access_options import access_options
-from .option_types import Number
+from .option_types import Number, WholeNumber
 from .render import notice
 from .sampling import sampling_options
 from .short_help import ShortHelp
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     "--parallel",
     "n_parallel",
     env="PARALLEL",
-    type=click.IntRange(1, 64),
+    type=WholeNumber(1, 64),
     default=4,
     show_default=True,
     help="Requests that are answered at once; others wait.",
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     "--queue",
     "n_waiting",
     env="QUEUE",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=64,
     show_default=True,
     help="Requests that may wait; others are refused.",
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 @options.option(
     "--max-upload",
     env="MAX_UPLOAD",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=256,
     show_default=True,
     help="Largest body of a request, in MiB.",
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 @options.option(
     "--prompt-cache",
     env="PROMPT_CACHE",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=8192,
     show_default=True,
     help="What long prompts may take on disk, in MiB, so that they are read once; 0 keeps none.",

@@ -177,7 +177,7 @@ class Indexer:
             document_tokens(llama, text.name, text.text)
             return [document]
         except TooLongError as problem:
-            if problem.n_tokens > _MOST_PARTS * max(most, 0):
+            if not self.can_read(problem.n_tokens):
                 raise
             parts = parts_of(text, most, lambda part: len(prompt.document(part)))
             cost = self.cost([problem.n_tokens / len(parts)] * len(parts))
@@ -187,6 +187,10 @@ class Indexer:
                 "long-context model (`model`) reads it whole."
             )
             return [SourceText.of(part) for part in parts]
+
+    def can_read(self, n_tokens: float) -> bool:
+        """Return whether a document of so many tokens does not make too many parts."""
+        return n_tokens <= _MOST_PARTS * max(self._most, 0)
 
     def with_progress(self, parts: Sequence[SourceText], progress: Progress) -> Iterator[tuple[SourceText, Progress]]:
         """Yield the parts of a document, each with a receiver of its progress. All report as one task."""

@@ -137,19 +137,23 @@ def open_server(
     attention, most = llama.attention, {"n_running": limits.n_parallel, "n_waiting": limits.n_waiting}
     engine = Engine(llama, name, sequences, heads, **most, timeout=limits.timeout, turns=turns)
     engine.when_busy = Computing().note
-    server = Server(
-        engine=engine,
-        library=library,
-        documents=documents,
-        finder=DocumentFinder(engine, documents, library, heads, job.reading),
-        embeddings=TextEmbeddings(engine),
-        prompt_cache=prompt_cache,
-        sampling=sampling,
-        attention=attention,
-        started=int(time.time()),
-    )
-    server.grammars.warm_up()
-    return server
+    try:
+        server = Server(
+            engine=engine,
+            library=library,
+            documents=documents,
+            finder=DocumentFinder(engine, documents, library, heads, job.reading),
+            embeddings=TextEmbeddings(engine),
+            prompt_cache=prompt_cache,
+            sampling=sampling,
+            attention=attention,
+            started=int(time.time()),
+        )
+        server.grammars.warm_up()
+        return server
+    except BaseException:  # Ctrl-C, too: the process would wait for the engine's thread
+        engine.close()
+        raise
 
 
 def application(pool: ServerPool, access: Access) -> Starlette:

@@ -54,8 +54,8 @@ def serve(
             opened = partial(_open, replace(job, settings=settings), library, name, limits, sampling, notice)
             choices[name] = LoadableModel(library, opened)
         pool = ServerPool(choices)
-        pool.load_first()
         try:
+            pool.load_first()
             listed = ", ".join(choices)
             app = application(pool, access)
             answer(

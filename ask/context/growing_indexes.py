@@ -207,6 +207,8 @@ class GrowingIndexes:
                 continue
             if not is_only and _NOT_READ.fullmatch(document.path.suffix):
                 continue
+            if not self._can_read(document):
+                continue
             if not (problem := problems.get(version.path)):
                 if file.extraction.password is None:
                     waiting.append(document)
@@ -220,6 +222,19 @@ class GrowingIndexes:
             self._progress.notice(f"{self._cost_of(new)} `octavo stop` ends this.")
         if waiting:
             start_reader()
+
+    def _can_read(self, document: SourceText) -> bool:
+        """Return whether a document does not make too many parts; report once that it does."""
+        n_tokens = _n_tokens(self._indexer.llama, self._texts, document)
+        if self._indexer.can_read(n_tokens):
+            return True
+        if document not in self._reported:
+            self._progress.notice(
+                f"{document.name} has about {n_tokens:,.0f} tokens, too many to be indexed with this context of "
+                f"{self._indexer.llama.n_ctx():,}: answers come from passages of it."
+            )
+            self._reported.add(document)
+        return False
 
     def _cost_of(self, documents: Sequence[SourceText]) -> str:
         """Return a sentence with the documents that are read, and how much that is."""

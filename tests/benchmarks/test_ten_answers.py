@@ -7,7 +7,7 @@ import pypdfium2
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from ten_answers import Way, _cells, _plain, measure, write_pdf
+from ten_answers import Way, _cells, _plain, measure, pieces_of, write_pdf
 
 from octavo.documents.extract import extract_document
 from octavo.evaluation.folders.folder_task import Asked
@@ -44,7 +44,17 @@ def test_answers_and_passages_are_counted(tmp_path):
     path = tmp_path / "long.pdf"
     write_pdf(path, TEXT)
     rows = measure(Reader(), {path: ASKED})
-    assert (rows[0]["right"], rows[0]["passages"]) == (0.5, 0.5)
+    assert (rows[0]["right"], rows[0]["passages"], rows[0]["both"]) == (0.5, 0.5, 0.5)
     assert 0 < rows[0]["first"] <= rows[0]["all"]
-    cells = _cells({"rows": [*rows, {**rows[0], "right": 1.0}], "disk": 2_500_000, "memory": 10**9})
-    assert cells[3:] == ["0.500", "0.750", "0.250", "2.5", "1,000"]
+    lucky = {**rows[0], "right": 1.0}  # one of two right answers without its passage
+    cells = _cells({"rows": [*rows, lucky], "disk": 2_500_000, "memory": 10**9})
+    assert cells[3:] == ["0.500", "1.000", "0.750", "0.250", "2.5", "1,000"]
+
+
+def test_pieces_hold_the_text_and_end_with_sentences():
+    sentences = [f"Sentence {number} has a few words of its own. " for number in range(100)]
+    pieces = pieces_of("".join(sentences).strip())
+    assert all(len(piece) <= 1200 and piece.endswith(".") for piece in pieces)
+    assert all(any(sentence.strip() in piece for piece in pieces) for sentence in sentences)
+    assert len(pieces_of("x" * 3000)) == 3
+    assert pieces_of("") == []

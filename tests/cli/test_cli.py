@@ -127,7 +127,7 @@ def _all_help(command):
         (["--top-p", "2"], "2.0 is not in the range 0<=x<=1."),
         (["--top-k", "-3"], "-3 is not in the range x>=0."),
         (["-n", "0"], "0 tokens are not an answer"),
-        (["-n", "many"], "'many' is not a valid integer range."),
+        (["-n", "many"], "'many' is not a valid whole number."),
         (["-t", "0"], "0 is not in the range 1<=x<=512."),
         (["-c", "-1"], "-1 is not in the range x>=0."),
         (["--cache-type", "q4_1"], "'q4_1' is not one of 'f16', 'q8_0', 'q4_0'."),

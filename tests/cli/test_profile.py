@@ -103,7 +103,7 @@ def test_gates_that_cannot_be_written_are_refused_before_the_work(on_tiny, tmp_p
     ("arguments", "message"),
     [
         (["--texts", "0"], "0 is not in the range 1<=x<=100."),
-        (["--tokens", "many"], "'many' is not a valid integer range."),
+        (["--tokens", "many"], "'many' is not a valid whole number."),
         (["--rounds", "0"], "0 is not in the range 1<=x<=1000."),
         (["--sinks", "257"], "257 is not in the range 1<=x<=256."),
         (["--recent", "0"], "0 is not in the range 1<=x<=1048576."),

@@ -6,15 +6,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from helpers.served import serving
 from helpers.waiting import wait_until
 
 from octavo.library.background.computing import computing
 from octavo.library.background.reading_queue import ReadingQueue
+from octavo.serve.engine.grammar import Grammars
 
 TEXT = b"The keeper wrote every evening. " * 60
 
@@ -67,6 +70,18 @@ def test_ctrl_c_ends_it_in_good_order(start):
     process = start()
     assert process.end() == 0
     assert "Traceback" not in process.said
+
+
+def test_ctrl_c_before_it_serves_leaves_no_engine_that_the_process_waits_for(tiny_model, tmp_path, monkeypatch):
+    def interrupted(grammars):
+        assert "octavo-engine" in {thread.name for thread in threading.enumerate()}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Grammars, "warm_up", interrupted)
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt), serving(tiny_model, tmp_path):
+        pass
+    assert not [thread for thread in set(threading.enumerate()) - before if not thread.daemon]
 
 
 @pytest.mark.parametrize("stream", [pytest.param(False, marks=pytest.mark.slow), True])

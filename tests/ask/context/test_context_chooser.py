@@ -1,5 +1,6 @@
 """Answers come at once from passages, from more as more is read, and from the whole once all is read."""
 
+import dataclasses
 import itertools
 import re
 
@@ -338,6 +339,18 @@ def test_what_failed_in_the_background_is_told_once_and_not_tried_again(book, ho
     assert notices.sentences.count("book.md could not be read in the background: The disk is full.") == 1
     assert ReadingQueue().next() is None
     assert started == [1]
+
+
+def test_what_makes_too_many_parts_is_not_read_in_the_background(book, how, started, monkeypatch):
+    monkeypatch.setattr("octavo.library.open_index._MOST_PARTS", 2)
+    how["model"], notices = dataclasses.replace(how["model"], n_ctx=1024), Notices()
+    with octavo.open_document(book, progress=notices, **how) as session:
+        for _ in range(2):
+            assert (session.ask(QUESTION).read.kind, session.rest) == ("excerpts", "unread")
+    [said] = [sentence for sentence in notices.sentences if "too many" in sentence]
+    assert re.fullmatch(r"book.md has about [\d,]+ tokens, too many to be indexed with this context of 1,024: .*", said)
+    assert not any("in the background" in sentence for sentence in notices.sentences)
+    assert (ReadingQueue().documents(), started) == ([], [])
 
 
 def clock(monkeypatch, seconds):
