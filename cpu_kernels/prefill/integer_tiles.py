@@ -70,7 +70,7 @@ INTEGER_ROWS = 4 if LANES == 16 else 6
 #: Added to a number up to 2^15, it leaves the nearest integer in the lowest 16 bits of the sum.
 _ROUNDING = 1.5 * 2**23
 
-#: What is added to the bytes of keys.
+#: Added to the bytes of keys.
 _ADDED = 128
 
 #: A smaller vector counts as 0.
@@ -169,7 +169,7 @@ def score_integers(
     query_scales : int64
         Address of the scale of each query, (TILE,) f32.
     added : int64
-        Address of what is subtracted from each query's sums of bytes (`sum_queries`), (TILE,) f32.
+        Address of the numbers that `sum_queries` stores, which are subtracted from sums of bytes, (TILE,) f32.
     out : int64
         Address of the scores, (n_rows, TILE) f32.
     """

@@ -42,7 +42,7 @@ QUERY_TOKENS, SAMPLE_STEP = 64, 8
 _SAMPLES = QUERY_TOKENS // SAMPLE_STEP
 
 #: Blocks of keys before a group below which it reads all of them: a sample would cost more than it saves.
-FEWEST_BLOCKS = 64
+FEWEST_BLOCKS = 32
 
 #: Steps of the bisection for the least share of a chosen block.
 _HALVINGS = 30
