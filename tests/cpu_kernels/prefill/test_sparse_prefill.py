@@ -135,8 +135,9 @@ class Batch:
         """What they make of values, whose columns are rounded block by block."""
         if not (self.of_bytes and self.n_blocks.any()):
             return self.rounded(values)
-        blocks = [as_bytes(values[first : first + BLOCK], axis=0) for first in range(0, len(values), BLOCK)]
-        return np.concatenate(blocks)
+        stored = oracle.rotate(values) if self.shape.rotated else values
+        blocks = [as_bytes(stored[first : first + BLOCK], axis=0) for first in range(0, len(values), BLOCK)]
+        return oracle.rotate(np.concatenate(blocks)) if self.shape.rotated else np.concatenate(blocks)
 
     @property
     def of_bytes(self):
