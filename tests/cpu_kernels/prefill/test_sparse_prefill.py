@@ -40,8 +40,8 @@ N_ROWS = FEWEST_BLOCKS * BLOCK + 330
 BORDERLINE = 1e-4  # of a share: f32 sums, and products of bf16 where there is AMX
 
 #: Rough products of bf16 and of bytes round queries, keys and values, as is expected; and weights, as is not. Those of
-#: int16 round everything, as is not expected. A weight in bytes is off by up to 1 / 510 of the largest of its block. The
-#: sum of its 64 weights is at least the largest, and is off by up to 64 times that.
+#: int16 round everything, as is not expected. A weight in bytes is off by up to 1 / 510 of the largest of its block. So
+#: the sum of its 64 weights, which is at least the largest, is off by up to 64 times that.
 ROUGH = 64 / 510 if OF_BYTES else 5e-3
 OF_WORDS = Shape(80, 2)
 
