@@ -34,6 +34,7 @@ from ..numba_support.shape import SHAPE, ShapeParts
 from ..numba_support.vector import (
     INT8,
     INT16,
+    INT32,
     INT64,
     VECTOR,
     Emit,
@@ -49,6 +50,8 @@ from ..numba_support.vector import (
     sum_of,
 )
 from ..numba_support.views import array_at
+from ..products.integers import add_products, multiply_words
+from ..products.integers import splat as splat_scalar
 from .f32_tiles import TILE, TILE_ROWS, products
 
 #: Elements of a group, whose products are added by one instruction; whether they are bytes, and their size in bits.
@@ -89,16 +92,10 @@ def put_integers(typing: Any, groups: Any, place: Any, x: Any, scale: Any) -> An
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         emit, (groups, place, x, scale) = Emit(builder), args
         own = builder.and_(_as_integers(emit, x, scale), ir.Constant(emit.integers, [2**_BITS - 1] * LANES))
-        bits = emit.builder.bitcast(emit.splat(_float_of(builder, place)), emit.integers)
+        bits = splat_scalar(builder, builder.trunc(builder.mul(place, constant(_BITS)), INT32), LANES)
         return builder.bitcast(builder.or_(builder.bitcast(groups, emit.integers), builder.shl(own, bits)), emit.vector)
 
     return VECTOR(VECTOR, types.int64, VECTOR, VECTOR), generate
-
-
-def _float_of(builder: Any, place: Any) -> Any:
-    """Return the bits to shift by for a place in a group, typed as an f32."""
-    bits = builder.trunc(builder.mul(place, constant(_BITS)), ir.IntType(32))
-    return builder.bitcast(bits, ir.FloatType())
 
 
 @intrinsic
@@ -132,18 +129,13 @@ def rounded(typing: Any, x: Any, scale: Any) -> Any:
 
 def _add_products(emit: Emit, left: Any, right: Any, total: Any) -> Any:
     """Add the products of each group to an int32. The vectors are typed as f32."""
-    builder, integers = emit.builder, emit.integers
-    elements = ir.VectorType(INT8 if OF_BYTES else INT16, GROUP * emit.lanes)
+    builder, elements = emit.builder, ir.VectorType(INT8 if OF_BYTES else INT16, GROUP * emit.lanes)
     left, right = (builder.bitcast(each, elements) for each in (left, right))
-    total = builder.bitcast(total, integers)
+    total = builder.bitcast(total, emit.integers)
     if OF_BYTES:
-        name, signature = f"llvm.x86.avx512.vpdpbusd.{32 * emit.lanes}", [integers, elements, elements]
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(integers, signature), name)
-        added = builder.call(function, [total, left, right])
+        added = add_products(builder, total, left, right)
     else:
-        name = "llvm.x86.avx512.pmaddw.d.512" if emit.lanes == 16 else "llvm.x86.avx2.pmadd.wd"
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(integers, [elements] * 2), name)
-        added = builder.add(total, builder.call(function, [left, right]))
+        added = builder.add(total, multiply_words(builder, left, right))
     return builder.bitcast(added, emit.vector)
 
 

@@ -234,7 +234,7 @@ def test_a_text_that_does_not_fit(on_tiny):
         (["qa", "--budgets", "0"], "Invalid value for '--budgets': 0.0 is not in the range 0<x<=1."),
         (["qa", "--budgets", "0.5,2"], "Invalid value for '--budgets': 2.0 is not in the range 0<x<=1."),
         (["qa", "--budgets", "nan"], "Invalid value for '--budgets': nan is not in the range 0<x<=1."),
-        (["qa", "--budgets", "half"], "Invalid value for '--budgets': 'half' is not a valid float range."),
+        (["qa", "--budgets", "half"], "Invalid value for '--budgets': 'half' is not a valid number."),
         (["qa", "--depths", "0"], "Invalid value for '--depths': '0' is not a list of token counts, such as "
          "1,2048,8000."),
         (["qa", "--depths", "long"], "Invalid value for '--depths': 'long' is not a list of token counts, such as "

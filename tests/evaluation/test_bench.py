@@ -271,7 +271,7 @@ def test_a_text_that_is_too_short_is_refused_with_both_numbers(tiny_model, tmp_p
         (["--fill", "random", "--doc", "text.txt"], "--fill random reads no text: leave out --doc."),
         (["--delay", "-1"], "-1.0 is not in the range x>=0"),
         (["-t", "2,0"], "0 is not in the range 1<=x<=512"),
-        (["-t", "2,"], "'' is not a valid integer"),
+        (["-t", "2,"], "'' is not a valid whole number"),
         (["--kernels", "-t", "1,2"], "--kernels takes one number of threads"),
         (["--fill", "copy", "--cache-type", "f16,q8_0"], "--fill copy gives engines f16 keys and values"),
         (["--fill", "copy", "--cache-type", "q8_0"], "--fill copy gives engines f16 keys and values"),
