@@ -50,7 +50,7 @@ from ..numba_support.vector import (
     sum_of,
 )
 from ..numba_support.views import array_at
-from ..products.integers import add_products, multiply_words
+from ..products.integers import ADDED, add_products, multiply_words
 from ..products.integers import splat as splat_scalar
 from .f32_tiles import TILE, TILE_ROWS, products
 
@@ -67,14 +67,11 @@ LARGEST_ELEMENT = 127 if OF_BYTES else 32767
 #: most 8 times the length of one.
 LARGEST_WEIGHT, LARGEST_VALUE = (255, 127) if OF_BYTES else (12000, 22300)
 
-#: Rows of a tile: as many accumulators as fit in registers, because two instructions add to each without VNNI.
+#: Rows of a tile: as many accumulators as fit in registers. Without VNNI two instructions add to each.
 INTEGER_ROWS = 4 if LANES == 16 else 6
 
 #: Added to a number up to 2^15, it leaves the nearest integer in the lowest 16 bits of the sum.
 _ROUNDING = 1.5 * 2**23
-
-#: Added to the bytes of keys.
-_ADDED = 128
 
 #: A smaller vector counts as 0.
 _TINY = float32(np.finfo(np.float32).tiny)
@@ -107,7 +104,7 @@ def store_key(typing: Any, x: Any, scale: Any, address: Any) -> Any:
         element = INT8 if OF_BYTES else INT16
         own = builder.trunc(_as_integers(emit, x, scale), ir.VectorType(element, LANES))
         if OF_BYTES:
-            own = builder.xor(own, ir.Constant(own.type, [_ADDED] * LANES))
+            own = builder.xor(own, ir.Constant(own.type, [ADDED] * LANES))
         place = builder.bitcast(emit.pointer(address, element), own.type.as_pointer())
         builder.store(own, place).align = 1
         return context.get_dummy_value()
@@ -305,7 +302,7 @@ def round_columns(floats, n_rows, n_columns, size, integers, scales, room):
         a = b = splat(float32(0))
         for at in range(floats + i * 4, floats + i * 4 + n_rows * step, 2 * step):
             a, b = _measure(a, load(at)), _measure(b, load(at + step))
-        store(scales + i * 4, maximum(add(a, multiply(b, splat(float32(0)))), b) if OF_BYTES else add(a, b))
+        store(scales + i * 4, _measure(a, b) if OF_BYTES else add(a, b))
     _turn_to_scales(n_columns, size, scales, room)
     for r in range(0, n_rows, GROUP):
         for i in range(0, n_columns, LANES):
@@ -322,7 +319,7 @@ def sum_queries(floats, n_rows, factors, sums):
         total, factor = splat(float32(0)), load(factors + i * 4)
         for r in range(n_rows):
             total = add(total, rounded(load(floats + (r * TILE + i) * 4), factor))
-        store(sums + i * 4, multiply(total, splat(float32(_ADDED))))
+        store(sums + i * 4, multiply(total, splat(float32(ADDED))))
 
 
 @kernel
