@@ -42,7 +42,7 @@ BORDERLINE = 1e-4  # of a share: f32 sums, and products of bf16 where there is A
 #: Rough products of bf16 and of bytes round queries, keys and values, as is expected; and weights, as is not. Those of
 #: int16 round everything, as is not expected. A weight in bytes is off by up to 1 / 510 of the largest of its block. So
 #: the sum of its 64 weights, which is at least the largest, is off by up to 64 times that.
-ROUGH = 64 / 510 if OF_BYTES else 5e-3
+ROUGH, ROUGH_IN_BYTES = 5e-3, 64 / 510
 OF_WORDS = Shape(80, 2)
 
 
@@ -198,7 +198,7 @@ SHAPES = [SHAPE, OF_WORDS, *OTHERS, pytest.param(ROTATED, marks=pytest.mark.slow
 @pytest.mark.parametrize("n_threads", THREADS)
 def test_a_batch_attends_to_the_blocks_that_its_groups_chose(n_threads):
     batch = Batch(SHAPE, N_ROWS, 150, covers=0.8)
-    assert relative_error(batch.run(n_threads), batch.expected()) < ROUGH
+    assert relative_error(batch.run(n_threads), batch.expected()) < (ROUGH_IN_BYTES if batch.of_bytes else ROUGH)
     assert batch.chosen.mean() < 0.8
 
 
@@ -209,7 +209,7 @@ def test_the_blocks_of_either_half_of_a_sample_hold_the_share_of_the_other(shape
     """Check that the blocks suffice, that the largest are taken, and that fewer would not do."""
     uncertain = 1 if shape == SHAPE and shape.on_amx else 32  # else not all rounding is expected: 8 bits of each factor
     batch = Batch(shape, N_ROWS, 150, covers, softcap)
-    assert relative_error(batch.run(), batch.expected()) < (ROUGH if OF_BYTES else uncertain * ROUGH)
+    assert relative_error(batch.run(), batch.expected()) < (ROUGH_IN_BYTES if batch.of_bytes else uncertain * ROUGH)
     for h in range(N_KV_HEAD):
         for number, tokens in enumerate(batch.groups):
             chosen, forced, shares = batch.chosen[h, number], batch.forced(tokens), batch.sampled(h, tokens)
