@@ -48,7 +48,7 @@ _ANSWER, _COVERED = 48, 4
 #: Last numbers of the questions that share a row.
 _UP_TO = (1, 5, 20)
 
-#: What is measured of an answer, and how many digits of it are shown; and of what the standard error is shown.
+#: What is measured of an answer, and how many digits of it are shown; and those with a standard error.
 _FIGURES = {"dense F1": 3, "F1 more": 3, "same": 3, "KL": 4, "true coverage": 3, "estimated": 3}
 _WITH_ERRORS = ("F1 more", "same", "KL")
 
