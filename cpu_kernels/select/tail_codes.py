@@ -142,8 +142,8 @@ def _find_mean(shape, head, block, floats):
 def _centre_keys(shape, head, first, step, n, rows):
     """Write the differences of n keys from the means of their blocks, row by row.
 
-    The keys are row `first` and others, `step` rows apart. `rows` is the address of (n + 1, head_dim) f32, the last of
-    which is to work in.
+    The keys are row `first` and others, `step` rows apart. `rows` is the address of (n + 1, head_dim) f32; the last row
+    is to work in.
     """
     head_dim = shape.head_dim
     for i in range(n):
