@@ -273,7 +273,7 @@ class Context(internals.LlamaContext):
             recorder = self.sequence.recorder
             arrays = None if recorder is None else recorder.arrays(n_tokens)
             try:
-                self.cache.reserve(n_tokens, is_step)
+                self.cache.reserve(n_tokens, is_step, self.params.n_threads)
                 np.ctypeslib.as_array(batch.batch.pos, (n_tokens,))[:] -= self.cache.origin
                 undone = self._place(batch, [self.sequence])
                 if arrays is not None:

@@ -24,7 +24,7 @@ from ...errors import OctavoError
 from ...system.free_memory import LEAST_SPARE_BYTES, NOTHING, check_free
 from ..document.cache_layer import CacheLayer, Rows
 from ..document.index import ClusterMeans, Index, IndexLayer, StreamingRows
-from ..methods.budgets import budget_warning, distribute_budget, minimum_share
+from ..methods.budgets import MethodHeads, budget_warning, distribute_budget, minimum_share
 from ..methods.evicting import EvictingMethod
 from ..methods.method import Assignment, Storage
 from .cache_memory import CpuMemory, Memory
@@ -95,7 +95,8 @@ class KVCache:
         self.document: Index | None = None
         self.n_tail = self.origin = 0
         self.n_chunks = self.dropped = self.n_shared = np.zeros(0, np.int64)
-        self._n_unfinished = 0  # tokens of the current step
+        self._n_unfinished = self._n_waiting = 0  # tokens of the current step, and of batches that `end_prompt` ends
+        self._is_step = False
         self.shared: dict[int, IndexLayer] = {}
         self.ahead: object = None
         self.arrange(assignments)
@@ -164,16 +165,20 @@ class KVCache:
         if needed:
             check_free(f"The KV cache of {self.n_document + n_tail:,} tokens", needed, others)
 
-    def reserve(self, n_new: int, is_step: bool | None = None) -> None:
+    def reserve(self, n_new: int, is_step: bool | None = None, n_threads: int = 1) -> None:
         """Prepare a batch of n_new tokens: set the methods' state, and allocate memory for the new rows.
 
         Parameters
         ----------
         is_step : bool, optional
             Whether a single token is predicted from, and so may see less; by default it is.
+        n_threads : int
+            Threads to end a prompt with.
         """
-        is_step = n_new == 1 if is_step is None else is_step
+        self._is_step = is_step = n_new == 1 if is_step is None else is_step
         self.ahead = None
+        if is_step:
+            self.end_prompt(n_threads)
         if self.n_tokens + n_new - self.origin > self.n_ctx + _FARTHEST:
             self._move_origin()
         self.table.connect(n_new)
@@ -203,12 +208,21 @@ class KVCache:
     def finish_step(self, n_threads: int = 1) -> None:
         """End the step of `reserve`: let the methods update the stored rows, and free rows that no token sees."""
         n_new, self._n_unfinished = self._n_unfinished, 0
-        self._update(n_new, n_threads)
+        if not self._is_step and all(group.method.waits_for_step for group in self._updating()):
+            self._n_waiting += n_new
+        else:
+            self._update(n_new, n_threads)
         self._drop()
         for group in self.table.groups:
             if group.method.storage is Storage.SELECTED:
                 for number in group.heads.numbers.tolist():
                     self._shrink(number)
+
+    def end_prompt(self, n_threads: int = 1) -> None:
+        """Let methods whose update waits for a step update the rows that batches stored."""
+        n_waiting, self._n_waiting = self._n_waiting, 0
+        if n_waiting:
+            self._update(n_waiting, n_threads)
 
     @property
     def draft_room(self) -> int:
@@ -231,13 +245,17 @@ class KVCache:
         self.n_tail -= n_tokens
         self._n_unfinished = 0
 
+    def _updating(self) -> list[MethodHeads]:
+        """Return the methods that update the stored rows."""
+        return [group for group in self.table.groups if group.method.hooks.after_step is not None]
+
     def _update(self, n_new: int, n_threads: int) -> None:
         """Call the heads' `after_step` hooks, on several threads if rows fill blocks that the methods may summarise."""
-        updating = [each.method for each in self.table.groups if each.method.hooks.after_step is not None]
+        updating = self._updating()
         if not updating:
             return
         first, n_heads = self.table.address, len(self.table.heads)
-        apart = all(method.updates_apart for method in updating)
+        apart = all(group.method.updates_apart for group in updating)
         if n_threads == 1 or not apart or self.n_tokens % _BLOCK_ROWS >= n_new:
             after_step(first, n_heads, n_new)
             return
@@ -319,7 +337,7 @@ class KVCache:
             tail.truncate(int(rows))
         self._count_chunks()
         self.n_tail -= n_less
-        self._n_unfinished = 0
+        self._n_unfinished = self._n_waiting = 0  # each tail has updated its rows
         return True
 
     def _has_dropped(self, n_rows: np.ndarray) -> bool:
@@ -329,6 +347,7 @@ class KVCache:
 
     def checkpoint(self) -> Checkpoint:
         """Copy everything after the document, to return to it even if rows are evicted later."""
+        self.end_prompt()
         plain = partial(np.empty, dtype=np.uint8)
         chunks = [[chunk and chunk.copy(tail.shape, plain) for chunk in tail.chunks] for tail in self.tails]
         states = [group.heads.state.copy() for group in self.table.groups]
@@ -345,7 +364,7 @@ class KVCache:
         self.n_tail, self.origin = checkpoint.n_tail, checkpoint.origin
         self.dropped, self.n_shared = checkpoint.dropped.copy(), np.zeros_like(self.n_shared)
         self._count_chunks()
-        self._n_unfinished = 0
+        self._n_unfinished = self._n_waiting = 0
 
     def fork(self, other: KVCache, n_tokens: int) -> None:
         """Hold the first n_tokens tokens of another cache, sharing its memory until either of them changes it.
@@ -360,6 +379,7 @@ class KVCache:
         self.attach(None)
         self.table.connect()
         other.table.connect()  # before its first step it may hold only a document
+        other.end_prompt()
         self._share_chunks(other)
         self._n_unfinished = 0
         self.truncate(n_tokens)
@@ -413,7 +433,8 @@ class KVCache:
             if copied:  # its index has sorted them by cluster
                 n_bytes = copied * -(-len(document.tokens) // CHUNK_ROWS)
                 check_free("A copy of the document's rows, which `--attention squeezed` reads where they are,", n_bytes)
-        self.document, self.n_tail, self.origin, self._n_unfinished = document, 0, 0, 0
+        self.document, self.n_tail, self.origin = document, 0, 0
+        self._n_unfinished = self._n_waiting = 0
         self.ahead = None
         self.table.clear_rows()
         self.dropped, self.n_shared = np.zeros((2, len(self.tails)), np.int64)

@@ -141,6 +141,9 @@ class Method(Parameters):
         Whether the `after_step` hook also runs when rows were copied or cut without a step.
     updates_apart : bool
         Whether the `after_step` hook may serve several heads at once: it uses no scratch, which layers share.
+    waits_for_step : bool
+        Whether the `after_step` hook may wait until the next step of one token, as batches do not need its results. It
+        also runs after copies.
     selects_from : int
         Rows of a head below which `hooks_below` do the same: the method attends to all of them, and keeps nothing.
     document_arrays : tuple of str
@@ -158,6 +161,7 @@ class Method(Parameters):
     batch_end: ClassVar[int] = 0
     runs_after_copy: ClassVar[bool] = False
     updates_apart: ClassVar[bool] = False
+    waits_for_step: ClassVar[bool] = False
     selects_from: ClassVar[int] = 0
     hooks_below: ClassVar[Hooks]
     document_arrays: ClassVar[tuple[str, ...]] = ()

@@ -47,7 +47,7 @@ class Sketch(Method):
     hooks, limits = HOOKS, LIMITS
     state = STATE
     storage = Storage.CHUNKS
-    runs_after_copy = updates_apart = True
+    runs_after_copy = updates_apart = waits_for_step = True
     hooks_below = HOOKS_BELOW
 
     @property

@@ -391,6 +391,59 @@ def test_chunks_begin_on_a_cache_line(cache):
     )
 
 
+def sketched(n_rows, at_once=700):
+    """A cache that has read so many rows in batches."""
+    layers = [CacheLayer(3, 64, 0, F16)] * 2
+    cache = KVCache(layers, 2000, assign(Attention.parse("sketch", budget=0.5), layers))
+    rows = random_rows(cache, 1400, seed=3)
+    for start in range(0, n_rows, at_once):
+        cache.append_rows(part(rows, start, min(start + at_once, n_rows)))
+    return cache
+
+
+def state_of(cache):
+    return cache.table.groups[0].heads.state
+
+
+def has_codes(cache, n_rows):
+    """Whether a cache has the codes that so many rows have if they come at once."""
+    one = sketched(n_rows, n_rows)
+    one.end_prompt()
+    return all((state_of(one)[name] == state_of(cache)[name]).all() for name in ("n_coded", "trained", "codebooks"))
+
+
+def test_codes_wait_for_the_first_step_after_batches():
+    cache = sketched(1400)
+    assert (state_of(cache)["n_coded"] == 0).all()
+    cache.reserve(1)
+    assert (state_of(cache)["n_coded"] == (1400 - 32) // 64).all()
+    assert has_codes(cache, 1400)
+
+
+def test_a_prompt_that_is_cut_has_the_codes_of_what_is_left():
+    cache = sketched(1400)
+    assert cache.truncate(900)
+    cache.reserve(1)
+    assert has_codes(cache, 900)
+
+
+def test_a_checkpoint_has_codes():
+    cache = sketched(1400)
+    checkpoint = cache.checkpoint()
+    assert cache.truncate(600)
+    cache.restore(checkpoint)
+    assert has_codes(cache, 1400)
+
+
+def test_a_fork_shares_codes_with_what_it_forks():
+    cache, fork = sketched(1400), sketched(0)
+    fork.fork(cache, 1400)
+    for each in (cache, fork):
+        assert has_codes(each, 1400)
+        each.reserve(1)
+        assert (each.n_shared == 1400 // CHUNK_ROWS).all(), "full chunks stay shared"
+
+
 def test_what_methods_keep_does_not_depend_on_the_number_of_threads():
     layers = [CacheLayer(3, 64, 0, F16)] * 2
     one, several = (KVCache(layers, 1000, assign(Attention.parse("sketch", budget=0.5), layers)) for _ in range(2))
@@ -401,6 +454,7 @@ def test_what_methods_keep_does_not_depend_on_the_number_of_threads():
             for head, tail in enumerate(cache._layer_tails(layer)):
                 tail.write(0, keys[head], values[head])
         cache.finish_step(n_threads)
+        cache.end_prompt(n_threads)
     states = [cache.table.groups[0].heads.state for cache in (one, several)]
     assert (states[0]["n_coded"] > 0).all()
     for name in states[0].dtype.names:
