@@ -89,7 +89,7 @@ Event = AnswerPart | ToolCall | Finished
 Step = PromptProgress | PartsAnswered | Request
 
 
-class Begun(NamedTuple):
+class AnswerStart(NamedTuple):
     """An answer that has begun: its first step, and the others if that is not its request."""
 
     step: Step
@@ -174,27 +174,27 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     return request
 
 
-async def begun(server: Server, turn: ChatTurn) -> Begun:
+async def start_answer(server: Server, turn: ChatTurn) -> AnswerStart:
     """Return what a stream begins with; an error comes before the response does, with its status.
 
     A response that does not report how passages are read begins later. While parts are asked, which takes minutes, it
     has begun: clients give up one that has not.
     """
     if not turn.documents or turn.tools or turn.schema is not None or turn.grammar is not None:
-        return Begun(await prepared(server, turn))
+        return AnswerStart(await prepared(server, turn))
     steps = preparing(server, turn)
     while isinstance(step := await anext(steps), PromptProgress) and not turn.generation.reports_progress:
         pass
-    return Begun(step, steps)
+    return AnswerStart(step, steps)
 
 
-async def begun_with(request: Awaitable[Request]) -> Begun:
+async def start_with(request: Awaitable[Request]) -> AnswerStart:
     """Return an answer that begins with its request."""
-    return Begun(await request)
+    return AnswerStart(await request)
 
 
-async def steps_and_answer(server: Server, turn: ChatTurn, first: Begun) -> AsyncGenerator[Step | Event, None]:
-    """Yield the steps before an answer, those of progress if it is asked for, and then the parts of the answer."""
+async def steps_and_answer(server: Server, turn: ChatTurn, first: AnswerStart) -> AsyncGenerator[Step | Event, None]:
+    """Yield the steps before an answer, progress only if it is asked for, and then the parts of the answer."""
     step: Step | None = None
     async with aclosing(steps_of(turn, first)) as steps:
         async for step in steps:
@@ -205,8 +205,8 @@ async def steps_and_answer(server: Server, turn: ChatTurn, first: Begun) -> Asyn
             yield event
 
 
-async def steps_of(turn: ChatTurn, first: Begun) -> AsyncGenerator[Step, None]:
-    """Yield the steps before an answer, those of progress if it is asked for; the last one is its request."""
+async def steps_of(turn: ChatTurn, first: AnswerStart) -> AsyncGenerator[Step, None]:
+    """Yield the steps before an answer, progress only if it is asked for; the last one is its request."""
     step, steps = first
     if steps is not None:
         async with aclosing(steps):

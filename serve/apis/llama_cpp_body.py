@@ -68,8 +68,7 @@ class LlamaCppBody(AskingBody):
         bias = bias_of(self.logit_bias, server.tokens_of)
         bias |= dict.fromkeys(server.grammars.ends, -math.inf) if self.ignore_eos else {}
         n_logprobs = self.n_probs if self.n_probs or self.return_tokens or self.stream else None
-        asked = self.asked(server, client, self.stop, n_logprobs, bias)
-        generation = self.generation(server, self.n_predict, asked)
+        generation = self.generation(server, self.n_predict, self.asked(server, client, self.stop, n_logprobs, bias))
         schema, grammar = self.json_schema, self.grammar or None
         return ChatTurn([], generation, self.documents, self.reads, schema=schema, grammar=grammar)
 

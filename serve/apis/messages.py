@@ -19,7 +19,7 @@ from ...ask.context.whole.finding import PartsAnswered
 from ...ask.sources.find_sources import Passage
 from ...library.source_text import SourceText
 from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, Event, Finished, Step, begun, begun_with, prepared, steps_and_answer
+from ..chat_turn import ChatTurn, Event, Finished, Step, prepared, start_answer, start_with, steps_and_answer
 from ..engine.prompt_limits import PromptTooLong
 from ..engine.request import AnswerPart, PromptProgress, Request, Usage
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
@@ -103,7 +103,7 @@ async def create(http_request: HttpRequest) -> Response:
     coming = _turn(server, body, tools, client_of(http_request), attachments, body.max_tokens)
     turn = await while_connected(http_request, coming)
     first = await while_connected(
-        http_request, begun(server, turn) if body.stream else begun_with(prepared(server, turn))
+        http_request, start_answer(server, turn) if body.stream else start_with(prepared(server, turn))
     )
     note_ignored(http_request, [*tools.left_out, *first.ignored])
     numbers = await attachments.numbers() if turn.generation.sources else {}

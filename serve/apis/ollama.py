@@ -16,16 +16,16 @@ from starlette.routing import Route
 from ...ask.context.whole.finding import PartsAnswered
 from ...prompts.tools import ToolCall
 from ..chat_turn import (
-    Begun,
+    AnswerStart,
     ChatTurn,
     Event,
     Finished,
     Step,
     answer,
-    begun,
-    begun_with,
     gathered,
     prepared,
+    start_answer,
+    start_with,
     steps_and_answer,
 )
 from ..engine.request import AnswerPart, PromptProgress, Request
@@ -63,7 +63,7 @@ async def chat(http_request: HttpRequest) -> Response:
     tools = tools_of(body.tools)
     note_ignored(http_request, tools.left_out)
     turn = _turn(server, body, openai_messages(body.messages), client_of(http_request), tools.functions)
-    return await _response(http_request, body, turn, _begun(server, body, turn), _message)
+    return await _response(http_request, body, turn, _start(server, body, turn), _message)
 
 
 async def generate(http_request: HttpRequest) -> Response:
@@ -78,12 +78,12 @@ async def generate(http_request: HttpRequest) -> Response:
     messages.append({"role": "user", "content": body.prompt})
     turn = _turn(server, body, messages, client_of(http_request))
     is_bare = body.raw or body.suffix
-    work = begun_with(_without_template(server, body, turn)) if is_bare else _begun(server, body, turn)
+    work = start_with(_without_template(server, body, turn)) if is_bare else _start(server, body, turn)
     return await _response(http_request, body, turn, work, _plain)
 
 
-def _begun(server: Server, body: OllamaBody, turn: ChatTurn) -> Coroutine[Any, Any, Begun]:
-    return begun(server, turn) if body.stream else begun_with(prepared(server, turn))
+def _start(server: Server, body: OllamaBody, turn: ChatTurn) -> Coroutine[Any, Any, AnswerStart]:
+    return start_answer(server, turn) if body.stream else start_with(prepared(server, turn))
 
 
 def _turn(
@@ -120,7 +120,7 @@ async def _without_template(server: Server, body: GenerateBody, turn: ChatTurn) 
 
 
 async def _response(
-    http_request: HttpRequest, body: OllamaBody, turn: ChatTurn, work: Coroutine[Any, Any, Begun], form: _Form
+    http_request: HttpRequest, body: OllamaBody, turn: ChatTurn, work: Coroutine[Any, Any, AnswerStart], form: _Form
 ) -> Response:
     """Return the response with an answer, in parts or as a whole."""
     server, first = server_of(http_request), await while_connected(http_request, work)

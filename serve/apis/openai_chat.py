@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ...prompts.tools import ToolCall
-from ..chat_turn import Begun, ChatTurn, Step, answer, begun, gathered, prepared, steps_of
+from ..chat_turn import AnswerStart, ChatTurn, Step, answer, gathered, prepared, start_answer, steps_of
 from ..engine.request import AnswerPart, End, Request
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..request_error import RequestError
@@ -136,7 +136,7 @@ async def complete(http_request: HttpRequest) -> Response:
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     if body.stream:
-        first = await while_connected(http_request, begun(server, turn))
+        first = await while_connected(http_request, start_answer(server, turn))
         note_ignored(http_request, [*tools.left_out, *first.ignored])
         return sse(_prepared_stream(server, turn, body.n, first, head, with_usage))
     request = await while_connected(http_request, prepared(server, turn))
@@ -255,7 +255,7 @@ async def _prepared_stream(
     server: Server,
     turn: ChatTurn,
     n: int,
-    first: Begun,
+    first: AnswerStart,
     head: dict[str, Any],
     with_usage: bool,
 ) -> AsyncGenerator[str, None]:

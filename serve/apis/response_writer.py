@@ -105,7 +105,7 @@ class ResponseWriter:
     def _add(self, event: Step | dict[str, Any] | Event) -> list[str]:
         """Add a step, an item or a part of the answer, and return its events.
 
-        Clients take a response in progress for what it is, however often it is sent: so it reports progress.
+        Clients accept a response in progress however often it comes, so it reports progress.
         """
         if isinstance(event, Request):
             self._request = event

@@ -13,14 +13,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..chat_turn import (
-    Begun,
+    AnswerStart,
     ChatTurn,
     Event,
     Step,
-    begun,
-    begun_with,
     prepared,
     questions_of,
+    start_answer,
+    start_with,
     steps_and_answer,
 )
 from ..engine.request import Request
@@ -63,7 +63,7 @@ async def respond(http_request: HttpRequest) -> Response:
     """Answer POST /v1/responses."""
     server, body = server_of(http_request), await parsed(http_request, ResponseBody)
     asked = await while_connected(http_request, _asked(http_request, body))
-    work = begun(server, asked.turn) if body.stream else begun_with(prepared(server, asked.turn))
+    work = start_answer(server, asked.turn) if body.stream else start_with(prepared(server, asked.turn))
     first = await while_connected(http_request, work)
     note_ignored(http_request, first.ignored)
     keep = partial(_keep, http_request, body, asked)
@@ -78,7 +78,9 @@ async def respond(http_request: HttpRequest) -> Response:
     return JSONResponse(writer.whole)
 
 
-async def _parts(server: Server, asked: _Asked, first: Begun) -> AsyncGenerator[Step | dict[str, Any] | Event, None]:
+async def _parts(
+    server: Server, asked: _Asked, first: AnswerStart
+) -> AsyncGenerator[Step | dict[str, Any] | Event, None]:
     """Yield the steps before an answer, the item about the files that were searched, if any were, and the answer."""
     async with aclosing(steps_and_answer(server, asked.turn, first)) as parts:
         async for part in parts:
