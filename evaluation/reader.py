@@ -19,7 +19,7 @@ from ..ask.sources.answer_marks import AnswerMarks, Found
 from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
 from ..convert.index_builder import IndexBuilder
-from ..convert.pipeline import calibrate, cluster, keep_whole, prefill
+from ..convert.pipeline import calibrate, cluster, document_tokens, keep_whole, prefill
 from ..documents.document import Document, hash_text
 from ..progress import Progress
 from ..runtime.cache.kv_cache import Checkpoint
@@ -106,7 +106,8 @@ class Reader:
         llama.set_attention(DENSE_ATTENTION)
         path = library.index_path(name, hash_text(text), identity(llama, settings))
         document, snapshot = Document(text, name=name), LibrarySnapshot(library)
-        IndexBuilder(llama, snapshot, path, document, settings, self.progress, self.n_jobs).build()
+        tokens = document_tokens(llama, name, text)
+        IndexBuilder(llama, snapshot, path, document, tokens, settings, self.progress, self.n_jobs).build()
         return open_index(path, library.model_hash)[0]
 
     def attend(self, document: Index, attention: Attention) -> None:

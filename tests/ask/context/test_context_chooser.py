@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import octavo
+from octavo.ask.context import growing_indexes
 from octavo.ask.context.growing_indexes import TimeToRead
 from octavo.library.background.reading_queue import ReadingQueue
 from octavo.library.file_texts import FileTexts
@@ -351,6 +352,22 @@ def test_what_makes_too_many_parts_is_not_read_in_the_background(book, how, star
     assert re.fullmatch(r"book.md has about [\d,]+ tokens, too many to be indexed with this context of 1,024: .*", said)
     assert not any("in the background" in sentence for sentence in notices.sentences)
     assert (ReadingQueue().documents(), started) == ([], [])
+
+
+@pytest.mark.parametrize("most_parts", [2, 100])
+def test_the_tokens_of_a_document_are_estimated_once(book, how, started, monkeypatch, most_parts):
+    monkeypatch.setattr("octavo.library.open_index._MOST_PARTS", most_parts)
+    estimated = []
+    of_text = growing_indexes.characters_per_token
+    monkeypatch.setattr(
+        growing_indexes, "characters_per_token", lambda llama, text: estimated.append(text) or of_text(llama, text)
+    )
+    how["model"] = dataclasses.replace(how["model"], n_ctx=1024)
+    with octavo.open_document(book, **how) as session:
+        estimated.clear()
+        for _ in range(3):
+            session.ask(QUESTION)
+    assert (len(estimated), bool(started)) == (1, most_parts == 100)
 
 
 def clock(monkeypatch, seconds):
