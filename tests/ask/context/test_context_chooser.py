@@ -10,6 +10,7 @@ import pytest
 import octavo
 from octavo.ask.context import growing_indexes
 from octavo.ask.context.growing_indexes import TimeToRead
+from octavo.convert.build_pieces import PIECE
 from octavo.library.background.reading_queue import ReadingQueue
 from octavo.library.file_texts import FileTexts
 from octavo.library.open_index import Indexer
@@ -380,6 +381,8 @@ def clock(monkeypatch, seconds):
 def test_a_reading_that_is_slower_than_expected_is_left_to_the_background(book, how, started, monkeypatch, n_documents):
     """What was read until then is not read again: the answer comes from it, and from passages."""
     monkeypatch.setattr(ReadingSpeed, "tokens_per_s", lambda self, text: 10_000.0)
+    noted = []
+    monkeypatch.setattr(ReadingSpeed, "note", lambda self, n_tokens, seconds: noted.append((n_tokens, seconds)))
     other = book.with_name("other.md")
     other.write_text(filler(200, 203))
     clock(monkeypatch, 1)
@@ -391,6 +394,9 @@ def test_a_reading_that_is_slower_than_expected_is_left_to_the_background(book, 
     assert "Reading takes longer than an answer may wait, so the answer comes from passages." in notices.sentences
     assert [document.name for document in ReadingQueue().documents()][:1] == ["book.md"]
     assert started == [1]
+    n_tokens, seconds = noted[0]
+    assert n_tokens > PIECE
+    assert 2 <= seconds <= 60, "by the clock above"
 
 
 def test_a_reading_that_is_fast_enough_is_finished(book, how, started, monkeypatch):
