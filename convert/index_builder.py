@@ -171,7 +171,8 @@ class IndexBuilder:
         """Do what is missing, under the lock."""
         start = time.perf_counter()
         self._check_space()
-        threading.Thread(target=_import_clustering).start()
+        if self.settings.n_clusters(len(self.tokens)):
+            threading.Thread(target=_import_clustering).start()
         with disk_errors(self.folder):
             for unfinished in self.folder.glob(f"*{TEMPORARY}"):
                 unfinished.unlink()
