@@ -6,7 +6,6 @@ profits from a dense batch (Quest, Tang et al. 2024, feeds its questions in the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -33,9 +32,6 @@ from ..runtime.store.model_library import Library
 from ..system.working_time import working_time
 from .measures import log_softmax
 from .samples import Outcome, Sample
-
-#: Name of the output of a layer's attention in llama.cpp's graphs, before the projection.
-ATTENTION_OUTPUT = re.compile(r"kqv_out-(\d+)")
 
 
 class Reader:
@@ -219,12 +215,7 @@ class Reader:
     def _watched(self) -> Iterator[list[np.ndarray]]:
         """Collect the output of attention in each layer of a step of one token."""
         layers: list[np.ndarray] = []
-
-        def take(name: str, values: np.ndarray) -> bool:
-            layers.append(values[-1])
-            return True
-
-        with self.llama.context.observed(lambda name: ATTENTION_OUTPUT.fullmatch(name) is not None, take):
+        with self.llama.context.observed_attention(lambda values: layers.append(values[-1])):
             yield layers
 
 
