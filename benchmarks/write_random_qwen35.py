@@ -3,7 +3,7 @@
     python benchmarks/write_random_qwen35.py OUT.gguf [--layers 32] [--gain 1.2]
 
 Of its 32 layers, every fourth attends; the others are recurrent (gated delta nets). Matrices are Q4_0, 2.4 GB in all,
-as in write_random_llama.py. --gain is that of write_random_gemma.py.
+as in write_random_llama.py. --gain has the meaning of write_random_gemma.py's.
 """
 
 from __future__ import annotations
