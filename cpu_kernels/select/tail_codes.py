@@ -273,7 +273,7 @@ def _find_nearest(shape, head, part, size, columns, points, found):
 
 @kernel
 def _widen_values(shape, head, first, step, rows):
-    """Write a block of values, row by row: that of row `first` and others, `step` rows apart."""
+    """Write a block of values, row by row: row `first` and others, `step` rows apart."""
     for i in range(BLOCK_ROWS):
         widen_value(shape, tail_value(shape, head, first + i * step), rows + i * 4 * shape.value_dim)
 
