@@ -48,7 +48,7 @@ def test_conversations_are_listed_and_continued(window, server, two):
     window.ask("And why?")
     assert [one["content"] for one in server.chats[-1]["messages"]] == ["What happened?", "The answer.", "And why?"]
     assert server.chats[-1]["document"] == [two.id]
-    window.until(lambda: rows(window) == ["What happened?", "Who are you?"])  # the last one that was changed is the first
+    window.until(lambda: rows(window) == ["What happened?", "Who are you?"])  # the last that was changed
 
 
 def test_a_reload_and_another_day_keep_them(window, server, two):
