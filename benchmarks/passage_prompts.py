@@ -64,11 +64,11 @@ def found_pieces(
 ) -> list[Found]:
     """Write a PDF for each seed into a folder, and search it for the answers to its questions."""
     task, found, known = first_answer.FirstAnswer(documents=1, kind="qa"), list[Found](), set[str]()
-    with TextStore(folder / "texts.sqlite") as store:
-        for seed in seeds:
-            made = task.folder(words, data, n_tokens, n_questions, seed)
-            path = folder / f"document-{seed + 1:03d}.pdf"
-            write_pdf(path, *made.documents.values())
+    for seed in seeds:
+        made = task.folder(words, data, n_tokens, n_questions, seed)
+        path = folder / f"document-{seed + 1:03d}.pdf"
+        write_pdf(path, *made.documents.values())
+        with TextStore(path.with_suffix(".sqlite")) as store:  # each document is asked about alone
             text = store.add(extract_document(path))
             for asked in made.asked:
                 if asked.question not in known:
