@@ -43,3 +43,6 @@ def _may_use_amx() -> bool:
 
 #: Whether kernels may multiply on Intel's AMX tiles.
 HAS_AMX = _may_use_amx()
+
+#: Whether octavo multiplies weights by few tokens, too. With AMX llama.cpp does, in a layout of its own.
+MULTIPLIES_FEW = MULTIPLIES_WEIGHTS and not HAS_AMX
