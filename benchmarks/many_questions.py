@@ -1,16 +1,18 @@
 """Measure whether answers change from question to question about one document, with the conversation kept or not.
 
-    python benchmarks/many_questions.py FOLDER [-m MODEL] [--attentions auto squeezed] [--questions 20] [--orders 3]
-                                        [-t THREADS]
+    python benchmarks/many_questions.py FOLDER [-m MODEL] [--attentions auto squeezed] [--questions 20]
+                                        [--orders 0 1 2] [-t THREADS]
 
-Each order draws other questions of `fixed-context` about the document that octavo ships, whose index is kept in FOLDER.
-Questions are read in batches, as `octavo ask` does. "alone": each follows the document. "kept": each follows the
-questions before it, and the answers of dense attention, so that all attentions see the same tokens. "restarted": before
-the last question the model is loaded anew, opens the index, and reads the conversation again.
+Each order draws other questions of `fixed-context` about the document that octavo ships. FOLDER keeps the document's
+index, and the figures of each attention and order: they are not measured again, so that several processes may measure
+orders of their own, and the same command with all of them prints the table. Questions are read in batches, as `octavo
+ask` does. "alone": each follows the document. "kept": each follows the questions before it, and the answers of dense
+attention, so that all attentions see the same tokens. "restarted": before the last question the model is loaded anew,
+opens the index, and reads the conversation again.
 
-A row has the questions from one number to another: F1 of dense attention and of the attention, the share of answers
-that are the same, the KL divergence from dense attention's next tokens after the same ones, and the true and the
-estimated coverage (see coverage.py) of a question's answer.
+A row has the questions from one number to another: F1 of dense attention; what the attention adds to it; the share of
+answers that are the same; the KL divergence from dense attention's next tokens after the same ones; each with its
+standard error; and the true and the estimated coverage (see coverage.py) of a question's answer.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +40,7 @@ from octavo.runtime.llama import Llama
 from octavo.runtime.methods.attention import DENSE_ATTENTION, Attention
 from octavo.runtime.models.find_model import default_model
 from octavo.runtime.store.model_library import Library
+from octavo.system.files import read_json, write_json
 
 #: Most tokens of an answer, and of those whose coverage is measured.
 _ANSWER, _COVERED = 48, 4
@@ -44,8 +48,12 @@ _ANSWER, _COVERED = 48, 4
 #: Last numbers of the questions that share a row.
 _UP_TO = (1, 5, 20)
 
-#: What is measured of an answer, and how many digits of it are shown.
-_FIGURES = {"dense F1": 3, "F1": 3, "same": 3, "KL": 4, "true coverage": 3, "estimated": 3}
+#: What is measured of an answer, and how many digits of it are shown; and those with a standard error.
+_FIGURES = {"dense F1": 3, "F1 more": 3, "same": 3, "KL": 4, "true coverage": 3, "estimated": 3}
+_WITH_ERRORS = ("F1 more", "same", "KL")
+
+#: The figures of an answer, the way of asking ("way") and the number of the question ("number").
+Answer = dict[str, Any]
 
 
 @dataclass
@@ -103,6 +111,12 @@ class Asker:
             written.append(token)
             self.llama.eval([token])
 
+    def read(self, answered: Answered) -> None:
+        """Read a question in a batch, and its answer token by token."""
+        self.llama.eval(answered.prompt)
+        for token in answered.written:
+            self.llama.eval([token])
+
     def follow(self, answered: Answered) -> tuple[np.ndarray, np.ndarray]:
         """Read a question and its answer; return log-probabilities, and the true and estimated coverage."""
         self.llama.eval(answered.prompt)
@@ -129,7 +143,7 @@ def ask_all(asker: Asker, questions: Sequence[DocumentQuestion], keeps: bool) ->
     return found
 
 
-def compare(asker: Asker, question: DocumentQuestion, answered: Answered) -> dict[str, float]:
+def compare(asker: Asker, question: DocumentQuestion, answered: Answered) -> Answer:
     """Return the figures of an attention's answer. Then the model has read the question and the dense answer."""
     n_before = asker.llama.n_tokens
     log_probs, covered = asker.follow(answered)
@@ -139,11 +153,11 @@ def compare(asker: Asker, question: DocumentQuestion, answered: Answered) -> dic
         asker.llama.rewind(n_before)
         written = asker.write(answered.prompt).written
         asker.llama.rewind(n_before)
-        asker.follow(answered)
+        asker.read(answered)
     scores = [squad_scores(asker.text(tokens), question.answers)["score"] for tokens in (answered.written, written)]
     return {
         "dense F1": scores[0],
-        "F1": scores[1],
+        "F1 more": scores[1] - scores[0],
         "same": float(same),
         "KL": float(kl_divergence(answered.log_probs, log_probs).mean()),
         "true coverage": float(covered[0]),
@@ -151,11 +165,9 @@ def compare(asker: Asker, question: DocumentQuestion, answered: Answered) -> dic
     }
 
 
-def figures_of(
-    new_asker: Callable[[], Asker], name: str, questions: Sequence[DocumentQuestion]
-) -> dict[tuple[str, int], dict[str, float]]:
-    """Return the figures of an attention's answers, by the way of asking and the number of the question."""
-    attention, found = Attention.parse(name), dict[tuple[str, int], dict[str, float]]()
+def answers_of(new_asker: Callable[[], Asker], name: str, questions: Sequence[DocumentQuestion]) -> list[Answer]:
+    """Return the figures of an attention's answers."""
+    attention, found = Attention.parse(name), list[Answer]()
     asker = new_asker()
     for keeps, way in ((False, "alone"), (True, "kept")):
         dense = ask_all(asker, questions, keeps)
@@ -163,29 +175,32 @@ def figures_of(
         for number, (question, answered) in enumerate(zip(questions, dense, strict=True), 1):
             if not keeps:
                 asker.llama.rewind(n_document)
-            found[way, number] = compare(asker, question, answered)
+            found.append({"way": way, "number": number, **compare(asker, question, answered)})
     asker = new_asker()
     asker.attend(attention)
     for answered in dense[:-1]:
-        asker.llama.eval(answered.prompt)
-        for token in answered.written:
-            asker.llama.eval([token])
-    found["restarted", len(questions)] = compare(asker, questions[-1], dense[-1])
-    return found
+        asker.read(answered)
+    return [*found, {"way": "restarted", "number": len(questions), **compare(asker, questions[-1], dense[-1])}]
 
 
-def rows_of(name: str, found: Sequence[dict[tuple[str, int], dict[str, float]]]) -> list[list[str]]:
-    """Return rows of the table: means over the orders, and over the questions of a row."""
+def rows_of(name: str, answers: Sequence[Answer]) -> list[list[str]]:
+    """Return rows of the table: means over the answers of a row, with standard errors."""
     rows = []
-    for way in dict.fromkeys(way for way, _ in found[0]):
+    for way in dict.fromkeys(each["way"] for each in answers):
         for first, last in pairwise((0, *_UP_TO)):
-            own = [each for order in found for (of, n), each in order.items() if of == way and first < n <= last]
+            own = [each for each in answers if each["way"] == way and first < each["number"] <= last]
             if own:
-                means = [
-                    f"{np.nanmean([each[key] for each in own]):.{n_digits}f}" for key, n_digits in _FIGURES.items()
-                ]
+                means = [_mean(own, key) for key in _FIGURES]
                 rows.append([name, way, f"{first + 1} to {last}", str(len(own)), *means])
     return rows
+
+
+def _mean(answers: Sequence[Answer], key: str) -> str:
+    values = np.array([each[key] for each in answers], float)
+    mean = f"{np.nanmean(values):.{_FIGURES[key]}f}"
+    if key not in _WITH_ERRORS or len(values) < 2:
+        return mean
+    return f"{mean} ± {values.std(ddof=1) / np.sqrt(len(values)):.{_FIGURES[key]}f}"
 
 
 def main() -> None:
@@ -194,7 +209,7 @@ def main() -> None:
     parser.add_argument("-m", "--model", type=Path)
     parser.add_argument("--attentions", nargs="+", default=["auto", "squeezed"])
     parser.add_argument("--questions", type=int, default=20)
-    parser.add_argument("--orders", type=int, default=3)
+    parser.add_argument("--orders", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("-t", "--threads", type=int, default=2)
     arguments = parser.parse_args()
     document = read_documents(QUESTIONS)[0]
@@ -202,11 +217,14 @@ def main() -> None:
     new_asker = partial(Asker, model, arguments.folder, document, arguments.threads, n_ctx)
     rows = []
     for name in arguments.attentions:
-        found = []
-        for order in range(arguments.orders):
-            chosen = np.random.default_rng(order).permutation(len(document.questions))[: arguments.questions]
-            found.append(figures_of(new_asker, name, [document.questions[i] for i in chosen]))
-        rows += rows_of(name, found)
+        answers = list[Answer]()
+        for order in arguments.orders:
+            kept = arguments.folder / f"{name}-{arguments.questions}-{order}.json"
+            if not kept.exists():
+                chosen = np.random.default_rng(order).permutation(len(document.questions))[: arguments.questions]
+                write_json(kept, {"answers": answers_of(new_asker, name, [document.questions[i] for i in chosen])})
+            answers += read_json(kept)["answers"]
+        rows += rows_of(name, answers)
     print(markdown_table(["attention", "conversation", "questions", "answers", *_FIGURES], rows))
 
 
