@@ -14,6 +14,7 @@ import llama_cpp
 import numpy as np
 from llama_cpp import _internals as internals
 
+from ..cpu_kernels.numba_support.memory import Callback
 from ..errors import OctavoError
 from ..settings import LONGEST
 from ..system.threads import waiting
@@ -555,7 +556,7 @@ class Context(internals.LlamaContext):
         problems: list[BaseException] = []
         step = self._executor.step
 
-        @hook.Callback
+        @Callback
         def observe(address: int, ask: int, *_: int) -> int:
             tensor = ggml.Tensor.from_address(address)
             name = tensor.name.decode("utf-8", "replace")

@@ -8,6 +8,7 @@ import traceback
 import numpy as np
 
 from ..numba_support import background_compile
+from ..numba_support.memory import Callback
 from ..numba_support.vector import CACHE_LINE
 from .multiply import GROUP, PRODUCT, SHARED, inputs_bytes
 from .panel_tiles import tiled_room_bytes
@@ -24,9 +25,6 @@ for _number, _kernels in KERNELS.items():
     _own["columns"], _own["input_bytes"] = _kernels.of.columns, _kernels.of.input_bytes
     _own["room_bytes"] = max(_kernels.of.room_bytes, tiled_room_bytes(_kernels.of))
     _own["factor"] = -_kernels.of.subtracted
-
-#: The Python type of a function that C calls as `call_native` does.
-_Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
 
 
 class ProductTable:
@@ -50,7 +48,7 @@ class ProductTable:
         self._records["shared"] = self._shared.ctypes.data
         self.address: int = self._records.ctypes.data
         self._room: dict[str, np.ndarray] = {}
-        self._callback = _Callback(self._prepare)
+        self._callback = Callback(self._prepare)
         self.prepare_address = ctypes.cast(self._callback, ctypes.c_void_p).value
 
     def start(self) -> None:

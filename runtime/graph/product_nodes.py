@@ -25,15 +25,12 @@ from typing import Any
 from numba import types
 
 from ...cpu_kernels.numba_support.compile import kernel, native_callback
-from ...cpu_kernels.numba_support.memory import address_of, call_native
+from ...cpu_kernels.numba_support.memory import Callback, address_of, call_native
 from ...cpu_kernels.numba_support.views import record_at
 from ...cpu_kernels.products.multiply import PRODUCT, fits, multiply_batch, multiply_experts
 from ...cpu_kernels.products.panel_tiles import FEWEST_TILED
 from ...cpu_kernels.products.product_table import N_TYPES
 from .ggml import ALL_THREADS, STORED, TENSOR, TYPE_F32, Tensor
-
-#: The Python type of a C function that `call_native` calls.
-Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
 
 _PRODUCT_BYTES = PRODUCT.itemsize
 
