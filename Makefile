@@ -27,10 +27,12 @@ demo: $(VENV)/ready
 	@echo "octavo is installed in $(VENV). To call it by its name in this shell, run: . $(BIN)/activate"
 	@echo "Or call it by its path, from anywhere: $(abspath $(BIN))/octavo chat report.pdf"
 
-# Tests run in so many processes, of up to 2 GB. Threads that spin while they wait would take the cores from each other.
+# Tests run in so many processes, of up to 2 GB. Threads that spin while they wait would take the cores from each other,
+# and so would those that each process has for NumPy's products.
 PROCESSES ?= 2
 # Some start octavo, which is faster where Python may keep what it compiled.
-PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
+PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=PASSIVE OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest \
+	-n $(PROCESSES) --dist worksteal
 
 # Of tests with many cases this draws a few: SEED draws others, and test-all runs them all, each night.
 CASES ?= 2

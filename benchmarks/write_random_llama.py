@@ -71,7 +71,7 @@ def write_model(path: Path, sizes: Sizes, seed: int = 0) -> None:
         Seed of the weights: the same sizes and seed make the same file.
     """
     writer = GGUFWriter(path, "llama")
-    _add_metadata(writer, sizes)
+    add_metadata(writer, sizes)
     add_tokenizer(writer, sizes.n_vocab)
     ones = np.ones(sizes.n_embd, np.float32)
     write_tensors(writer, matrix_shapes(sizes), dict.fromkeys(_norm_names(sizes.n_layer), ones), seed)
@@ -167,7 +167,8 @@ def _norm_names(n_layer: int) -> Iterator[str]:
     yield "output_norm.weight"
 
 
-def _add_metadata(writer: GGUFWriter, sizes: Sizes) -> None:
+def add_metadata(writer: GGUFWriter, sizes: Sizes) -> None:
+    """Add the name and the sizes of a model."""
     writer.add_name("Random weights")
     writer.add_file_type(LlamaFileType.MOSTLY_Q4_0)
     writer.add_quantization_version(2)

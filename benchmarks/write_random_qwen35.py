@@ -1,9 +1,9 @@
 """Write a GGUF file of random weights in the shape of Qwen3.5 4B, a hybrid model, for timing. Its answers are noise.
 
-    python benchmarks/write_random_qwen35.py OUT.gguf
+    python benchmarks/write_random_qwen35.py OUT.gguf [--layers 32] [--gain 1.2]
 
 Of its 32 layers, every fourth attends; the others are recurrent (gated delta nets). Matrices are Q4_0, 2.4 GB in all,
-as in write_random_llama.py.
+as in write_random_llama.py. --gain has the meaning of write_random_gemma.py's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INTERVAL, N_VALUE_HEAD, N_KEY_HEAD, STATE, CONV = 4, 32, 16, 128, 4
 _KEYS, _VALUES = N_KEY_HEAD * STATE, N_VALUE_HEAD * STATE
 
 
-def matrix_shapes() -> dict[str, tuple[int, int, float]]:
+def matrix_shapes(n_layer: int) -> dict[str, tuple[int, int, float]]:
     """Return rows, columns and gain of each matrix."""
     shapes = {"token_embd.weight": (N_VOCAB, N_EMBD, LOGIT_SPREAD)}
     attention = {
@@ -41,7 +41,7 @@ def matrix_shapes() -> dict[str, tuple[int, int, float]]:
         "ssm_out": (N_EMBD, _VALUES, 1.0),
     }
     feed_forward = {"ffn_gate": (N_FF, N_EMBD, 1.0), "ffn_up": (N_FF, N_EMBD, 1.0), "ffn_down": (N_EMBD, N_FF, 1.0)}
-    for i in range(N_LAYER):
+    for i in range(n_layer):
         layer = (attention if attends(i) else recurrent) | feed_forward
         shapes |= {f"blk.{i}.{name}.weight": shape for name, shape in layer.items()}
     return shapes
@@ -52,14 +52,14 @@ def attends(layer: int) -> bool:
     return (layer + 1) % INTERVAL == 0
 
 
-def other_tensors(rng: np.random.Generator) -> dict[str, np.ndarray]:
+def other_tensors(n_layer: int, gain: float, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Return norms, convolutions, and what decides how fast a state decays."""
     ones = np.ones(N_EMBD, np.float32)
     tensors = {"output_norm.weight": ones}
-    for i in range(N_LAYER):
+    for i in range(n_layer):
         layer = {"attn_norm.weight": ones, "post_attention_norm.weight": ones}
         if attends(i):
-            norm = np.full(HEAD_DIM, ATTENTION_GAIN, np.float32)
+            norm = np.full(HEAD_DIM, gain, np.float32)
             layer |= {"attn_q_norm.weight": norm, "attn_k_norm.weight": norm}
         else:
             convolution = rng.normal(0, CONV**-0.5, (2 * _KEYS + _VALUES, CONV))
@@ -73,14 +73,14 @@ def other_tensors(rng: np.random.Generator) -> dict[str, np.ndarray]:
     return tensors
 
 
-def write_model(path: Path, seed: int = 0) -> None:
-    """Write the model: the same seed makes the same file."""
+def write_model(path: Path, n_layer: int = N_LAYER, gain: float = ATTENTION_GAIN, seed: int = 0) -> None:
+    """Write the model: the same layers, gain and seed make the same file."""
     writer = GGUFWriter(path, "qwen35")
     writer.add_name("Random weights")
     writer.add_file_type(LlamaFileType.MOSTLY_Q4_0)
     writer.add_quantization_version(2)
     writer.add_vocab_size(N_VOCAB)
-    writer.add_block_count(N_LAYER)
+    writer.add_block_count(n_layer)
     writer.add_context_length(N_CTX)
     writer.add_embedding_length(N_EMBD)
     writer.add_feed_forward_length(N_FF)
@@ -99,13 +99,16 @@ def write_model(path: Path, seed: int = 0) -> None:
     writer.add_ssm_time_step_rank(N_VALUE_HEAD)
     writer.add_ssm_group_count(N_KEY_HEAD)
     add_tokenizer(writer, N_VOCAB)
-    write_tensors(writer, matrix_shapes(), other_tensors(np.random.default_rng(seed)), seed)
+    write_tensors(writer, matrix_shapes(n_layer), other_tensors(n_layer, gain, np.random.default_rng(seed)), seed)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="where to write the GGUF")
-    write_model(parser.parse_args().out)
+    parser.add_argument("--layers", type=int, default=N_LAYER, help="a multiple of 4 (32)")
+    parser.add_argument("--gain", type=float, default=ATTENTION_GAIN, help="of queries and keys (1.2)")
+    arguments = parser.parse_args()
+    write_model(arguments.out, arguments.layers, arguments.gain)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ from ..version import __version__
 from .build_pieces import ABOUT, HEAD, PIECE, Pieces
 from .clusters import ClusterSettings, compute_means
 from .identity import identity
-from .pipeline import WHOLE, PrefillSettings, calibrate, cluster, document_tokens, prefill
+from .pipeline import WHOLE, PrefillSettings, calibrate, cluster, prefill
 from .prefix_reuse import KnownRows, keep_all_rows, known_rows
 
 #: Memory of clustering, in f32 copies of a layer's keys for each thread; and memory of compiling, in bytes.
@@ -79,13 +79,15 @@ class IndexBuilder:
         The model that reads the text; it must attend densely, or by `duo`. It forgets its sequence.
     snapshot : LibrarySnapshot
         The model's indexes, whose rows are reused if they begin with the same text.
+    tokens : list of int
+        The text's `document_tokens`.
     reading : PrefillSettings
         How the text is read.
 
     Raises
     ------
     OctavoError
-        The context is too short for the text, or batches are smaller than the number of queries to measure on.
+        Batches are smaller than the number of queries to measure on.
     """
 
     def __init__(
@@ -94,17 +96,17 @@ class IndexBuilder:
         snapshot: LibrarySnapshot,
         path: Path,
         document: Document,
+        tokens: list[int],
         settings: ClusterSettings,
         progress: Progress,
         n_jobs: int,
         reading: PrefillSettings = WHOLE,
     ) -> None:
-        self.llama, self.path, self.document = llama, path, document
+        self.llama, self.path, self.document, self.tokens = llama, path, document, tokens
         self.snapshot, self.library = snapshot, snapshot.library
         self.settings, self.progress, self.n_jobs = settings, progress, n_jobs
         self.attention_share, self._state_every = reading.attention_share, reading.state_every
         self.folder = path.with_name(path.name + PARTIAL)
-        self.tokens = document_tokens(llama, document.name, document.text)
         self._identity = identity(llama, settings, reading.attention_share)
         self._head = llama.prompt().head()
         self._text = self.tokens[len(self._head) :]
@@ -169,7 +171,8 @@ class IndexBuilder:
         """Do what is missing, under the lock."""
         start = time.perf_counter()
         self._check_space()
-        threading.Thread(target=_import_clustering).start()
+        if self.settings.n_clusters(len(self.tokens)):
+            threading.Thread(target=_import_clustering).start()
         with disk_errors(self.folder):
             for unfinished in self.folder.glob(f"*{TEMPORARY}"):
                 unfinished.unlink()

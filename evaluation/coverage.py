@@ -21,7 +21,6 @@ from ..runtime.devices.cpu_device import CpuExecutor
 from ..runtime.document.stored_rows import as_floats, capped_scores, rows_format
 from ..runtime.llama import Llama
 from ..runtime.methods import DENSE, method_class
-from .reader import ATTENTION_OUTPUT
 
 
 class Coverage(NamedTuple):
@@ -55,17 +54,16 @@ def covered_steps(llama: Llama) -> Iterator[list[Coverage]]:
     n_nodes, found = len(context.nodes), list[tuple[np.ndarray, np.ndarray]]()
     numbers = cycle(range(n_nodes))
 
-    def take(_name: str, values: np.ndarray) -> bool:
+    def take(values: np.ndarray) -> None:
         number = next(numbers)
         if len(values) == 1 and not context.nodes[number].window:
             found.append(_covered(executor, llama, number))
         if number == n_nodes - 1 and found:
             steps.append(Coverage(*map(np.array, zip(*found, strict=True))))
             found.clear()
-        return True
 
     context.cache.table.heads["covered"] = context.cache.table.heads["n_covered"] = 0
-    with context.observed(lambda name: ATTENTION_OUTPUT.fullmatch(name) is not None, take):
+    with context.observed_attention(take):
         yield steps
 
 

@@ -6,7 +6,6 @@ profits from a dense batch (Quest, Tang et al. 2024, feeds its questions in the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +18,7 @@ from ..ask.sources.answer_marks import AnswerMarks, Found
 from ..convert.clusters import ClusterSettings, settings_for
 from ..convert.identity import identity
 from ..convert.index_builder import IndexBuilder
-from ..convert.pipeline import calibrate, cluster, keep_whole, prefill
+from ..convert.pipeline import calibrate, cluster, document_tokens, keep_whole, prefill
 from ..documents.document import Document, hash_text
 from ..progress import Progress
 from ..runtime.cache.kv_cache import Checkpoint
@@ -33,9 +32,6 @@ from ..runtime.store.model_library import Library
 from ..system.working_time import working_time
 from .measures import log_softmax
 from .samples import Outcome, Sample
-
-#: Name of the output of a layer's attention in llama.cpp's graphs, before the projection.
-ATTENTION_OUTPUT = re.compile(r"kqv_out-(\d+)")
 
 
 class Reader:
@@ -106,7 +102,8 @@ class Reader:
         llama.set_attention(DENSE_ATTENTION)
         path = library.index_path(name, hash_text(text), identity(llama, settings))
         document, snapshot = Document(text, name=name), LibrarySnapshot(library)
-        IndexBuilder(llama, snapshot, path, document, settings, self.progress, self.n_jobs).build()
+        tokens = document_tokens(llama, name, text)
+        IndexBuilder(llama, snapshot, path, document, tokens, settings, self.progress, self.n_jobs).build()
         return open_index(path, library.model_hash)[0]
 
     def attend(self, document: Index, attention: Attention) -> None:
@@ -218,12 +215,7 @@ class Reader:
     def _watched(self) -> Iterator[list[np.ndarray]]:
         """Collect the output of attention in each layer of a step of one token."""
         layers: list[np.ndarray] = []
-
-        def take(name: str, values: np.ndarray) -> bool:
-            layers.append(values[-1])
-            return True
-
-        with self.llama.context.observed(lambda name: ATTENTION_OUTPUT.fullmatch(name) is not None, take):
+        with self.llama.context.observed_attention(lambda values: layers.append(values[-1])):
             yield layers
 
 

@@ -154,11 +154,11 @@ class Indexer:
             found.sort(key=lambda index: index[1].settings != best)
         return found[0] if found else None
 
-    def _new(self, document: Document, sha256: str) -> tuple[Path, _Kind]:
+    def _new(self, document: SourceText, n_tokens: int) -> tuple[Path, _Kind]:
         """Return the folder for the index of a document that has none, and its kind."""
-        settings = new_settings(self.llama, len(document_tokens(self.llama, document.name, document.text)))
+        settings = new_settings(self.llama, n_tokens)
         kind = _Kind(settings, self._attention_share, identity(self.llama, settings, self._attention_share))
-        return self.library.index_path(document.name, sha256, kind.identity), kind
+        return self.library.index_path(document.name, document.sha256, kind.identity), kind
 
     def fit(self, document: SourceText) -> list[SourceText]:
         """Split a document that exceeds the context, and print a notice.
@@ -280,13 +280,13 @@ class Indexer:
         """Make an index, and open it. Meanwhile all heads attend densely, except those that stream by `duo`."""
         (document, text), llama, notice = document.extracted(), self.llama, self.notice
         self.snapshot.refresh()  # other processes may have indexed versions of the text
-        n_tokens = len(document_tokens(llama, text.name, text.text))
-        if llama.make_room_on_device(n_tokens, n_tokens * llama.context.cache.row_bytes):
+        tokens = document_tokens(llama, text.name, text.text)
+        if llama.make_room_on_device(len(tokens), len(tokens) * llama.context.cache.row_bytes):
             self._follow_device()
-        path, kind = self._find(document) or self._new(text, document.sha256)
+        path, kind = self._find(document) or self._new(document, len(tokens))
         name, attention, n_threads = text.name, llama.attention, llama.context_params.n_threads
         reading = PrefillSettings(kind.attention_share, self._state_every)
-        builder = IndexBuilder(llama, self.snapshot, path, text, kind.settings, progress, n_threads, reading)
+        builder = IndexBuilder(llama, self.snapshot, path, text, tokens, kind.settings, progress, n_threads, reading)
         changed = self._has_changed(document.sha256, text)
         again = f"{name} has changed since it was indexed, so it is indexed again"
         what = again if changed else f"Indexing {name}, once"

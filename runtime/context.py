@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,6 @@ import llama_cpp
 import numpy as np
 from llama_cpp import _internals as internals
 
-from ..cpu_kernels.numba_support.memory import Callback
 from ..errors import OctavoError
 from ..settings import LONGEST
 from ..system.threads import waiting
@@ -24,7 +22,7 @@ from .devices.protocol import Device, ExecutorArguments
 from .document.cache_layer import Rows
 from .document.index import Index
 from .document.kept_state import KeptState
-from .graph import ggml, hook
+from .graph import ggml, hook, observer
 from .graph.attention_nodes import AttentionNode, cache_layers, silent_llama_cpp
 from .methods.assignment import assign
 from .methods.method import Assignment
@@ -540,39 +538,15 @@ class Context(internals.LlamaContext):
     def bytes_read(self, value: int) -> None:
         self.cache.table.heads["bytes_read"] = value
 
-    @contextmanager
-    def observed(self, wants: Callable[[str], bool], take: Callable[[str, np.ndarray], bool]) -> Iterator[None]:
-        """Observe tensors of the graph while batches are computed.
+    def observed(
+        self, wants: Callable[[str], bool], take: Callable[[str, np.ndarray], bool]
+    ) -> AbstractContextManager[None]:
+        """Observe tensors of the graph while batches are computed (see `observer.observed`)."""
+        return observer.observed(self._executor.step, wants, take)
 
-        Parameters
-        ----------
-        wants : callable
-            wants(name) returns whether to take a tensor, such as "l_out-3" or "result_norm". Some devices do not ask
-            about attention nodes.
-        take : callable
-            take(name, values) gets a tensor, (rows, columns) f32, and returns whether to compute the rest of the graph.
-            An exception that it raises is raised again when the observation ends.
-        """
-        problems: list[BaseException] = []
-        step = self._executor.step
-
-        @Callback
-        def observe(address: int, ask: int, *_: int) -> int:
-            tensor = ggml.Tensor.from_address(address)
-            name = tensor.name.decode("utf-8", "replace")
-            try:
-                return wants(name) if ask else take(name, _floats(tensor))
-            except BaseException as problem:
-                problems.append(problem)
-                return 0
-
-        step["observer"] = ctypes.cast(observe, ctypes.c_void_p).value
-        try:
-            yield
-        finally:
-            step["observer"] = 0
-        if problems:
-            raise problems[0]
+    def observed_attention(self, take: Callable[[np.ndarray], None]) -> AbstractContextManager[None]:
+        """Observe the output of each attention, in the order of `nodes` (see `observer.observed_attention`)."""
+        return observer.observed_attention(self._executor.step, take)
 
     @contextmanager
     def captured_queries(self, n_tokens: int) -> Iterator[list[np.ndarray]]:
@@ -590,9 +564,3 @@ class Context(internals.LlamaContext):
                 yield arrays
         finally:
             self._executor.capture(None)
-
-
-def _floats(tensor: ggml.Tensor) -> np.ndarray:
-    """Return a copy of a contiguous tensor of f32: (rows, columns)."""
-    n_columns, n_rows = tensor.ne[0], tensor.ne[1] * tensor.ne[2] * tensor.ne[3]
-    return ggml.strided(tensor, np.float32, (n_rows, n_columns), (4 * n_columns, 4)).copy()

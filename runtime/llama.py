@@ -222,14 +222,16 @@ class Llama(DropIn):
         n_ctx = n_ctx or int((trained or self._model.n_ctx_train()) * self._rope_scale)  # YaRN multiplies the latter
         self.n_batch: int = min(self.n_batch, n_ctx)
         params = self.context_params
-        params.n_ctx = params.n_batch = params.n_ubatch = self.n_batch
+        is_parallel = self._parallel_states or not llama_cpp.llama_model_is_hybrid(self.model)
+        n_sequences = self._n_parallel if is_parallel else 1
+        n_cells = max(self.n_batch, n_sequences)  # llama.cpp wants one for each sequence
+        params.n_ctx = params.n_batch = params.n_ubatch = n_cells
         nodes = attention_nodes(self._model, params)
         if 0 < (original := original_n_ctx(self.metadata)) < n_ctx:  # RoPE factors depend on llama.cpp's n_ctx
-            params.n_ctx = max(self.n_batch, original + 1)
-        is_parallel = self._parallel_states or not llama_cpp.llama_model_is_hybrid(self.model)
-        params.n_seq_max = self._n_parallel if is_parallel else 1
+            params.n_ctx = max(n_cells, original + 1)
+        params.n_seq_max = n_sequences
         params.kv_unified = params.n_seq_max > 1
-        if params.n_ctx > self.n_batch:  # the nodes have the factors for short texts
+        if params.n_ctx > n_cells:  # the nodes have the factors for short texts
             nodes = [replace(node, rope=None) for node in nodes]
         layers = cache_layers(nodes, kv_type)
         self.on_metal, self._layers = device.name == METAL, layers

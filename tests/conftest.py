@@ -1,5 +1,6 @@
 """Fixtures shared by all tests. No test needs the network; caches and indexes go to temporary folders."""
 
+import os
 import random
 import signal
 import uuid
@@ -23,6 +24,7 @@ def _clean_state(tmp_path_factory):
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "data"))
         patch.setenv("OCTAVO_FIRST_ANSWER", "1h")  # documents are read, however slow the machine is
+        patch.setattr(os, "fsync", os.fstat)  # only a power cut would show that a file is not on the disk yet
         yield
 
 

@@ -309,7 +309,8 @@ def _open_in_time(
             return ContextChooser(llama, document_set, reading.read, None, reading.whole, progress.notice)
         except TakesLonger:
             llama.reset()
-            speed = watch.speed
+            if speed := watch.speed:  # what notices say of the rest is of this speed
+                time_to_read.speed.note(watch.n_read, watch.n_read / speed)
             progress.notice("Reading takes longer than an answer may wait, so the answer comes from passages.")
     kept = time_to_read.kept()
     check_problems(kept, texts.problems, progress.notice)

@@ -110,6 +110,7 @@ class GrowingIndexes:
         self._sets: OrderedDict[Path, DocumentSet] = OrderedDict()
         self._part: tuple[SourceText, ReadPart] | None = None
         self._reported: set[SourceText] = set()
+        self._lengths: dict[str, float] = {}
         self.is_queued = False
 
     def missing(self, documents: Iterable[SourceText]) -> list[SourceText]:
@@ -225,7 +226,7 @@ class GrowingIndexes:
 
     def _can_read(self, document: SourceText) -> bool:
         """Return whether a document does not make too many parts; report once that it does."""
-        n_tokens = _n_tokens(self._indexer.llama, self._texts, document)
+        n_tokens = self._n_tokens(document)
         if self._indexer.can_read(n_tokens):
             return True
         if document not in self._reported:
@@ -240,8 +241,14 @@ class GrowingIndexes:
         """Return a sentence with the documents that are read, and how much that is."""
         names = [document.name for document in documents]
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        cost = self._indexer.cost([_n_tokens(self._indexer.llama, self._texts, document) for document in documents])
+        cost = self._indexer.cost([self._n_tokens(document) for document in documents])
         return f"Reading {', '.join(names[:_NAMED])}{more} in the background: {cost}."
+
+    def _n_tokens(self, document: SourceText) -> float:
+        """Return how many tokens a document has, about. Each answer asks, so each text is estimated once."""
+        if document.sha256 not in self._lengths:
+            self._lengths[document.sha256] = _n_tokens(self._indexer.llama, self._texts, document)
+        return self._lengths[document.sha256]
 
 
 def _n_tokens(llama: Llama, texts: FileTexts, document: SourceText) -> float:

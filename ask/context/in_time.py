@@ -30,11 +30,16 @@ class InTime:
         Tokens that are to be read, about.
     seconds : float
         Seconds in which they are to be read.
+
+    Attributes
+    ----------
+    n_read : int
+        Tokens that were read.
     """
 
     def __init__(self, progress: ProgressOfMany, n_tokens: float, seconds: float) -> None:
         self._progress, self._n_tokens, self._seconds = progress, n_tokens, seconds
-        self._n_read, self._began, self._is_watched = 0, working_time(), False
+        self.n_read, self._began, self._is_watched = 0, working_time(), False
         self.notice, self.begin = progress.notice, progress.begin
 
     @contextmanager
@@ -54,13 +59,13 @@ class InTime:
     def speed(self) -> float | None:
         """Return the tokens that were read in a second; None before there is a piece for an answer."""
         passed = working_time() - self._began
-        return self._n_read / passed if self._n_read > PIECE and passed > 0 else None
+        return self.n_read / passed if self.n_read > PIECE and passed > 0 else None
 
     def read(self, n_tokens: int) -> None:
         """Note that tokens were read."""
-        self._n_read += n_tokens
+        self.n_read += n_tokens
         passed, speed = working_time() - self._began, self.speed
-        left = max(self._n_tokens - self._n_read, 0) / speed if speed else 0.0
+        left = max(self._n_tokens - self.n_read, 0) / speed if speed else 0.0
         if self._is_watched and passed + left > self._seconds:
             raise TakesLonger
 

@@ -84,6 +84,8 @@ def head_scores(llama: Llama) -> dict[QueryHead, float]:
     with llama.context.captured_queries(len(second)) as queries:
         llama.prefill(second)
     weights = _weights_of_passkeys(text, len(second))
+    repeats = np.flatnonzero(weights.any(axis=1))  # most of the second part is as it was read
+    weights, unseen = weights[repeats], np.arange(text.n_read + len(second)) > text.n_read + repeats[:, None]
     scores: dict[QueryHead, float] = {}
     for number, node in enumerate(llama.context.nodes):
         if node.window:
@@ -92,12 +94,10 @@ def head_scores(llama: Llama) -> dict[QueryHead, float]:
         for kv_head, of_head in enumerate(queries[number]):
             floats = as_floats(keys[kv_head], llama.context.cache.layers[node.kv_layer].split)
             for member in range(of_head.shape[1]):
-                scored = capped_scores(of_head[:, member], floats, node.softcap)
-                unseen = np.arange(len(floats)) > text.n_read + np.arange(len(second))[:, None]
+                scored = capped_scores(of_head[repeats, member], floats, node.softcap)
                 scored = np.exp(np.where(unseen, -np.inf, scored) - scored.max(axis=1, keepdims=True))
                 attention = scored / scored.sum(axis=1, keepdims=True)
-                paid = (attention * weights).sum(axis=1)[weights.any(axis=1)]
-                scores[QueryHead(number, kv_head, member)] = float(paid.mean())
+                scores[QueryHead(number, kv_head, member)] = float((attention * weights).sum(axis=1).mean())
     return scores
 
 

@@ -100,10 +100,11 @@ class Haystack:
 
     def passage(self, n_tokens: int, rng: np.random.Generator) -> list[list[int]]:
         """Take consecutive tokens as `tokens` does, one list for each paragraph; the last one is cut."""
-        number = int(rng.integers(len(self.paragraphs)))
+        texts = self.text.split(_BORDER)
+        number = int(rng.integers(len(texts)))
         paragraphs: list[list[int]] = []
-        while n_tokens > 0:
-            paragraphs.append(self.paragraphs[number % len(self.paragraphs)][:n_tokens])
+        while n_tokens > 0:  # to tokenize all of the text would take longer
+            paragraphs.append(self._paragraph(texts[number % len(texts)])[:n_tokens])
             n_tokens -= len(paragraphs[-1])
             number += 1
         return paragraphs
@@ -111,7 +112,11 @@ class Haystack:
     @cached_property
     def paragraphs(self) -> list[list[int]]:
         """Tokens of each paragraph, with the border after it."""
-        return [self.pieces(paragraph + _BORDER) for paragraph in self.text.split(_BORDER)]
+        return list(map(self._paragraph, self.text.split(_BORDER)))
+
+    def _paragraph(self, text: str) -> list[int]:
+        """Tokenize a paragraph, with the border after it."""
+        return self.pieces(text + _BORDER)
 
     @property
     def n_tokens(self) -> int:

@@ -9,10 +9,13 @@ from numba.extending import intrinsic
 
 from ..numba_support.compile import kernel, late_stage
 from ..numba_support.shape import SHAPE
-from ..numba_support.vector import Emit, constant
+from ..numba_support.vector import FLOAT, INT64, Emit, constant
 
 #: Elements of a vector: each block has a whole number of them.
 _LANES = 8
+
+#: Elements that are rotated in registers: half of those that AVX2 has.
+_AT_ONCE = 64
 
 
 def rotation_block(head_dim: int) -> int:
@@ -49,14 +52,22 @@ def _rotate(typing: Any, n: Any, source: Any, target: Any) -> Any:
         n, source, target = args
         emit = Emit(builder, _LANES)
         block = builder.and_(n, builder.neg(n))
-        scale, n_vectors = emit.splat(_inverse_root(builder, block)), builder.lshr(n, constant(3))
-        with cgutils.for_range(builder, n_vectors) as loop:
-            column = builder.mul(loop.index, constant(_LANES))
-            emit.store(_rotate_vector(emit, emit.load_float(source, column)), target, column)
-        _rotate_vectors(emit, n, block, target)
-        with cgutils.for_range(builder, n_vectors) as loop:
-            column = builder.mul(loop.index, constant(_LANES))
-            emit.store(builder.fmul(emit.load_float(target, column), scale), target, column)
+        is_small = builder.icmp_signed("<=", block, constant(_AT_ONCE))
+        at_once = builder.select(is_small, block, constant(_AT_ONCE))
+        root = _inverse_root(builder, block)
+        scale = emit.splat(builder.select(is_small, root, ir.Constant(FLOAT, 1.0)))
+        width = _LANES
+        while width <= _AT_ONCE:
+            with (
+                builder.if_then(builder.icmp_signed("==", at_once, constant(width))),
+                cgutils.for_range_slice(builder, constant(0), n, constant(width), INT64) as (start, _count),
+            ):
+                places = [builder.add(start, constant(column)) for column in range(0, width, _LANES)]
+                rotated = _rotate_in_registers(emit, [emit.load_float(source, place) for place in places])
+                for place, vector in zip(places, rotated, strict=True):
+                    emit.store(builder.fmul(vector, scale), target, place)
+            width *= 2
+        _rotate_in_memory(emit, n, block, emit.splat(root), target)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
@@ -79,24 +90,38 @@ def _rotate_vector(emit: Emit, x: Any) -> Any:
     return x
 
 
-def _rotate_vectors(emit: Emit, n: Any, block: Any, floats: Any) -> None:
-    """Add and subtract vectors of a block, at distances of one vector, of two, of four, ..."""
+def _rotate_in_registers(emit: Emit, vectors: list[Any]) -> list[Any]:
+    """Return vectors, rotated as one block, without the scale."""
+    builder, distance = emit.builder, 1
+    vectors = [_rotate_vector(emit, vector) for vector in vectors]
+    while distance < len(vectors):
+        for first in (i for i in range(len(vectors)) if not i & distance):
+            x, y = vectors[first], vectors[first + distance]
+            vectors[first], vectors[first + distance] = builder.fadd(x, y), builder.fsub(x, y)
+        distance *= 2
+    return vectors
+
+
+def _rotate_in_memory(emit: Emit, n: Any, block: Any, scale: Any, floats: Any) -> None:
+    """Add and subtract vectors of a block, at distances of _AT_ONCE elements, of twice as many, ...; scale the last."""
     builder = emit.builder
-    place = cgutils.alloca_once_value(builder, constant(_LANES))
+    place = cgutils.alloca_once_value(builder, constant(_AT_ONCE))
     check, mix, end = (builder.append_basic_block(f"rotate.{name}") for name in ("check", "mix", "end"))
     builder.branch(check)
     builder.position_at_end(check)
     distance = builder.load(place)
     builder.cbranch(builder.icmp_signed("<", distance, block), mix, end)
     builder.position_at_end(mix)
+    double = builder.shl(distance, constant(1))
+    factor = builder.select(builder.icmp_signed("==", double, block), scale, emit.constant(1.0))
     with cgutils.for_range(builder, builder.lshr(n, constant(4))) as loop:  # pairs of vectors
         along = builder.mul(loop.index, constant(_LANES))
         within = builder.and_(along, builder.sub(distance, constant(1)))
         first = builder.add(builder.shl(builder.sub(along, within), constant(1)), within)
         second = builder.add(first, distance)
         x, y = emit.load_float(floats, first), emit.load_float(floats, second)
-        emit.store(builder.fadd(x, y), floats, first)
-        emit.store(builder.fsub(x, y), floats, second)
-    builder.store(builder.shl(distance, constant(1)), place)
+        emit.store(builder.fmul(builder.fadd(x, y), factor), floats, first)
+        emit.store(builder.fmul(builder.fsub(x, y), factor), floats, second)
+    builder.store(double, place)
     builder.branch(check)
     builder.position_at_end(end)

@@ -55,7 +55,7 @@ CODES = 16
 BLOCK_ROWS, HALF_BLOCK = 64, 32
 
 #: Rows and query heads whose weights are added by code at once, and copies of the sums.
-_ROWS, _HEADS, _COPIES = 8, 4, 4
+ROWS, HEADS, _COPIES = 8, 4, 4
 
 #: Largest number in a table, and largest sum of one from each.
 _LARGEST, _LARGEST_SUM = 255, 65535
@@ -244,7 +244,7 @@ def look_up(
 @layout
 def code_sums_bytes(shape):
     """Return the room for the sums of `add_by_code`, in bytes."""
-    return -(-shape.group // _HEADS) * CODES * _COPIES * _HEADS * 4
+    return -(-shape.group // HEADS) * CODES * _COPIES * HEADS * 4
 
 
 @intrinsic
@@ -253,7 +253,7 @@ def add_by_code(
 ) -> Any:
     """Add the weights of the rows of each code: sums[g, code] += factors[g] * the weights of its rows.
 
-    A row's weights for _HEADS query heads are one vector, which is added where its code says. Adjacent rows have copies
+    A row's weights for HEADS query heads are one vector, which is added where its code says. Adjacent rows have copies
     of the sums of their own: so equal codes do not wait for each other.
 
     Parameters
@@ -269,32 +269,32 @@ def add_by_code(
     step : int64
         Bytes from there to that of the next block.
     sums : int64
-        Address of (group / _HEADS, CODES, _COPIES, _HEADS) f32.
+        Address of (group / HEADS, CODES, _COPIES, HEADS) f32.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         shape, weights, stride, factors, codes, step, n_blocks, sums = args
-        emit, few, group = Emit(builder, _ROWS), Emit(builder, _HEADS), ShapeParts(builder, shape).group()
-        row_bytes = constant(_COPIES * _HEADS * 4)
+        emit, few, group = Emit(builder, ROWS), Emit(builder, HEADS), ShapeParts(builder, shape).group()
+        row_bytes = constant(_COPIES * HEADS * 4)
 
         def add_row(totals: Any, packed: Any, row: int, own: Any) -> None:
             code = builder.and_(builder.lshr(packed, constant(8 * row)), constant(CODES - 1))
-            place, offset = builder.add(totals, builder.mul(code, row_bytes)), row % _COPIES * _HEADS
+            place, offset = builder.add(totals, builder.mul(code, row_bytes)), row % _COPIES * HEADS
             few.store(builder.fadd(few.load_float(place, offset), own), place, offset)
 
-        n_tiles = builder.udiv(builder.add(group, constant(_HEADS - 1)), constant(_HEADS))
+        n_tiles = builder.udiv(builder.add(group, constant(HEADS - 1)), constant(HEADS))
         with cgutils.for_range(builder, n_tiles) as tile:
-            start, last = builder.mul(tile.index, constant(_HEADS)), builder.sub(group, constant(1))
-            heads = [builder.add(start, constant(g)) for g in range(_HEADS)]
+            start, last = builder.mul(tile.index, constant(HEADS)), builder.sub(group, constant(1))
+            heads = [builder.add(start, constant(g)) for g in range(HEADS)]
             heads = [builder.select(builder.icmp_signed("<", head, last), head, last) for head in heads]
             scales = [emit.splat(emit.load_scalar(factors, head)) for head in heads]
             own_weights = [builder.add(weights, builder.mul(builder.shl(stride, constant(2)), head)) for head in heads]
             totals = builder.add(sums, builder.mul(tile.index, builder.mul(row_bytes, constant(CODES))))
             with (
                 cgutils.for_range(builder, n_blocks) as block,
-                cgutils.for_range(builder, constant(HALF_BLOCK // _ROWS)) as part,
+                cgutils.for_range(builder, constant(HALF_BLOCK // ROWS)) as part,
             ):
-                column = builder.mul(part.index, constant(_ROWS))
+                column = builder.mul(part.index, constant(ROWS))
                 place = emit.pointer(codes, INT8, builder.add(builder.mul(block.index, step), column))
                 packed = builder.load(builder.bitcast(place, INT64.as_pointer()))
                 packed.align = 1
@@ -303,15 +303,15 @@ def add_by_code(
                     row = builder.add(first, constant(half * HALF_BLOCK))
                     loaded = [emit.load_float(address, row) for address in own_weights]
                     scaled = [builder.fmul(vector, scale) for vector, scale in zip(loaded, scales, strict=True)]
-                    for number, own in enumerate(_transposed(emit, scaled)):
+                    for number, own in enumerate(transposed(emit, scaled)):
                         add_row(totals, builder.lshr(packed, constant(shift)), number, own)
         return context.get_dummy_value()
 
     return types.void(SHAPE, *[types.int64] * 7), generate
 
 
-def _transposed(emit: Emit, vectors: list[Any]) -> list[Any]:
-    """Return a vector of _HEADS for each row, from a vector of _ROWS for each query head."""
+def transposed(emit: Emit, vectors: list[Any]) -> list[Any]:
+    """Return a vector of HEADS for each row, from a vector of ROWS for each query head."""
     w, x, y, z = vectors
     low, high = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]  # what an AVX instruction interleaves
     pairs = [(emit.shuffle(w, x, lanes), emit.shuffle(y, z, lanes)) for lanes in (low, high)]
@@ -320,18 +320,18 @@ def _transposed(emit: Emit, vectors: list[Any]) -> list[Any]:
         for second, lanes in enumerate(([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15])):
             both = emit.shuffle(left, right, lanes)
             for third in (0, 4):
-                rows[first + second + third] = emit.shuffle(both, both, list(range(third, third + _HEADS)))
-    return [rows[number] for number in range(_ROWS)]
+                rows[first + second + third] = emit.shuffle(both, both, list(range(third, third + HEADS)))
+    return [rows[number] for number in range(ROWS)]
 
 
 @kernel
 def finish_code_sums(shape, room, sums):
     """Add up the copies of the sums of `add_by_code`, into (group, CODES) f32 at an address."""
-    copies = array_at(room, (-(-shape.group // _HEADS), CODES, _COPIES, _HEADS), np.float32)
+    copies = array_at(room, (-(-shape.group // HEADS), CODES, _COPIES, HEADS), np.float32)
     result = array_at(sums, (shape.group, CODES), np.float32)
     for g in range(shape.group):
         for code in range(CODES):
             total = float32(0)
             for copy in range(_COPIES):
-                total += copies[g // _HEADS, code, copy, g % _HEADS]
+                total += copies[g // HEADS, code, copy, g % HEADS]
             result[g, code] = total

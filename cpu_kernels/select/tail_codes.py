@@ -22,15 +22,14 @@ from numba import float32
 
 from ..layout.head import chunk_at, chunk_extras, head_at, tail_key, tail_value
 from ..layout.scores import fill
-from ..numba_support.compile import kernel
-from ..numba_support.machine_features import LANES
-from ..numba_support.memory import borrow, give_back
+from ..numba_support.compile import kernel, layout
+from ..numba_support.memory import borrow, copy_bytes, give_back
 from ..numba_support.shape import Shape
 from ..numba_support.vector import CACHE_LINE, prefetch_line
 from ..numba_support.views import array_at, record_at
 from ..rows.rows import narrow_row, widen_row, widen_value
 from ..rows.tiles import CHUNK_ROWS
-from .codebooks import deal_columns, nearest, nearest_of_many, train
+from .codebooks import deal_columns, nearest_of_many, train, training_bytes, transpose
 from .product_quantisation import BLOCK_ROWS, CODES, HALF_BLOCK, write_codes
 
 #: Blocks of a chunk.
@@ -42,17 +41,15 @@ TRAINED, RECENT = 512, 32
 #: Least weight of a key's column, as a share of the mean over all columns.
 _LEAST_WEIGHT = 0.1
 
-#: Most rows, evenly spaced, to find codebooks on, and to find mean values on.
-KEY_SAMPLE, VALUE_SAMPLE = 2048, 1024
-
-#: Most rows, evenly spaced, to measure the errors of codes on.
-ERROR_SAMPLE = 256
+#: Most rows, evenly spaced, to find codebooks on, and to find mean values on; and rows to measure the errors of codes
+#: on. Powers of two, as the numbers of rows are: all are whole blocks.
+KEY_SAMPLE, VALUE_SAMPLE, ERROR_SAMPLE = 2048, 1024, 256
 
 #: Number of this layout of codes and state, and of how they are found. Indexes keep both: raise it with any change.
 LAYOUT = 1
 
-#: The longest head_dim and value_dim, and the most columns of a part.
-LONGEST, MOST_COLUMNS = 576, 8
+#: The longest head_dim and value_dim.
+LONGEST = 576
 
 #: Per-head state, besides rows and their extras. The record of a method that uses it begins with these fields.
 STATE = np.dtype(
@@ -142,146 +139,164 @@ def _find_mean(shape, head, block, floats):
 
 
 @kernel
-def _dealt_key(shape, head, row, floats):
-    """Write the difference of a key from its block's mean, with columns in the order of the parts.
+def _centre_keys(shape, head, first, step, n, rows):
+    """Write the differences of n keys from the means of their blocks, row by row.
 
-    `floats` is the address of head_dim f32, and of 2 * head_dim more to work in.
+    The keys are row `first` and others, `step` rows apart. `rows` is the address of (n + 1, head_dim) f32; the last row
+    is to work in.
     """
-    _deal_key(shape, head, row, 0, shape.head_dim, floats, floats, 1)
+    head_dim = shape.head_dim
+    for i in range(n):
+        at, row = rows + i * 4 * head_dim, first + i * step
+        key_and_mean = array_at(at, (2, head_dim), np.float32)
+        widen_row(shape, tail_key(shape, head, row), at)
+        widen_row(shape.of_halves, mean_of(shape, head, row // BLOCK_ROWS), at + 4 * head_dim)
+        for column in range(head_dim):
+            key_and_mean[0, column] -= key_and_mean[1, column]
 
 
 @kernel
-def _deal_key(shape, head, row, first, n_columns, floats, out, stride):
-    """Write some columns of the difference of a key from its block's mean, `stride` f32 apart.
-
-    `first` and n_columns count in the order of the parts. `floats` is the address of 3 * head_dim f32, the last two
-    thirds to work in.
-    """
-    head_dim, block = shape.head_dim, row // BLOCK_ROWS
-    columns, raw = (
-        array_at(head.state + ORDER, (head_dim,), np.int32),
-        array_at(floats + 4 * head_dim, (2, head_dim), np.float32),
-    )
-    dealt = array_at(out, ((n_columns - 1) * stride + 1,), np.float32)
-    widen_row(shape, tail_key(shape, head, row), floats + 4 * head_dim)
-    widen_row(shape.of_halves, mean_of(shape, head, block), floats + 8 * head_dim)
-    for i in range(n_columns):
-        dealt[i * stride] = raw[0, columns[first + i]] - raw[1, columns[first + i]]
-
-
-@kernel
-def _copy_value(shape, head, row, floats, out, stride):
-    """Write the columns of a value, `stride` f32 apart. `floats` is the address of value_dim f32 to work in."""
-    value, copy = (
-        array_at(floats, (shape.value_dim,), np.float32),
-        array_at(out, ((shape.value_dim - 1) * stride + 1,), np.float32),
-    )
-    widen_value(shape, tail_value(shape, head, row), floats)
-    for i in range(shape.value_dim):
-        copy[i * stride] = value[i]
+def _deal_part(shape, head, part, size, columns, n, points):
+    """Copy the columns of a part, of (head_dim, n) f32 at an address, to (size, n) f32 at another one."""
+    order = array_at(head.state + ORDER, (shape.head_dim,), np.int32)
+    for i in range(size):
+        copy_bytes(points + i * n * 4, columns + order[part * size + i] * n * 4, n * 4)
 
 
 @kernel
 def _find_codebooks(shape, head, n_rows):
-    """Find the codebooks and the mean values of the first n_rows rows."""
-    head_dim, state, n_bytes = shape.head_dim, record_at(head.state, STATE), 16 * shape.longest + _sample_bytes(shape)
-    n_codes, size, floats = state.n_codes, shape.head_dim // state.n_codes, borrow(n_bytes)
-    samples = floats + 16 * shape.longest
-    dealt, variances = (
+    """Find the codebooks and the mean values of the first n_rows rows, TRAINED or a power of two times as many."""
+    head_dim, state = shape.head_dim, record_at(head.state, STATE)
+    n_codes, size = state.n_codes, head_dim // state.n_codes
+    n_keys, n_values = min(n_rows, KEY_SAMPLE), min(n_rows, VALUE_SAMPLE)
+    of_points = max(n_keys * size * 4 + training_bytes(n_keys, size), training_bytes(n_values, shape.value_dim))
+    of_rows, of_columns = _rows_bytes(shape), 4 * max(n_keys * head_dim, n_values * shape.value_dim)
+    n_bytes = of_rows + of_columns + of_points
+    rows = borrow(n_bytes)
+    columns, points = rows + of_rows, rows + of_rows + of_columns
+    _weigh_columns(shape, head, n_rows, n_codes, rows, columns)
+    step = n_rows // n_keys
+    for i in range(0, n_keys, BLOCK_ROWS):
+        _centre_keys(shape, head, i * step, step, BLOCK_ROWS, rows)
+        transpose(rows, BLOCK_ROWS, head_dim, columns + i * 4, n_keys)
+    for part in range(n_codes):
+        codebook = head.state + CODEBOOKS + part * size * CODES * 4
+        _deal_part(shape, head, part, size, columns, n_keys, points)
+        train(points, n_keys, size, head.state + WEIGHTS + part * size * 4, codebook, points + n_keys * size * 4)
+    _measure_errors(shape, head, n_rows, n_codes, rows, columns)
+    step = n_rows // n_values
+    for i in range(0, n_values, BLOCK_ROWS):
+        _widen_values(shape, head, i * step, step, rows)
+        transpose(rows, BLOCK_ROWS, shape.value_dim, columns + i * 4, n_values)
+    fill(rows, 0, shape.value_dim, float32(1))
+    train(columns, n_values, shape.value_dim, rows, head.state + VALUES, points)
+    give_back(rows, n_bytes)
+
+
+@layout
+def _rows_bytes(shape):
+    """Return the size of a block's rows as f32, and of one more row to work in."""
+    return 4 * (BLOCK_ROWS + 1) * shape.longest
+
+
+@kernel
+def _weigh_columns(shape, head, n_rows, n_codes, rows, floats):
+    """Write the means of the blocks of n_rows rows; weigh the columns of keys by them, and deal the columns into parts.
+
+    `rows` is the address of the room for a block's rows, and `floats` of 2 * head_dim f32 to work in.
+    """
+    head_dim, order = shape.head_dim, array_at(head.state + ORDER, (shape.head_dim,), np.int32)
+    mean, weights = array_at(rows, (head_dim,), np.float32), array_at(head.state + WEIGHTS, (head_dim,), np.float32)
+    importance, variances = (
         array_at(floats, (head_dim,), np.float32),
-        array_at(floats + 12 * head_dim, (head_dim,), np.float32),
-    )
-    order = array_at(head.state + ORDER, (head_dim,), np.int32)
-    weights, importance = (
-        array_at(head.state + WEIGHTS, (head_dim,), np.float32),
-        array_at(samples, (head_dim,), np.float32),
+        array_at(floats + 4 * head_dim, (head_dim,), np.float32),
     )
     for i in range(head_dim):
         importance[i], variances[i], order[i] = float32(0), float32(0), i
     for block in range(n_rows // BLOCK_ROWS):
-        _find_mean(shape, head, block, floats)
+        _find_mean(shape, head, block, rows)
         for i in range(head_dim):
-            importance[i] += dealt[i]
+            importance[i] += mean[i]
     total = float32(0)
     for i in range(head_dim):
         importance[i] *= importance[i]
         total += importance[i]
-    least, step = float32(_LEAST_WEIGHT) * total / float32(head_dim), -(-n_rows // KEY_SAMPLE)
+    least = float32(_LEAST_WEIGHT) * total / float32(head_dim)
     for i in range(head_dim):
         importance[i] = (importance[i] + least) / least if least > 0 else float32(1)
-    for row in range(0, n_rows, step):
-        _dealt_key(shape, head, row, floats)
-        for i in range(head_dim):
-            variances[i] += importance[i] * dealt[i] * dealt[i]
-    deal_columns(head_dim, n_codes, floats + 12 * head_dim, head.state + ORDER)
+    step, centred = n_rows // min(n_rows, KEY_SAMPLE), array_at(rows, (BLOCK_ROWS, head_dim), np.float32)
+    for first in range(0, n_rows, BLOCK_ROWS * step):
+        _centre_keys(shape, head, first, step, BLOCK_ROWS, rows)
+        for row in range(BLOCK_ROWS):
+            for i in range(head_dim):
+                variances[i] += importance[i] * centred[row, i] * centred[row, i]
+    deal_columns(head_dim, n_codes, floats + 4 * head_dim, head.state + ORDER)
     for i in range(head_dim):
         weights[i] = importance[order[i]]
-    n, room = n_rows // step // LANES * LANES, samples + KEY_SAMPLE * size * 4
-    for part in range(n_codes):
-        for i in range(n):
-            _deal_key(shape, head, i * step, part * size, size, floats, samples + i * 4, n)
-        codebook = head.state + CODEBOOKS + part * size * CODES * 4
-        train(samples, n, size, head.state + WEIGHTS + part * size * 4, codebook, room)
-    _measure_errors(shape, head, n_rows, n_codes, floats)
-    step = -(-n_rows // VALUE_SAMPLE)
-    n = n_rows // step // LANES * LANES
-    for i in range(n):
-        _copy_value(shape, head, i * step, floats, samples + i * 4, n)
-    fill(floats, 0, shape.value_dim, float32(1))
-    train(samples, n, shape.value_dim, floats, head.state + VALUES, samples + n * shape.value_dim * 4)
-    give_back(floats, n_bytes)
 
 
 @kernel
-def _measure_errors(shape, head, n_rows, n_codes, floats):
+def _measure_errors(shape, head, n_rows, n_codes, rows, columns):
     """Measure the mean squared error of the codes in each column, over the first n_rows rows."""
-    errors, size = array_at(head.state + ERRORS, (shape.head_dim,), np.float32), shape.head_dim // n_codes
+    head_dim, size, step = shape.head_dim, shape.head_dim // n_codes, n_rows // ERROR_SAMPLE
+    errors = array_at(head.state + ERRORS, (head_dim,), np.float32)
     codebooks = array_at(head.state + CODEBOOKS, (n_codes, size, CODES), np.float32)
-    order = array_at(head.state + ORDER, (shape.head_dim,), np.int32)
-    dealt, step = array_at(floats, (shape.head_dim,), np.float32), -(-n_rows // ERROR_SAMPLE)
-    for i in range(shape.head_dim):
+    order = array_at(head.state + ORDER, (head_dim,), np.int32)
+    points = columns + BLOCK_ROWS * head_dim * 4
+    found_address = points + BLOCK_ROWS * size * 4
+    dealt, found = array_at(points, (size, BLOCK_ROWS), np.float32), array_at(found_address, (BLOCK_ROWS,), np.int32)
+    for i in range(head_dim):
         errors[i] = float32(0)
-    for row in range(0, n_rows, step):
-        _dealt_key(shape, head, row, floats)
+    for first in range(0, n_rows, BLOCK_ROWS * step):
+        _centre_keys(shape, head, first, step, BLOCK_ROWS, rows)
+        transpose(rows, BLOCK_ROWS, head_dim, columns, BLOCK_ROWS)
         for part in range(n_codes):
-            first = part * size * 4
-            codebook = head.state + CODEBOOKS + first * CODES
-            code = nearest(floats + first, size, head.state + WEIGHTS + first, codebook)
+            _find_nearest(shape, head, part, size, columns, points, found_address)
             for i in range(size):
-                missed = dealt[part * size + i] - codebooks[part, i, code]
-                errors[order[part * size + i]] += missed * missed
-    for i in range(shape.head_dim):
-        errors[i] /= float32(-(-n_rows // step))
+                for row in range(BLOCK_ROWS):
+                    missed = dealt[i, row] - codebooks[part, i, found[row]]
+                    errors[order[part * size + i]] += missed * missed
+    for i in range(head_dim):
+        errors[i] /= float32(ERROR_SAMPLE)
 
 
 @kernel
-def _sample_bytes(shape):
-    """Return the size of the working memory to find codebooks."""
-    of_keys = KEY_SAMPLE * (MOST_COLUMNS + 1) + (MOST_COLUMNS + 1) * CODES
-    of_values = (VALUE_SAMPLE + CODES) * shape.longest + CODES + VALUE_SAMPLE
-    return max(of_keys, of_values) * 4
+def _find_nearest(shape, head, part, size, columns, points, found):
+    """Write the numbers of the nearest centroids of a part for the keys of a block, (head_dim, BLOCK_ROWS) f32.
+
+    `points` is the address of (size, BLOCK_ROWS) f32, which receives the part, and `found` of BLOCK_ROWS int32.
+    """
+    weights, book = head.state + WEIGHTS + part * size * 4, head.state + CODEBOOKS + part * size * CODES * 4
+    _deal_part(shape, head, part, size, columns, BLOCK_ROWS, points)
+    nearest_of_many(points, BLOCK_ROWS, BLOCK_ROWS, size, weights, book, found)
+
+
+@kernel
+def _widen_values(shape, head, first, step, rows):
+    """Write a block of values, row by row: row `first` and others, `step` rows apart."""
+    for i in range(BLOCK_ROWS):
+        widen_value(shape, tail_value(shape, head, first + i * step), rows + i * 4 * shape.value_dim)
 
 
 @kernel
 def _write_codes(shape, head, block):
     """Write the mean and the codes of a full block."""
-    head_dim, state, longest = shape.head_dim, record_at(head.state, STATE), shape.longest
-    n_bytes = 4 * (4 * longest + BLOCK_ROWS * (longest + 1))
-    floats = borrow(n_bytes)
-    ones, points = floats + 12 * longest, floats + 16 * longest
-    n_codes, found = state.n_codes, points + BLOCK_ROWS * longest * 4
-    size, codes = head_dim // n_codes, codes_of(shape, head, block, n_codes)
-    fill(ones, 0, shape.value_dim, float32(1))
-    _find_mean(shape, head, block, floats)
-    for i in range(BLOCK_ROWS):
-        _deal_key(shape, head, block * BLOCK_ROWS + i, 0, head_dim, floats, points + i * 4, BLOCK_ROWS)
+    head_dim, n_codes, of_rows = shape.head_dim, record_at(head.state, STATE).n_codes, _rows_bytes(shape)
+    first, size, codes = block * BLOCK_ROWS, head_dim // n_codes, codes_of(shape, head, block, n_codes)
+    n_bytes = of_rows + 4 * BLOCK_ROWS * (shape.longest + size + 1)
+    rows = borrow(n_bytes)
+    columns = rows + of_rows
+    points = columns + 4 * BLOCK_ROWS * shape.longest
+    found = points + 4 * BLOCK_ROWS * size
+    _find_mean(shape, head, block, rows)
+    _centre_keys(shape, head, first, 1, BLOCK_ROWS, rows)
+    transpose(rows, BLOCK_ROWS, head_dim, columns, BLOCK_ROWS)
     for part in range(n_codes):
-        first = part * size * 4
-        own, weights = points + first * BLOCK_ROWS, head.state + WEIGHTS + first
-        nearest_of_many(own, BLOCK_ROWS, BLOCK_ROWS, size, weights, head.state + CODEBOOKS + first * CODES, found)
+        _find_nearest(shape, head, part, size, columns, points, found)
         write_codes(codes, part, found)
-    for i in range(BLOCK_ROWS):
-        _copy_value(shape, head, block * BLOCK_ROWS + i, floats, points + i * 4, BLOCK_ROWS)
-    nearest_of_many(points, BLOCK_ROWS, BLOCK_ROWS, shape.value_dim, ones, head.state + VALUES, found)
+    _widen_values(shape, head, first, 1, rows)
+    transpose(rows, BLOCK_ROWS, shape.value_dim, columns, BLOCK_ROWS)
+    fill(rows, 0, shape.value_dim, float32(1))
+    nearest_of_many(columns, BLOCK_ROWS, BLOCK_ROWS, shape.value_dim, rows, head.state + VALUES, found)
     write_codes(codes, n_codes, found)
-    give_back(floats, n_bytes)
+    give_back(rows, n_bytes)

@@ -8,6 +8,7 @@ What is measured is kept beside the kernels, so that the same sequence gives the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -110,9 +111,10 @@ def _document(layer: CacheLayer, n_tokens: int, numbers: np.ndarray, n_layers: i
     dtype, sizes = rows_format(layer.shape)
     layers = []
     for number in range(n_layers):
+        shapes = [(layer.n_kv_head, n_tokens, size) for size in sizes]
         keys, values = (
-            np.resize(np.roll(numbers.view(dtype), 64 * (2 * number + i)), (layer.n_kv_head, n_tokens, size))
-            for i, size in enumerate(sizes)
+            np.resize(numbers.view(dtype)[64 * (2 * number + i) :][: math.prod(shape)], shape)  # copies what it gets
+            for i, shape in enumerate(shapes)
         )
         keys = as_rows(layer.kv_type, layer.head_dim, keys)
         if not layer.latent:

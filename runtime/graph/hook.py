@@ -180,6 +180,14 @@ def replace_attention(node_pointer, ask, step_pointer):
     return not ask
 
 
+def is_attention(step: np.ndarray, node: ggml.Tensor) -> bool:
+    """Return whether a node is an attention: as the graph has it, or replaced. Products are custom nodes, too."""
+    if node.op != step["custom"]:
+        return bool(node.op == step["flash_attention"])
+    layer = ctypes.c_int64.from_address(ctypes.addressof(node) + ggml.CUSTOM_USER_DATA).value
+    return bool(0 <= layer - step["layers"] < step["n_layers"] * _LAYER_BYTES)
+
+
 @cache
 def compiled_token() -> Any:
     """Compile `run_token`: a ggml_custom_op_t, whose `address` goes into LAYER records."""

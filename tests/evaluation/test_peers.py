@@ -173,7 +173,7 @@ def test_an_interrupted_turn_leaves_no_timer(monkeypatch):
     engine = PeerEngine("other", Peer("c_api"), {}, 1)
     timers = []
     monkeypatch.setattr(peer_engine, "Timer", lambda *_: timers.append(MagicMock()) or timers[-1])
-    monkeypatch.setattr(peer_engine.json, "dumps", MagicMock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(peer_engine, "json", MagicMock(dumps=MagicMock(side_effect=KeyboardInterrupt)))
     with pytest.raises(KeyboardInterrupt):
         engine.load("model.gguf")
     timers[0].cancel.assert_called_once_with()

@@ -8,6 +8,7 @@ import octavo
 from octavo.convert.clusters import ClusterSettings
 from octavo.convert.identity import identity
 from octavo.convert.index_builder import IndexBuilder
+from octavo.convert.pipeline import document_tokens
 from octavo.documents.document import Document, hash_text
 from octavo.library.open_index import Indexer
 from octavo.library.source_text import SourceFile, identify
@@ -48,7 +49,8 @@ def build(llama, folder, text=TEXT, progress=None, settings=SETTINGS):
     library = library_of(llama, folder)
     path = library.index_path(NAME, hash_text(text), identity(llama, settings))
     document, progress = Document(text, name=NAME), progress or Silent()
-    IndexBuilder(llama, LibrarySnapshot(library), path, document, settings, progress, n_jobs=2).build()
+    tokens = document_tokens(llama, NAME, text)
+    IndexBuilder(llama, LibrarySnapshot(library), path, document, tokens, settings, progress, n_jobs=2).build()
     return path
 
 

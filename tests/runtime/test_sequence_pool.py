@@ -18,7 +18,8 @@ STEPS = [[5 + 7 * step + number for step in range(6)] for number in range(len(LE
 
 
 def load(model, attention="dense", **settings):
-    return octavo.Llama(model, attention=attention, n_ctx=1024, n_batch=128, n_threads=2, n_parallel=4, **settings)
+    settings = {"n_ctx": 1024, "n_batch": 128, "n_threads": 2, "n_parallel": 4, **settings}
+    return octavo.Llama(model, attention=attention, **settings)
 
 
 def logits(llama, number):
@@ -52,6 +53,17 @@ def together(llama, pool, sequences):
         pool.step(sequences, tokens[: len(sequences)])
         results.append([logits(llama, number) for number in range(len(sequences))])
     return np.array(results).swapaxes(0, 1)
+
+
+@pytest.mark.parametrize("settings", [{"n_batch": 3}, {"n_ctx": 3}])
+def test_a_batch_may_hold_less_than_a_token_of_each_sequence(tiny_model, settings):
+    results = []
+    for llama in (load(tiny_model, **settings), load(tiny_model)):
+        pool = SequencePool(llama)
+        sequences = [pool.current] + [pool.new() for _ in LENGTHS[1:]]
+        pool.step(sequences, [1] * len(sequences))
+        results.append([logits(llama, number) for number in range(len(sequences))])
+    np.testing.assert_allclose(*results, atol=1e-5)
 
 
 @pytest.mark.parametrize("attention", ["dense", "auto", "quest", "sparq", "streaming:recent=64", "h2o:budget=.5"])

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import octavo
+from octavo.ask.context import growing_indexes
 from octavo.ask.context.growing_indexes import TimeToRead
+from octavo.convert.build_pieces import PIECE
 from octavo.library.background.reading_queue import ReadingQueue
 from octavo.library.file_texts import FileTexts
 from octavo.library.open_index import Indexer
@@ -353,6 +355,22 @@ def test_what_makes_too_many_parts_is_not_read_in_the_background(book, how, star
     assert (ReadingQueue().documents(), started) == ([], [])
 
 
+@pytest.mark.parametrize("most_parts", [2, 100])
+def test_the_tokens_of_a_document_are_estimated_once(book, how, started, monkeypatch, most_parts):
+    monkeypatch.setattr("octavo.library.open_index._MOST_PARTS", most_parts)
+    estimated = []
+    of_text = growing_indexes.characters_per_token
+    monkeypatch.setattr(
+        growing_indexes, "characters_per_token", lambda llama, text: estimated.append(text) or of_text(llama, text)
+    )
+    how["model"] = dataclasses.replace(how["model"], n_ctx=1024)
+    with octavo.open_document(book, **how) as session:
+        estimated.clear()
+        for _ in range(3):
+            session.ask(QUESTION)
+    assert (len(estimated), bool(started)) == (1, most_parts == 100)
+
+
 def clock(monkeypatch, seconds):
     """Let each look at the clock of a reading take some seconds."""
     times = itertools.count(step=seconds)
@@ -363,6 +381,8 @@ def clock(monkeypatch, seconds):
 def test_a_reading_that_is_slower_than_expected_is_left_to_the_background(book, how, started, monkeypatch, n_documents):
     """What was read until then is not read again: the answer comes from it, and from passages."""
     monkeypatch.setattr(ReadingSpeed, "tokens_per_s", lambda self, text: 10_000.0)
+    noted = []
+    monkeypatch.setattr(ReadingSpeed, "note", lambda self, n_tokens, seconds: noted.append((n_tokens, seconds)))
     other = book.with_name("other.md")
     other.write_text(filler(200, 203))
     clock(monkeypatch, 1)
@@ -374,6 +394,9 @@ def test_a_reading_that_is_slower_than_expected_is_left_to_the_background(book, 
     assert "Reading takes longer than an answer may wait, so the answer comes from passages." in notices.sentences
     assert [document.name for document in ReadingQueue().documents()][:1] == ["book.md"]
     assert started == [1]
+    n_tokens, seconds = noted[0]
+    assert n_tokens > PIECE
+    assert 2 <= seconds <= 60, "by the clock above"
 
 
 def test_a_reading_that_is_fast_enough_is_finished(book, how, started, monkeypatch):

@@ -31,6 +31,7 @@ from octavo import OctavoError
 from octavo.convert.pipeline import document_tokens
 from octavo.library import source_text
 from octavo.progress import Silent
+from octavo.prompts.conversation_tokens import ConversationTokens
 from octavo.runtime.document.index import Calibration
 from octavo.runtime.document.thresholds import measured_curve
 from octavo.runtime.store.index_files import open_index
@@ -41,6 +42,17 @@ from octavo.runtime.store.index_files import open_index
 def open_file(llama, folder, document, notices):
     attach_document(llama, library_of(llama, folder), document, Silent(), notices.append)
     return llama.context.cache.document
+
+
+def test_a_text_is_tokenised_once_to_be_indexed(llama, tmp_path, monkeypatch):
+    document, tokenised = tmp_path / NAME, []
+    document.write_text(TEXT)
+    of_text = ConversationTokens.document
+    monkeypatch.setattr(
+        ConversationTokens, "document", lambda self, text: tokenised.append(text) or of_text(self, text)
+    )
+    open_file(llama, tmp_path, document, [])
+    assert tokenised.count(TEXT) == 1
 
 
 def test_a_document_is_indexed_once(llama, tmp_path):

@@ -26,6 +26,7 @@ from helpers.index_builds import (
 from octavo import OctavoError
 from octavo.convert.identity import identity
 from octavo.convert.index_builder import IndexBuilder
+from octavo.convert.pipeline import document_tokens
 from octavo.documents.document import Document, hash_text
 from octavo.library.catalogue import remove
 from octavo.runtime.methods.attention import Attention
@@ -126,9 +127,8 @@ def test_what_is_written_is_the_owners_alone(llama, tmp_path):
 def new_builder(llama, folder):
     library = library_of(llama, folder)
     path = library.index_path(NAME, hash_text(TEXT), identity(llama, SETTINGS))
-    return IndexBuilder(
-        llama, LibrarySnapshot(library), path, Document(TEXT, name=NAME), SETTINGS, Recorded(), n_jobs=2
-    )
+    document, tokens = Document(TEXT, name=NAME), document_tokens(llama, NAME, TEXT)
+    return IndexBuilder(llama, LibrarySnapshot(library), path, document, tokens, SETTINGS, Recorded(), n_jobs=2)
 
 
 def test_a_build_waits_for_one_that_goes_on_and_then_does_nothing(llama, index, tmp_path):

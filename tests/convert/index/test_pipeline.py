@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
-from helpers.index_builds import SETTINGS, Recorded
+from helpers.index_builds import SETTINGS, Recorded, build
 from hypothesis import given
 from hypothesis import strategies as st
 
 import octavo
 from octavo import OctavoError
+from octavo.convert import index_builder
+from octavo.convert.clusters import UNCLUSTERED
 from octavo.convert.pipeline import batches, characters_per_token, cluster, document_tokens, keep_whole, prefill
 from octavo.progress import Silent
 
@@ -98,3 +100,11 @@ def test_a_text_that_is_far_too_long_is_refused_by_samples(llama, monkeypatch, t
     with pytest.raises(OctavoError, match=r"document has about [\d,]{7,} tokens but this context holds 4,096: split"):
         document_tokens(llama, "document", text)
     assert sum(tokenized) < len(text) / 10
+
+
+@pytest.mark.parametrize(("settings", "n_imports"), [(SETTINGS, 1), (UNCLUSTERED, 0)])
+def test_scikit_learn_is_imported_for_clusters_only(llama, tmp_path, monkeypatch, settings, n_imports):
+    imported = []
+    monkeypatch.setattr(index_builder, "_import_clustering", lambda: imported.append(1))
+    build(llama, tmp_path, settings=settings)
+    assert len(imported) == n_imports

@@ -1,6 +1,7 @@
 """What steps cost is measured once, is kept, and decides from where on `auto` selects. Times themselves are no test."""
 
 import json
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from helpers.index_builds import Recorded, attach_document, library_of, text_of
 
 import octavo
 from octavo.runtime.devices import step_costs
+from octavo.runtime.devices.random_layers import random_numbers
 from octavo.runtime.devices.step_costs import LENGTHS, LONGER, StepCosts, keep_costs, kept_costs
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Index
@@ -42,6 +44,18 @@ def test_each_kind_of_rows_is_measured(kv_type, head_dim, value_dim, latent, mon
     costs = step_costs.measure(layer, 2)
     assert len(costs.dense) == len(costs.selecting) == 1
     assert costs.dense[0] > 0 < costs.selecting[0]
+
+
+def test_random_documents_hold_no_more_than_their_rows():
+    numbers, layer = random_numbers(), LAYERS[1]
+    tracemalloc.start()
+    document = step_costs._document(layer, 600, numbers, 8)
+    n_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    rows = [(stored.keys, stored.values) for stored in document.layers]
+    assert n_bytes < 1.1 * 8 * 600 * layer.row_bytes + 2**16
+    assert not np.array_equal(rows[0][0], rows[1][0])
+    assert not np.array_equal(rows[0][0], rows[0][1])
 
 
 @pytest.mark.parametrize(
