@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from ...cpu_kernels.numba_support.memory import Callback
-from . import ggml
+from . import ggml, hook
 
 
 @contextmanager

@@ -111,4 +111,5 @@ def emulate():
     for name, callback in _CALLBACKS.items():
         binding.add_symbol(_PREFIX + name, ctypes.cast(callback, ctypes.c_void_p).value)
     machine_features.HAS_AMX = amx.HAS_AMX = True
+    machine_features.MULTIPLIES_FEW = False
     amx.call_amx = _call

@@ -12,6 +12,10 @@ from octavo.runtime.embedder import MEAN, Embedder
 
 pytestmark = pytest.mark.skipif(not MULTIPLIES_WEIGHTS, reason="these products are llama.cpp's on this CPU")
 
+#: How far octavo's logits may be from llama.cpp's, in what those of its two modes differ by. With AMX octavo does not
+#: round to bytes, so that all of their rounding counts, and not what is left of two.
+NEAR = 1.5 if MULTIPLIES_FEW else 3.0
+
 TOKENS = np.random.default_rng(4).integers(0, 256, 70).tolist()
 OPTIONS = {"n_ctx": 256, "n_batch": 128, "n_threads": 2, "verbose": False}
 
@@ -56,7 +60,7 @@ def test_logits_are_those_of_llama_cpp(plain, kind):
     theirs = [llama_cpp.Llama(str(path), flash_attn=on, **OPTIONS) for on in (True, False)]
     expected, other = (logits_after(model, [TOKENS]) for model in theirs)
     llama = octavo.Llama(path, device="cpu", **OPTIONS)
-    assert difference(logits_after(llama, [TOKENS]), expected) <= 1.5 * difference(other, expected)
+    assert difference(logits_after(llama, [TOKENS]), expected) <= NEAR * difference(other, expected)
     assert multiplied(llama.context._executor._products) >= FILES[kind]
 
 
@@ -88,7 +92,7 @@ def test_embeddings_are_multiplied_by_octavo(plain, monkeypatch):
         for piece in (TOKENS[:40], TOKENS[40:-1], TOKENS[-1:]):
             embedder.read(piece)
         found[path, multiplies] = embedder.embedding()
-        assert (2 in multiplied(embedder._products)) == multiplies
+        assert (2 in multiplied(embedder._products)) == (multiplies and MULTIPLIES_FEW)
     exact, theirs, own = found.values()
     assert 0 < difference(own, exact) <= 1.1 * difference(theirs, exact)
 
@@ -118,7 +122,7 @@ def test_experts_are_multiplied_by_octavo(tmp_path, architecture):
     theirs = [llama_cpp.Llama(str(path), flash_attn=on, **OPTIONS) for on in (True, False)]
     expected, other = (logits_after(model, [TOKENS]) for model in theirs)
     llama = octavo.Llama(path, device="cpu", **OPTIONS)
-    assert difference(logits_after(llama, [TOKENS]), expected) <= 1.5 * difference(other, expected)
+    assert difference(logits_after(llama, [TOKENS]), expected) <= NEAR * difference(other, expected)
     assert multiplied(llama.context._executor._products) >= multiplied_types
     assert llama.model_params.use_extra_bufts == HAS_AMX
     assert_same_in_any_batches(path)
