@@ -83,7 +83,7 @@ def replace_product(node_address, products, prepare, find, custom, run):
     if record_at(product_address, PRODUCT).columns == 0:
         return
     if weights.extra != 0:
-        if find == 0 or n_tokens < FEWEST_TILED or node.src[2] != 0:
+        if find == 0 or n_tokens < FEWEST_TILED:
             return
         if weights.stored == 0:
             call_native(find, node.src[0], 0, 0, 0)
@@ -114,15 +114,15 @@ def run_product(node_address, ith, n_threads, product_address):
     node = record_at(node_address, TENSOR)
     weights, batch = record_at(node.src[0], TENSOR), record_at(node.src[1], TENSOR)
     matrix = weights.ne[1], weights.ne[0], weights.nb[1]
+    rows = weights.data if weights.extra == 0 else weights.stored
     if node.src[2] == 0:
         inputs, out = (batch.data, batch.nb[1], batch.ne[1]), (node.data, node.nb[1])
-        rows = weights.data if weights.extra == 0 else weights.stored
         multiply_batch(product_address, rows, matrix, *inputs, *out, ith, n_threads)
         return
     chosen = record_at(node.src[2], TENSOR)
     multiply_experts(
         product_address,
-        (weights.data, weights.nb[2]),
+        (rows, weights.nb[2]),
         matrix,
         (chosen.data, chosen.nb[1]),
         (batch.data, batch.ne[1], batch.nb[1], batch.nb[2]),
