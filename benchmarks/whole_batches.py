@@ -17,6 +17,7 @@ from octavo.ask.context.document_set import DocumentSet
 from octavo.ask.context.excerpts import lay_out
 from octavo.ask.context.whole.drawn_together import TOGETHER, drawn_together
 from octavo.ask.search.ranking import PIECE, Span
+from octavo.library.source_text import SourceText
 
 QUESTION, N_TOKENS, ROUNDS = "Describe what happens here, in many words.", 48, 5
 
@@ -27,6 +28,12 @@ def seconds(session: octavo.Session, groups: list[list[Context]]) -> tuple[float
     for group in groups:
         at_once(drawn_together(session.llama, group, QUESTION, [], N_TOKENS))
     return time.perf_counter() - began, time.process_time() - used
+
+
+def excerpt(document: SourceText, n_tokens: int) -> Span:
+    """Return 256 tokens from the middle of a document or a part, or all of a shorter one."""
+    start = max(n_tokens // 2 - PIECE, 0)
+    return Span(document, start, min(start + 2 * PIECE, n_tokens))
 
 
 def main() -> None:
@@ -41,7 +48,9 @@ def main() -> None:
         indexes, llama = session._chooser.source, session.llama
         assert isinstance(indexes, DocumentSet)
         documents = indexes.documents[:TOGETHER]
-        spans = [Span(document, 4 * PIECE, 6 * PIECE) for document in documents]
+        if len(documents) == 1:
+            parser.error(f"{arguments.document} fits the context, so it has no parts: give a smaller -c.")
+        spans = [excerpt(document, len(indexes.texts[document])) for document in documents]
         contexts = {
             "parts": [indexes.whole(document) for document in documents],
             "excerpts": [at_once(lay_out(llama, indexes, [span], lambda: llama.n_batch)) for span in spans],

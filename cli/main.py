@@ -18,6 +18,7 @@ import octavo
 
 from ..errors import OctavoError, naming
 from .option_names import OPTIONS
+from .short_help import WholeWords
 from .words_of_others import advice, harmless
 
 #: Each command's one-line help, by purpose. Command NAME is the object NAME of the module octavo.cli.NAME, but
@@ -124,6 +125,9 @@ class LazyGroup(click.Group):
                 timer.cancel()
             click.echo("Interrupted.", err=True)  # the callback's unfinished work has failed
             raise click.exceptions.Exit(130) from None
+
+
+click.Context.formatter_class = WholeWords
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

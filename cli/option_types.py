@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..runtime.methods import LLAMA_CPP, words
+from .short_help import WholeWords
 
 if TYPE_CHECKING:
     from ..runtime.methods.parameters import Parameters
@@ -201,7 +202,7 @@ def explained(introduction: str, owners: Sequence[tuple[str, type[Parameters]]])
     """Return an introduction, and every word with its parameters and presets, as text for a terminal."""
     from ..runtime.methods.parameters import explain, explain_presets, summary
 
-    text = click.HelpFormatter(width=_WIDTH)
+    text = WholeWords(width=_WIDTH)
     text.write_text(introduction)
     for word, owner in owners:
         text.write_paragraph()

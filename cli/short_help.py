@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -15,8 +15,24 @@ _ALL = "octavo.help_all"
 #: The first sentence of a help text.
 _FIRST_SENTENCE = re.compile(r".*?\.(?=\s|$)", re.DOTALL)
 
+#: What replaces a hyphen while lines are filled: a line may end after a plain one.
+_HYPHEN = "\N{NON-BREAKING HYPHEN}"
+
 #: Paragraphs of a command's text that the short help has: what the command does, and what its arguments are.
 _PARAGRAPHS = 2
+
+
+class WholeWords(click.HelpFormatter):
+    """Help whose lines never end within a word: a name with a hyphen can be copied and searched for."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", _HYPHEN))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(name, text.replace("-", _HYPHEN)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_HYPHEN, "-")
 
 
 class ShortHelp(click.Command):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..ask.answer.notices import notices_of_damaged, notices_of_unfounded, notices_of_whole, unfounded
 from ..ask.context.answer_context import Context
@@ -85,6 +85,22 @@ class Finished:
 Event = AnswerPart | ToolCall | Finished
 
 
+#: A step before an answer: how far passages are read or parts are asked, and the request that is ready.
+Step = PromptProgress | PartsAnswered | Request
+
+
+class AnswerStart(NamedTuple):
+    """An answer that has begun: its first step, and the others if that is not its request."""
+
+    step: Step
+    steps: AsyncGenerator[Step, None] | None = None
+
+    @property
+    def ignored(self) -> Sequence[str]:
+        """Return what the request ignores; of a later request that is nothing."""
+        return self.step.ignored if isinstance(self.step, Request) else ()
+
+
 @dataclass(frozen=True)
 class Whole:
     """An answer as a whole."""
@@ -158,7 +174,50 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     return request
 
 
-async def preparing(server: Server, turn: ChatTurn) -> AsyncGenerator[PromptProgress | PartsAnswered | Request, None]:
+async def start_answer(server: Server, turn: ChatTurn) -> AnswerStart:
+    """Return what a stream begins with; an error comes before the response does, with its status.
+
+    A response that does not report how passages are read begins later. While parts are asked, which takes minutes, it
+    has begun: clients give up one that has not.
+    """
+    if not turn.documents or turn.tools or turn.schema is not None or turn.grammar is not None:
+        return AnswerStart(await prepared(server, turn))
+    steps = preparing(server, turn)
+    while isinstance(step := await anext(steps), PromptProgress) and not turn.generation.reports_progress:
+        pass
+    return AnswerStart(step, steps)
+
+
+async def start_with(request: Awaitable[Request]) -> AnswerStart:
+    """Return an answer that begins with its request."""
+    return AnswerStart(await request)
+
+
+async def steps_and_answer(server: Server, turn: ChatTurn, first: AnswerStart) -> AsyncGenerator[Step | Event, None]:
+    """Yield the steps before an answer, progress only if it is asked for, and then the parts of the answer."""
+    step: Step | None = None
+    async with aclosing(steps_of(turn, first)) as steps:
+        async for step in steps:
+            yield step
+    assert isinstance(step, Request)
+    async with aclosing(answer(server, turn, step)) as events:
+        async for event in events:
+            yield event
+
+
+async def steps_of(turn: ChatTurn, first: AnswerStart) -> AsyncGenerator[Step, None]:
+    """Yield the steps before an answer, progress only if it is asked for; the last one is its request."""
+    step, steps = first
+    if steps is not None:
+        async with aclosing(steps):
+            while not isinstance(step, Request):
+                if turn.generation.reports_progress:
+                    yield step
+                step = await anext(steps)
+    yield step
+
+
+async def preparing(server: Server, turn: ChatTurn) -> AsyncGenerator[Step, None]:
     """Yield how far passages are read or parts are asked for a turn's request, and the request. See `prepared`."""
     reports, loop = asyncio.Queue[PromptProgress | PartsAnswered | None](), asyncio.get_running_loop()
 

@@ -137,13 +137,15 @@ class DrawnBody(ApiObject):
 
 
 class DocumentBody(ApiObject):
-    """The documents that a request names, and how the model reads them."""
+    """The documents that a request names, and how the model reads them. A stream may report how far that is."""
 
     document: str | list[str] | None = None
     reads: Reads = "auto"
     whole: Whole = "auto"
     sources: bool = False
     attention: str | None = None
+    stream: bool = False
+    return_progress: bool = False
 
     def asked(
         self,
@@ -153,7 +155,6 @@ class DocumentBody(ApiObject):
         n_logprobs: int | None = None,
         logit_bias: Mapping[int, float] | None = None,
         cites: bool = False,
-        reports_progress: bool = False,
     ) -> Generation:
         """Return the settings of an answer for a client, without how its tokens are drawn."""
         return Generation(
@@ -163,7 +164,7 @@ class DocumentBody(ApiObject):
             stop=stop or (),
             n_logprobs=n_logprobs,
             logit_bias=logit_bias or {},
-            reports_progress=reports_progress,
+            reports_progress=self.stream and self.return_progress,
         )
 
     @property

@@ -55,9 +55,7 @@ class LlamaCppBody(AskingBody):
     grammar: str = ""
     json_schema: dict[str, Any] | bool | None = None
     cache_prompt: bool = True
-    stream: bool = False
     return_tokens: bool = False
-    return_progress: bool = False
     response_fields: list[str] = Field(default_factory=list)
 
     @property
@@ -70,13 +68,7 @@ class LlamaCppBody(AskingBody):
         bias = bias_of(self.logit_bias, server.tokens_of)
         bias |= dict.fromkeys(server.grammars.ends, -math.inf) if self.ignore_eos else {}
         n_logprobs = self.n_probs if self.n_probs or self.return_tokens or self.stream else None
-        generation = self.generation(
-            server,
-            self.n_predict,
-            self.asked(
-                server, client, self.stop, n_logprobs, bias, reports_progress=self.stream and self.return_progress
-            ),
-        )
+        generation = self.generation(server, self.n_predict, self.asked(server, client, self.stop, n_logprobs, bias))
         schema, grammar = self.json_schema, self.grammar or None
         return ChatTurn([], generation, self.documents, self.reads, schema=schema, grammar=grammar)
 

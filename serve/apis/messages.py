@@ -15,19 +15,20 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...ask.context.whole.finding import PartsAnswered
 from ...ask.sources.find_sources import Passage
 from ...library.source_text import SourceText
 from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, Event, Finished, answer, prepared
+from ..chat_turn import ChatTurn, Event, Finished, Step, prepared, start_answer, start_with, steps_and_answer
 from ..engine.prompt_limits import PromptTooLong
-from ..engine.request import AnswerPart, Request, Usage
+from ..engine.request import AnswerPart, PromptProgress, Request, Usage
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..library.served_document import placed
 from ..request_error import RequestError
 from ..services import Server, server_of
 from .api_body import ApiObject, AskingBody, objects_in
 from .attachments import NO_URL, Attachments
-from .shared_json import effort_of, extensions_of
+from .shared_json import effort_of, extensions_of, step_as_json
 from .tool_forms import Tools, tools_of
 
 #: The beginning of a text that Claude Code sends before its instructions, and that is another in each request: with it,
@@ -86,7 +87,6 @@ class MessagesBody(AskingBody):
     thinking: Thinking | None = None
     output_config: OutputConfig = Field(default_factory=lambda: OutputConfig())
     output_format: Format | None = None
-    stream: bool = False
 
 
 class CreateBody(MessagesBody):
@@ -102,15 +102,18 @@ async def create(http_request: HttpRequest) -> Response:
     attachments = Attachments(server, body.documents)
     coming = _turn(server, body, tools, client_of(http_request), attachments, body.max_tokens)
     turn = await while_connected(http_request, coming)
-    request = await while_connected(http_request, prepared(server, turn))
-    note_ignored(http_request, [*tools.left_out, *request.ignored])
-    numbers = await attachments.numbers() if request.generation.sources else {}
-    writer = _Writer(request, server.engine.name, body.stop_sequences or (), numbers, attachments.titles)
+    first = await while_connected(
+        http_request, start_answer(server, turn) if body.stream else start_with(prepared(server, turn))
+    )
+    note_ignored(http_request, [*tools.left_out, *first.ignored])
+    numbers = await attachments.numbers() if turn.generation.sources else {}
+    writer = _Writer(server.engine.name, body.stop_sequences or (), numbers, attachments.titles)
+    coming_parts = steps_and_answer(server, turn, first)
     if body.stream:
-        return sse(writer.lines(answer(server, turn, request)), writer.failure)
-    async with aclosing(connected(http_request, answer(server, turn, request))) as events:
-        async for event in events:
-            writer.add(event)
+        return sse(writer.lines(coming_parts), writer.failure)
+    async with aclosing(connected(http_request, coming_parts)) as parts:
+        async for part in parts:
+            writer.add(part)
     return JSONResponse(writer.message())
 
 
@@ -260,23 +263,20 @@ class _Writer:
         The client's titles of the first of them: citations have these in place of names of files.
     """
 
-    def __init__(
-        self, request: Request, model: str, stops: Sequence[str], numbers: Mapping[str, int], titles: Sequence[str]
-    ) -> None:
-        self._request, self._model, self._stops, self._id = request, model, stops, f"msg_{uuid.uuid4().hex}"
+    def __init__(self, model: str, stops: Sequence[str], numbers: Mapping[str, int], titles: Sequence[str]) -> None:
+        self._request: Request | None = None
+        self._model, self._stops, self._id = model, stops, f"msg_{uuid.uuid4().hex}"
         self._numbers, self._titles = numbers, titles
         self._blocks: list[dict[str, Any]] = []
         self._is_open = False
         self._is_marked = self._ended_sentence = False
         self._finished: Finished | None = None
 
-    async def lines(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
+    async def lines(self, parts: AsyncGenerator[Step | Event, None]) -> AsyncGenerator[str, None]:
         """Yield the events of a stream."""
-        yield _line("message_start", message={**self.message(), "content": []})
-        yield _line("ping")
-        async with aclosing(events):
-            async for event in events:
-                for line in self.add(event):
+        async with aclosing(parts):
+            async for part in parts:
+                for line in self.add(part):
                     yield line
         message = self.message()
         delta = {"stop_reason": message["stop_reason"], "stop_sequence": message["stop_sequence"]}
@@ -288,8 +288,18 @@ class _Writer:
         """Return the event of an error."""
         return f"event: error\ndata: {json.dumps(anthropic_error(problem))}"
 
-    def add(self, event: Event) -> list[str]:
-        """Add a part of the answer, and return its events."""
+    def add(self, event: Step | Event) -> list[str]:
+        """Add a part of the answer, or a step before it, and return its events.
+
+        Clients ignore a ping, wherever it comes: so pings report progress.
+        """
+        if isinstance(event, PromptProgress | PartsAnswered):
+            return [_line("ping", **step_as_json(event))]
+        if isinstance(event, Request):
+            self._request = event
+            return [_line("message_start", message={**self.message(), "content": []}), _line("ping")]
+        if isinstance(event, AnswerPart) and event.progress is not None:
+            return [_line("ping", **step_as_json(event.progress))]
         if isinstance(event, AnswerPart) and event.is_thought:
             lines = self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
             self._blocks[-1]["thinking"] += event.text
@@ -371,7 +381,8 @@ class _Writer:
     def message(self) -> dict[str, Any]:
         """Return the message so far."""
         finished = self._finished
-        usage = _usage(finished.end.usage) if finished else {**_usage(None), "input_tokens": self._request.n_prompt}
+        n_prompt = self._request.n_prompt if self._request else 0
+        usage = _usage(finished.end.usage) if finished else {**_usage(None), "input_tokens": n_prompt}
         reason, stop = _REASONS[finished.reason] if finished else None, None
         if finished and finished.reason == "stop" and finished.end.stopped_by in self._stops:
             reason, stop = "stop_sequence", finished.end.stopped_by
@@ -392,7 +403,7 @@ class _Writer:
     @property
     def _extensions(self) -> dict[str, Any]:
         """Return octavo's own fields, at the end."""
-        return extensions_of(self._request, self._finished.end) if self._finished else {}
+        return extensions_of(self._request, self._finished.end) if self._request and self._finished else {}
 
 
 def _line(kind: str, **values: Any) -> str:

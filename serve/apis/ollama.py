@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -13,9 +13,22 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...ask.context.whole.finding import PartsAnswered
 from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, Event, Finished, answer, gathered, prepared
-from ..engine.request import AnswerPart, Request
+from ..chat_turn import (
+    AnswerStart,
+    ChatTurn,
+    Event,
+    Finished,
+    Step,
+    answer,
+    gathered,
+    prepared,
+    start_answer,
+    start_with,
+    steps_and_answer,
+)
+from ..engine.request import AnswerPart, PromptProgress, Request
 from ..http.requests import client_of, connected, ndjson, note_ignored, parsed, while_connected
 from ..raw_prompt import Gap, gap_tokens, raw_request
 from ..request_error import RequestError
@@ -29,7 +42,7 @@ from .ollama_body import (
     openai_messages,
     refuse_images,
 )
-from .shared_json import annotations_of, document_as_json, extensions_of, logprob_as_json
+from .shared_json import annotations_of, document_as_json, extensions_of, logprob_as_json, step_as_json
 from .tool_forms import tools_of
 
 #: Nanoseconds of a second.
@@ -50,9 +63,7 @@ async def chat(http_request: HttpRequest) -> Response:
     tools = tools_of(body.tools)
     note_ignored(http_request, tools.left_out)
     turn = _turn(server, body, openai_messages(body.messages), client_of(http_request), tools.functions)
-    return await _response(
-        http_request, body, turn, await while_connected(http_request, prepared(server, turn)), _message
-    )
+    return await _response(http_request, body, turn, _start(server, body, turn), _message)
 
 
 async def generate(http_request: HttpRequest) -> Response:
@@ -66,8 +77,13 @@ async def generate(http_request: HttpRequest) -> Response:
     messages = [{"role": "system", "content": body.system}] if body.system else []
     messages.append({"role": "user", "content": body.prompt})
     turn = _turn(server, body, messages, client_of(http_request))
-    work = _without_template(server, body, turn) if body.raw or body.suffix else prepared(server, turn)
-    return await _response(http_request, body, turn, await while_connected(http_request, work), _plain)
+    is_bare = body.raw or body.suffix
+    work = start_with(_without_template(server, body, turn)) if is_bare else _start(server, body, turn)
+    return await _response(http_request, body, turn, work, _plain)
+
+
+def _start(server: Server, body: OllamaBody, turn: ChatTurn) -> Coroutine[Any, Any, AnswerStart]:
+    return start_answer(server, turn) if body.stream else start_with(prepared(server, turn))
 
 
 def _turn(
@@ -104,34 +120,42 @@ async def _without_template(server: Server, body: GenerateBody, turn: ChatTurn) 
 
 
 async def _response(
-    http_request: HttpRequest, body: OllamaBody, turn: ChatTurn, request: Request, form: _Form
+    http_request: HttpRequest, body: OllamaBody, turn: ChatTurn, work: Coroutine[Any, Any, AnswerStart], form: _Form
 ) -> Response:
     """Return the response with an answer, in parts or as a whole."""
-    server, started = server_of(http_request), time.perf_counter()
-    note_ignored(http_request, request.ignored)
-    events = answer(server, turn, request)
+    server, first = server_of(http_request), await while_connected(http_request, work)
+    started, request = time.perf_counter(), first.step
+    note_ignored(http_request, first.ignored)
     if body.stream:
-        lines = _lines(server, request, events, form, started)
+        lines = _lines(server, steps_and_answer(server, turn, first), form, started)
         return ndjson(lines, lambda problem: json.dumps(ollama_error(problem)), json.dumps(_part(server, form())))
-    whole = await gathered(connected(http_request, events))
+    assert isinstance(request, Request)
+    whole = await gathered(connected(http_request, answer(server, turn, request)))
     calls = [_call_as_json(number, call) for number, call in enumerate(whole.calls)]
     part = _part(server, form(whole.text, whole.thought, calls), list(map(logprob_as_json, whole.logprobs)))
     return JSONResponse({**part, **_end(request, whole.finished, started)})
 
 
 async def _lines(
-    server: Server, request: Request, events: AsyncGenerator[Event, None], form: _Form, started: float
+    server: Server, parts: AsyncGenerator[Step | Event, None], form: _Form, started: float
 ) -> AsyncGenerator[str, None]:
-    n_calls = 0
-    async with aclosing(events):
-        async for event in events:
-            if isinstance(event, AnswerPart):
+    """Yield an object for each part; those that report progress have no text, as clients add up texts."""
+    n_calls, request = 0, None
+    async with aclosing(parts):
+        async for event in parts:
+            if isinstance(event, Request):
+                request = event
+            elif isinstance(event, PromptProgress | PartsAnswered):
+                yield json.dumps({**_part(server, form()), **step_as_json(event)})
+            elif isinstance(event, AnswerPart) and event.progress is not None:
+                yield json.dumps({**_part(server, form()), **step_as_json(event.progress)})
+            elif isinstance(event, AnswerPart):
                 fields = form(thought=event.text) if event.is_thought else form(event.text)
                 yield json.dumps(_part(server, fields, list(map(logprob_as_json, event.logprobs))))
             elif isinstance(event, ToolCall):
                 yield json.dumps(_part(server, form(calls=[_call_as_json(n_calls, event)])))
                 n_calls += 1
-            else:
+            elif request is not None:
                 yield json.dumps({**_part(server, form()), **_end(request, event, started)})
 
 

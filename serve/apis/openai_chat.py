@@ -15,10 +15,9 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...ask.context.whole.finding import PartsAnswered
 from ...prompts.tools import ToolCall
-from ..chat_turn import ChatTurn, answer, gathered, prepared, preparing
-from ..engine.request import AnswerPart, End, PromptProgress, Request
+from ..chat_turn import AnswerStart, ChatTurn, Step, answer, gathered, prepared, start_answer, steps_of
+from ..engine.request import AnswerPart, End, Request
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..request_error import RequestError
 from ..services import Server, server_of
@@ -26,19 +25,15 @@ from .api_body import ApiObject, AskingBody, Limit, LogitBias, Stop, StreamOptio
 from .attachments import Attachments
 from .shared_json import (
     annotations_of,
-    answered_as_json,
     document_as_json,
     effort_of,
     extensions_of,
     logprob_as_json,
     new_annotations_of,
-    progress_as_json,
+    step_as_json,
     usage_of,
 )
 from .tool_forms import Tools, tools_of
-
-#: A step before an answer: how far passages are read or parts are asked, and the request that is ready.
-_Step = PromptProgress | PartsAnswered | Request
 
 #: Any JSON object, for "json_object".
 _OBJECT: dict[str, Any] = {"type": "object"}
@@ -130,9 +125,7 @@ class ChatBody(AskingBody):
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     reasoning_budget_tokens: int | None = Field(None, ge=0)
-    stream: bool = False
     stream_options: StreamOptions | None = None
-    return_progress: bool = False
 
 
 async def complete(http_request: HttpRequest) -> Response:
@@ -142,21 +135,16 @@ async def complete(http_request: HttpRequest) -> Response:
     turn = await while_connected(http_request, turn_of(server, body, tools, client_of(http_request)))
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": server.engine.name}
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
-    is_plain = turn.schema is None and turn.grammar is None and not tools.functions  # nothing else is ignored then
-    if body.stream and turn.documents and is_plain:
-        steps = preparing(server, turn)
-        first = await while_connected(http_request, _first(steps, turn.generation.reports_progress))
-        note_ignored(http_request, tools.left_out)
-        return sse(_prepared_stream(server, turn, body.n, first, steps, head, with_usage))
+    if body.stream:
+        first = await while_connected(http_request, start_answer(server, turn))
+        note_ignored(http_request, [*tools.left_out, *first.ignored])
+        return sse(_prepared_stream(server, turn, body.n, first, head, with_usage))
     request = await while_connected(http_request, prepared(server, turn))
     note_ignored(http_request, [*tools.left_out, *request.ignored])
     head |= _document_of(request)
-    requests = [request.numbered(number) for number in range(body.n)]
-    if body.stream:
-        return sse(_stream(server, turn, requests, head, with_usage))
     choices, ends = [], []
-    for index, answered in enumerate(requests):
-        choice, end = await _choice(http_request, server, turn, answered)
+    for index in range(body.n):
+        choice, end = await _choice(http_request, server, turn, request.numbered(index))
         choices.append({"index": index, **choice})
         ends.append(end)
     totals = {"usage": usage_of(ends), **extensions_of(request, *ends)}
@@ -181,7 +169,7 @@ async def turn_of(server: Server, body: ChatBody, tools: Tools, client: str) -> 
     generation = body.generation(
         server,
         max_tokens,
-        body.asked(server, client, body.stop, n_logprobs, bias, reports_progress=body.stream and body.return_progress),
+        body.asked(server, client, body.stop, n_logprobs, bias),
         think=think,
         think_budget=body.reasoning_budget_tokens,
     )
@@ -258,17 +246,6 @@ async def _choice(
     return {"message": message, "logprobs": logprobs, "finish_reason": whole.finished.reason}, end
 
 
-async def _first(steps: AsyncGenerator[_Step, None], with_reading: bool) -> _Step:
-    """Return the first step; an error comes before the response begins, with its status.
-
-    A response that does not report how passages are read begins later. While parts are asked, which takes minutes, it
-    has begun: clients give up one that has not.
-    """
-    while isinstance(step := await anext(steps), PromptProgress) and not with_reading:
-        pass
-    return step
-
-
 def _document_of(request: Request) -> dict[str, Any]:
     """Return the field `document` of an answer, if it has one."""
     return {} if request.context is None else {"document": document_as_json(request.context)}
@@ -278,26 +255,23 @@ async def _prepared_stream(
     server: Server,
     turn: ChatTurn,
     n: int,
-    step: _Step,
-    steps: AsyncGenerator[_Step, None],
+    first: AnswerStart,
     head: dict[str, Any],
     with_usage: bool,
 ) -> AsyncGenerator[str, None]:
     """Yield chunks with the progress of passages and parts, if it is asked for, and then the chunks of all answers."""
-    async with aclosing(steps):
-        while not isinstance(step, Request):
-            choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
-            if isinstance(step, PartsAnswered):
-                progress = {"whole_progress": answered_as_json(step)}
-            else:
-                progress = {"prompt_progress": progress_as_json(step)}
-            if turn.generation.reports_progress:
-                yield json.dumps({**head, "object": "chat.completion.chunk", "choices": [choice], **progress})
-            step = await anext(steps)
+    step: Step | None = None
+    async with aclosing(steps_of(turn, first)) as steps:
+        async for step in steps:
+            if not isinstance(step, Request):
+                choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
+                chunk = {**head, "object": "chat.completion.chunk", "choices": [choice], **step_as_json(step)}
+                yield json.dumps(chunk)
+    assert isinstance(step, Request)
     requests = [step.numbered(number) for number in range(n)]
     async with aclosing(_stream(server, turn, requests, head | _document_of(step), with_usage)) as chunks:
-        async for chunk in chunks:
-            yield chunk
+        async for line in chunks:
+            yield line
 
 
 async def _stream(
@@ -316,7 +290,7 @@ async def _stream(
         async with aclosing(answer(server, turn, request)) as events:
             async for event in events:
                 if isinstance(event, AnswerPart) and event.progress is not None:
-                    yield chunk(index, {}, prompt_progress=progress_as_json(event.progress))
+                    yield chunk(index, {}, **step_as_json(event.progress))
                 elif isinstance(event, AnswerPart) and event.is_thought:
                     yield chunk(index, {"reasoning_content": event.text})
                 elif isinstance(event, AnswerPart):

@@ -59,7 +59,6 @@ class ResponseBody(AskingBody):
     previous_response_id: str | None = None
     conversation: _Conversation = None
     store: bool = True
-    stream: bool = False
 
     @property
     def stated_choice(self) -> Any:

@@ -11,17 +11,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ...ask.context.whole.finding import PartsAnswered
 from ...prompts.tools import ToolCall
-from ..chat_turn import Event, Finished
-from ..engine.request import AnswerPart, End, Request
+from ...settings import Sampling
+from ..chat_turn import Event, Finished, Step
+from ..engine.request import AnswerPart, End, PromptProgress, Request
 from ..http.requests import openai_error
 from ..request_error import RequestError
 from .response_input import ResponseBody
-from .shared_json import annotations_of, extensions_of, logprob_as_json
+from .shared_json import annotations_of, extensions_of, logprob_as_json, step_as_json
 from .tool_forms import Tools
 
 #: Kinds of the output's items.
-_MESSAGE, _REASONING = "message", "reasoning"
+_MESSAGE, _REASONING, _SEARCH = "message", "reasoning", "file_search_call"
 
 
 class ResponseWriter:
@@ -29,8 +31,6 @@ class ResponseWriter:
 
     Parameters
     ----------
-    search : dict, optional
-        The item about the files that were searched, which comes first.
     keep : callable
         Keeps the whole response.
 
@@ -43,30 +43,34 @@ class ResponseWriter:
     def __init__(
         self,
         body: ResponseBody,
-        request: Request,
+        sampling: Sampling,
         model: str,
         tools: Tools,
-        search: dict[str, Any] | None,
         keep: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
-        self._body, self._request, self._model, self._tools, self._keep = body, request, model, tools, keep
+        self._body, self._sampling, self._model, self._tools, self._keep = body, sampling, model, tools, keep
+        self._request: Request | None = None
         self._id, self._created = f"resp_{uuid.uuid4().hex}", int(time.time())
-        self._search, self._output = search, list[dict[str, Any]]()
+        self._output = list[dict[str, Any]]()
         self._open: dict[str, Any] | None = None  # the current message
         self._end: End | None = None
         self._reason, self._n_events = "", 0
         self.whole: dict[str, Any] = {}
 
-    async def lines(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
-        """Yield the events of a stream, and keep the response before the last one, or once the client hangs up."""
+    async def lines(self, parts: AsyncGenerator[Step | dict[str, Any] | Event, None]) -> AsyncGenerator[str, None]:
+        """Yield the events of a stream, and keep the response before the last one, or once the client hangs up.
+
+        Parameters
+        ----------
+        parts : async generator
+            The steps before the answer, the item about the files that were searched, if any were, and the answer.
+        """
         for kind in ("created", "in_progress"):
             yield self._line(f"response.{kind}", response=self.response("in_progress"))
         try:
-            for line in self._add_search():
-                yield line
-            async with aclosing(events):
-                async for event in events:
-                    for line in self._add(event):
+            async with aclosing(parts):
+                async for part in parts:
+                    for line in self._add(part):
                         yield line
         except BaseException:  # clients refer to the items of an answer that they stopped, too
             if self._open is not None:
@@ -86,30 +90,43 @@ class ResponseWriter:
         failed = {**self.response("failed"), "completed_at": None, "error": reason}
         return f"{line}\n\n{self._line('response.failed', response=failed)}"
 
-    def _add_search(self) -> list[str]:
-        """Add the item about the files that were searched, if there is one."""
-        if self._search is None:
-            return []
-        self._output.append(self._search)
-        place = {"item_id": self._search["id"], "output_index": 0}
-        begun = {**self._search, "status": "in_progress", "queries": [], "results": None}
+    def _add_search(self, search: dict[str, Any]) -> list[str]:
+        """Add the item about the files that were searched."""
+        self._output.append(search)
+        place = {"item_id": search["id"], "output_index": 0}
+        begun = {**search, "status": "in_progress", "queries": [], "results": None}
         return [
             self._line("response.output_item.added", output_index=0, item=begun),
             *(self._line(f"response.file_search_call.{step}", **place) for step in ("in_progress", "searching")),
             self._line("response.file_search_call.completed", **place),
-            self._line("response.output_item.done", output_index=0, item=self._search),
+            self._line("response.output_item.done", output_index=0, item=search),
         ]
 
-    def _add(self, event: Event) -> list[str]:
-        """Add a part of the answer, and return its events."""
+    def _add(self, event: Step | dict[str, Any] | Event) -> list[str]:
+        """Add a step, an item or a part of the answer, and return its events.
+
+        Clients accept a response in progress however often it comes, so it reports progress.
+        """
+        if isinstance(event, Request):
+            self._request = event
+            return []
+        if isinstance(event, PromptProgress | PartsAnswered):
+            return [self._in_progress(event)]
+        if isinstance(event, AnswerPart) and event.progress is not None:
+            return [self._in_progress(event.progress)]
+        if isinstance(event, dict):
+            return self._add_search(event)
         if isinstance(event, AnswerPart):
             return self._add_thought(event) if event.is_thought else self._add_text(event)
         if isinstance(event, ToolCall):
             return [*self._close(), *self._add_call(event)]
         self._end, self._reason = event.end, event.reason
-        is_empty = self._open is None and self._output in ([], [self._search])
+        is_empty = self._open is None and all(item["type"] == _SEARCH for item in self._output)
         lines = self._begin() if is_empty else []
         return [*lines, *self._close(event)]
+
+    def _in_progress(self, step: PromptProgress | PartsAnswered) -> str:
+        return self._line("response.in_progress", response=self.response("in_progress"), **step_as_json(step))
 
     def _add_thought(self, event: AnswerPart) -> list[str]:
         lines = self._begin(_REASONING)
@@ -205,7 +222,7 @@ class ResponseWriter:
 
     def response(self, status: str) -> dict[str, Any]:
         """Return the response so far."""
-        body, end = self._body, self._end
+        body, request, end = self._body, self._request, self._end
         incomplete = self._reason == "length"
         response: dict[str, Any] = {
             "id": self._id,
@@ -228,8 +245,8 @@ class ResponseWriter:
             "tool_choice": body.stated_choice,
             "parallel_tool_calls": body.parallel_tool_calls,
             "text": {"format": _dump(body.text.format) or {"type": "text"}},
-            "temperature": self._request.generation.sampling.temperature,
-            "top_p": self._request.generation.sampling.top_p,
+            "temperature": self._sampling.temperature if request is None else request.generation.sampling.temperature,
+            "top_p": self._sampling.top_p,
             "presence_penalty": body.presence_penalty,
             "frequency_penalty": body.frequency_penalty,
             "top_logprobs": body.top_logprobs,
@@ -241,7 +258,7 @@ class ResponseWriter:
             "reasoning": {"effort": body.reasoning.effort, "summary": None},
             **_NOT_KEPT,
         }
-        if end is not None:
+        if end is not None and request is not None:
             usage = end.usage
             response["usage"] = {
                 "input_tokens": usage.prompt_tokens,
@@ -250,7 +267,7 @@ class ResponseWriter:
                 "output_tokens_details": {"reasoning_tokens": usage.thought_tokens},
                 "total_tokens": usage.prompt_tokens + usage.answer_tokens,
             }
-            response |= extensions_of(self._request, end)
+            response |= extensions_of(request, end)
         return response
 
 

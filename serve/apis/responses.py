@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,12 +12,23 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ..chat_turn import ChatTurn, answer, prepared, questions_of
+from ..chat_turn import (
+    AnswerStart,
+    ChatTurn,
+    Event,
+    Step,
+    prepared,
+    questions_of,
+    start_answer,
+    start_with,
+    steps_and_answer,
+)
+from ..engine.request import Request
 from ..http.requests import client_of, connected, note_ignored, parsed, sse, while_connected
 from ..kept_responses import Item, KeptResponse
 from ..request_error import RequestError
 from ..server_pool import pool_of
-from ..services import server_of
+from ..services import Server, server_of
 from .attachments import Attachments
 from .file_search import FILE_SEARCH, FileSearch, file_search_of
 from .paging import page_of
@@ -52,19 +63,30 @@ async def respond(http_request: HttpRequest) -> Response:
     """Answer POST /v1/responses."""
     server, body = server_of(http_request), await parsed(http_request, ResponseBody)
     asked = await while_connected(http_request, _asked(http_request, body))
-    request = await while_connected(http_request, prepared(server, asked.turn))
-    note_ignored(http_request, request.ignored)
+    work = start_answer(server, asked.turn) if body.stream else start_with(prepared(server, asked.turn))
+    first = await while_connected(http_request, work)
+    note_ignored(http_request, first.ignored)
     keep = partial(_keep, http_request, body, asked)
-    search = (
-        None if asked.search is None else await asked.search.call(server, request, questions_of(asked.turn.messages)[0])
-    )
-    writer = ResponseWriter(body, request, server.engine.name, asked.tools, search, keep)
+    generation = asked.turn.generation.settled(bool(asked.turn.documents))
+    writer = ResponseWriter(body, generation.sampling, server.engine.name, asked.tools, keep)
+    parts = _parts(server, asked, first)
     if body.stream:
-        return sse(writer.lines(answer(server, asked.turn, request)), writer.failure)
-    async with aclosing(writer.lines(connected(http_request, answer(server, asked.turn, request)))) as lines:
+        return sse(writer.lines(parts), writer.failure)
+    async with aclosing(writer.lines(connected(http_request, parts))) as lines:
         async for _ in lines:
             pass
     return JSONResponse(writer.whole)
+
+
+async def _parts(
+    server: Server, asked: _Asked, first: AnswerStart
+) -> AsyncGenerator[Step | dict[str, Any] | Event, None]:
+    """Yield the steps before an answer, the item about the files that were searched, if any were, and the answer."""
+    async with aclosing(steps_and_answer(server, asked.turn, first)) as parts:
+        async for part in parts:
+            yield part
+            if isinstance(part, Request) and asked.search is not None:
+                yield await asked.search.call(server, part, questions_of(asked.turn.messages)[0])
 
 
 async def count(http_request: HttpRequest) -> Response:

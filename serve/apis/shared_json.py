@@ -78,6 +78,13 @@ def drafts_of(ends: Sequence[End]) -> dict[str, int]:
     return {"accepted_prediction_tokens": n_accepted, "rejected_prediction_tokens": n_drafted - n_accepted}
 
 
+def step_as_json(step: PromptProgress | PartsAnswered) -> dict[str, Any]:
+    """Return the field that reports a step before an answer."""
+    if isinstance(step, PartsAnswered):
+        return {"whole_progress": answered_as_json(step)}
+    return {"prompt_progress": progress_as_json(step)}
+
+
 def progress_as_json(progress: PromptProgress) -> dict[str, Any]:
     """Return the progress of prefill in the form of llama.cpp's server."""
     times = {"time_ms": round(1000 * progress.seconds)}

@@ -61,3 +61,11 @@ def test_examples_are_commands_that_parse(name):
     for example in command.examples:
         context = command.make_context(name, shlex.split(example)[2:])
         assert not context.args
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_line_of_help_ends_within_a_word(name, width):
+    shown = cli.get_command(None, name).get_help(click.Context(cli.get_command(None, name), terminal_width=width))
+    assert not re.findall(r"\S-$", shown, re.MULTILINE)
+    assert "\N{NON-BREAKING HYPHEN}" not in shown

@@ -1,5 +1,6 @@
 """Questions about a whole through the server: all documents are asked, beside other requests, and nothing is lost."""
 
+import json
 import threading
 
 import pytest
@@ -115,6 +116,35 @@ def test_a_stream_reports_what_each_document_found_beside_the_text(notes, questi
     assert len(events[-1]["findings"]) == n_found
     again = notes.post(CHAT, **body(question))
     assert (text_of(again), again["findings"]) == (text, events[-1]["findings"])
+
+
+@pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/api/chat"])
+def test_streams_of_all_apis_begin_before_all_have_answered(notes, path, asks):
+    """Progress is where clients ignore it: in pings, responses in progress, and parts without text."""
+    asked = body(LIST, return_progress=asks)
+    if path == "/v1/responses":
+        asked = {"document": "*.txt", "input": LIST, "return_progress": asks}
+    with notes.client.stream("POST", path, json={**asked, "stream": True}) as response:
+        assert response.status_code == 200
+        lines = [line.removeprefix("data: ") for line in response.iter_lines()]
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    reports = [event["whole_progress"] for event in events if "whole_progress" in event]
+    assert bool(reports) == asks
+    carriers = [event for event in events if "whole_progress" in event]
+    assert {event.get("type") for event in carriers} <= {"ping", "response.in_progress", None}
+    assert not any(event["message"]["content"] for event in carriers if "message" in event)
+    if asks:
+        assert reports[-1]["processed"] == reports[-1]["total"] > 1
+        assert len([each for report in reports for each in report["findings"]]) == 3
+    last = events[-1]["response"] if path == "/v1/responses" else events[-2 if path == "/v1/messages" else -1]
+    assert len(last["findings"]) == 3
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/api/chat"])
+def test_a_stream_over_an_unknown_document_is_refused_with_a_status(notes, path):
+    asked = {**body(LIST), "input": LIST, "document": "gone.txt", "stream": True}
+    assert notes.client.post(path, json=asked).status_code == 404
 
 
 def test_marks_come_with_their_sentences(notes):

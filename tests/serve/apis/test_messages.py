@@ -5,7 +5,7 @@ from pathlib import Path
 
 from octavo.ask.sources.find_sources import Passage
 from octavo.serve.apis.messages import _Writer
-from octavo.serve.engine.request import AnswerPart, Request
+from octavo.serve.engine.request import AnswerPart
 from octavo.serve.library.served_document import ServedDocument
 
 
@@ -15,7 +15,7 @@ def source(quote):
 
 
 def test_a_sentence_with_sources_is_a_block():
-    writer = _Writer(Request(tokens=[1]), "tiny", (), {"file-1": 2}, ())
+    writer = _Writer("tiny", (), {"file-1": 2}, ())
     events = [
         AnswerPart("Hm", is_thought=True),
         AnswerPart("It le"),

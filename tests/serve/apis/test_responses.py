@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-from types import SimpleNamespace
 
 import openai
 import pytest
@@ -125,7 +124,7 @@ def test_a_file_that_only_an_address_names_is_refused_in_a_sentence(talking, mor
 
 def test_an_answer_that_its_client_stops_is_kept():
     """A chat with a button that stops an answer refers to its items."""
-    kept, request = [], SimpleNamespace(generation=SimpleNamespace(sampling=SAMPLING))
+    kept = []
 
     async def keep(response):
         kept.append(response)
@@ -136,7 +135,7 @@ def test_an_answer_that_its_client_stops_is_kept():
 
     async def stopped():
         body = ResponseBody.model_validate({"input": "Hello."})
-        lines = ResponseWriter(body, request, "tiny", tools_of([]), None, keep).lines(events())
+        lines = ResponseWriter(body, SAMPLING, "tiny", tools_of([]), keep).lines(events())
         async for line in lines:
             if "output_text.delta" in line:
                 break
