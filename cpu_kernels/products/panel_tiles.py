@@ -3,7 +3,7 @@
 Weights are unpacked to bf16, and inputs are rounded to it: each keeps 8 bits of its own, where bytes share the scale of
 their block. Sums of f32 stay in tiles over all columns of a slice. Sums of bytes would have to leave their tile after
 each block, which takes longer than their products. So a token among many others has other results than among few: they
-differ by less than what its rounding to bytes changes.
+differ by less than its rounding to bytes changes.
 
 A tile on the left is 32 columns of sixteen tokens, and one on the right the same columns of sixteen rows of weights,
 with pairs of columns interleaved.

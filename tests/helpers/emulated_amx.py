@@ -1,4 +1,4 @@
-"""Emulate Intel's AMX on any x86 CPU: kernels call a function of Python for each of its instructions."""
+"""Emulate Intel's AMX on a CPU with AVX-512's VNNI: kernels call a function of Python for each of its instructions."""
 
 import ctypes
 import threading
@@ -107,7 +107,9 @@ def _call(builder, name, *arguments):
 
 
 def emulate():
-    """Let octavo believe that there is AMX. No kernel may be imported before."""
+    """Let octavo believe that there is AMX, if this CPU has what comes with it. No kernel may be imported before."""
+    if machine_features.LANES != 16 or not machine_features.HAS_VNNI:
+        return
     for name, callback in _CALLBACKS.items():
         binding.add_symbol(_PREFIX + name, ctypes.cast(callback, ctypes.c_void_p).value)
     machine_features.HAS_AMX = amx.HAS_AMX = True

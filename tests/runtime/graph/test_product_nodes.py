@@ -13,7 +13,7 @@ from octavo.runtime.embedder import MEAN, Embedder
 pytestmark = pytest.mark.skipif(not MULTIPLIES_WEIGHTS, reason="these products are llama.cpp's on this CPU")
 
 #: How far octavo's logits may be from llama.cpp's, in what those of its two modes differ by. With AMX octavo does not
-#: round to bytes, so that all of their rounding counts, and not what is left of two.
+#: round to bytes, so that their whole rounding counts, and not the difference of two.
 NEAR = 1.5 if MULTIPLIES_FEW else 3.0
 
 TOKENS = np.random.default_rng(4).integers(0, 256, 70).tolist()
