@@ -65,7 +65,10 @@ def run(script: Path, folder: Path, work: Path, url: str, answer: str) -> bool:
 def main() -> None:
     """Run the clients that are named, by default all."""
     folder, names = Path(sys.argv[1]).resolve(), sys.argv[2:]
-    chosen = [script for script in CLIENTS if not names or script.stem.rpartition("_")[0] in names]
+    named = {script.stem.rpartition("_")[0]: script for script in CLIENTS}
+    if unknown := sorted({*names} - {*named}):
+        sys.exit(f"There is no client {', '.join(unknown)}: choose from {', '.join(named)}.")
+    chosen = [named[name] for name in names or named]
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
     file = work / "a.txt"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -94,6 +95,8 @@ class PageServer:
         What reading is called.
     first_s, token_s : float
         Seconds before an answer's first token, and before each other.
+    most_words : float
+        Words of a thought and of the answer after it that come; the others wait until this is raised.
     list_s, send_s : float
         Seconds that the list of documents, and a document, are on their way.
     key : str or None
@@ -128,6 +131,7 @@ class PageServer:
     task: str = "Reading"
     first_s: float = 0.0
     token_s: float = 0.0
+    most_words: float = math.inf
     list_s: float = 0.0
     send_s: float = 0.0
     key: str | None = None
@@ -324,6 +328,10 @@ def application(server: PageServer) -> Starlette:
         def delta(reason: str | None = None, **fields: Any) -> str:
             return event(choices=[{"index": 0, "delta": fields, "finish_reason": reason}])
 
+        async def may_come(number: int) -> None:
+            while number >= server.most_words:
+                await asyncio.sleep(0.01)
+
         try:
             await asyncio.sleep(server.first_s)
             yield delta(role="assistant", content="")
@@ -334,11 +342,14 @@ def application(server: PageServer) -> Starlette:
             for told in server.whole:
                 yield event(choices=[{"index": 0, "delta": {}, "finish_reason": None}], whole_progress=told)
                 await asyncio.sleep(server.first_s)
-            for word in server.thought.split():
+            thought = server.thought.split()
+            for nth, word in enumerate(thought):
+                await may_come(nth)
                 yield delta(reasoning_content=f"{word} ")
                 await asyncio.sleep(server.token_s)
             n_sent = 0
             for nth, word in enumerate(words):
+                await may_come(len(thought) + nth)
                 text = word + " " * (nth < len(words) - 1)
                 yield delta(content=text)
                 ended = [mark for mark in server.marks if n_sent < mark["end_index"] <= n_sent + len(text)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -10,7 +11,7 @@ from helpers.page_server import QUOTE, REPORT, cite
 
 
 def test_an_answer_streams_and_ends_with_figures_and_sources(window, server, report):
-    server.answer, server.token_s = "They objected to the goodwill of one branch.", 0.05
+    server.answer, server.most_words = "They objected to the goodwill of one branch.", 2
     window.js(
         "window.said = []; new MutationObserver(() => said.push(document.querySelector('#status').textContent))"
         ".observe(document.querySelector('#status'), {childList: true})"
@@ -20,6 +21,7 @@ def test_an_answer_streams_and_ends_with_figures_and_sources(window, server, rep
     assert "branch" not in window.texts(".answer .text")[0]
     assert window.find("#stop").is_displayed()
     assert not window.all(".line")[0].is_displayed()
+    server.most_words = math.inf
     window.sees(".answer .text", server.answer)
     window.find("#send")
     [line] = window.shown(".line summary")
@@ -53,15 +55,16 @@ def test_a_second_question_takes_the_conversation_along(window, server, report):
 
 
 def test_a_thought_is_folded_and_taken_along(window, server, report):
-    server.thought, server.token_s = "They ask of <b>auditors</b>.", 0.3
+    server.thought, server.most_words = "They ask of <b>auditors</b>.", 2
     window.ask("What happened?", wait=False)
     window.sees(".wait", "Thinking")
+    server.most_words = math.inf
     window.sees(".answer .text", server.answer)
     assert window.text(".thought") == "Thought"
     window.click(".thought summary")
     window.sees(".thought p", server.thought)
     window.until(lambda: not window.all("[aria-busy=true]"), "no end")  # a question waits for the answer before it
-    server.thought, server.token_s = "", 0
+    server.thought = ""
     window.ask("And why?")
     thought = server.chats[1]["messages"][1]["reasoning_content"]
     assert thought == "They ask of <b>auditors</b>. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 
 import pytest
@@ -37,7 +38,7 @@ def two(window, server, report):
 
 
 def test_conversations_are_listed_and_continued(window, server, two):
-    assert rows(window) == ["Who are you?", "What happened?"]
+    window.until(lambda: rows(window) == ["Who are you?", "What happened?"])
     assert window.text("#history [aria-current]").startswith("Who are you?")
     open_row(window, "What happened?")
     assert window.text("#title") == "report.txt"
@@ -47,7 +48,7 @@ def test_conversations_are_listed_and_continued(window, server, two):
     window.ask("And why?")
     assert [one["content"] for one in server.chats[-1]["messages"]] == ["What happened?", "The answer.", "And why?"]
     assert server.chats[-1]["document"] == [two.id]
-    assert rows(window) == ["What happened?", "Who are you?"]  # the last one that was changed is the first
+    window.until(lambda: rows(window) == ["What happened?", "Who are you?"])  # the last that was changed
 
 
 def test_a_reload_and_another_day_keep_them(window, server, two):
@@ -66,12 +67,13 @@ def test_a_reload_and_another_day_keep_them(window, server, two):
 
 
 def test_an_answer_goes_on_while_another_conversation_is_read(window, server, two):
-    server.answer, server.token_s = "word " * 40, 0.03
+    server.answer, server.most_words = "word " * 40, 3
     window.ask("A long one?", wait=False)
     window.sees(f"{HERE}.answer .text", "word word")
     open_row(window, "What happened?")
     assert window.find("#send").is_displayed()
     assert "Answering" in window.text("#history li:first-child")
+    server.most_words = math.inf
     window.until(lambda: "Answering" not in window.text("#history li:first-child"))
     open_row(window, "Who are you?")
     assert window.texts(f"{HERE}.answer .text")[1].count("word") == 40
@@ -94,7 +96,7 @@ def test_a_conversation_is_renamed(window, two):
 
 def test_a_conversation_is_deleted(window, server, two):
     change(window, "Who are you?", "delete")
-    assert rows(window) == ["What happened?"]
+    window.until(lambda: rows(window) == ["What happened?"])
     assert window.all(f"{HERE}.turn") == []
     window.open(fresh=False)
     window.until(lambda: rows(window) == ["What happened?"])

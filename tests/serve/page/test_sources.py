@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -107,7 +108,7 @@ def test_a_mark_in_the_answer_opens_the_passage(window, server):
 
 def test_marks_are_drawn_while_the_answer_streams(window, server):
     server.store("report.txt", REPORT)
-    server.answer, server.token_s = "They objected. The branch was closed.", 1.0
+    server.answer, server.most_words = "They objected. The branch was closed.", 2
     server.marks = [{"start_index": 0, "end_index": 14}, {"start_index": 15, "end_index": len(server.answer)}]
     window.open()
     window.click("#documents .open")
@@ -116,6 +117,7 @@ def test_marks_are_drawn_while_the_answer_streams(window, server):
     assert "closed" not in window.text(".answer .text")
     window.click(".answer .text .mark")
     window.sees("#text mark", QUOTE)
+    server.most_words = math.inf
     window.sees(".answer .text", "They objected. [1] The branch was closed. [1]")
     window.find("#send")
     assert window.find(".source").get_attribute("aria-current") == "true"
